@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -110,14 +110,18 @@ class Task:
     conversational: bool = field(default=False, repr=False)
 
 
+Moves: TypeAlias = tuple[tuple[int, int], ...]  # (token, version) from which on it is newer
+
+
 @value_class
 class Segment:
-    """A run of tokens with one author, turn and policy version.
+    """A run of tokens with one author and turn.
 
     `trained` says that the tokens carry gradient, which is not the same as sampled. A `hidden`
     segment was in the context when sampling and is absent from the training view (a hint, a
     critique). `logp` is under the distribution really sampled from, in the context really seen;
-    None = unknown. `version` None = offline data, which has no age.
+    None = unknown. `version` is that of the weights that sampled its first token, None = offline
+    data, which has no age; `moved` holds (token, version) where newer weights took over.
     """
 
     ids: tuple[int, ...]
@@ -129,8 +133,18 @@ class Segment:
     logp: tuple[float, ...] | None = None
     temperature: float = 1.0  # of the sampling; the trainer's log-probs are taken at the same one
     version: int | None = None
+    moved: Moves = ()
     text: str = ""
     finish: Literal["", "eos", "stop", "length"] = ""
+
+    @property
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """(number of tokens, version) of each run under the same weights, in order."""
+        if self.version is None or not self.ids:
+            return ()
+        begins = ((0, self.version), *self.moved)
+        ends = (*(at for at, _ in self.moved), len(self.ids))
+        return tuple((end - at, v) for (at, v), end in zip(begins, ends, strict=True))
 
     def __post_init__(self) -> None:
         if self.logp is not None and len(self.logp) != len(self.ids):
@@ -157,6 +171,7 @@ class Row:
     segments: tuple[Segment, ...] = ()
     seat: str = ""
     thread: str = ""
+    key: Key = ()  # of its own in the run, once a step has collected it
 
     def add(self, segment: Segment) -> Row:
         return replace(self, segments=(*self.segments, segment))
@@ -497,7 +512,8 @@ class Completion:
     text: str
     cut: int
     finish: Literal["", "eos", "stop", "length"]  # "" = left open, to be gone on with
-    version: int | None = None
+    version: int | None = None  # of its first token
+    moved: Moves = ()  # as of a `Segment`
 
 
 class Player(Protocol):
@@ -648,6 +664,24 @@ class Meter:
 
     def count_fault(self, cause: str) -> None:
         self.faults[cause] = self.faults.get(cause, 0) + 1
+
+    def add(self, other: Meter) -> None:
+        """Counts what another one did."""
+        for f in fields(self):
+            if f.name != "faults":
+                setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        for cause, n in other.faults.items():
+            self.faults[cause] = self.faults.get(cause, 0) + n
+
+    def since(self, before: Meter) -> Meter:
+        """What was counted after an earlier state of it."""
+        faults = {k: n - before.faults.get(k, 0) for k, n in self.faults.items()}
+        counts = {
+            f.name: getattr(self, f.name) - getattr(before, f.name)
+            for f in fields(self)
+            if f.name != "faults"
+        }
+        return Meter(**counts, faults={k: n for k, n in faults.items() if n})
 
     def numbers(self) -> dict[str, float]:
         """All counts; the faults summed, and by cause."""

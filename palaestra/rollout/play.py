@@ -139,6 +139,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         turn=n,
         temperature=player.temperature,
         version=sample.version,
+        moved=sample.moved,
         text=sample.text,
         finish=sample.finish,
     )

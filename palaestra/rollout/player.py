@@ -14,6 +14,7 @@ from palaestra.types import (
     Key,
     Malformed,
     Message,
+    Moves,
     Row,
     Sampling,
     Segment,
@@ -86,9 +87,8 @@ class Continued:
     branch of an episode.
 
     A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn,
-    later turns are the player's own. Repeated tokens keep their log-probs; a turn of two versions
-    has the older one, so that no age is hidden. A turn that only `cap` ends, before it was as long
-    as player and world allow, is left open.
+    later turns are the player's own. Repeated tokens keep their log-probs and versions. A turn that
+    only `cap` ends, before it was as long as player and world allow, is left open.
     """
 
     player: EnginePlayer
@@ -123,6 +123,7 @@ class Continued:
                 cut=cut,
                 finish=before.finish,
                 version=before.version,
+                moved=before.moved,
             )
         room = max(self.player.limit(ask) - len(before.ids), 1)
         sampling = replace(self.player.sampling, max_tokens=min(self.cap or room, room), stop=stop)
@@ -151,7 +152,8 @@ class Continued:
             text=text,
             cut=_cut(text, stop),
             finish=finish,
-            version=min((v for v in (before.version, more.version) if v is not None), default=None),
+            version=more.version if before.version is None else before.version,
+            moved=_joined(before, more, len(ids)),
         )
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
@@ -161,6 +163,17 @@ class Continued:
         self, text: str, finish: str, tools: tuple[ToolSchema, ...]
     ) -> tuple[Call | Malformed, ...]:
         return self.player.read_calls(text, finish, tools)
+
+
+def _joined(before: Segment, more: Completion, length: int) -> Moves:
+    """Where newer weights took over in what goes on from `before`."""
+    at = len(before.ids)
+    if before.version is None or more.version is None:
+        return tuple((at + i, v) for i, v in more.moved)
+    last = before.moved[-1][1] if before.moved else before.version
+    took_over = ((at, more.version),) if more.version != last else ()
+    moved = (*before.moved, *took_over, *((at + i, v) for i, v in more.moved))
+    return tuple((i, v) for i, v in moved if i < length)
 
 
 def _cut(text: str, stop: tuple[str, ...]) -> int:

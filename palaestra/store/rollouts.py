@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
-from palaestra.types import Episode, Group, Row
+from palaestra.types import Episode, Group, Key, Row
 
 ROW = pa.struct(
     {
@@ -90,7 +90,7 @@ def write(
     file: Path,
     step: int,
     groups: Sequence[Group],
-    advantages: Mapping[int, Any],
+    advantages: Mapping[Key, Any],
     decode: Callable[[Sequence[int]], str],
     keep: int | None = None,
     rng: np.random.Generator | None = None,
@@ -104,7 +104,7 @@ def write(
 def encode(
     step: int,
     groups: Sequence[Group],
-    advantages: Mapping[int, Any],
+    advantages: Mapping[Key, Any],
     decode: Callable[[Sequence[int]], str],
     keep: int | None = None,
     rng: np.random.Generator | None = None,
@@ -112,7 +112,7 @@ def encode(
     """The bytes of a step's file.
 
     Args:
-        advantages: maps id(row) to a number or an array [T] over its training view; ValueError on
+        advantages: maps the key of a row to a number or an array [T] over its training view; ValueError on
             another T.
         keep: at most so many episodes, see `sample`; None = all.
         rng: draws them.
@@ -164,7 +164,7 @@ def sample(lines: Sequence[Line], keep: int, rng: np.random.Generator) -> list[L
 class TokenColumns:
     """The tokens of R rows, one after another: N in all, of S segments."""
 
-    def __init__(self, rows: Sequence[Row], advantages: Mapping[int, Any]):
+    def __init__(self, rows: Sequence[Row], advantages: Mapping[Key, Any]):
         self.rows = rows
         self.segments = [s for r in rows for s in r.segments]
         self.length_S = np.array([len(s.ids) for s in self.segments], np.int64)
@@ -176,7 +176,7 @@ class TokenColumns:
         self.credited_N = np.zeros(len(self.hidden_N), np.bool_)
         self.credit_N = np.zeros(len(self.hidden_N))
         for n, row in enumerate(rows):
-            if (given := advantages.get(id(row))) is not None:
+            if (given := advantages.get(row.key)) is not None:
                 of = slice(*self.start_R[n : n + 2])
                 seen_T = ~self.hidden_N[of]
                 self.credited_N[of] = seen_T
@@ -223,7 +223,7 @@ class TokenColumns:
 
 def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
     """What is said of an episode, but for its rows."""
-    versions = [s.version for r in e.rows for s in r.segments if s.version is not None]
+    versions = [v for r in e.rows for s in r.segments for _, v in s.versions]
     answer = group.task.answer
     return {
         "task_id": group.task.id,

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.curriculum.pool import Mixed
+from palaestra.engines.own import OwnEngine
+from palaestra.models.load import load
 from palaestra.step import Schedule, drop_old, start, step
-from palaestra.types import Group, Row, Segment
+from palaestra.types import Group, Row, Sampling, Segment
 
 from tests.fake import episode, task
 from tests.test_step_shapes import RECIPES, Cycle, world
@@ -26,6 +28,28 @@ def test_young_keeps_exactly_what_may_be_trained_on(versions, oldest):
     kept = drop_old([aged(v) for v in versions], oldest)
     found = [g.episodes[0].oldest() for g in kept]
     assert found == [v for v in versions if v is None or v >= oldest]
+
+
+def test_versions_are_those_of_each_token():
+    """Weights that move after three tokens and after five: the sample is as old as its first one."""
+
+    async def run():
+        engine = OwnEngine(load("tiny"))
+        engine.version = 4
+        sample = asyncio.ensure_future(engine.generate((5, 6, 7), Sampling(max_tokens=8, temperature=9.0), (1,)))
+        for after, version in ((3, 5), (5, 6), (5, 7)):
+            while engine.sampled_tokens < after:
+                await asyncio.sleep(0)
+            engine.forget()
+            engine.version = version
+        return await sample
+
+    found = asyncio.run(run())
+    assert len(found.ids) == 8, "an early end; take another key"
+    said = Segment(ids=found.ids, trained=True, version=found.version, moved=found.moved)
+    assert said.versions == ((3, 4), (2, 5), (3, 7))
+    assert sum(n for n, _ in said.versions) == len(found.ids)
+    assert replace(episode((0,), (1,), 1.0), rows=(Row(segments=(said,)),)).oldest() == 4
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])

@@ -72,7 +72,9 @@ def test_a_branch_says_again_what_was_said_in_each_turn():
     own = act(1, stop=("x",))
     assert own == Completion(ids=(700, 800), logp=(-1.0, -2.0), text="700", cut=3, finish="eos", version=7)
     on = act(2, stop=("x",))
-    assert on == Completion(ids=(124, 700, 800), logp=(-5.0, -1.0, -2.0), text="124700", cut=6, finish="eos", version=4)
+    assert on == Completion(
+        ids=(124, 700, 800), logp=(-5.0, -1.0, -2.0), text="124700", cut=6, finish="eos", version=4, moved=((1, 7),)
+    )
     assert act(3, stop=("x",)) == own
     assert [(p, s.max_tokens, s.stop) for p, s in asked] == [
         ((1,), 9, ("x",)), ((2, 124), 8, ("x",)), ((3,), 9, ("x",)),

@@ -22,7 +22,8 @@ def decode(ids):
 
 
 def groups():
-    row, other = Row(segments=(PROMPT, HINT, ANSWER), seat="policy"), Row(segments=(PROMPT, DEMONSTRATED), thread="t")
+    row = Row(segments=(PROMPT, HINT, ANSWER), seat="policy", key=(0, "a"))
+    other = Row(segments=(PROMPT, DEMONSTRATED), thread="t", key=(0, "b"))
     reward = Reward(total=0.5, parts={"right": 1.0, "odd": float("nan")})
     good = Episode(
         rows=(row, other), reward=reward, status="finished", facts={"at": (1, 2), "pay": {("a", "b"): np.float32(1)}}
@@ -43,9 +44,8 @@ def test_answers_that_are_no_text_are_json(tmp_path):
 
 def test_a_trajectory_a_line(tmp_path):
     given = groups()
-    row, other = given[0].episodes[0].rows
     file = rollouts.path(tmp_path, 12)
-    advantages = {id(row): np.array([0.0, 0.0, 1.5, 2.5]), id(other): -1.0}
+    advantages = {(0, "a"): np.array([0.0, 0.0, 1.5, 2.5]), (0, "b"): -1.0}
     rollouts.write(file, 12, given, advantages, decode)
     assert file == tmp_path / "rollouts" / "step-000012.parquet"
     first, second = pq.read_table(file).to_pylist()
@@ -84,15 +84,18 @@ def test_rows_without_credit(tmp_path):
 def test_the_version_is_that_of_the_newest_token(tmp_path):
     """An answer that was begun under earlier weights and gone on with under later ones."""
     said = [replace(ANSWER, version=v) for v in (3, 5, None)]
-    episode = Episode(rows=(Row(segments=(PROMPT, *said)),), reward=Reward(total=1.0), status="finished")
-    rollouts.write(rollouts.path(tmp_path, 6), 6, [Group(task=Task(id="t"), episodes=(episode,))], {}, decode)
-    assert pq.read_table(rollouts.path(tmp_path, 6)).to_pylist()[0]["policy_version"] == 5 and episode.oldest() == 3
+    moved = replace(ANSWER, moved=((1, 6),))  # version 4, and 6 from its second token on
+    for answers, newest, oldest in ((said, 5, 3), ([moved], 6, 4)):
+        episode = Episode(rows=(Row(segments=(PROMPT, *answers)),), reward=Reward(total=1.0), status="finished")
+        rollouts.write(rollouts.path(tmp_path, 6), 6, [Group(task=Task(id="t"), episodes=(episode,))], {}, decode)
+        assert pq.read_table(rollouts.path(tmp_path, 6)).to_pylist()[0]["policy_version"] == newest
+        assert episode.oldest() == oldest
 
 
 def test_credit_of_another_length_is_loud(tmp_path):
     given = groups()
     with pytest.raises(ValueError, match="broadcast"):
-        rollouts.write(rollouts.path(tmp_path, 1), 1, given, {id(given[0].episodes[0].rows[0]): np.zeros(5)}, decode)
+        rollouts.write(rollouts.path(tmp_path, 1), 1, given, {(0, "a"): np.zeros(5)}, decode)
     assert not list((tmp_path / "rollouts").iterdir())
 
 

@@ -117,7 +117,7 @@ class VerifySteps:
             return pl.apply_reward(e, fault)
         spoken = pl.Segment(
             ids=reply.ids, logp=reply.logp, author=self.model, policy=self.model, trained=True,
-            version=reply.version, text=reply.text, finish=reply.finish,
+            version=reply.version, moved=reply.moved, text=reply.text, finish=reply.finish,
         )  # fmt: skip
         return self.paid(replace(e, rows=(*e.rows, row.add(spoken))), reply.text, ctx)
 
