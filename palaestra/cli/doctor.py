@@ -57,6 +57,7 @@ EXTRAS = {
     "wandb": (("wandb",), "--track wandb"),
     "tensorboard": (("tensorboardX",), "--track tensorboard"),
     "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
+    "ray": (("ray", "simpy"), "--cluster, and the simulator of palaestra plan"),
     "mcp": (("mcp",), "--tools mcp:..., the tools of an MCP server"),
 }
 # steps after the first, and held-out tasks, that an estimate takes

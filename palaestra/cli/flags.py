@@ -56,6 +56,12 @@ def whole_number(least: int) -> Callable[[str], int]:
     return read
 
 
+def whole_numbers(least: int) -> Callable[[str], list[int]]:
+    """Reads whole numbers of at least `least`, with commas between them."""
+    one = whole_number(least)
+    return lambda text: list(dict.fromkeys(one(part) for part in text.split(",")))
+
+
 def setting_flags(parser: FlagParser, which: str) -> None:
     """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is
     None.
@@ -422,6 +428,64 @@ def doctor(parser: FlagParser) -> None:
     )
 
 
+def plan(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("recipe", nargs="?", metavar="RECIPE | FILE.py", help="with --costs: whose costs they are")
+    add(
+        "--costs",
+        metavar="FILE.json",
+        help='seconds of each piece of work: {"ticket": {"median": 1.2, "sigma": 0.8}, "learn": '
+        '0.9, "publish": 0.01, "load": 0.005, "waves": 8, "tokens": 8192}',
+    )
+    add("--run", metavar="DIR", help="a run folder that the costs are taken from instead")
+    add(
+        "--workers",
+        type=whole_numbers(1),
+        default=[1, 2, 4, 8],
+        metavar="N,N,...",
+        help="rollout workers to try (default: 1,2,4,8)",
+    )
+    add(
+        "--lag",
+        type=whole_numbers(0),
+        default=[0, 1, 2],
+        metavar="N,N,...",
+        help="lags to try (default: 0,1,2)",
+    )
+    add(
+        "--waves",
+        type=whole_number(1),
+        metavar="N",
+        help="with --run: tickets that a step's prompts are cut into (default: 8)",
+    )
+    add(
+        "--order",
+        choices=("issue", "window"),
+        default="issue",
+        help="in which results are learned from (default: issue)",
+    )
+    add(
+        "--streaming",
+        action="store_true",
+        help="the learner accumulates gradients of tickets as they land",
+    )
+    add(
+        "--steps",
+        type=whole_number(1),
+        default=50,
+        metavar="N",
+        help="of each simulated run (default: 50)",
+    )
+    add("--seed", type=int, default=0, help="of the simulated seconds")
+    add("--trace", metavar="FILE.json", help="the best run, for Perfetto")
+    add(
+        "--picture",
+        metavar="FILE.svg",
+        help="the first steps with the best number of workers, at every lag",
+    )
+    json_flag(parser)
+
+
 FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "eval": evaluate,
@@ -438,4 +502,5 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "audit": audit,
     "sandbox": sandbox,
     "doctor": doctor,
+    "plan": plan,
 }

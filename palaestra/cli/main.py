@@ -39,6 +39,7 @@ VERBS = {
     "audit": "where a reward can be earned without solving anything",
     "sandbox": "run a Python program in isolation",
     "doctor": "what is installed, what will run, what it will cost",
+    "plan": "how fast a run would be with more workers and lag, simulated",
 }
 
 

@@ -1,0 +1,130 @@
+"""`palaestra plan`: what a run would come to with more rollout workers and lag, by the simulator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.errors import UserError
+from palaestra.scale.calibrate import WAVES, Calibration, costs_of_run, read_costs
+from palaestra.scale.predict import Prediction, forecast_of, one_process_seconds, predict
+from palaestra.scale.simulate import LogNormal
+from palaestra.scale.trace import trace_of
+from palaestra.step import Recipe
+from palaestra.store.checkpoint import write_atomic
+from palaestra.store.folder import read_run
+from palaestra.view.timeline import timeline_svg
+
+SHOWN_STEPS = 4  # of a picture
+HEAD = ("workers", "lag", "s/step", "tokens/s", "rollout idle", "learner idle", "age", "oldest")
+UNMODELLED = (
+    "the tickets of an attempt are alike, and a step learns from one attempt; a pool that asks for "
+    "more is not modelled",
+    "a worker's speed does not depend on who shares its ticket, nor on the other workers",
+    "no worker fails; workers and learner do not compete for the network, memory or cores",
+)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    found, name, prompts = calibration(arguments)
+    if prompts is not None and found.waves > prompts:
+        raise UserError(
+            f"{found.waves} waves of {prompts} prompts: an attempt has a ticket at most a prompt"
+        )
+    asked: dict[str, Any] = {
+        k: getattr(arguments, k) for k in ("order", "streaming", "steps", "seed")
+    }
+    rows = predict(found, workers=arguments.workers, lags=arguments.lag, **asked)
+    check = one_process_seconds(found, arguments.steps, arguments.seed)
+    assumptions = [*found.assumptions, *describe(found), *UNMODELLED]
+    written = write(arguments, found, asked, rows[0])
+    if not arguments.json:
+        show(rows, found, name, check)
+        print("\nassumptions")
+        print(*(f"  - {line}" for line in assumptions), sep="\n")
+        print(*(f"written to {path}" for path in written), sep="\n", end="\n" if written else "")
+    return {
+        "recipe": name,
+        "source": found.source,
+        "waves": found.waves,
+        "rows": [asdict(r) for r in rows],
+        "one_process": {"predicted": check, "measured": found.measured},
+        "assumptions": assumptions,
+    }
+
+
+def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | None]:
+    """The costs, whose they are, and the prompts of a step where they are known."""
+    if (arguments.costs is None) == (arguments.run is None):
+        raise UserError("plan takes seconds from one place: --costs FILE.json or --run DIR")
+    if arguments.run is not None:
+        if arguments.recipe:
+            raise UserError(f"{arguments.recipe}: --run says the recipe; leave it out")
+        folder = Path(arguments.run)
+        made = read_run(folder)
+        found = costs_of_run(folder, arguments.waves or WAVES)
+        return found, made.name("recipe"), made.config.get("set", {}).get("schedule.prompts")
+    if arguments.waves is not None:
+        raise UserError("--waves goes with --run; in a file of costs it is the key waves")
+    if not arguments.recipe:
+        raise UserError("plan needs a recipe: palaestra plan grpo --costs costs.json")
+    recipe = catalogue.recipe(arguments.recipe)
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"{arguments.recipe}: plan takes a recipe, not a {type(recipe).__name__}")
+    return read_costs(Path(arguments.costs)), arguments.recipe, recipe.schedule.prompts
+
+
+def describe(found: Calibration) -> list[str]:
+    """The seconds that were simulated, for people."""
+    costs = found.costs
+    told = [
+        f"{name}: log-normal, median {x.median:.3g} s, sigma {x.sigma:.2g}"
+        + (f", at most {x.cap:.3g} s" if x.cap < float("inf") else "")
+        for name, x in (("ticket", costs.ticket), ("learn", costs.learn))
+        if isinstance(x, LogNormal)
+    ]
+    return [*told, f"publish {costs.publish:g} s, load {costs.load:g} s, send {costs.send:g} s"]
+
+
+def show(rows: list[Prediction], found: Calibration, name: str, check: float) -> None:
+    print(f"{name}: {found.waves} tickets a step, seconds from {found.source}")
+    if found.measured is not None:
+        print(f"one process: {found.measured:.3g} s a step measured, {check:.3g} s simulated")
+    else:
+        print(f"one process: {check:.3g} s a step simulated")
+    print("".join(f"{word:>14}" for word in HEAD))
+    for r in rows:
+        speed = "-" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f}"
+        cells = (
+            f"{r.workers}", f"{r.lag}", f"{r.seconds:.3g}", speed, f"{r.idle_rollout:.0%}",
+            f"{r.idle_learner:.0%}", f"{r.age_mean:.2f}", f"{r.age_max}",
+        )  # fmt: skip
+        print("".join(f"{cell:>14}" for cell in cells))
+
+
+def write(
+    arguments: argparse.Namespace, found: Calibration, asked: dict[str, Any], best: Prediction
+) -> list[Path]:
+    """The files that were asked for: a trace of the best row, a picture of its workers at every
+    lag, and streaming at lag 0.
+    """
+    written: list[Path] = []
+    at = lambda lag, **other: forecast_of(found, workers=best.workers, lag=lag, **(asked | other))
+    if arguments.trace:
+        written.append(Path(arguments.trace))
+        write_atomic(written[-1], json.dumps(trace_of(at(best.lag).spans)))
+    if arguments.picture:
+        written.append(Path(arguments.picture))
+        short = {"steps": min(SHOWN_STEPS, arguments.steps)}
+        drawn = {f"lag {lag}": at(lag, **short) for lag in sorted(arguments.lag)}
+        if "lag 0" in drawn and not arguments.streaming:
+            streamed = {"lag 0, streaming": at(0, streaming=True, **short)}
+            drawn = {"lag 0": drawn.pop("lag 0"), **streamed, **drawn}
+        title = f"{best.workers} workers, {short['steps']} steps"
+        panels = {f"{name}: {title}": told.spans for name, told in drawn.items()}
+        write_atomic(written[-1], timeline_svg(panels))
+    return written
