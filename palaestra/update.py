@@ -221,7 +221,7 @@ def backward(
             part = batch.part(rows)
             loss, metrics = loss_of(objective, forward(part), part)
             loss.backward()
-            _add(total, metrics | {"loss": loss})
+            add_metrics(total, metrics | {"loss": loss})
         return total
     rows = torch.cat(parts)
     leaves = {k: v.requires_grad_() for k, v in _outputs(forward, batch, parts).items()}
@@ -229,13 +229,13 @@ def backward(
     leaves_in_order = {k: v[order] for k, v in leaves.items()}
     loss, metrics = loss_of(objective, leaves_in_order, batch)
     loss.backward()
-    _add(total, metrics | {"loss": loss})
+    add_metrics(total, metrics | {"loss": loss})
     start = 0
     for p in parts:
         out = forward(batch.part(p))
         used = [k for k in out if leaves[k].grad is not None]
         grads = [
-            _cut(g[start : start + len(p)], out[k])
+            cut_to(g[start : start + len(p)], out[k])
             for k in used
             if (g := leaves[k].grad) is not None
         ]
@@ -271,21 +271,25 @@ def _outputs(forward: Forward, batch: Batch, parts: list[Tensor]) -> dict[str, T
     """Outputs of all micro-batches in the order of `parts`, padded to the batch's length."""
     T = batch["ids"].shape[1]
     outs = [forward(batch.part(p)) for p in parts]
-    return {k: torch.cat([_pad(o[k], T) for o in outs]).detach() for k in outs[0]}
+    return {k: torch.cat([pad_to(o[k], T) for o in outs]).detach() for k in outs[0]}
 
 
-def _pad(x: Tensor, T: int) -> Tensor:
-    """Features of rows, [B, 1, D], stay as they are."""
+def pad_to(x: Tensor, T: int) -> Tensor:
+    """Outputs [B, t] or [B, t, V] padded to T tokens. Features of rows, [B, 1, D], stay as they
+    are.
+    """
     if x.dim() == 3 and x.shape[1] > 1:
         return torch.nn.functional.pad(x, (0, 0, 0, T - x.shape[1]))
     return torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 else x
 
 
-def _cut(grad: Tensor, like: Tensor) -> Tensor:
+def cut_to(grad: Tensor, like: Tensor) -> Tensor:
+    """The gradient of padded outputs as that of the outputs of one micro-batch."""
     return grad[:, : like.shape[1]] if like.dim() > 1 else grad
 
 
-def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
+def add_metrics(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
+    """Adds the metrics of a micro-batch to those of the batch so far, without their history."""
     for k, v in more.items():
         total[k] = total[k] + v.detach() if k in total else v.detach()
 
@@ -358,13 +362,10 @@ def step_optimiser(
     the case.
     """
     ctx.moving(name)
-    model, optimiser = ctx.model(name), ctx.optimiser(name, learner)
+    optimiser = ctx.optimiser(name, learner)
     try:
         with ctx.phase("backward"):
-            forward = ctx.forward(name, learner.objective.needs)
-            found = backward(
-                forward, learner.objective, batch.to(model.device), budget, model.packs
-            )
+            found = ctx.backward(name, learner.objective, batch, budget)
         with ctx.phase("optimiser"):
             moved = [p for group in optimiser.param_groups for p in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(

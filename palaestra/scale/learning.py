@@ -1,0 +1,355 @@
+"""The context of a learner on several ranks, and what the ranks that do not drive do.
+
+Rank 0 is the process that drives the run. It holds every model twice: whole, for what samples,
+evaluates and is saved, and as its slice, which learns. The others, the followers, hold slices
+alone. Rank 0 sends each order to the followers and then takes part in it itself:
+
+    learn              a step's groups, from which every rank credits, packs and updates the same
+    gather             the weights of a learner to rank 0, before what is whole there is used
+    gather_optimiser   its optimiser's state to rank 0, for a checkpoint
+    scatter            weights and optimiser of a checkpoint from rank 0
+    close              the end
+
+What is saved is what a run in one process saves, so a checkpoint goes on with any number of ranks.
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from palaestra.context import Engine, Runnable
+from palaestra.errors import Fault, UserError
+from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
+from palaestra.models.master import Optimizer
+from palaestra.run.context import RunContext
+from palaestra.run.driver import prepare
+from palaestra.run.mismatch import compared, gaps
+from palaestra.scale.sharded import ShardedModel
+from palaestra.step import Recipe, learn
+from palaestra.types import Batch, Groups, Metrics, Objective, Outputs, Result, State
+
+Order: TypeAlias = tuple[str, tuple[Any, ...]]  # the name of a method of `Follower`, and arguments
+Send: TypeAlias = Callable[[Order], None]  # to every follower, in order, without waiting for it
+CLOSE: Order = ("close", ())
+# of a step's state what learning reads; the rest is of rank 0 alone
+LEARNED = ("seed", "step", "credit", "update", "draw")
+
+
+def join(
+    rank: int, ranks: int, address: str, device: str = "cpu", seconds: float = 600.0
+) -> DeviceMesh:
+    """Makes this process one of the ranks of a learner; returns when all of them are there.
+
+    Args:
+        rank: of this process, from 0, which drives the run.
+        ranks: how many there are.
+        address: "host:port" on rank 0's machine, where it listens.
+        device: "cpu" or "cuda"; on a GPU the process must have chosen its own.
+        seconds: after which a rank that is waited for is an error.
+
+    Raises:
+        RuntimeError: the ranks did not meet in time (torch's DistError).
+    """
+    dist.init_process_group(
+        "gloo" if device == "cpu" else "nccl",
+        init_method=f"tcp://{address}",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=seconds),
+    )
+    return init_device_mesh(device, (ranks,))
+
+
+def leave() -> None:
+    """Ends what `join` began."""
+    dist.destroy_process_group()
+
+
+def free_address(host: str = "127.0.0.1") -> str:
+    """ "host:port" that nobody listens at."""
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return f"{host}:{found.getsockname()[1]}"
+
+
+@contextmanager
+def losses() -> Generator[None]:
+    """Raises Fault in the place of what torch raises where another rank has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Fault("learner", f"a rank is lost: {error}") from error
+
+
+@dataclass
+class ShardedContext(RunContext):
+    """A run's context on one rank of a sharded learner.
+
+    While a step is learned from, `model`, `forward`, `backward` and what is measured are those of
+    the slices, on every rank alike. Outside, they are those of the whole models on rank 0, which
+    are made up to date when they are asked for.
+    """
+
+    mesh: DeviceMesh = field(kw_only=True)
+    send: Send = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._sharded: dict[str, ShardedModel] = {}
+        self._stale: set[str] = set()  # learners whose weights moved since they were gathered
+        self._learns = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which drives the run."""
+        return self.mesh.get_rank() == 0
+
+    # ---- models
+
+    def sharded(self, name: str) -> ShardedModel:
+        """This rank's slice of a model, made when it is first asked for."""
+        if name not in self._sharded:
+            plain = super().model(name)
+            if plain.bare:
+                found = self._view(name, plain)
+            else:
+                copied = trainable_copy if plain.trainable() else frozen_copy
+                found = ShardedModel(copied(plain) if self.leads else plain, self.mesh)
+            self._sharded[name] = found
+        return self._sharded[name]
+
+    def _view(self, name: str, bare: Model) -> ShardedModel:
+        """A reference without adapters, on the slices of the model whose weights it shares."""
+        owner = next(n for n, m in self.models.items() if m.module is bare.module and not m.bare)
+        base = self.sharded(owner)
+        view = Model(
+            bare.name, base.model.module, bare.tokenizer, bare.source, bare.heads, bare=True
+        )
+        return ShardedModel(view, self.mesh, base.root)
+
+    def model(self, name: str) -> Model:
+        if self._learns:
+            return self.sharded(name).model
+        return self.whole(name) if self.leads else super().model(name)
+
+    def whole(self, name: str) -> Model:
+        """On rank 0: the model with its present weights, gathered if they have moved."""
+        if name in self._stale:
+            if not self._learns:
+                self.send(("gather", (name,)))
+            with losses():
+                self.gather(name)
+        return super().model(name)
+
+    @torch.no_grad()
+    def gather(self, name: str) -> None:
+        """Every rank's part in bringing a learner's weights to rank 0."""
+        if self.leads:
+            super().moving(name)
+        kept = super().model(name).named_trainable()
+        for weight, value in self.sharded(name).full_weights():
+            if self.leads:
+                kept[weight].copy_(value)
+        self._stale.discard(name)
+
+    def weights(self) -> dict[str, dict[str, Tensor]]:
+        """On rank 0: copies of every learner's trained weights on the CPU, to be published together.
+        A receiver copies them into `named_trainable` of its own models.
+        """
+        return {
+            name: {
+                n: p.detach().to("cpu", copy=True)
+                for n, p in self.whole(name).named_trainable().items()
+            }
+            for name in self.optimisers
+        }
+
+    def reference(self, name: str, source: str) -> None:
+        if source in self._sharded:
+            raise UserError(
+                f"reference {name!r}: a learner on several ranks takes its references before its "
+                "first step"
+            )
+        super().reference(name, source)
+
+    def engine(self, name: str = "policy") -> Engine:
+        self.whole(name)
+        return super().engine(name)
+
+    def moving(self, name: str) -> None:
+        """The slices will move; what is whole on rank 0 stays until it is gathered."""
+        self._stale.add(name)
+
+    # ---- optimisers
+
+    def optimiser(self, name: str, learner: Any) -> Optimizer:
+        if name not in self.optimisers:
+            self.optimisers[name] = learner.optimiser.build(self.sharded(name).model.trainable())
+        return self.optimisers[name]
+
+    def optimiser_state(self, name: str) -> dict[str, Any]:
+        """On rank 0: as one process has it, with master weights where that keeps some."""
+        self.send(("gather_optimiser", (name,)))
+        with losses():
+            return self.gather_optimiser(name)
+
+    def gather_optimiser(self, name: str) -> dict[str, Any]:
+        """Every rank's part in bringing an optimiser's state to rank 0."""
+        sharded = self.sharded(name)
+        inner = sharded.optimiser_state(self._torch_optimiser(name))
+        if not sharded.low:
+            return inner
+        return {"inner": inner, "masters": [w.cpu() for _, w in sharded.full_weights()]}
+
+    def _torch_optimiser(self, name: str) -> torch.optim.Optimizer:
+        """Slices are never below float32, so their optimiser has no masters."""
+        found = self.optimisers[name]
+        assert isinstance(found, torch.optim.Optimizer)
+        return found
+
+    def restore(self, name: str, learner: Any, folder: Path, optimiser: dict[str, Any]) -> None:
+        self.optimiser(name, learner)
+        super().moving(name)
+        load_heads(self.whole(name), folder)
+        self.whole(name).load_weights(folder)
+        self.send(("scatter", (name,)))
+        with losses():
+            self.scatter(name, optimiser)
+
+    def scatter(self, name: str, optimiser: dict[str, Any] | None = None) -> None:
+        """Every rank's part in taking over weights and optimiser, whole on rank 0."""
+        sharded = self.sharded(name)
+        values: Sequence[Tensor] | None = None
+        if optimiser is not None:
+            values = optimiser.get("masters") or super().model(name).trainable()
+            optimiser = optimiser.get("inner", optimiser)
+        sharded.set_weights(values)
+        sharded.set_optimiser_state(self._torch_optimiser(name), optimiser)
+
+    # ---- learning
+
+    @contextmanager
+    def learning(self, state: State, ready: Groups, seen: Groups) -> Generator[None]:
+        if self.leads:
+            self.send(("learn", ({k: state[k] for k in LEARNED}, ready, seen)))
+        self._learns = True
+        try:
+            with losses():
+                yield
+        finally:
+            self._learns = False
+
+    def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
+        if not self._learns:
+            return super().forward(name, needs)
+
+        def run(batch: Batch) -> Outputs:
+            with self.phase("forward"):
+                return self.sharded(name)(batch, needs)
+
+        return run
+
+    def backward(
+        self, name: str, objective: Objective, batch: Batch, budget: int
+    ) -> dict[str, Tensor]:
+        return self.sharded(name).backward(objective, batch, budget)
+
+    def outputs(
+        self, name: str, needs: Sequence[str], batch: Batch, parts: Sequence[Tensor]
+    ) -> Iterable[dict[str, np.ndarray]]:
+        if not self._learns:
+            return super().outputs(name, needs, batch, parts)
+        with self.phase("forward"):
+            return self.sharded(name).outputs(needs, batch, parts)
+
+    def describe(self, seen: Groups, ready: Groups) -> Metrics:
+        """On rank 0 as in one process; the others take part in what is measured for it."""
+        told = [compared(self.learners_engines, ready)] if self.leads else [None]
+        dist.broadcast_object_list(told, group=self.mesh.get_group(), group_src=0)
+        if self.leads:
+            return super().describe(seen, ready)
+        for name, n in (told[0] or {}).items():
+            gaps(self, ready[:n], name)
+        return {}
+
+    def dump(self, name: str, learner: Any, batch: Batch, metrics: Any) -> None:
+        """The model as a whole: every rank takes part, and rank 0 writes."""
+        self.whole(name)
+        super().dump(name, learner, batch, metrics)
+
+    # ---- runs
+
+    def close(self) -> None:
+        if self.leads:
+            self.send(CLOSE)
+        super().close()
+
+    async def once(self, name: str, runnable: Runnable, *more: Any, **given: Any) -> Result:
+        raise UserError(
+            f"part {name}: the parts of a pipeline are learned in one process; run each of them by "
+            "itself, from the model of the one before"
+        )
+
+
+def sharded_context(ctx: RunContext, mesh: DeviceMesh, send: Send) -> ShardedContext:
+    """A run's context on a rank of its learner, from the one that it would have in one process."""
+    given = {f.name: getattr(ctx, f.name) for f in fields(RunContext)}
+    return ShardedContext(**given, mesh=mesh, send=send)
+
+
+def send_nothing(order: Order) -> None:
+    """A follower gives no orders."""
+
+
+class Follower:
+    """A rank that does what rank 0 says. Each method takes part in what rank 0 does at the same
+    time, and returns when this rank's part is done.
+    """
+
+    def __init__(self, recipe: Recipe, ctx: RunContext, mesh: DeviceMesh):
+        """`recipe` and `ctx` are those of rank 0's run: the same settings give the same models."""
+        self.recipe, self.ctx = recipe, sharded_context(ctx, mesh, send_nothing)
+        self.open = True
+        prepare(recipe, self.ctx)
+        self._orders: dict[str, Callable[..., object]] = {
+            "learn": self.learn,
+            "gather": self.ctx.gather,
+            "gather_optimiser": self.ctx.gather_optimiser,
+            "scatter": self.ctx.scatter,
+            "close": self.close,
+        }
+
+    def obey(self, order: Order) -> None:
+        """Carries out one order. Orders are sent to all followers in one sequence."""
+        name, arguments = order
+        self._orders[name](*arguments)
+
+    def learn(self, state: State, ready: Groups, seen: Groups) -> None:
+        """Learns from the groups of a step, as rank 0 does. The state that comes of it is rank
+        0's to keep.
+        """
+        recipe = self.ctx.at(self.recipe, state["step"])
+        with self.ctx.learning(state, ready, seen):
+            learn(recipe, self.ctx, state, list(ready), list(seen))
+
+    def close(self) -> None:
+        self.ctx.close()
+        self.open = False
+
+
+def follow(follower: Follower, receive: Callable[[], Order]) -> None:
+    """Carries out orders as they come, until the last one."""
+    while follower.open:
+        follower.obey(receive())

@@ -1,0 +1,352 @@
+"""One model on N ranks of FSDP2: the same outputs, gradient and metrics as in one process.
+
+Every rank holds a slice of each weight and works on its share of a batch. Three things differ from
+one process:
+
+1. The root that FSDP wraps is the training forward pass itself, so that what the pass reads is
+   gathered: the decoder is called without the causal model's own `forward`, the output head without
+   the body, and a tied output head is the embedding.
+2. Losses carry the denominators of the whole optimiser batch, so gradients are summed over ranks;
+   FSDP would average them.
+3. Every rank makes as many passes as any other, for each pass gathers weights: the parts of a batch
+   are dealt by size, and short hands are filled up with ghosts, which are computed and count for
+   nothing.
+
+(FSDP: arXiv:2304.11277.) B = rows of a batch, T = its tokens.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from palaestra.models.attention import SCORES
+from palaestra.models.forward import forward
+from palaestra.models.model import Model
+from palaestra.types import Batch, Objective, Outputs
+from palaestra.update import add_metrics, cut_to, loss_of, pad_to, split
+
+# heads return views, which `forward` reads and never writes into
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+
+
+class TrainingForward(nn.Module):
+    """The training forward pass of a model as a module, the root of its FSDP groups.
+
+    Layers are gathered one by one, each head in a group of its own that keeps its precision, all
+    the rest with the root.
+    """
+
+    def __init__(self, model: Model):
+        super().__init__()
+        self.body = model.module
+        self.heads = nn.ModuleList(model.heads.values())
+
+    def layers(self) -> list[nn.Module]:
+        """The layers of the decoder, inner ones before those that hold them."""
+        every = [*self.body.modules()]
+        return [m for m in reversed(every) if isinstance(m, GradientCheckpointingLayer)]
+
+    def forward(self, model: Model, batch: Batch, needs: Sequence[str]) -> Outputs:
+        """`palaestra.models.forward.forward` of `model`, which is the root's own or a view of its
+        weights without adapters.
+
+        What would be gathered as often as the rows of a rank ask for it is gathered first: ranks
+        would wait for each other in other numbers. Those are the heads, which `forward` reads chunk
+        by chunk, and the layers where attention maps are computed row by row.
+        """
+        maps = any(n.split(":")[0] in SCORES for n in needs)
+        first = [*self.heads, *(self.layers() if maps else ())]
+        for module in map(fsdp, first):
+            module.set_reshard_after_forward(False, recurse=False)
+            module.unshard()
+        try:
+            # what FSDP hooks on to an output goes lost where an objective writes into a view
+            return {k: v.clone() for k, v in forward(model, batch, needs).items()}
+        finally:
+            for module in map(fsdp, self.layers() if maps else ()):
+                module.set_reshard_after_forward(True, recurse=False)
+
+
+def fsdp(module: nn.Module) -> FSDPModule:
+    """A module that `fully_shard` has wrapped, under the type of what it can do since."""
+    return cast(FSDPModule, module)
+
+
+def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
+    """Leaves this rank its slice of a model's weights, in place: parameters keep their names and
+    become DTensors. All ranks must hold equal weights.
+
+    Trained weights below float32 are kept in float32, gathered in their own precision, and their
+    gradients summed in float32: what `MasterWeights` does in one process.
+    """
+    # a model remembers what it finds out about itself, and finds it in whole weights alone
+    _ = model.packs, model.position_bytes
+    model.logits(torch.zeros(1, model.width, dtype=model.dtype, device=model.device))
+    low = {p.dtype for p in model.trainable() if is_low(p)}
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    if low:
+        policy = MixedPrecisionPolicy(
+            param_dtype=low.pop(), reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
+    for p in model.trainable():
+        p.data = p.data.to(torch.promote_types(p.dtype, torch.float32))
+    root = TrainingForward(model)
+    for layer in root.layers():
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    for head in root.heads:
+        fully_shard(head, mesh=mesh, reshard_after_forward=False)
+    fully_shard(root, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    return root
+
+
+def is_low(p: Tensor) -> bool:
+    """Whether a weight has less than float32, and is trained in float32 all the same."""
+    return p.dtype.itemsize < torch.float32.itemsize
+
+
+class Turn(NamedTuple):
+    """A pass of one rank: over which part of a batch, and whether as a ghost, which counts for
+    nothing.
+    """
+
+    part: int
+    ghost: bool
+
+
+def deal(cost: Sequence[int], ranks: int) -> list[list[Turn]]:
+    """A hand of parts for each rank, of equal length: the dearest part to the rank that has least,
+    and to short hands the cheapest part as a ghost.
+
+    Args:
+        cost: of each part, in any unit; at least one part.
+        ranks: number of hands.
+    """
+    hands: list[list[Turn]] = [[] for _ in range(ranks)]
+    load = [0] * ranks
+    for part in sorted(range(len(cost)), key=lambda i: (-cost[i], i)):
+        rank = min(range(ranks), key=lambda r: (load[r], r))
+        hands[rank].append(Turn(part, False))
+        load[rank] += cost[part]
+    ghost = Turn(min(range(len(cost)), key=lambda i: (cost[i], i)), True)
+    most = max(map(len, hands))
+    return [hand + [ghost] * (most - len(hand)) for hand in hands]
+
+
+class ShardedModel:
+    """A model of which this rank holds a slice. What is called is called on every rank, in the same
+    order, with the same arguments.
+    """
+
+    def __init__(self, model: Model, mesh: DeviceMesh, root: TrainingForward | None = None):
+        """Shards `model`, or takes it as a view of weights that `root` holds already."""
+        self.model, self.mesh = model, mesh
+        self.low = any(is_low(p) for p in model.trainable())  # below float32, in files
+        self.root = root or shard(model, mesh)
+
+    @property
+    def ranks(self) -> int:
+        return self.mesh.size()
+
+    def __call__(self, batch: Batch, needs: Sequence[str]) -> Outputs:
+        """The training forward pass of this rank's rows. Without gradients nothing stays
+        gathered.
+        """
+        out = self.root(self.model, batch.to(self.model.device), needs)
+        if not torch.is_grad_enabled():
+            for module in self.root.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+        return out
+
+    def hands(self, batch: Batch, parts: Sequence[Tensor]) -> list[list[Turn]]:
+        """Every rank's passes over the parts of a batch."""
+        length = batch["length"]
+        return deal([int(length[rows].max()) * len(rows) for rows in parts], self.ranks)
+
+    def hand(self, batch: Batch, parts: Sequence[Tensor]) -> list[Turn]:
+        """This rank's passes."""
+        return self.hands(batch, parts)[self.mesh.get_rank()]
+
+    def split(self, objective: Objective, batch: Batch, budget: int) -> list[Tensor]:
+        """Rows of the parts that the ranks share: of at most `budget` tokens, and of no more than a
+        rank's share, so that all ranks have something to do where there are rows for them. Ranks
+        may have other budgets, as a GPU has room; the smallest holds for all.
+        """
+        budget = min(self.gather_objects(budget))
+        packs, (rows, T) = self.model.packs, batch["ids"].shape
+        positions = int(batch["length"].sum()) if packs else rows * T
+        share = min(budget, -(-positions // self.ranks))
+        return split(batch, share, objective.couples == "unit", packs)
+
+    # ---- a batch
+
+    def backward(self, objective: Objective, batch: Batch, budget: int) -> dict[str, Tensor]:
+        """As `update.backward`, this rank's share of it. Returns the metrics of the whole batch.
+
+        `budget` bounds the tokens of a pass.
+        """
+        parts = self.split(objective, batch, budget)
+        hand = self.hand(batch, parts)
+        if objective.couples == "batch":
+            return self._backward_coupled(objective, batch, parts, hand)
+        total: dict[str, Tensor] = {}
+        for turn in hand:
+            part = batch.part(parts[turn.part]).to(self.model.device)
+            loss, metrics = loss_of(objective, self(part, objective.needs), part)
+            (loss * 0.0 if turn.ghost else loss).backward()
+            if not turn.ghost:
+                add_metrics(total, metrics | {"loss": loss})
+        return self._sum({k: float(v) for k, v in total.items()})
+
+    def _backward_coupled(
+        self, objective: Objective, batch: Batch, parts: list[Tensor], hand: list[Turn]
+    ) -> dict[str, Tensor]:
+        """A loss that depends on all rows at once. Outputs without a gradient travel, a few numbers
+        a token; then every rank knows the loss, and goes back through its own rows.
+        """
+        batch = batch.to(self.model.device)
+        needs = objective.needs
+        with torch.no_grad():
+            outs = [self(batch.part(parts[turn.part]), needs) for turn in hand]
+        leaves = {k: v.requires_grad_() for k, v in self._join(outs, batch, parts, hand).items()}
+        loss, metrics = loss_of(objective, leaves, batch)
+        loss.backward()
+        total: dict[str, Tensor] = {}
+        add_metrics(total, metrics | {"loss": loss})
+        for turn in hand:
+            rows = parts[turn.part]
+            out = self(batch.part(rows), needs)
+            given = {k: g[rows] for k in out if (g := leaves[k].grad) is not None}
+            grads = [cut_to(g, out[k]) * (not turn.ghost) for k, g in given.items()]
+            torch.autograd.backward([out[k] for k in given], grads)
+        return total
+
+    def _join(
+        self, outs: list[Outputs], batch: Batch, parts: list[Tensor], hand: list[Turn]
+    ) -> dict[str, Tensor]:
+        """Every rank's outputs in the order of the batch's rows. Each number comes from one rank
+        and is 0 at the others, so their sum is exact.
+        """
+        B, T = batch["ids"].shape
+        whole: dict[str, Tensor] = {}
+        for turn, out in zip(hand, outs, strict=True):
+            for name, value in out.items():
+                wide = pad_to(value, T)
+                at = whole.setdefault(name, wide.new_zeros(B, *wide.shape[1:]))
+                if not turn.ghost:
+                    at[parts[turn.part]] = wide
+        for name in sorted(whole):
+            dist.all_reduce(whole[name], group=self.mesh.get_group())
+        return whole
+
+    def _sum(self, metrics: Mapping[str, float]) -> dict[str, Tensor]:
+        """Of all ranks, added up in their order."""
+        total: dict[str, Tensor] = {}
+        for each in self.gather_objects(dict(metrics)):
+            add_metrics(total, {k: torch.tensor(v, dtype=torch.float64) for k, v in each.items()})
+        return total
+
+    @torch.no_grad()
+    def outputs(
+        self, needs: Sequence[str], batch: Batch, parts: Sequence[Tensor]
+    ) -> list[dict[str, np.ndarray]]:
+        """What the model says of each part of a batch, in order, as float64 arrays, on every rank
+        all of them.
+        """
+        found: dict[int, dict[str, np.ndarray]] = {}
+        for turn in self.hand(batch, parts):
+            out = self(batch.part(parts[turn.part]), needs)
+            if not turn.ghost:
+                found[turn.part] = {k: v.double().cpu().numpy() for k, v in out.items()}
+        whole = {i: out for each in self.gather_objects(found) for i, out in each.items()}
+        return [whole[i] for i in range(len(parts))]
+
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """What every rank gives, in their order."""
+        found: list[Any] = [None] * self.ranks
+        dist.all_gather_object(found, mine, group=self.mesh.get_group())
+        return found
+
+    # ---- weights and optimisers, whole
+
+    @torch.no_grad()
+    def full_weights(self) -> Generator[tuple[str, Tensor]]:
+        """Every trained weight as one tensor, by the name that it has in `named_trainable`, one
+        after another: no rank needs room for all of them.
+        """
+        for name, p in self.model.named_trainable().items():
+            yield name, full(p.detach())
+
+    @torch.no_grad()
+    def set_weights(self, values: Iterable[Tensor] | None) -> None:
+        """Sets every trained weight, in the order of `named_trainable`. Rank 0 gives the values,
+        the others None.
+        """
+        given = iter(values or ())
+        for p in self.model.trainable():
+            p.copy_(scatter(cast(DTensor, p), None if values is None else next(given)))
+
+    def optimiser_state(self, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+        """The state dict that the optimiser would have in one process, on the CPU."""
+        state = optimiser.state_dict()
+        whole = {
+            i: {k: full(v).cpu() if isinstance(v, Tensor) else v for k, v in each.items()}
+            for i, each in state["state"].items()
+        }
+        return {**state, "state": whole}
+
+    def set_optimiser_state(
+        self, optimiser: torch.optim.Optimizer, state: Mapping[str, Any] | None
+    ) -> None:
+        """Sets an optimiser to the state dict of one process, which rank 0 gives."""
+        told: list[Any] = [None]
+        if state is not None:  # what is no slice of a weight travels at once
+            small = {
+                i: {k: None if is_sliced(v) else v for k, v in each.items()}
+                for i, each in state["state"].items()
+            }
+            told = [{**state, "state": small}]
+        dist.broadcast_object_list(told, group=self.mesh.get_group(), group_src=0)
+        moved = [p for group in optimiser.param_groups for p in group["params"]]
+        mine = {
+            i: {
+                k: scatter(moved[i], None if state is None else state["state"][i][k])
+                if v is None
+                else v
+                for k, v in each.items()
+            }
+            for i, each in told[0]["state"].items()
+        }
+        optimiser.load_state_dict({**told[0], "state": mine})
+
+
+def is_sliced(x: Any) -> bool:
+    """Whether an entry of an optimiser's state is cut as its weight is; a count of steps is not."""
+    return isinstance(x, Tensor) and x.dim() > 0
+
+
+def full(x: Tensor) -> Tensor:
+    """A tensor of which each rank holds a slice, whole on every rank."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
+
+
+def scatter(like: DTensor, value: Tensor | None) -> DTensor:
+    """This rank's slice of a tensor that rank 0 gives, cut as `like` is, of its type."""
+    empty = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    whole = empty if value is None else empty.copy_(value)
+    return distribute_tensor(whole, like.device_mesh, like.placements)
