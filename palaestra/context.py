@@ -6,8 +6,10 @@ A stage knows this protocol; what stands behind it is `run.context`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -23,6 +25,7 @@ from palaestra.types import (
     Meter,
     Metrics,
     Need,
+    Objective,
     Outputs,
     Player,
     Reply,
@@ -35,9 +38,12 @@ from palaestra.types import (
     Tasks,
     World,
     stage,
+    value_class,
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from palaestra.models.dialect import Chat
     from palaestra.models.master import Optimizer
     from palaestra.models.model import Model
@@ -47,7 +53,13 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """Samples from one model, for any number of coroutines at a time."""
 
-    version: int  # of the weights, as every sample carries it
+    @property
+    def version(self) -> int:
+        """Of the weights, as every sampled token carries it. Set anew when they have moved."""
+        ...
+
+    @version.setter
+    def version(self, version: int) -> None: ...
 
     @property
     def exact(self) -> bool:
@@ -96,6 +108,100 @@ class Source(Protocol):
     """A client as a setting of a recipe: frozen, printable; `open` gives the client of a run."""
 
     def open(self, ctx: Context | None = None) -> Client: ...
+
+
+@value_class
+class Ticket:
+    """Groups of one attempt that are collected together, and share forward passes with no others.
+
+    It is a value: whoever collects it, wherever and whenever, finds the same groups, since keys,
+    weights and schedules are the ticket's. So a lost one is collected again.
+    """
+
+    key: Key  # of the attempt, the groups of one draw
+    first: int  # place of its first group in the attempt; a group's key is (*key, place)
+    starts: tuple[Group, ...]
+    step: int  # whose weights sample and whose schedules hold
+
+    @property
+    def name(self) -> str:
+        """Its own in the run."""
+        return "/".join(map(str, (*self.key, self.first)))
+
+
+class Collects(Protocol):
+    """What of a recipe a ticket needs."""
+
+    @property
+    def collect(self) -> Collect: ...
+
+
+class Flight(ABC):
+    """An attempt that is collected elsewhere."""
+
+    @property
+    @abstractmethod
+    def tickets(self) -> tuple[Ticket, ...]: ...
+
+    @property
+    @abstractmethod
+    def over(self) -> bool:
+        """Whether all of its groups are here, or it has failed."""
+
+    @property
+    @abstractmethod
+    def groups(self) -> list[Group]:
+        """In order, once it is over. Raises what collecting them raised."""
+
+    @property
+    @abstractmethod
+    def sampled_tokens(self) -> int:
+        """What it took, once it is over."""
+
+    @abstractmethod
+    async def land(self) -> list[Group]:
+        """Waits for its groups, as often as it is asked."""
+
+
+# an entry of the queue: an attempt that was collected, is under way, or is to be handed out anew
+Attempt: TypeAlias = "list[Group] | Flight | tuple[Ticket, ...]"
+
+
+@dataclass
+class Usage:
+    """What was sampled and asked in other processes, in sums over them."""
+
+    sampled_tokens: int = 0
+    engine_seconds: float = 0.0
+    meters: dict[str, Meter] = field(default_factory=dict)  # by name of the client
+
+
+class Carrier(Protocol):
+    """Where rollouts happen: in this process, or in others."""
+
+    @property
+    def waves(self) -> int:
+        """Tickets that an attempt is cut into, at most."""
+        ...
+
+    @property
+    def counts(self) -> Usage:
+        """Of other processes, so far."""
+        ...
+
+    async def submit(
+        self, recipe: Collects, ctx: Context, tickets: tuple[Ticket, ...]
+    ) -> list[Group] | Flight:
+        """The groups of an attempt, or what will bring them. The weights of `ctx` are those of the
+        tickets' step.
+        """
+        ...
+
+    def numbers(self) -> Metrics:
+        """Of what happened since it was last asked."""
+        ...
+
+    def close(self) -> None: ...
 
 
 RewardFn: TypeAlias = Callable[
@@ -152,6 +258,11 @@ class Context(Protocol):
         """Tokens all engines have sampled, evaluations included."""
         ...
 
+    @property
+    def carrier(self) -> Carrier:
+        """Where the run's rollouts happen."""
+        ...
+
     # ---- parts
 
     def at(self, recipe: Any, step: int) -> Any:
@@ -194,10 +305,24 @@ class Context(Protocol):
         """The text of the policy's tokens."""
         ...
 
+    def learning(self, state: State, ready: Groups, seen: Groups) -> AbstractContextManager[None]:
+        """To be entered where a step learns from its groups. A learner on several ranks tells the
+        others here, so that they learn the same.
+        """
+        ...
+
     # ---- measuring
 
     def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
         """The training forward pass of a model, with gradients."""
+        ...
+
+    def backward(
+        self, name: str, objective: Objective, batch: Batch, budget: int
+    ) -> dict[str, Tensor]:
+        """Accumulates the gradient of an objective on a model's weights, in forward passes of at
+        most `budget` tokens. Returns the metrics of the whole batch, the loss among them.
+        """
         ...
 
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:

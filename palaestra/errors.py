@@ -5,12 +5,25 @@ mend, `Stopped` was asked.
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a disk
 
 
 class PalaestraError(Exception):
-    """Everything that this package raises on purpose and lets out."""
+    """Everything that this package raises on purpose and lets out. It travels between processes
+    with its text and its fields, whatever its constructor takes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), str(self), self.__dict__)
+
+
+def _again(kind: type[Exception], text: str, more: dict[str, object]) -> Exception:
+    """An error that comes from another process."""
+    error = kind.__new__(kind, text)
+    error.__dict__.update(more)
+    return error
 
 
 class Fault(PalaestraError):

@@ -10,19 +10,19 @@ the clock.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import drops_equal, keeps_equal
-from palaestra.context import Collect, Credit, Draw, Pool
+from palaestra.context import Attempt, Collect, Credit, Draw, Flight, Pool, Ticket
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
 from palaestra.errors import Fault, Paused, UserError
+from palaestra.rollout.tickets import cut
 from palaestra.types import Group, Key, Metrics, Need, Objective, State, need_at_least, stage
 from palaestra.update import AdamW, Plain, pack
 
@@ -123,7 +123,8 @@ async def step(recipe: Recipe, ctx: Context, state: State) -> tuple[State, Metri
     """
     recipe, state = ctx.at(recipe, state["step"]), copy_state(state)
     ready, seen = await gather_groups(recipe, ctx, state)
-    metrics = learn(recipe, ctx, state, ready, seen)
+    with ctx.learning(state, ready, seen):
+        metrics = learn(recipe, ctx, state, ready, seen)
     state["step"] += 1
     return state, metrics
 
@@ -144,8 +145,8 @@ async def gather_groups(
     for n in range(recipe.schedule.rounds):
         while len(state["queue"]) <= recipe.schedule.lag:
             key: Key = (state["seed"], "step", state["step"], n, len(state["queue"]))
-            state["queue"].append(await attempt(recipe, ctx, state, key))
-        new = state["queue"].pop(0)
+            state["queue"].append(await issue(recipe, ctx, state, key))
+        new = await land(recipe, ctx, state)
         seen += new
         ready, state["again"], state["pool"] = await recipe.pool(ctx, new, state["pool"])
         if ready is not None:
@@ -157,18 +158,35 @@ async def gather_groups(
     )
 
 
-async def attempt(recipe: Recipe, ctx: Context, state: State, key: Key) -> list[Group]:
-    """Draw tasks, beside groups the pool sent back, and collect all of them at once.
-
-    Raises Paused if all fail: what failed never waits in the queue, so a resumed run draws the
-    same again.
-    """
+async def issue(recipe: Recipe, ctx: Context, state: State, key: Key) -> list[Group] | Flight:
+    """Draw tasks, beside groups the pool sent back, and hand out all of them at once."""
     resumed, state["again"] = state["again"], []
     prompts = recipe.schedule.prompts - len(resumed)
     tasks, state["draw"] = recipe.draw(ctx, key, prompts, state["draw"])
     starts = [*resumed, *(Group(task=task) for task in tasks)]
-    attempts = (recipe.collect(ctx, (*key, i), group) for i, group in enumerate(starts))
-    groups = list(await asyncio.gather(*attempts))
+    tickets = cut(key, starts, ctx.carrier.waves, state["step"])
+    return await submit(recipe, ctx, tickets)
+
+
+async def submit(recipe: Recipe, ctx: Context, tickets: tuple[Ticket, ...]) -> list[Group] | Flight:
+    """Hands out an attempt.
+
+    Raises Paused if all of it failed at once: what failed never waits in the queue, so a resumed
+    run draws the same again.
+    """
+    found = await ctx.carrier.submit(recipe, ctx, tickets)
+    if isinstance(found, list):
+        check_some(found)
+    return found
+
+
+async def land(recipe: Recipe, ctx: Context, state: State) -> list[Group]:
+    """The oldest attempt of the queue. Raises Paused if all of it failed."""
+    head: Attempt = state["queue"].pop(0)
+    if isinstance(head, tuple):  # what was under way when the run paused
+        tickets = tuple(replace(t, step=state["step"]) for t in head)
+        head = await submit(recipe, ctx, tickets)
+    groups = await head.land() if isinstance(head, Flight) else head
     check_some(groups)
     return groups
 

@@ -7,8 +7,10 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 from palaestra.rollout.collect import rewards
+from palaestra.rollout.tickets import InProcess
 from palaestra.run.describe import describe
 from palaestra.types import Episode, Reward, Row, Segment, Task, rng_of
+from palaestra.update import backward
 
 V = 6
 
@@ -56,6 +58,7 @@ class FakeContext:
         self.models = models or {"policy": Table(seed), "ref": Table(seed)}
         self.optimisers: dict = {}
         self.seconds: dict = {}
+        self.carrier = InProcess()
 
     describe = staticmethod(describe)
 
@@ -79,6 +82,12 @@ class FakeContext:
 
     def forward(self, name, needs):
         return lambda batch: self.models[name].outputs(batch, needs)
+
+    def backward(self, name, objective, batch, budget):
+        return backward(self.forward(name, objective.needs), objective, batch, budget)
+
+    def learning(self, state, ready, seen):
+        return nullcontext()
 
     def phase(self, name):
         return nullcontext()

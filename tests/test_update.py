@@ -12,7 +12,7 @@ from palaestra.models.master import MasterWeights
 from palaestra.objective.algebra import Algebra
 from palaestra.step import Learner
 from palaestra.types import Example, Row, Segment
-from palaestra.update import AdamW, Cycle, Plain, pack, step_optimiser
+from palaestra.update import AdamW, Cycle, Plain, backward, pack, step_optimiser
 
 SLOPE = torch.tensor([1.0, 2.0])  # d logp / d theta, of every token
 
@@ -37,6 +37,9 @@ class Line:
 
     def forward(self, name, needs):
         return lambda batch: {"logp": (self.theta @ SLOPE.to(self.theta)).to(batch.mask) * torch.ones_like(batch.mask)}
+
+    def backward(self, name, objective, batch, budget):
+        return backward(self.forward(name, objective.needs), objective, batch, budget)
 
     def phase(self, name):
         return nullcontext()

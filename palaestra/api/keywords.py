@@ -79,6 +79,7 @@ class TrainKeywords(RunKeywords, total=False):
     model: File
     seed: int
     tis: float
+    cluster: str
     steps: int | None
     evaluate: int
     evaluate_every: int

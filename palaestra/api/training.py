@@ -173,6 +173,7 @@ def work(
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
         ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, origin.files))
+        ctx = place_parts(settings, runnable, ctx)
         ctx.say(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"
@@ -195,6 +196,16 @@ def work(
             ctx.close()
         write_summary(ctx, result, settings)
         return place
+
+
+def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:
+    """The run's context with the processes that its settings ask for beside this one."""
+    if not settings.cluster:
+        return ctx
+    from palaestra.scale import placement
+    from palaestra.scale.cluster import Cluster
+
+    return placement.place(Cluster.read(settings.cluster), runnable, ctx)
 
 
 def after_stop(places: Sequence[Path], settings: Settings) -> str:

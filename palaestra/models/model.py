@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,10 @@ class Model:
     recompute: bool = False
     # a frozen model that shares the weights of one with adapters, and runs without these
     bare: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: what was worked out from it is worked out there again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def adapted(self) -> bool:

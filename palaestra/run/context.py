@@ -8,14 +8,15 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from palaestra.abilities import (
     Answers,
@@ -26,15 +27,16 @@ from palaestra.abilities import (
     split_size,
     tools_of,
 )
-from palaestra.context import Bench, Client, Engine, Runnable, Source
+from palaestra.context import Bench, Carrier, Client, Collects, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
-from palaestra.models.load import Model, frozen_copy, load, trainable_copy
+from palaestra.models.load import Model, frozen_copy, load, load_heads, trainable_copy
 from palaestra.models.lora import LoRA
 from palaestra.models.master import Optimizer
 from palaestra.models.threads import use_threads
 from palaestra.rollout.player import EnginePlayer
+from palaestra.rollout.tickets import InProcess
 from palaestra.run.cases import dump_case
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
@@ -48,16 +50,20 @@ from palaestra.types import (  # fmt: skip
     Example,
     Group,
     Groups,
+    Key,
+    Meter,
     Metrics,
     Need,
+    Objective,
     Outputs,
     Player,
     Result,
     Sampling,
     Signals,
+    State,
     ToolSchema,
 )
-from palaestra.update import MEASURE_BUDGET, pack, split
+from palaestra.update import MEASURE_BUDGET, backward, pack, split
 
 if TYPE_CHECKING:
     from palaestra.tasks.oracle import Finding, Payer
@@ -94,6 +100,8 @@ class RunContext:
     open_problem: Callable[[Mapping[str, str]], Bench] | None = None
     # and what the numbers on it depend on; see `origin.conditions`
     problem_conditions: Callable[[Mapping[str, str]], dict[str, str]] = dict
+    # where a recipe's rollouts happen, from its first step on
+    open_carrier: Callable[[Collects, RunContext], Carrier] = lambda recipe, ctx: InProcess()
     planned: Plan | None = None  # the plan before the data left something out of it
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
 
@@ -106,7 +114,8 @@ class RunContext:
         self.step = 0
         self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
-        self.advantages: dict[int, Any] = {}
+        self.advantages: dict[Key, Any] = {}
+        self.carrier: Carrier = InProcess()
         use_threads(self.models.values())
 
     # ---- parts
@@ -177,12 +186,30 @@ class RunContext:
             self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
         return self.optimisers[name]
 
+    def whole(self, name: str) -> Model:
+        """A model with all its present weights in this process, as files hold it."""
+        return self.model(name)
+
+    def optimiser_state(self, name: str) -> dict[str, Any]:
+        """What an optimiser needs to go on, whole, as files hold it."""
+        return self.optimisers[name].state_dict()
+
+    def restore(self, name: str, learner: Any, folder: Path, optimiser: dict[str, Any]) -> None:
+        """Sets a learner's weights, heads and optimiser to those of a checkpoint."""
+        load_heads(self.model(name), folder)
+        self.model(name).load_weights(folder)
+        self.optimiser(name, learner).load_state_dict(optimiser)
+
     def moving(self, name: str) -> None:
         """To be told before a model's weights change: its engine forgets what it knows of the old
         ones.
         """
         if name in self.engines:
             self.engines[name].forget()
+
+    def learning(self, state: State, ready: Groups, seen: Groups) -> AbstractContextManager[None]:
+        """One process has nobody to tell."""
+        return nullcontext()
 
     def close(self) -> None:
         """Ends what engines and the world run elsewhere."""
@@ -202,6 +229,22 @@ class RunContext:
                 return forward(model, batch, needs)
 
         return run
+
+    def backward(
+        self, name: str, objective: Objective, batch: Batch, budget: int
+    ) -> dict[str, Tensor]:
+        """`update.backward` on a model of this process."""
+        model, run = self.model(name), self.forward(name, objective.needs)
+        return backward(run, objective, batch.to(model.device), budget, model.packs)
+
+    def outputs(
+        self, name: str, needs: Sequence[str], batch: Batch, parts: Sequence[Tensor]
+    ) -> Iterable[dict[str, np.ndarray]]:
+        """What a model says of each part of a batch, in order, as float64 arrays."""
+        run, device = self.forward(name, needs), self.model(name).device
+        for rows in parts:
+            out = run(batch.part(rows).to(device))
+            yield {k: v.double().cpu().numpy() for k, v in out.items()}
 
     @torch.no_grad()
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
@@ -234,12 +277,10 @@ class RunContext:
         blank: dict[str, tuple[int, ...]] = {}  # shapes of features
         for model in dict.fromkeys(m for m, _ in needs):
             quantities = [q for m, q in needs if m == model]
-            run, device = self.forward(model, quantities), self.model(model).device
-            for rows in split(
-                batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs
-            ):
+            parts = split(batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs)
+            found = self.outputs(model, quantities, batch, parts)
+            for rows, out in zip(parts, found, strict=True):
                 part = batch.part(rows)
-                out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
                 blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
                 for i, (place, length) in enumerate(
                     zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
@@ -255,14 +296,27 @@ class RunContext:
             row |= {k: np.zeros(s if s[0] == 1 else (T, *s[1:])) for k, s in shapes.items()}
         return signals
 
+    @property
+    def learners_engines(self) -> dict[str, Engine]:
+        """The engines that sample from what is trained."""
+        return {n: e for n, e in self.engines.items() if n in self.optimisers}
+
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
-        engines = {n: e for n, e in self.engines.items() if n in self.optimisers}
+        engines = self.learners_engines
         chats = {
-            f"chat/{c.name}/{k}": v
-            for c in self.clients.values()
-            for k, v in c.meter.numbers().items()
+            f"chat/{name}/{k}": v
+            for name, meter in self.meters().items()
+            for k, v in meter.numbers().items()
         }
-        return describe(seen, ready) | mismatch(self, engines, len(self.optimisers), ready) | chats
+        gaps = mismatch(self, engines, len(self.optimisers), ready)
+        return describe(seen, ready) | gaps | chats | self.carrier.numbers()
+
+    def meters(self) -> dict[str, Meter]:
+        """What was asked of each client of the run, also by other processes."""
+        found = {name: copy.deepcopy(m) for name, m in self.carrier.counts.meters.items()}
+        for client in self.clients.values():
+            found.setdefault(client.name, Meter()).add(client.meter)
+        return found
 
     # ---- clocks
 
@@ -308,12 +362,13 @@ class RunContext:
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens all engines have sampled, evaluations included."""
+        """Tokens all engines have sampled, evaluations and other processes included."""
         engines = tuple(self.engines.values())  # another thread may ask while one is made
-        return sum(e.sampled_tokens for e in engines)
+        return sum(e.sampled_tokens for e in engines) + self.carrier.counts.sampled_tokens
 
     @property
     def engine_seconds(self) -> float:
+        """Of this process."""
         return sum(e.seconds for e in self.engines.values())
 
     # ---- the run's place
@@ -468,10 +523,10 @@ class RunContext:
         """Keeps the step's episodes and advantages for the run folder."""
         self.seen = list(seen)
         self.advantages = {
-            id(e.row): e.columns["advantage"]
+            e.row.key: e.columns["advantage"]
             for each in examples.values()
             for e in each
-            if "advantage" in e.columns
+            if "advantage" in e.columns and e.row.key
         }
 
     def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
@@ -479,7 +534,7 @@ class RunContext:
         if self.out is not None:
             dump_case(
                 self.out / "cases" / f"step-{self.step}-{name}",
-                self.model(name),
+                self.whole(name),
                 learner,
                 batch,
                 metrics,

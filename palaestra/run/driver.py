@@ -19,7 +19,7 @@ import torch
 
 from palaestra.ends import NOT_JUDGED, at_ends, describe_changes_on_the_way, evaluation_of
 from palaestra.errors import Fault, Paused, Stopped, UserError
-from palaestra.models.load import load_heads, trainable_copy, weights_sha256
+from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import (
     attempt_tasks,
@@ -55,11 +55,12 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
         ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     note_changes(ctx, state, log)
-    if "before" not in state["run"]:
-        state["run"]["before"] = await measure(recipe, ctx, log, 0)
     skipped: dict[str, int] = {}
     saves, told = Saves(ctx), False
-    with stop, progress or nullcontext(), save_on_pause(saves, lambda: state):
+    paused = save_on_pause(saves, lambda: state)
+    with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
+        if "before" not in state["run"]:
+            state["run"]["before"] = await measure(recipe, ctx, log, 0)
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             with pulse(ctx, f"step {state['step'] + 1}", progress):
@@ -83,15 +84,18 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 await measure(recipe, ctx, log, state["step"])
             stop.listen()
             most = max(skipped.values(), default=0)
-            if saves.due(state["step"]) or over or stop.asked or most >= MOST_SKIPS:
-                saves.write(state, last=over)
+            ends = over or stop.asked or most >= MOST_SKIPS
+            if ends or saves.due(state["step"]):
+                await saves.keep(state, last=over, now=bool(ends))
+            else:
+                saves.seal()
             if most >= MOST_SKIPS:
                 raise Fault(
                     "diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases"
                 )
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
-    saves.finish(state)
+    await saves.finish(state)
     after = await measure(recipe, ctx, log, state["step"])
     metrics = summary(ctx, state, after) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
@@ -106,6 +110,16 @@ def count_skips(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
 
 
 @contextmanager
+def carriage(recipe: Recipe, ctx: RunContext) -> Generator[None]:
+    """Where the recipe's rollouts happen, for as long as it takes; what was counted stays."""
+    ctx.carrier = ctx.open_carrier(recipe, ctx)
+    try:
+        yield
+    finally:
+        ctx.carrier.close()
+
+
+@contextmanager
 def save_on_pause(saves: Saves, now: Callable[[], State]) -> Generator[None]:
     """Saves the state where a step or an evaluation pauses the run: the models are those of the
     last whole step.
@@ -113,7 +127,7 @@ def save_on_pause(saves: Saves, now: Callable[[], State]) -> Generator[None]:
     try:
         yield
     except Paused as paused:
-        saves.write(now())
+        saves.give_up(now())
         raise Paused(f"paused after step {now()['step']}: {paused}") from None
 
 
@@ -172,6 +186,7 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
     if ctx.out is None:
         return fresh, None
     log = checkpoint.AppendLog(ctx.out / "metrics.jsonl")
+    checkpoint.remove_drafts(ctx.out)
     found, damaged = checkpoint.find_latest(ctx.out)
     for path, why in damaged:
         ctx.say(f"checkpoint {path} is damaged ({why}); using the one before it")
@@ -188,9 +203,8 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
             f"and this one has {', '.join(recipe.learners)}; go on with the recipe of before"
         )
     for name, learner in recipe.learners.items():
-        load_heads(ctx.model(name), found.path / folder(recipe, name))
-        ctx.model(name).load_weights(found.path / folder(recipe, name))
-        ctx.optimiser(name, learner).load_state_dict(whole["optimisers"][name])
+        where = found.path / folder(recipe, name)
+        ctx.restore(name, learner, where, whole["optimisers"][name])
     state: State = whole["state"]
     log.truncate_after(state["step"])
     rollouts.remove_after(ctx.out, state["step"])
@@ -332,7 +346,7 @@ def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, A
         **({"made_with": digests_of(ctx.plan.conditions)} if ctx.plan.conditions else {}),
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
         "peak_memory_mb": peak_memory_mb(),
-        "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),
+        "weights_sha256": weights_sha256(ctx.whole(next(iter(ctx.optimisers), "policy"))),
     }
 
 

@@ -31,10 +31,8 @@ def mismatch(ctx: Context, engines: Mapping[str, Engine], learners: int, groups:
     too. Several `learners`: the names are prefixed.
     """
     found: Metrics = {}
-    for name, engine in engines.items():
-        if engine.exact:
-            continue
-        d_N = gaps(ctx, groups[:1] if isinstance(engine, OwnEngine) else groups, name)
+    for name, n in compared(engines, groups).items():
+        d_N = gaps(ctx, groups[:n], name)
         if len(d_N):
             ratio_N = np.exp(d_N)
             numbers = {
@@ -45,6 +43,15 @@ def mismatch(ctx: Context, engines: Mapping[str, Engine], learners: int, groups:
             }
             found |= {f"{name}/{k}" if learners > 1 else k: v for k, v in numbers.items()}
     return found
+
+
+def compared(engines: Mapping[str, Engine], groups: Groups) -> dict[str, int]:
+    """On how many groups, from the first, each engine is compared; an exact one on none."""
+    return {
+        name: 1 if isinstance(engine, OwnEngine) else len(groups)
+        for name, engine in engines.items()
+        if not engine.exact
+    }
 
 
 def gaps(ctx: Context, groups: Groups, name: str) -> np.ndarray:

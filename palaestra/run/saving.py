@@ -4,17 +4,23 @@ all of it will take.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from palaestra.context import Flight
+from palaestra.errors import Fault, Paused
 from palaestra.models.load import save, save_adapters
-from palaestra.step import Recipe
+from palaestra.step import Recipe, check_some, copy_state
 from palaestra.store import checkpoint, rollouts
-from palaestra.types import State, rng_of
+from palaestra.types import Group, State, rng_of
 
 if TYPE_CHECKING:
     from palaestra.models.model import Model
@@ -35,23 +41,53 @@ class Saves:
         self.ctx, self.clock = ctx, clock
         self._cost: float | None = None  # seconds of the last one
         self._end = 0.0
+        self._draft: Draft | None = None
 
     def due(self, step: int) -> bool:
-        """Whether one is to be written after this step."""
+        """Whether one is to be written after this step; not while another waits for its flights."""
+        if self._draft is not None:
+            return False
         if self.ctx.plan.checkpoint_every:
             return step % self.ctx.plan.checkpoint_every == 0
         if self._cost is None:
             return True
         return self.clock() - self._end >= min(SHARE * self._cost, LONGEST)
 
-    def write(self, state: State, *, last: bool = False) -> None:
-        """Writes one; the `last` of a run holds the whole model, also of adapters."""
+    async def keep(self, state: State, *, last: bool = False, now: bool = False) -> None:
+        """Writes one, or begins to: it is whole once the attempts under way have landed, for
+        `now` at the end of this call. The `last` of a run holds the whole model, also of adapters.
+        """
         begin = self.clock()
-        save_checkpoint(self.ctx, state, whole=last or self.ctx.plan.merged)
+        self._leave_draft()
+        whole = last or self.ctx.plan.merged
+        if now:
+            await asyncio.gather(*map(settle, flights(state)))
+        if flights(state) and not now:
+            self._draft = Draft.of(self.ctx, state, whole=whole)
+            self.seal()
+        else:
+            save_checkpoint(self.ctx, landed(state), whole=whole)
         self._end = self.clock()
         self._cost = self._end - begin
 
-    def finish(self, state: State) -> None:
+    def seal(self) -> None:
+        """Makes the one that was begun whole, if it can be."""
+        if self._draft is not None and all(f.over for f in flights(self._draft.state)):
+            self._draft.seal(self.ctx)
+            self._draft = None
+
+    def give_up(self, state: State) -> None:
+        """Writes one without waiting: what is under way will be handed out anew."""
+        self._leave_draft()
+        save_checkpoint(self.ctx, landed(state), whole=self.ctx.plan.merged)
+
+    def _leave_draft(self) -> None:
+        """Forgets the one that waits, of which a later one takes the place."""
+        if self._draft is not None:
+            checkpoint.remove_drafts(self.ctx.folder)
+        self._draft = None
+
+    async def finish(self, state: State) -> None:
         """Sees to it that the run's models are there as a whole."""
         ctx = self.ctx
         if ctx.out is None:
@@ -59,7 +95,75 @@ class Saves:
         at = ctx.out / "checkpoints" / f"{checkpoint.STEP}{state['step']}"
         names = list(ctx.optimisers)
         if not all((at / folder(names, n) / "config.json").is_file() for n in names):
-            self.write(state, last=True)
+            await self.keep(state, last=True, now=True)
+
+
+def flights(state: State) -> list[Flight]:
+    """Attempts of a state that are collected elsewhere."""
+    return [x for x in state["queue"] if isinstance(x, Flight)]
+
+
+async def settle(flight: Flight) -> None:
+    """Waits until it is over, well or not."""
+    with suppress(Paused, Fault):
+        await flight.land()
+
+
+def landed(state: State) -> State:
+    """The state as one process would have it, with the groups of flights in their places, and what
+    these took in its counters. A flight that is not over, or failed, is its tickets.
+    """
+    over = {id(f): found for f in flights(state) if (found := groups_of(f)) is not None}
+    sampled = sum(f.sampled_tokens for f in flights(state) if id(f) in over)
+    run = dict(state["run"])
+    if sampled:
+        run["sampled_tokens"] = run.get("sampled_tokens", 0) + sampled
+    queue = [over.get(id(x), x.tickets) if isinstance(x, Flight) else x for x in state["queue"]]
+    return {**state, "queue": queue, "run": run}
+
+
+def groups_of(flight: Flight) -> list[Group] | None:
+    """What a flight has brought; None = nothing that can be learned from."""
+    try:
+        groups = flight.groups if flight.over else None
+        check_some(groups or [])
+    except (Paused, Fault):
+        return None
+    return groups
+
+
+@dataclass
+class Draft:
+    """A checkpoint whose attempts are still under way: its models lie on the disk, and its state
+    and the optimisers' wait in memory, as they were.
+    """
+
+    state: State
+    optimisers: dict[str, Any]
+    models: Path
+
+    @classmethod
+    def of(cls, ctx: RunContext, state: State, *, whole: bool) -> Draft | None:
+        if ctx.out is None:
+            return None
+        models = checkpoint.write_draft(ctx.out, state["step"], writers_of(ctx, whole=whole))
+        optimisers = {n: on_host(ctx.optimiser_state(n)) for n in ctx.optimisers}
+        return cls(copy_state(state), optimisers, models)
+
+    def seal(self, ctx: RunContext) -> None:
+        """Makes it a checkpoint."""
+        whole = {"state": landed(self.state), "optimisers": self.optimisers}
+        step, move = self.state["step"], {".": lambda to: checkpoint.move_draft(self.models, to)}
+        checkpoint.save(ctx.folder, step, whole, move, keep=ctx.plan.keep)
+
+
+def on_host(tree: Any) -> Any:
+    """Nested plain data with copies of its tensors, in the processor's memory."""
+    if isinstance(tree, Tensor):
+        return tree.detach().to("cpu", copy=True)
+    if isinstance(tree, dict):
+        return {k: on_host(v) for k, v in tree.items()}
+    return type(tree)(map(on_host, tree)) if isinstance(tree, list | tuple) else tree
 
 
 def folder(recipe_or_names: Any, name: str) -> str:
@@ -74,19 +178,19 @@ def save_checkpoint(ctx: RunContext, state: State, *, whole: bool) -> None:
     """
     if ctx.out is None:
         return
+    optimisers = {n: ctx.optimiser_state(n) for n in ctx.optimisers}
+    whole_state = {"state": state, "optimisers": optimisers}
+    writers = writers_of(ctx, whole=whole)
+    checkpoint.save(ctx.out, state["step"], whole_state, writers, keep=ctx.plan.keep)
+
+
+def writers_of(ctx: RunContext, *, whole: bool) -> dict[str, Callable[[Path], object]]:
+    """What writes the models, by the folder of each in a checkpoint."""
     names = list(ctx.optimisers)
     kind = {n: save if whole or not ctx.model(n).adapted else save_adapters for n in names}
-    writers = {
-        folder(names, n): (lambda directory, n=n: kind[n](ctx.model(n), directory)) for n in names
+    return {
+        folder(names, n): (lambda directory, n=n: kind[n](ctx.whole(n), directory)) for n in names
     }
-    optimisers = {n: ctx.optimisers[n].state_dict() for n in names}
-    checkpoint.save(
-        ctx.out,
-        state["step"],
-        {"state": state, "optimisers": optimisers},
-        writers,
-        keep=ctx.plan.keep,
-    )
 
 
 def save_rollouts(ctx: RunContext, step: int) -> None:
@@ -106,10 +210,10 @@ def save_rollouts(ctx: RunContext, step: int) -> None:
 def checkpoint_mb(ctx: RunContext) -> tuple[float, float]:
     """Megabytes of a checkpoint in between, and of the last one, once optimisers have stepped."""
     names = list(ctx.optimisers)
-    state = sum(_bytes(ctx.optimisers[n].state_dict()) for n in names)
+    state = sum(_bytes(ctx.optimiser_state(n)) for n in names)
     between = last = state
     for n in names:
-        model = ctx.model(n)
+        model = ctx.whole(n)
         adapters = _bytes(model.named_trainable()) if model.adapted else 0
         whole = adapters + _whole_bytes(model)
         last += whole

@@ -159,6 +159,14 @@ class Settings:
     )
     slots: int = setting(256, "sequences that are sampled at a time", metavar="N", least=1)
     cache_mb: int = setting(4096, "memory for their keys and values", metavar="MB", least=1)
+    cluster: str = setting(
+        "",
+        "rollouts in processes of their own under Ray (extra ray): how many on this machine, or the "
+        "TOML file of a cluster; see docs/cluster.md",
+        metavar="N|FILE.toml",
+        means="one process does all",
+        flag="train",
+    )
     recompute: bool = setting(
         False, "less memory, a third more time: activation checkpointing", use=Use.REPEATED
     )

@@ -3,6 +3,7 @@
     checkpoints/step-N/    what the writers put there (models), state.json, state.safetensors,
                            and manifest.json, written last: format, step, size and sha256 of every file
     checkpoints/.writing-N/    a save under way; without its process, rubbish
+    checkpoints/.draft-N/      models of a checkpoint whose state is not whole yet
     checkpoints/.replaced-N/   the checkpoint that a second save of the same step is about to replace
 
 A checkpoint is written beside its place, fsynced and renamed, so its name exists only when it is
@@ -35,7 +36,7 @@ from palaestra.store.codec import decode, encode
 
 FORMAT = 1
 STATE = ("state.json", "state.safetensors")
-STEP, WRITING, REPLACEMENT = "step-", ".writing-", ".replaced-"
+STEP, WRITING, REPLACEMENT, DRAFT = "step-", ".writing-", ".replaced-", ".draft-"
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,30 @@ def save(
                 (folder / f"{STEP}{old}").rename(folder / f"{WRITING}{old}")
             _clean(folder)
     return final
+
+
+def write_draft(run: Path, step: int, writers: Mapping[str, Callable[[Path], object]]) -> Path:
+    """What `writers` write of a checkpoint that is not whole yet, in a folder beside the others."""
+    place = Path(run) / "checkpoints" / f"{DRAFT}{step}"
+    with disk_errors(f"writing {place}"):
+        remove_drafts(run)
+        for name, write in writers.items():
+            (place / name).mkdir(parents=True, exist_ok=True)
+            write(place / name)
+    return place
+
+
+def move_draft(draft: Path, to: Path) -> None:
+    """Puts what lies in a draft into the folder of its checkpoint."""
+    for path in draft.iterdir():
+        path.rename(to / path.name)
+    draft.rmdir()
+
+
+def remove_drafts(run: Path) -> None:
+    """Removes what a process that is no more did not make whole. For the run's own process."""
+    for path in (Path(run) / "checkpoints").glob(f"{DRAFT}*"):
+        shutil.rmtree(path)
 
 
 def find_latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:

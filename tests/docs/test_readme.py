@@ -54,11 +54,23 @@ def small(command):
     return [*argv, "schedule.prompts=2", "collect.links.0.n=2"] if argv[0] == "doctor" else argv
 
 
-@pytest.mark.parametrize("command", [pytest.param(c, marks=[pytest.mark.gym] * ("rg:" in c)) for c in COMMANDS])
-def test_command(command, place, capsys):
+def marked(command):
+    """A command as a case of a test."""
+    marks = [pytest.mark.gym] * ("rg:" in command) + [pytest.mark.slow] * ("--cluster" in command)
+    return pytest.param(command, marks=marks)
+
+
+@pytest.mark.parametrize("command", [marked(c) for c in COMMANDS])
+def test_command(command, place, capsys, request):
+    if "--cluster" in command:
+        request.addfinalizer(pytest.importorskip("ray").shutdown)
     if "--resume" in command:
         folder = shlex.split(command)[-1]
         assert main(["train", "--smoke", "--out", folder]) == 0
+    if command.startswith("palaestra plan"):
+        pytest.importorskip("simpy")
+        sizes = ["schedule.prompts=8", "collect.links.0.n=2", "--steps", "4", "--evaluate", "2"]
+        assert main(["train", *sizes, "--out", shlex.split(command)[-1]]) == 0
     assert main(small(command)) == 0, capsys.readouterr().err
 
 

@@ -10,13 +10,15 @@ import pytest
 import torch
 from palaestra.api.run import Run
 from palaestra.cli.main import main
+from palaestra.context import Flight, Ticket
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo
+from palaestra.rollout.tickets import InProcess
 from palaestra.run import saving
 from palaestra.run.plan import Plan
 from palaestra.run.saving import Saves
-from palaestra.store import rollouts
+from palaestra.store import checkpoint, rollouts
 from palaestra.types import Episode, Group, Task
 
 SMALL = ["grpo", "schedule.prompts=3", "collect.links.0.n=4", "--evaluate", "0", "--max-tokens", "8"]
@@ -52,7 +54,7 @@ def written(monkeypatch, cost, step_seconds, steps, **plan):
     for step in range(1, steps + 1):
         now[0] += step_seconds
         if saves.due(step):
-            saves.write({"step": step})
+            asyncio.run(saves.keep({"step": step, "queue": [], "run": {}}))
     return found
 
 
@@ -277,3 +279,91 @@ def test_the_sizes_that_are_foretold_are_those_that_are_written(place, context, 
     file = rollouts.path(place / "run", 2)
     assert saving.rollouts_mb(ctx, 3) == pytest.approx(3 * file.stat().st_size / 1e6, rel=0.01)
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+# ---- attempts under way
+
+
+class Slow(InProcess):
+    """Collects in this process, and gives flights that are over `after` further steps later, or when awaited."""
+
+    after = 1
+
+    async def submit(self, recipe, ctx, tickets):
+        groups = await super().submit(recipe, ctx, tickets)
+        return Distant(tickets, groups, ctx, ctx.step + self.after)
+
+
+class Distant(Flight):
+    def __init__(self, tickets, groups, ctx, when):
+        self.parts, self.found, self.ctx, self.when, self.awaited = tickets, groups, ctx, when, False
+
+    tickets = property(lambda self: self.parts)
+    groups = property(lambda self: self.found)
+    over = property(lambda self: self.awaited or self.ctx.step >= self.when)
+    sampled_tokens = property(lambda self: 1)
+
+    async def land(self):
+        self.awaited = True
+        return self.found
+
+
+def flying(context, **more):
+    """A context whose rollouts are under way for some steps."""
+    ctx = context(**more)
+    ctx.open_carrier = lambda recipe, ctx: Slow()
+    return ctx
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lag", [1, 2])
+def test_a_kill_while_a_checkpoint_waits_loses_nothing(place, context, small, monkeypatch, lag):
+    """Killed after every step of a run whose attempts land late; gone on with here, where they never fly."""
+    recipe = small(grpo.build(), **{"optimiser.lr": 0.001, "schedule.lag": lag})
+    whole = asyncio.run(recipe.run(context(out=place / "whole", steps=7))).metrics["weights_sha256"]
+    monkeypatch.setattr(Slow, "after", lag)
+    due, sealed = Saves.due, set()
+    for at in (1, 3, 5):
+        folder = place / f"killed-{at}"
+
+        def killed(self, step, at=at):
+            if step == at:
+                raise Killed
+            return due(self, step)
+
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(Saves, "due", killed)
+            asyncio.run(recipe.run(flying(context, out=folder, steps=7, checkpoint_every=1)))
+        sealed.add(max(steps_of(folder), default=0))
+        for name in steps_of(folder):
+            assert (folder / "checkpoints" / f"step-{name}" / "model.safetensors").is_file()
+        metrics = asyncio.run(recipe.run(context(out=folder, steps=7))).metrics
+        assert metrics["weights_sha256"] == whole, f"killed after step {at}"
+        assert not list((folder / "checkpoints").glob(".draft-*"))
+    assert {0, 1} <= sealed  # one that waited was lost, and one was made whole
+
+
+def test_a_checkpoint_that_waits_is_as_it_was_when_it_began(place, context, small, monkeypatch):
+    """Models and optimisers of its step, although both have moved on when its attempts land."""
+    recipe = small(grpo.build(), **{"optimiser.lr": 0.001, "schedule.lag": 1})
+    for name, make in (("here", context), ("far", lambda **more: flying(context, **more))):
+        asyncio.run(recipe.run(make(out=place / name, steps=4, checkpoint_every=1, keep=9)))
+    assert steps_of("here") == [1, 2, 3, 4] and steps_of("far") == [1, 4]
+    assert not list((place / "far" / "checkpoints").glob(".draft-*"))
+    here, far = (checkpoint.Checkpoint(place / n / "checkpoints" / "step-1", 1) for n in ("here", "far"))
+    files = [(c.path / "model.safetensors").read_bytes() for c in (here, far)]
+    a, b = here.state(), far.state()
+    assert files[0] == files[1] and a["state"]["queue"] == b["state"]["queue"]
+    moments = [c["optimisers"]["policy"]["state"] for c in (a, b)]
+    assert all(x["exp_avg"].equal(y["exp_avg"]) for x, y in zip(*(m.values() for m in moments), strict=True))
+
+
+def test_a_pause_keeps_what_is_under_way_as_tickets():
+    tickets = (Ticket(key=(0, "step", 1), first=0, starts=(Group(task=Task(id="t")),), step=1),)
+    ready = Distant(tickets, [Group(task=Task(id="u"))], type("Now", (), {"step": 1}), 0)
+    under_way = Distant(tickets, [], type("Now", (), {"step": 1}), 9)
+    failed = Distant(tickets, [Group(task=Task(id="t"), episodes=(Episode(status="error:x"),))], under_way.ctx, 0)
+    state = {"step": 1, "queue": [ready, under_way, failed, [Group(task=Task(id="v"))]], "run": {"sampled_tokens": 5}}
+    found = saving.landed(state)
+    assert found["queue"] == [ready.found, tickets, tickets, state["queue"][3]]
+    assert found["run"] == {"sampled_tokens": 6} and state["run"] == {"sampled_tokens": 5}

@@ -15,6 +15,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "task": ("count", "count"),
     "data": ("d.jsonl", "d.jsonl"),
     "test_data": ("t.jsonl", "t.jsonl"),
+    "cluster": ("2", "2"),
     "columns": ("q=prompt", "q=prompt"),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),

@@ -1,0 +1,323 @@
+"""Rollouts on Ray: tickets go to processes of their own, on this machine or on others.
+
+The driver is the learner. A thread of it, the pump, hands tickets out and takes answers in all the
+time, also while the learner works. The weights of a step are one object of Ray's store, which each machine holds once; a
+worker takes them between two of its tickets.
+
+Exactly once: Ray says of a call that is lost that it may or may not have run, so nothing is built
+on that. A ticket's answer is a function of the ticket, and the first one counts; one whose worker
+ended or fell silent is handed out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import exceptions
+
+from palaestra.context import Collects, Context, Flight, Ticket, Usage
+from palaestra.errors import Fault
+from palaestra.scale.trace import Span, trace_of
+from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage, weights_of
+from palaestra.store.checkpoint import write_atomic
+from palaestra.types import Group, Metrics
+
+if TYPE_CHECKING:
+    from palaestra.run.context import RunContext
+    from palaestra.scale.cluster import Cluster
+
+TRACE = "trace.json"  # in the run folder: who did what when, for ui.perfetto.dev
+LOOK = 0.2  # seconds between two looks at who answers
+STARTING = 600.0  # seconds that a new worker may take until it says anything
+FATAL_KILLS = 2  # workers that may end under a ticket before it is its fault
+DEATHS, WITHIN = 3, 600.0  # of one place, in seconds: after these it stays empty
+
+
+@dataclass(eq=False)
+class Handed:
+    """A ticket on its way."""
+
+    ticket: Ticket
+    answer: Future[Brought] = field(default_factory=Future)
+    kills: int = 0  # workers that ended while they had it
+
+
+@dataclass(eq=False)
+class RayFlight(Flight):
+    """An attempt under way."""
+
+    handed: tuple[Handed, ...]
+    carrier: RayCarrier
+    counted: bool = False
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        return tuple(h.ticket for h in self.handed)
+
+    @property
+    def over(self) -> bool:
+        return all(h.answer.done() for h in self.handed)
+
+    @property
+    def groups(self) -> list[Group]:
+        return [group for h in self.handed for group in h.answer.result(0).groups]
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(h.answer.result(0).counts.sampled_tokens for h in self.handed)
+
+    async def land(self) -> list[Group]:
+        begin = time.time()
+        await asyncio.gather(*(asyncio.wrap_future(h.answer) for h in self.handed))
+        self.carrier.waited(begin, time.time())
+        if not self.counted:
+            # by who waits, not when answers come: the counts of a step are the same in every run
+            self.counted = True
+            for h in self.handed:
+                add_usage(self.carrier.counts, h.answer.result(0).counts)
+        return self.groups
+
+
+@dataclass(eq=False)
+class Place:
+    """Where a worker is, or the next one will be."""
+
+    number: int
+    actor: Any = None
+    version: int | None = None  # of the weights that it has, or will have before its next ticket
+    calls: deque[tuple[Any, Handed]] = field(default_factory=deque)  # in order: (reference, ticket)
+    look: Any = None  # reference of the question how it is
+    heard: float = 0.0  # monotonic, when it last said anything
+    about: Mapping[str, Any] = field(default_factory=dict)
+    deaths: list[float] = field(default_factory=list)  # when workers here have ended
+    open: bool = True
+
+    @property
+    def name(self) -> str:
+        where = f" on {self.about['host']}, process {self.about['pid']}" if self.about else ""
+        return f"rollout worker {self.number}{where}"
+
+
+class RayCarrier:
+    """Rollouts in `cluster.workers` processes. Ray must be there; see `cluster.connect`."""
+
+    def __init__(self, cluster: Cluster, recipe: Collects, ctx: RunContext):
+        self.cluster, self.ctx = cluster, ctx
+        self.learners: Mapping[str, Any] = getattr(recipe, "learners", {})
+        self.waves = cluster.waves or cluster.workers
+        self.counts = Usage()
+        self.told: dict[str, float] = {}
+        self.spans: list[Span] = []  # of the rollout workers; seconds since the epoch
+        self.waits: list[tuple[float, float]] = []  # of the learner
+        self.asked = time.time()  # when it last told its numbers
+        self.versions: dict[int, Any] = {}  # references of weights, by step
+        self.waiting: deque[Handed] = deque()
+        self.lock, self.news, self.ended = threading.RLock(), threading.Event(), False
+        self.failed: BaseException | None = None
+        self.parts = ray.put(WorkerParts.of(recipe, ctx))
+        self.places = [Place(number=i) for i in range(cluster.workers)]
+        for place in self.places:
+            self._start(place)
+        self.pump = threading.Thread(target=self._serve, name="rollout pump", daemon=True)
+        self.pump.start()
+        where = f"the cluster at {cluster.address}" if cluster.address else "this machine"
+        ctx.say(f"rollouts in {cluster.workers} processes of their own on {where}, under Ray")
+
+    # ---- what a step asks
+
+    async def submit(
+        self, recipe: Collects, ctx: Context, tickets: tuple[Ticket, ...]
+    ) -> RayFlight:
+        with self.lock:
+            if self.failed is not None:
+                raise self.failed
+            for step in {t.step for t in tickets} - self.versions.keys():
+                self._publish(step)
+            flight = RayFlight(tuple(map(Handed, tickets)), self)
+            self.waiting += flight.handed
+        self.news.set()
+        return flight
+
+    def numbers(self) -> Metrics:
+        with self.lock:
+            told, self.told = self.told, {}
+            now, before = time.time(), self.asked
+            self.asked = now
+            busy = sum(min(now, s.end) - max(before, s.begin) for s in self.spans if s.end > before)
+        share = busy / (now - before) / len(self.places)
+        return {**told, "rollout_busy": share}
+
+    def close(self) -> None:
+        self.ended = True
+        self.news.set()
+        self.pump.join()
+        for place in self.places:
+            ray.kill(place.actor)
+        for handed in self._all_handed():
+            handed.answer.cancel()
+        if self.ctx.out is not None and self.spans:
+            write_atomic(self.ctx.out / TRACE, json.dumps(trace_of(self.timeline())))
+
+    def waited(self, begin: float, end: float) -> None:
+        """Charges to the driver's clock that it waited for rollouts."""
+        self.ctx.seconds["rollout"] += end - begin
+        self.waits.append((begin, end))
+
+    def timeline(self) -> list[Span]:
+        """What workers and the learner did, in seconds since the first ticket was begun."""
+        zero = min([s.begin for s in self.spans] + [b for b, _ in self.waits])
+        learned = [
+            Span("learner", 0, f"step {n}", before[1], after[0])
+            for n, (before, after) in enumerate(pairwise([*self.waits, (time.time(), 0.0)]))
+        ]
+        every = [*self.spans, *learned]
+        return [replace(s, begin=s.begin - zero, end=s.end - zero) for s in every]
+
+    def _publish(self, step: int) -> None:
+        """Puts the weights as they are now into the store; older ones that no ticket needs go."""
+        begin = time.perf_counter()
+        needed = {h.ticket.step for h in self._all_handed()}
+        self.versions = {s: r for s, r in self.versions.items() if s in needed}
+        self.versions[step] = ray.put(weights_of(self.ctx, self.learners))
+        self._tell("publish_seconds", time.perf_counter() - begin)
+
+    def _all_handed(self) -> list[Handed]:
+        return [*self.waiting, *(h for p in self.places for _, h in p.calls)]
+
+    def _tell(self, name: str, more: float) -> None:
+        self.told[name] = self.told.get(name, 0.0) + more
+
+    # ---- the pump
+
+    def _serve(self) -> None:
+        try:
+            while not self.ended:
+                self.news.clear()
+                with self.lock:
+                    self._hand_out()
+                self._take_in()
+        except BaseException as error:  # whoever waits must hear of it
+            with self.lock:
+                self.failed = error
+                for handed in self._all_handed():
+                    if not handed.answer.done():
+                        handed.answer.set_exception(error)
+
+    def _hand_out(self) -> None:
+        """The oldest ticket to the worker that has least to do, as long as one has room."""
+        while self.waiting:
+            room = [p for p in self.places if p.open and len(p.calls) < self.cluster.depth]
+            if not room:
+                if not any(p.open for p in self.places):
+                    raise Fault("workers", f"all {len(self.places)} rollout workers are lost")
+                return
+            place, handed = min(room, key=lambda p: len(p.calls)), self.waiting.popleft()
+            step = handed.ticket.step
+            weights = None if place.version == step else self.versions[step]
+            place.version = step
+            place.calls.append((place.actor.collect.remote(handed.ticket, weights), handed))
+
+    def _take_in(self) -> None:
+        """Waits a moment for answers, and asks those from whom none has come how they are."""
+        references = [r for p in self.places for r, _ in p.calls]
+        looks = [p.look for p in self.places if p.look is not None]
+        if not references and not looks:
+            self.news.wait(LOOK)
+        else:
+            ray.wait([*references, *looks], num_returns=1, timeout=LOOK)
+        with self.lock:
+            for place in self.places:
+                if place.open:
+                    self._hear(place)
+
+    def _hear(self, place: Place) -> None:
+        now = time.monotonic()
+        if place.look is not None and _is_here(place.look):
+            place.about, place.heard, place.look = _value(place.look) or place.about, now, None
+        while place.calls and _is_here(place.calls[0][0]):
+            reference, handed = place.calls.popleft()
+            place.heard = now
+            try:
+                answer: Brought = ray.get(reference)
+            except exceptions.RayTaskError as error:
+                place.version = None
+                handed.answer.set_exception(error.cause)
+            except exceptions.RayError as error:
+                place.calls.appendleft((reference, handed))
+                if "creation task" in first_line(error):  # the next one would end as it did
+                    raise Fault(
+                        "worker", f"{place.name} could not be made: {last_line(error)}"
+                    ) from None
+                return self._replace(place, f"ended: {first_line(error)}")
+            else:
+                self._tell("load_seconds", answer.loaded - answer.begin)
+                step, name = handed.ticket.step, f"groups from {handed.ticket.first} on"
+                span = Span("rollout", place.number, name, answer.begin, answer.end, step)
+                self.spans.append(span)
+                handed.answer.set_result(answer)
+        silent, most = now - place.heard, self.cluster.silence if place.about else STARTING
+        if place.calls and silent > most:
+            return self._replace(place, f"said nothing for {silent:.0f} seconds")
+        if place.look is None and silent > self.cluster.silence / 4:
+            self._ask(place)
+
+    def _start(self, place: Place) -> None:
+        place.actor = self.cluster.actor(Worker).remote(self.parts)
+        place.version, place.about, place.heard = None, {}, time.monotonic()
+        self._ask(place)
+
+    def _ask(self, place: Place) -> None:
+        """How the worker is; it answers also while it works."""
+        place.look = place.actor.about.options(concurrency_group="signs").remote()
+
+    def _replace(self, place: Place, why: str) -> None:
+        """A new worker in the place of one that is lost; its tickets are handed out anew, first."""
+        now, lost = time.monotonic(), [h for _, h in place.calls]
+        place.calls.clear()
+        ray.kill(place.actor)
+        self._tell("tickets_lost", len(lost))
+        lost[0].kills += 1
+        if lost[0].kills >= FATAL_KILLS:
+            guilty = lost.pop(0)
+            told = f"{guilty.kills} workers were lost under ticket {guilty.ticket.name}; {why}"
+            guilty.answer.set_exception(Fault("worker", told))
+        self.waiting.extendleft(reversed(lost))
+        place.deaths = [t for t in place.deaths if now - t < WITHIN] + [now]
+        place.open = len(place.deaths) < DEATHS
+        doing = place.about.get("phase", "")
+        more = "it is replaced" if place.open else "its place stays empty"
+        self.ctx.say(f"{place.name} {why}{' ' + doing if doing else ''}; {more}")
+        if place.open:
+            self._start(place)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def last_line(error: BaseException) -> str:
+    """What the error that stands behind an error of Ray's says."""
+    return next(reversed(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _is_here(reference: Any) -> bool:
+    return bool(ray.wait([reference], timeout=0)[0])
+
+
+def _value(reference: Any) -> Any:
+    """What an answer holds; None = its worker is lost."""
+    try:
+        return ray.get(reference)
+    except exceptions.RayError:
+        return None

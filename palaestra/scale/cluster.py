@@ -1,0 +1,77 @@
+"""What a run's processes are, and how Ray is found or started."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from palaestra import values
+from palaestra.errors import UserError
+from palaestra.types import need_at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Processes beside the learner's, which is the one that a user starts."""
+
+    workers: int = 2  # rollout processes; 0 = the learner's process samples
+    learners: int = 1  # ranks of the learner, this process among them; more than one shard it
+    cpus: float = 1  # of each
+    gpus: float = 0  # of each; a share lets several use one
+    waves: int = 0  # tickets that a step's groups are cut into; 0 = one for each worker
+    address: str = ""  # of a cluster that is there, HOST:PORT or "auto"; "" = this machine
+    depth: int = 1  # tickets at a worker; 2 hides long ways, and lets short ones wait for long ones
+    meeting: float = 600.0  # seconds that a rank of the learner waits for another
+    silence: float = 120.0  # seconds without a sign of life after which a worker is replaced
+
+    def __post_init__(self) -> None:
+        need_at_least(
+            self, workers=0, learners=1, meeting=1, cpus=0, gpus=0, waves=0, depth=1, silence=1
+        )
+
+    @classmethod
+    def read(cls, text: str) -> Cluster:
+        """From a number of workers on this machine, or the TOML file of a cluster."""
+        if text.isdecimal():
+            return cls(workers=int(text))
+        return cls(**values.from_toml(Path(text), get_type_hints(cls)))
+
+    def actor(self, kind: type, gpus: float | None = None) -> Any:
+        """A class whose objects are processes of the cluster, which answer how they are also while
+        they work.
+        """
+        import ray
+
+        threads = {
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, int(self.cpus))))
+        }
+        remote: Any = ray.remote  # its types do not know of concurrency groups
+        return remote(
+            num_cpus=self.cpus,
+            num_gpus=self.gpus if gpus is None else gpus,
+            max_restarts=0,
+            concurrency_groups={"signs": 1},
+            runtime_env={"env_vars": threads},
+        )(kind)
+
+    def connect(self) -> None:
+        """Finds the cluster, or starts one on this machine, which ends with this process."""
+        try:
+            import ray
+        except ImportError:
+            raise UserError("--cluster needs Ray: pip install 'palaestra[ray]'") from None
+        if ray.is_initialized():
+            return
+        if self.address:
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        ray.init(
+            num_cpus=max(1, round(self.cpus * (self.workers + self.learners - 1))),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+        )

@@ -1,0 +1,89 @@
+"""What a run would come to with so many workers and so much lag, by the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaestra.scale.calibrate import Calibration
+from palaestra.scale.simulate import Forecast, simulate
+from palaestra.types import value_class
+
+
+@value_class
+class Prediction:
+    """What the simulator says of one combination of workers and lag."""
+
+    workers: int
+    lag: int
+    seconds: float  # a step
+    tokens_per_second: float | None
+    idle_rollout: float
+    idle_learner: float
+    age_mean: float
+    age_max: int
+
+
+def forecast_of(
+    found: Calibration,
+    *,
+    workers: int,
+    lag: int,
+    order: str = "issue",
+    streaming: bool = False,
+    steps: int = 50,
+    seed: int = 0,
+) -> Forecast:
+    """The simulated run of one combination."""
+    return simulate(
+        found.costs,
+        workers=workers,
+        waves=found.waves,
+        steps=steps,
+        lag=lag,
+        order=order,
+        streaming=streaming,
+        seed=seed,
+    )
+
+
+def predict(
+    found: Calibration,
+    *,
+    workers: Sequence[int],
+    lags: Sequence[int],
+    order: str = "issue",
+    streaming: bool = False,
+    steps: int = 50,
+    seed: int = 0,
+) -> list[Prediction]:
+    """Every combination, best first; of equal ones that with fewer workers, then less lag. They
+    share their draws.
+    """
+    rows: list[Prediction] = []
+    for n in workers:
+        for lag in lags:
+            told = forecast_of(
+                found, workers=n, lag=lag, order=order, streaming=streaming, steps=steps, seed=seed
+            )
+            seconds = told.makespan / steps
+            rows.append(
+                Prediction(
+                    workers=n,
+                    lag=lag,
+                    seconds=seconds,
+                    tokens_per_second=found.tokens / seconds if found.tokens else None,
+                    idle_rollout=told.idle["rollout"],
+                    idle_learner=told.idle["learner"],
+                    age_mean=told.age_mean,
+                    age_max=told.age_max,
+                )
+            )
+    return sorted(rows, key=lambda r: (round(r.seconds, 9), r.workers, r.lag))
+
+
+def one_process_seconds(found: Calibration, steps: int = 50, seed: int = 0) -> float:
+    """Seconds of a step where one process samples and learns by turns, by the simulator: what a
+    run that was calibrated from measured itself.
+    """
+    told = simulate(found.costs, workers=1, waves=found.waves, steps=steps, share="time", seed=seed)
+    return told.makespan / steps

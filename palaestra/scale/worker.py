@@ -1,0 +1,177 @@
+"""What a rollout process does: it makes a run's parts for itself, takes published weights, and
+collects tickets. It is never told which method runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from palaestra.context import Bench, Collects, Ticket, Usage
+from palaestra.errors import Fault
+from palaestra.models.model import Model
+from palaestra.rollout.tickets import collect
+from palaestra.run.context import RunContext
+from palaestra.types import Group, Meter, Player
+
+# of every learner, what moves in its model: adapters alone where there are adapters; heads too
+Weights: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerParts:
+    """What a rollout process is made from: values, and models as they were when it was packed."""
+
+    recipe: Collects
+    bench: Bench
+    seed: int
+    models: Mapping[str, Model]
+    players: Mapping[str, Player]
+    folder: Any  # of the run, for replies that are kept; None = nothing is
+    engine_name: str
+    slots: int
+    cache_mb: int
+
+    @classmethod
+    def of(cls, recipe: Collects, ctx: RunContext) -> WorkerParts:
+        return cls(
+            recipe=recipe,
+            bench=ctx.bench,
+            seed=ctx.seed,
+            models=ctx.models,
+            players=ctx.players,
+            folder=ctx.out,
+            engine_name=ctx.engine_name,
+            slots=ctx.slots,
+            cache_mb=ctx.cache_mb,
+        )
+
+    def context(self) -> RunContext:
+        """A context that samples and judges, and trains nothing."""
+
+        async def drive(recipe: Any, ctx: Any) -> Any:
+            raise Fault("worker", "a rollout process runs no recipe")
+
+        return RunContext(
+            bench=self.bench,
+            seed=self.seed,
+            models=dict(self.models),
+            drive=drive,
+            out=self.folder,
+            players=self.players,
+            engine_name=self.engine_name,
+            slots=self.slots,
+            cache_mb=self.cache_mb,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    """What comes back for a ticket. Times are of the wall clock, in seconds since the epoch."""
+
+    groups: list[Group]
+    counts: Usage
+    begin: float
+    loaded: float  # when its weights were there
+    end: float
+    worker: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Worker:
+    """One rollout process. Tickets are collected one at a time, so none shares a forward pass with
+    another.
+    """
+
+    def __init__(self, parts: WorkerParts):
+        self.recipe, self.ctx = parts.recipe, parts.context()
+        self.version: int | None = None
+        self.phase = "ready"
+        self.loop = asyncio.new_event_loop()
+
+    def about(self) -> dict[str, Any]:
+        """Where it is, and what it does."""
+        return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
+
+    def collect(self, ticket: Ticket, weights: Weights | None) -> Brought:
+        """The groups of a ticket. `weights` are those of its step; None = it has them."""
+        begin = time.time()
+        if weights is not None:
+            self.phase = f"loading weights of step {ticket.step}"
+            for name, values in weights.items():
+                load_weights(self.ctx.model(name), values)
+            self.version = ticket.step
+        if self.version != ticket.step:
+            raise Fault(
+                "weights", f"a ticket of step {ticket.step} came to weights of step {self.version}"
+            )
+        loaded = time.time()
+        self.phase = f"collecting {ticket.name}"
+        before = usage_of(self.ctx)
+        groups = self.loop.run_until_complete(collect(self.recipe, self.ctx, ticket))
+        counts = difference(usage_of(self.ctx), before)
+        self.phase = "ready"
+        about = {"pid": os.getpid(), "host": socket.gethostname()}
+        return Brought(
+            groups=groups, counts=counts, begin=begin, loaded=loaded, end=time.time(), worker=about
+        )
+
+
+def usage_of(ctx: RunContext) -> Usage:
+    """What a context has sampled and asked so far."""
+    return Usage(
+        sampled_tokens=ctx.sampled_tokens, engine_seconds=ctx.engine_seconds, meters=ctx.meters()
+    )
+
+
+def difference(after: Usage, before: Usage) -> Usage:
+    """What was counted in between."""
+    return Usage(
+        sampled_tokens=after.sampled_tokens - before.sampled_tokens,
+        engine_seconds=after.engine_seconds - before.engine_seconds,
+        meters={n: m.since(before.meters.get(n, Meter())) for n, m in after.meters.items()},
+    )
+
+
+def add_usage(total: Usage, more: Usage) -> None:
+    """Adds to a total in place."""
+    total.sampled_tokens += more.sampled_tokens
+    total.engine_seconds += more.engine_seconds
+    for name, meter in more.meters.items():
+        total.meters.setdefault(name, Meter()).add(meter)
+
+
+# ---- weights
+
+
+def weights_of(ctx: RunContext, learners: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What of the learners' models moves, as arrays of their own (bfloat16 as its bits)."""
+    return {n: flat_weights(ctx.model(n)) for n in learners}
+
+
+def flat_weights(model: Model) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, p in model.named_trainable().items():
+        value = p.detach().to("cpu", copy=True)
+        low = value.dtype == torch.bfloat16
+        found[name] = value.view(torch.int16).numpy() if low else value.numpy()
+    return found
+
+
+@torch.no_grad()
+def load_weights(model: Model, values: Mapping[str, Any]) -> None:
+    """Puts published weights into a model. Raises Fault where the names differ."""
+    own = model.named_trainable()
+    if own.keys() != values.keys():
+        differ = sorted(own.keys() ^ values.keys())
+        raise Fault("weights", f"published weights and the model differ in {differ[0]}")
+    for name, p in own.items():
+        given = torch.from_numpy(np.array(values[name]))  # a copy: what is shared is read-only
+        p.copy_(given.view(torch.bfloat16) if p.dtype == torch.bfloat16 else given)

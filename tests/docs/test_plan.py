@@ -1,0 +1,43 @@
+"""The commands of docs/plan.md run as they stand there; its tables and its picture are what they give."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from palaestra.cli.main import main
+
+pytest.importorskip("simpy")
+
+from palaestra.scale.age_rules import compare_age_rules
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "plan.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
+COSTS, COMMANDS, TABLE = (next(code for kind, code in BLOCKS if kind == k) for k in ("json", "", "text"))
+
+
+def test_the_table_and_the_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("costs.json").write_text(COSTS)
+    assert main(shlex.split(COMMANDS.splitlines()[0])[1:]) == 0
+    assert TABLE in capsys.readouterr().out
+    assert Path("timeline.svg").read_text() == (DOCS / "timeline.svg").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_folder_as_a_source(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = shlex.split(COMMANDS.splitlines()[1])[1:]
+    sizes = ["schedule.prompts=8", "collect.links.0.n=2", "--steps", "4", "--evaluate", "2"]
+    assert main(["train", *sizes, "--out", command[command.index("--run") + 1]]) == 0
+    assert main(command) == 0, capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_age_rules():
+    rows = [
+        f"| {r.order} | {r.lag} | {r.seconds:.2f} | {r.slowest_tenth:.1%} | {r.cost_ratio:.2f} | {r.dropped:.1%} | {r.age_max} |"
+        for r in compare_age_rules()
+    ]
+    assert "\n".join(rows) in PAGE

@@ -1,0 +1,153 @@
+"""Rollouts on Ray: the numbers of one process, whatever happens to the workers."""
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from palaestra.catalogue import find
+from palaestra.errors import Fault, UserError
+from palaestra.models.load import weights_sha256
+from palaestra.recipes.base import grpo
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.tickets import InProcess
+from palaestra.run.driver import carriage, prepare
+from palaestra.scale.cluster import Cluster
+from palaestra.scale.placement import open_carrier
+from palaestra.step import start, step
+from palaestra.types import Reward
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    Cluster(workers=4).connect()
+    yield
+    ray.shutdown()
+
+
+def run(recipe, ctx, carrier, steps=3, on=lambda n, ctx: None):
+    """What a run ends with: weights of every learner, what its state holds, its counts."""
+
+    async def go():
+        state = start(3)
+        for n in range(steps):
+            on(n, ctx)
+            state, metrics = await step(recipe, ctx, state)
+        for flight in (q for q in state["queue"] if not isinstance(q, list)):
+            await flight.land()
+        queue = [q if isinstance(q, list) else q.groups for q in state["queue"]]
+        chats = {k: v for k, v in metrics.items() if k.startswith("chat/")}
+        return {**state, "queue": queue}, chats
+
+    ctx.open_carrier = carrier
+    prepare(recipe, ctx)
+    with carriage(recipe, ctx):
+        state, chats = asyncio.run(go())
+    return [weights_sha256(ctx.model(n)) for n in recipe.learners], state, ctx.sampled_tokens, chats
+
+
+def pid_of(ctx, number):
+    """The process of a worker, once it is there."""
+    actor = ctx.carrier.places[number].actor
+    return ray.get(actor.about.options(concurrency_group="signs").remote())["pid"]
+
+
+CASES = {
+    "a kill, one step ahead": ("grpo", "chain", {"schedule.lag": 1}, 4),
+    "several turns": ("grpo", "hop", {}, 3),
+    "value head": ("ppo", "chain", {"schedule.lag": 2}, 3),
+    "two learners": ("rl-tango", "chain", {}, 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_on_ray_is_the_run_of_one_process(context, small, case):
+    """Weights, draw, pool, queue and counts, bit for bit; a worker is killed in its second step."""
+    method, task, fields, waves = CASES[case]
+    recipe = small(find(method).build(), **{"schedule.prompts": 4, **fields})
+    rng, killed = random.Random(7), []
+
+    def kill(n, ctx):
+        if n == 1:
+            pid = pid_of(ctx, 0)
+            threading.Timer(rng.uniform(0, 0.5), lambda: (os.kill(pid, signal.SIGKILL), killed.append(pid))).start()
+
+    here = run(recipe, context(task, seed=3), lambda r, c: InProcess(waves))
+    there = run(recipe, context(task, seed=3), partial(open_carrier, Cluster(workers=2, waves=waves)), on=kill)
+    assert here == there and killed
+
+
+def test_a_worker_that_stands_still_is_replaced(context, small, capsys):
+    """It is stopped, not killed: nothing ends, nothing is said, and the run goes on as if nothing were."""
+    recipe = small(grpo.build(), **{"schedule.prompts": 4})
+    ctx = context(seed=3)
+    ctx.talk = True
+    stop = lambda n, ctx: os.kill(pid_of(ctx, 0), signal.SIGSTOP) if n == 1 else None
+    here = run(recipe, context(seed=3), lambda r, c: InProcess(2))
+    there = run(recipe, ctx, partial(open_carrier, Cluster(workers=2, silence=4)), on=stop)
+    assert here == there
+    assert "rollout worker 0 on " in (said := capsys.readouterr().err) and "said nothing for" in said
+
+
+class Deadly:
+    """A reward that ends the process it is asked in."""
+
+    reads_answers = False
+
+    async def __call__(self, ctx, group):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_ticket_that_ends_its_workers_ends_the_run(context, small):
+    """Not an endless loop: the error names the ticket."""
+    recipe = replace(small(grpo.build()), collect=links(Sample(2), Score(reward=Deadly())))
+    with pytest.raises(Fault, match=r"worker: 2 workers were lost under ticket 3/step/0/0/0/\d; ended"):
+        run(recipe, context(seed=3), partial(open_carrier, Cluster(workers=2)))
+
+
+class Wrong:
+    """A reward with a mistake of its user in it."""
+
+    reads_answers = False
+
+    async def __call__(self, ctx, group):
+        raise UserError("line 3: no such column")
+
+
+class Slow:
+    """A reward that takes a while, and says in which process it was asked."""
+
+    reads_answers = False
+
+    async def __call__(self, ctx, group):
+        await asyncio.sleep(0.3)
+        return [Reward(total=float(i), parts={"pid": float(os.getpid())}) for i in range(len(group.episodes))]
+
+
+def test_a_users_mistake_in_a_worker_is_told_as_it_is(context, small):
+    recipe = replace(small(grpo.build()), collect=links(Sample(2), Score(reward=Wrong())))
+    with pytest.raises(UserError, match="line 3: no such column"):
+        run(recipe, context(seed=3), partial(open_carrier, Cluster(workers=1)))
+
+
+def test_rollouts_of_the_next_step_run_while_one_learns(context, small):
+    """With a step ahead the driver finds the groups there; both processes have judged."""
+    recipe = small(grpo.build(), **{"schedule.prompts": 4, "schedule.lag": 1})
+    recipe = replace(recipe, collect=links(Sample(2), Score(reward=Slow())))
+    ctx, waits, pids = context(seed=3), [], set()
+
+    def on(n, ctx):
+        waits.append(ctx.seconds["rollout"])
+        pids.update(e.reward.parts["pid"] for g in ctx.seen for e in g.episodes)
+        time.sleep(1.5)  # as a learner does, outside of the loop
+
+    run(recipe, ctx, partial(open_carrier, Cluster(workers=2)), steps=4, on=on)
+    assert waits[-1] - waits[-2] < 0.2 and len(pids) == 2 and os.getpid() not in pids
