@@ -164,18 +164,6 @@ class ShardedContext(RunContext):
                 kept[weight].copy_(value)
         self._stale.discard(name)
 
-    def weights(self) -> dict[str, dict[str, Tensor]]:
-        """On rank 0: copies of every learner's trained weights on the CPU, to be published together.
-        A receiver copies them into `named_trainable` of its own models.
-        """
-        return {
-            name: {
-                n: p.detach().to("cpu", copy=True)
-                for n, p in self.whole(name).named_trainable().items()
-            }
-            for name in self.optimisers
-        }
-
     def reference(self, name: str, source: str) -> None:
         if source in self._sharded:
             raise UserError(

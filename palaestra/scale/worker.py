@@ -8,8 +8,8 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,7 +82,6 @@ class Brought:
     begin: float
     loaded: float  # when its weights were there
     end: float
-    worker: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Worker:
@@ -118,10 +117,7 @@ class Worker:
         groups = self.loop.run_until_complete(collect(self.recipe, self.ctx, ticket))
         counts = difference(usage_of(self.ctx), before)
         self.phase = "ready"
-        about = {"pid": os.getpid(), "host": socket.gethostname()}
-        return Brought(
-            groups=groups, counts=counts, begin=begin, loaded=loaded, end=time.time(), worker=about
-        )
+        return Brought(groups=groups, counts=counts, begin=begin, loaded=loaded, end=time.time())
 
 
 def usage_of(ctx: RunContext) -> Usage:
@@ -151,7 +147,7 @@ def add_usage(total: Usage, more: Usage) -> None:
 # ---- weights
 
 
-def weights_of(ctx: RunContext, learners: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def weights_of(ctx: RunContext, learners: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What of the learners' models moves, as arrays of their own (bfloat16 as its bits)."""
     return {n: flat_weights(ctx.model(n)) for n in learners}
 

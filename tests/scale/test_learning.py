@@ -19,6 +19,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.scale.learning import Follower, follow, sharded_context
+from palaestra.scale.worker import load_weights, weights_of
 from palaestra.store.checkpoint import find_latest
 from palaestra.values import override
 from safetensors.torch import load_file
@@ -63,19 +64,17 @@ def sharded_run(mesh, name, steps, out):
     ctx = sharded_context(context(name, steps, out), mesh, lambda order: told(mesh, order))
     try:
         result = asyncio.run(train(recipe_of(name), ctx))
-        return result.metrics["weights_sha256"], digest_of_published(ctx.weights()["policy"], name)
+        return result.metrics["weights_sha256"], digest_of_published(weights_of(ctx, ["policy"])["policy"], name)
     finally:
         ctx.close()
 
 
-@torch.no_grad()
 def digest_of_published(weights, name):
     """Of a model of a receiver, which starts as the run's did, with the weights put into it."""
     model = load("tiny", **RUNS[name][1])
     for head in recipe_of(name).learners["policy"].heads:
         model.add_head(head)
-    for weight, p in model.named_trainable().items():
-        p.copy_(weights[weight])
+    load_weights(model, weights)
     return weights_sha256(model)
 
 
