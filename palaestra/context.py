@@ -115,13 +115,15 @@ class Ticket:
     """Groups of one attempt that are collected together, and share forward passes with no others.
 
     It is a value: whoever collects it, wherever and whenever, finds the same groups, since keys,
-    weights and schedules are the ticket's. So a lost one is collected again.
+    weights and schedules are the ticket's. So a lost one is collected again. Only one that is to
+    `renew` its weights finds others, as newer ones come under it sooner or later.
     """
 
     key: Key  # of the attempt, the groups of one draw
     first: int  # place of its first group in the attempt; a group's key is (*key, place)
     starts: tuple[Group, ...]
     step: int  # whose weights sample and whose schedules hold
+    renew: bool = False  # newer weights are taken as they come, also under its sequences
 
     @property
     def name(self) -> str:
@@ -265,9 +267,9 @@ class Context(Protocol):
 
     # ---- parts
 
-    def at(self, recipe: Any, step: int) -> Any:
-        """The recipe with its schedules as numbers; what is sampled from here on carries the step
-        as its version.
+    def at(self, recipe: Any, step: int, version: int | None = None) -> Any:
+        """The recipe with its schedules as numbers; what is sampled from here on carries the
+        version, that of the step if none is given.
         """
         ...
 

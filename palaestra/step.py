@@ -37,6 +37,8 @@ class Schedule:
 
     prompts: int = 16  # groups drawn a step
     lag: int = 0  # rollouts of step s use the weights of step s - lag; 0 = on-policy
+    # under a cluster: weights of a step reach what is being sampled, between two of its tokens
+    in_flight: bool = False
     max_age: int | None = None  # nothing older is trained on; None = lag
     rounds: int = 16  # draws a step may take until the pool has a batch
     steps: int = 100  # length of a run, unless the run says otherwise
@@ -164,7 +166,7 @@ async def issue(recipe: Recipe, ctx: Context, state: State, key: Key) -> list[Gr
     prompts = recipe.schedule.prompts - len(resumed)
     tasks, state["draw"] = recipe.draw(ctx, key, prompts, state["draw"])
     starts = [*resumed, *(Group(task=task) for task in tasks)]
-    tickets = cut(key, starts, ctx.carrier.waves, state["step"])
+    tickets = cut(key, starts, ctx.carrier.waves, state["step"], recipe.schedule.in_flight)
     return await submit(recipe, ctx, tickets)
 
 

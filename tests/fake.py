@@ -65,7 +65,7 @@ class FakeContext:
     def record(self, seen, examples):
         self.seen = seen
 
-    def at(self, recipe, step):
+    def at(self, recipe, step, version=None):
         self.step_number = step
         return recipe
 

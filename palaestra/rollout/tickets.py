@@ -40,19 +40,26 @@ class InProcess:
         """Nothing is open."""
 
 
-def cut(key: Key, starts: Sequence[Group], waves: int, step: int) -> tuple[Ticket, ...]:
+def cut(
+    key: Key, starts: Sequence[Group], waves: int, step: int, renew: bool = False
+) -> tuple[Ticket, ...]:
     """An attempt as at most `waves` tickets, in order, whose sizes differ by one at most."""
     n = max(1, min(waves, len(starts)))
     size, more = divmod(len(starts), n)
     firsts = [i * size + min(i, more) for i in range(n + 1)]
     return tuple(
-        Ticket(key=key, first=a, starts=tuple(starts[a:b]), step=step) for a, b in pairwise(firsts)
+        Ticket(key=key, first=a, starts=tuple(starts[a:b]), step=step, renew=renew)
+        for a, b in pairwise(firsts)
     )
 
 
-async def collect(recipe: Collects, ctx: Context, ticket: Ticket) -> list[Group]:
-    """The groups of a ticket, each row under a key of its own."""
-    recipe = ctx.at(recipe, ticket.step)
+async def collect(
+    recipe: Collects, ctx: Context, ticket: Ticket, version: int | None = None
+) -> list[Group]:
+    """The groups of a ticket, each row under a key of its own. `version` is that of the weights;
+    None = the ticket's step.
+    """
+    recipe = ctx.at(recipe, ticket.step, version)
     keys = [(*ticket.key, ticket.first + i) for i in range(len(ticket.starts))]
     attempts = (recipe.collect(ctx, k, group) for k, group in zip(keys, ticket.starts, strict=True))
     found = await asyncio.gather(*attempts)

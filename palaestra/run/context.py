@@ -120,17 +120,21 @@ class RunContext:
 
     # ---- parts
 
-    def at(self, recipe: Any, step: int) -> Any:
-        """The recipe with its schedules as numbers. Tokens sampled from here on carry the step as
-        their version.
+    def at(self, recipe: Any, step: int, version: int | None = None) -> Any:
+        """The recipe with its schedules as numbers. Tokens sampled from here on carry the version,
+        that of the step if none is given.
         """
         self.step = step
+        self.renew(step if version is None else version)
+        return resolve(recipe, step)
+
+    def renew(self, version: int) -> None:
+        """The weights are those of a version. What is under way goes on with them."""
         for model in self.models:
-            self.versions[model] = step
+            self.versions[model] = version
         for name, engine in self.engines.items():
             engine.version = self.versions[name]
             engine.forget()  # so a run that goes on from here finds the same
-        return resolve(recipe, step)
 
     def model(self, name: str) -> Model:
         try:

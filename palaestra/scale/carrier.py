@@ -143,6 +143,7 @@ class RayCarrier:
                 raise self.failed
             for step in {t.step for t in tickets} - self.versions.keys():
                 self._publish(step)
+                self._renew(step)
             flight = RayFlight(tuple(map(Handed, tickets)), self)
             self.waiting += flight.handed
         self.news.set()
@@ -191,6 +192,13 @@ class RayCarrier:
         self.versions[step] = ray.put(weights_of(self.ctx, self.learners))
         self._tell("publish_seconds", time.perf_counter() - begin)
 
+    def _renew(self, step: int) -> None:
+        """Sends new weights to workers whose tickets take them under way."""
+        for place in self.places:
+            if any(h.ticket.renew for _, h in place.calls):
+                to = place.actor.renew.options(concurrency_group="signs")
+                to.remote(step, self.versions[step])
+
     def _all_handed(self) -> list[Handed]:
         return [*self.waiting, *(h for p in self.places for _, h in p.calls)]
 
@@ -222,10 +230,13 @@ class RayCarrier:
                     raise Fault("workers", f"all {len(self.places)} rollout workers are lost")
                 return
             place, handed = min(room, key=lambda p: len(p.calls)), self.waiting.popleft()
-            step = handed.ticket.step
-            weights = None if place.version == step else self.versions[step]
+            ticket = handed.ticket
+            step = max(self.versions) if ticket.renew else ticket.step
+            # a worker may have newer ones than were handed out with its tickets, or not yet
+            has = place.version == step and not ticket.renew
+            call = place.actor.collect.remote(ticket, step, None if has else self.versions[step])
             place.version = step
-            place.calls.append((place.actor.collect.remote(handed.ticket, weights), handed))
+            place.calls.append((call, handed))
 
     def _take_in(self) -> None:
         """Waits a moment for answers, and asks those from whom none has come how they are."""

@@ -92,6 +92,7 @@ class Worker:
     def __init__(self, parts: WorkerParts):
         self.recipe, self.ctx = parts.recipe, parts.context()
         self.version: int | None = None
+        self.failed: Exception | None = None
         self.phase = "ready"
         self.loop = asyncio.new_event_loop()
 
@@ -99,25 +100,46 @@ class Worker:
         """Where it is, and what it does."""
         return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
 
-    def collect(self, ticket: Ticket, weights: Weights | None) -> Brought:
-        """The groups of a ticket. `weights` are those of its step; None = it has them."""
+    def collect(self, ticket: Ticket, version: int, weights: Weights | None) -> Brought:
+        """The groups of a ticket. `weights` are those of the version; None = it has them."""
         begin = time.time()
-        if weights is not None:
-            self.phase = f"loading weights of step {ticket.step}"
-            for name, values in weights.items():
-                load_weights(self.ctx.model(name), values)
-            self.version = ticket.step
-        if self.version != ticket.step:
+        if weights is not None and not (ticket.renew and self._has(version)):
+            self.phase = f"loading weights of step {version}"
+            self._load(version, weights)
+        if self.version != version and not ticket.renew:
             raise Fault(
-                "weights", f"a ticket of step {ticket.step} came to weights of step {self.version}"
+                "weights", f"a ticket of step {version} came to weights of step {self.version}"
             )
         loaded = time.time()
         self.phase = f"collecting {ticket.name}"
         before = usage_of(self.ctx)
-        groups = self.loop.run_until_complete(collect(self.recipe, self.ctx, ticket))
+        groups = self.loop.run_until_complete(collect(self.recipe, self.ctx, ticket, self.version))
+        if self.failed is not None:
+            raise self.failed
         counts = difference(usage_of(self.ctx), before)
         self.phase = "ready"
         return Brought(groups=groups, counts=counts, begin=begin, loaded=loaded, end=time.time())
+
+    def renew(self, version: int, weights: Weights) -> None:
+        """Newer weights for what is under way; from another thread, so between two of its tokens."""
+        self.loop.call_soon_threadsafe(self._renew, version, weights)
+
+    def _renew(self, version: int, weights: Weights) -> None:
+        if self._has(version):
+            return
+        try:
+            self._load(version, weights)
+            self.ctx.renew(version)
+        except Exception as error:  # a loop's callback has nobody to tell
+            self.failed = error
+
+    def _has(self, version: int) -> bool:
+        return self.version is not None and self.version >= version
+
+    def _load(self, version: int, weights: Weights) -> None:
+        for name, values in weights.items():
+            load_weights(self.ctx.model(name), values)
+        self.version = version
 
 
 def usage_of(ctx: RunContext) -> Usage:

@@ -151,3 +151,22 @@ def test_rollouts_of_the_next_step_run_while_one_learns(context, small):
 
     run(recipe, ctx, partial(open_carrier, Cluster(workers=2)), steps=4, on=on)
     assert waits[-1] - waits[-2] < 0.2 and len(pids) == 2 and os.getpid() not in pids
+
+
+def test_weights_move_under_what_is_sampled(context, small):
+    """Each token carries the version that drew it: never older than the lag, never falling, and some sequences
+    have several, as the worker is never without a ticket.
+    """
+    fields = {"schedule.prompts": 4, "schedule.lag": 2, "schedule.in_flight": True}
+    recipe = small(grpo.build(), **fields)
+    ctx, rows = context(seed=3), []
+
+    def on(n, ctx):
+        rows.extend((n - 1, s) for g in ctx.seen for e in g.episodes for r in e.rows for s in r.segments if s.trained)
+
+    run(recipe, ctx, partial(open_carrier, Cluster(workers=1, waves=4)), steps=8, on=on)
+    for n, segment in rows:
+        versions = [v for _, v in segment.versions]
+        assert sum(length for length, _ in segment.versions) == len(segment.ids)
+        assert versions == sorted(versions) and versions[0] >= n - 2 and versions[-1] <= n
+    assert any(len(segment.versions) > 1 for _, segment in rows)
