@@ -90,5 +90,5 @@ if __name__ == "__main__":
     module("vllm", EngineArgs=Settings, LLMEngine=Engine, SamplingParams=Settings)
     module("vllm.sampling_params", RequestOutputKind=Settings(FINAL_ONLY="final"))
     module("vllm.platforms", current_platform=Settings(is_cpu=lambda: False))
-    server = Path(__file__).parents[1] / "palaestra" / "engines" / "vllm_server.py"
+    server = Path(__file__).parents[1] / "palaestra" / "engines" / "vllm_process" / "server.py"
     runpy.run_path(str(server), run_name="__main__")

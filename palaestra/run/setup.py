@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 
 from palaestra import catalogue, values
 from palaestra.context import Bench, Runnable
+from palaestra.engines import select
 from palaestra.errors import PalaestraError, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
@@ -208,6 +209,7 @@ def context(
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
+    select.check(settings.engine, model)
     return RunContext(
         bench=bench,
         seed=settings.seed,

@@ -2,7 +2,7 @@
 many in flight.
 
 Both ends are here. A child that cannot import the package speaks the same lines with the standard
-library alone (`engines/vllm_server.py`). Two kinds of children speak otherwise: the sandbox takes
+library alone (`engines/vllm_process/server.py`). Two kinds of children speak otherwise: the sandbox takes
 binary frames on a socket of its own, since what it runs owns the standard streams and may neither
 read nor forge an answer; the ledger's cells are only waited for, and answer by the files that they
 leave.

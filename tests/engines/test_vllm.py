@@ -26,6 +26,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Reward, Sampling
 from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.fake_vllm import digest
 
@@ -251,7 +252,8 @@ def test_what_is_missing_is_told(monkeypatch, capsys):
         select.build("vlm", load("tiny"), slots=1, cache_mb=1)
 
 
-def test_the_command_line_trains_and_evaluates_with_it(log, tmp_path, capsys):
+def test_the_command_line_trains_and_evaluates_with_it(log, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(vllm, "HEADS_ON_CPU", (40,))
     out = tmp_path / "run"
     flags = ["--engine", "vllm", "--smoke", "--tis", "2", "--out", str(out), "--json"]
     assert main(["train", "grpo", *flags]) == 0
@@ -263,13 +265,48 @@ def test_the_command_line_trains_and_evaluates_with_it(log, tmp_path, capsys):
     assert all(gone(e["pid"]) for e in log() if "pid" in e)
 
 
+def test_a_model_that_vllm_would_refuse_is_named_before_the_run(monkeypatch, tmp_path, capsys):
+    """On a CPU it serves some sizes of attention heads only, and the embedded model's is none of them."""
+    monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
+    select.check("vllm", served(tmp_path))
+    select.check("own", load("tiny"))
+    assert main(["train", "grpo", "--engine", "vllm", "--smoke", "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    assert "without a GPU vLLM serves attention heads of 32, 64," in told and "this model's have 40" in told
+    assert not (tmp_path / "run").exists()
+
+
+def served(folder):
+    """A model of random weights, with heads that vLLM serves anywhere."""
+    tiny = load("tiny")
+    sizes = {
+        "hidden_size": 128,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+        "num_hidden_layers": 2,
+    }
+    config = LlamaConfig(**tiny.causal.config.to_dict() | sizes | {"initializer_range": 0.3})
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder / "served")
+    tiny.tokenizer.save_pretrained(folder / "served")
+    return load(str(folder / "served"))
+
+
+def test_the_server_meets_the_standard_library():
+    """Its folder is the first place where Python looks: a file beside it, such as `select.py`, would be taken for a
+    module of the standard library.
+    """
+    assert [p.name for p in vllm.SERVER.parent.iterdir() if p.name != "__pycache__"] == ["server.py"]
+
+
 # ---- the real one
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason=f"{vllm.PYTHON} is not set")
-def test_real_vllm_samples_from_the_present_weights():
-    model = load("tiny")
+def test_real_vllm_samples_from_the_present_weights(tmp_path):
+    model = served(tmp_path)
     engine = vllm.VllmEngine(model, cache_mb=256)
     prompts = [tuple(range(40 + i, 60 + i)) for i in range(16)]
     try:

@@ -1,0 +1,229 @@
+"""Measures rollouts under Ray: python -m tests.cluster {sim,kills,price} OUT.json
+
+sim: the simulator beside a real Ray loop whose workers wait, in twelve cells, and what a step ahead brings there.
+kills: workers killed at random moments; runs must end in the bits of one process, each ticket taken once. What OUT.json
+holds already counts, so it goes on where it was ended.
+price: processor seconds of a run under Ray and in one process, in pairs.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from palaestra.models.load import load, weights_sha256
+from palaestra.recipes.base import grpo
+from palaestra.rollout.tickets import InProcess
+from palaestra.run.benches import bench_by_name
+from palaestra.run.context import RunContext
+from palaestra.run.driver import carriage, prepare, train
+from palaestra.run.plan import Plan
+from palaestra.scale.cluster import Cluster
+from palaestra.scale.placement import open_carrier
+from palaestra.scale.simulate import Costs, simulate
+from palaestra.step import start, step
+from palaestra.types import rng_of
+from palaestra.values import override
+
+
+def make_context(seed=3, task="chain"):
+    bench, players = bench_by_name(task)
+    return RunContext(
+        bench=bench, seed=seed, models={"policy": load("tiny")}, drive=train, players=players, plan=Plan(evaluate=0)
+    )
+
+
+def run(recipe, ctx, carrier, steps=3, on=lambda n, ctx: None):
+    """What a run ends with: weights of every learner, what its state holds, its counts."""
+
+    async def go():
+        state, metrics = start(ctx.seed), {}
+        for n in range(steps):
+            on(n, ctx)
+            state, metrics = await step(recipe, ctx, state)
+        on(steps, ctx)
+        for flight in (q for q in state["queue"] if not isinstance(q, list)):
+            await flight.land()
+        queue = [q if isinstance(q, list) else q.groups for q in state["queue"]]
+        chats = {k: v for k, v in metrics.items() if k.startswith("chat/")}
+        return {**state, "queue": queue}, chats
+
+    ctx.open_carrier = carrier
+    prepare(recipe, ctx)
+    with carriage(recipe, ctx):
+        state, chats = asyncio.run(go())
+    return [weights_sha256(ctx.model(n)) for n in recipe.learners], state, ctx.sampled_tokens, chats
+
+
+def pid_of(ctx, number):
+    """The process of a worker, once it is there."""
+    import ray
+
+    actor = ctx.carrier.places[number].actor
+    return ray.get(actor.about.options(concurrency_group="signs").remote())["pid"]
+
+
+# ---- the simulator beside a real loop
+
+
+def seconds_of(attempt, wave):
+    """What a ticket waits: log-normal, median 0.4 s, sigma 0.5."""
+    return 0.4 * float(np.exp(0.5 * rng_of((11, attempt, wave)).standard_normal()))
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A collect stage that takes its time, and samples nothing."""
+
+    async def __call__(self, ctx, key, group):
+        *_, at, _, ahead, place = key
+        await asyncio.sleep(seconds_of(at + ahead, place))
+        return group
+
+
+def real_seconds(workers, waves, steps, lag, learn):
+    """The makespan of a loop under Ray, from its first ticket to the end of its last step."""
+    recipe = replace(override(grpo.build(), "schedule.lag", lag), collect=Wait(), learners={})
+    recipe = override(recipe, "schedule.prompts", waves)
+    ends = []
+
+    def on(n, ctx):
+        if n == 0:
+            for place in range(workers):
+                pid_of(ctx, place)  # all are there before the clock starts
+        else:
+            time.sleep(learn)
+        ends.append(time.perf_counter())
+
+    run(recipe, make_context(), partial(open_carrier, Cluster(workers=workers, waves=waves)), steps, on)
+    return ends[-1] - ends[0]
+
+
+def sim(out):
+    Cluster(workers=8).connect()
+    cells, steps = [], 10
+    for workers, waves in ((1, 2), (2, 4), (4, 8), (8, 8)):
+        # a learner as slow as the workers together: where neither waits for long, being ahead pays most
+        learn = 0.45 * waves / workers
+        for lag in (0, 1, 2):
+            costs = Costs(ticket=seconds_of, learn=learn)
+            told = simulate(costs, workers=workers, waves=waves, steps=steps, lag=lag, depth=1).makespan
+            real = real_seconds(workers, waves, steps, lag, learn)
+            cells.append({"workers": workers, "waves": waves, "lag": lag, "real": round(real, 3), "simulated": round(told, 3),
+                          "error": round(told / real - 1, 4)})  # fmt: skip
+            print(cells[-1], flush=True)
+    by = {(c["workers"], c["lag"]): c["real"] for c in cells}
+    ahead = {str(w): {f"lag {lag}": round(by[w, 0] / by[w, lag], 3) for lag in (1, 2)} for w in (1, 2, 4, 8)}
+    write(out, "sim", {"steps": steps, "cells": cells, "times as fast as lag 0": ahead})
+
+
+# ---- kills
+
+
+def kills(out, most=200, a_run=10):
+    """Runs of grpo one step ahead, in each of which `a_run` workers are killed at random moments."""
+    from palaestra.scale import carrier
+
+    carrier.DEATHS = carrier.FATAL_KILLS = 10**6  # limits for faults of the user's, which these are not
+    Cluster(workers=3).connect()
+    recipe = override(override(grpo.build(), "schedule.lag", 1), "schedule.prompts", 6)
+    steps, waves = 12, 6
+    held = json.loads(Path(out).read_text()).get("kills", {}) if Path(out).exists() else {}
+    runs = held.get("runs", [])
+    while sum(r["kills"] for r in runs) < most:
+        seed = 1000 + len(runs)
+        here = run(recipe, make_context(seed), lambda r, c: InProcess(waves), steps)
+        ctx, taken, phases, over = make_context(seed), Counter(), Counter(), threading.Event()
+
+        def killer(ctx=ctx, phases=phases, over=over, rng=random.Random(seed)):
+            import ray
+
+            while not over.is_set() and sum(phases.values()) < a_run:
+                time.sleep(rng.uniform(0, 2))
+                actor = ctx.carrier.places[rng.randrange(3)].actor
+                with suppress(ray.exceptions.RayError, ProcessLookupError):
+                    about = ray.get(actor.about.options(concurrency_group="signs").remote())
+                    os.kill(about["pid"], signal.SIGKILL)
+                    phases[about["phase"].split()[0]] += 1
+
+        def on(n, ctx, taken=taken, killer=killer, over=over):
+            if n == 0:
+                threading.Thread(target=killer, daemon=True).start()
+            if n == steps:
+                over.set()
+            taken.update(row.key for g in ctx.seen for e in g.episodes for row in e.rows if n)
+
+        there = run(recipe, ctx, partial(open_carrier, Cluster(workers=3, waves=waves)), steps, on)
+        runs.append({"seed": seed, "kills": sum(phases.values()), "phases": dict(phases), "equal": here == there,
+                     "rows": len(taken), "taken more than once": sum(n > 1 for n in taken.values())})  # fmt: skip
+        print(runs[-1], flush=True)
+        phases = sum((Counter(r["phases"]) for r in runs), Counter())
+        write(out, "kills", {
+            "kills": sum(phases.values()), "phases": dict(phases),
+            "runs that end as in one process": sum(r["equal"] for r in runs),
+            "rows taken more than once": sum(r["taken more than once"] for r in runs), "runs": runs,
+        })  # fmt: skip
+
+
+# ---- the price
+
+
+def spent():
+    """Processor seconds of this process and of all that it started, Ray's own ones included."""
+    parents, seconds = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            seconds[int(folder.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    mine, more = {os.getpid()}, {os.getpid()}
+    while more := {p for p, parent in parents.items() if parent in more} - mine:
+        mine |= more
+    return sum(seconds[p] for p in mine)
+
+
+def price(out, pairs=5):
+    """Of three steps of grpo with 16,000 sampled tokens each, after a first one."""
+    Cluster(workers=1).connect()
+    recipe = override(override(grpo.build(), "schedule.prompts", 160), "collect.links.0.n", 8)
+    cluster, found = Cluster(workers=1), []
+    for pair in range(pairs):
+        costs, sampled = {}, 0
+        arms = {"one process": lambda r, c: InProcess(), "ray": partial(open_carrier, cluster)}
+        for name in sorted(arms, reverse=bool(pair % 2)):
+            at = []
+
+            def on(n, ctx, at=at):
+                at.append((spent(), ctx.sampled_tokens))
+
+            run(recipe, make_context(pair), arms[name], 4, on)
+            costs[name], sampled = at[-1][0] - at[1][0], at[-1][1] - at[1][1]
+        found.append({"sampled tokens a step": round(sampled / 3), **{k: round(v, 2) for k, v in costs.items()},
+                      "more": round(costs["ray"] / costs["one process"] - 1, 4)})  # fmt: skip
+        print(found[-1], flush=True)
+    more = [f["more"] for f in found]
+    write(out, "price", {"pairs": found, "median": float(np.median(more)), "least": min(more), "most": max(more)})
+
+
+def write(out, name, record):
+    at = Path(out)
+    held = json.loads(at.read_text()) if at.exists() else {}
+    about = {"command": f"python -m tests.cluster {name} {out}", "torch": torch.__version__, "cores": os.cpu_count()}
+    at.write_text(json.dumps({**held, name: about | record}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    from tests import cluster  # under the name by which its processes know it
+
+    {"sim": cluster.sim, "kills": cluster.kills, "price": cluster.price}[sys.argv[1]](sys.argv[2])
