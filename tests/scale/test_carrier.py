@@ -10,17 +10,19 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 from palaestra.catalogue import find
 from palaestra.errors import Fault, UserError
-from palaestra.models.load import weights_sha256
+from palaestra.models.load import load
 from palaestra.recipes.base import grpo
+from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.tickets import InProcess
-from palaestra.run.driver import carriage, prepare
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.placement import open_carrier
-from palaestra.step import start, step
 from palaestra.types import Reward
+
+from tests.cluster import pid_of, run
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -33,46 +35,37 @@ def cluster():
     ray.shutdown()
 
 
-def run(recipe, ctx, carrier, steps=3, on=lambda n, ctx: None):
-    """What a run ends with: weights of every learner, what its state holds, its counts."""
-
-    async def go():
-        state = start(3)
-        for n in range(steps):
-            on(n, ctx)
-            state, metrics = await step(recipe, ctx, state)
-        for flight in (q for q in state["queue"] if not isinstance(q, list)):
-            await flight.land()
-        queue = [q if isinstance(q, list) else q.groups for q in state["queue"]]
-        chats = {k: v for k, v in metrics.items() if k.startswith("chat/")}
-        return {**state, "queue": queue}, chats
-
-    ctx.open_carrier = carrier
-    prepare(recipe, ctx)
-    with carriage(recipe, ctx):
-        state, chats = asyncio.run(go())
-    return [weights_sha256(ctx.model(n)) for n in recipe.learners], state, ctx.sampled_tokens, chats
-
-
-def pid_of(ctx, number):
-    """The process of a worker, once it is there."""
-    actor = ctx.carrier.places[number].actor
-    return ray.get(actor.about.options(concurrency_group="signs").remote())["pid"]
-
-
 CASES = {
-    "a kill, one step ahead": ("grpo", "chain", {"schedule.lag": 1}, 4),
-    "several turns": ("grpo", "hop", {}, 3),
-    "value head": ("ppo", "chain", {"schedule.lag": 2}, 3),
-    "two learners": ("rl-tango", "chain", {}, 2),
-}
+    "a kill, one step ahead": (grpo.build(), "chain", {"schedule.lag": 1}, 4),
+    "several turns": (grpo.build(), "hop", {}, 3),
+    "value head": (find("ppo").build(), "chain", {"schedule.lag": 2}, 3),
+    "two learners": (find("rl-tango").build(), "chain", {}, 2),
+    "a judge": (find("capo").build(critic="model"), "chain", {"collect.links.2.n": 1}, 2),
+    "a learned reward": (replace(grpo.build(), collect=links(Sample(4), Score(reward=Learned()))), "chain", {"schedule.lag": 1}, 2),
+    "a replay": (find("tba").build(), "chain", {}, 2),
+}  # fmt: skip
+
+
+@pytest.fixture
+def scored(context):
+    """A context that has a reward model as well."""
+
+    def make(task):
+        ctx = context(task, seed=3)
+        torch.manual_seed(0)
+        reward = load("tiny")
+        reward.add_head("score")
+        ctx.models["reward"] = reward
+        return ctx
+
+    return make
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_on_ray_is_the_run_of_one_process(context, small, case):
+def test_a_run_on_ray_is_the_run_of_one_process(scored, small, case):
     """Weights, draw, pool, queue and counts, bit for bit; a worker is killed in its second step."""
-    method, task, fields, waves = CASES[case]
-    recipe = small(find(method).build(), **{"schedule.prompts": 4, **fields})
+    recipe, task, fields, waves = CASES[case]
+    recipe = small(recipe, **{"schedule.prompts": 4, **fields})
     rng, killed = random.Random(7), []
 
     def kill(n, ctx):
@@ -80,8 +73,8 @@ def test_a_run_on_ray_is_the_run_of_one_process(context, small, case):
             pid = pid_of(ctx, 0)
             threading.Timer(rng.uniform(0, 0.5), lambda: (os.kill(pid, signal.SIGKILL), killed.append(pid))).start()
 
-    here = run(recipe, context(task, seed=3), lambda r, c: InProcess(waves))
-    there = run(recipe, context(task, seed=3), partial(open_carrier, Cluster(workers=2, waves=waves)), on=kill)
+    here = run(recipe, scored(task), lambda r, c: InProcess(waves))
+    there = run(recipe, scored(task), partial(open_carrier, Cluster(workers=2, waves=waves)), on=kill)
     assert here == there and killed
 
 
