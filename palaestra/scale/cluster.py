@@ -83,7 +83,9 @@ class Cluster:
 
     @contextmanager
     def connected(self) -> Generator[None]:
-        """On the cluster for as long as the block takes, and longer where this process was before."""
+        """On the cluster for as long as the block takes, and longer where this process was on one
+        before.
+        """
         began = self.connect()
         try:
             yield

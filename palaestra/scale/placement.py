@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @value_class
 class OnCluster:
-    """A program: a recipe or a pipeline whose rollouts happen in processes of their own, as an arm
-    of an experiment. A run of one's own says `--cluster`.
+    """A program: a recipe or a pipeline whose rollouts happen in processes of their own. It is for
+    arms of experiments; a run says `--cluster`. Ray is imported when it runs.
 
-    Raises UserError where Ray is not installed, and for a cluster with several learners.
+    Raises UserError for a cluster with several learners, and, when it runs, without Ray.
     """
 
     runnable: Runnable

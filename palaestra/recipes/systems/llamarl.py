@@ -10,10 +10,10 @@ own, and there is no clip of PPO: old samples keep their gradient, and only weig
 cut. rho is 2 to 10. A mean over rows and `length` stands for the sum over tokens, which rescales
 the loss. In a group of equal rewards A is 0.
 
-The executors and channels of the paper are a run's `--cluster`, see docs/cluster.md; without one the
-same numbers come from one process. Its split of devices and its 16-device example are in
-`palaestra/scale/costs.py`. Not built: generation in low precision, and weights that go from GPU to
-GPU without a copy in host memory.
+The executors and channels of the paper are a run's `--cluster`, see docs/cluster.md; without one
+the same numbers come from one process. Its split of devices, 16 of them as the example, is
+`best_split` of `palaestra/scale/costs.py`. Not built: generation in low precision, and weights that
+go from GPU to GPU without a copy in host memory.
 """
 
 import palaestra as pl
@@ -21,8 +21,8 @@ import palaestra as pl
 CARD = pl.Card(
     title="LlamaRL: distributed asynchronous single-controller RL",
     paper="arXiv:2505.24034",
-    claim="A generator that samples while the trainer learns makes a step up to 10.7 times faster at "
-    "405B, and AIPO keeps learning from its older samples stable.",
+    claim="A generator that samples while the trainer learns makes a step up to 10.7 times faster "
+    "at 405B, and AIPO keeps learning from its older samples stable.",
     source="abstract and second-hand overviews; the range of rho from memory, A without a division "
     "by the standard deviation is our reading",
     size=pl.Size(
@@ -32,8 +32,8 @@ CARD = pl.Card(
 
 
 def build(rho: float = 2.0, lag: int = 1, length: float = 64) -> pl.Recipe:
-    """`rho` caps pi / mu, `lag` is the age of samples in steps, `length` the longest answer allowed,
-    in tokens.
+    """`rho` caps pi / mu, `lag` is the age of samples in steps, `length` the longest answer
+    allowed, in tokens.
     """
     return pl.vary(
         pl.recipe("grpo"),
