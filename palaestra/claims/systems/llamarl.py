@@ -114,7 +114,7 @@ EXPERIMENT = pl.Experiment(
     "ten steps of a run of 40,000 tokens, which ended at 0.30 and 0.32. Mixed-up weights "
     "ended such a run at 0.12, at rate 1e-4. On `chain` it was 17% and 4% at 3e-4, which "
     "ended at 0.09 and 0.89; at 1e-4 with weights 1.4% only, for the task was soon learned "
-    "in full, so the longer chains were taken. There every arm was lost at 1e-3, at lag 0 "
-    "too. The paper's gain of speed, its 8B to 405B models and hundreds of updates are not "
-    "here.",
+    "in full, so the longer chains were taken. There all that was tried at 1e-3 was lost: "
+    "lag 0, and lag 8 with weights and without. The paper's gain of speed, its 8B to 405B "
+    "models and hundreds of updates are not here.",
 )
