@@ -332,5 +332,7 @@ from .run.evaluation import (
 )
 from .ends import HeldOut as HeldOut, at_ends as at_ends
 from .trackers.base import Tracker as Tracker
+from .scale.cluster import Cluster as Cluster
+from .scale.placement import OnCluster as OnCluster
 
 __version__: str

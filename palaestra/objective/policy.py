@@ -83,7 +83,8 @@ class Reinforce(Algebra):
         two-side   1 - low <= rho <= 1 + high
         ring       two-side, or far away but moving back: rho <= 1 - far_low where A >= 0, rho >= 1 + far_high where A <= 0
 
-    w = rho with `weighted` (importance sampling), else 1. Regularisers add: `+ tau * Imitation()`
+    w = rho with `weighted` (importance sampling), else 1; with a `cap` it is min(rho, cap), the
+    one-sided truncation of AIPO (LlamaRL, arXiv:2505.24034). Regularisers add: `+ tau * Imitation()`
     lowers the baseline by tau (AsymRE), `+ 2 * tau * KL("k2", model="behaviour")` is tau (log
     rho)^2 (Kimi's OPMD). The group's mean as the baseline makes -A log pi the gradient of a
     KL-regularised consistency loss on samples of any policy, so no ratio is needed.
@@ -97,9 +98,13 @@ class Reinforce(Algebra):
     high: float = 0.2
     far_low: float = 0.6
     far_high: float = 2.0
+    cap: float | None = None  # of w, which asks for `weighted`; None = it has none
 
     def __post_init__(self) -> None:
         check_bounds("Reinforce.length", self.length, above=0)
+        check_bounds("Reinforce.cap", self.cap, above=0)
+        if self.cap is not None and not self.weighted:
+            raise UserError("Reinforce.cap bounds the weight rho: say weighted=True as well")
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         A_BT = batch["advantage"]
@@ -109,7 +114,8 @@ class Reinforce(Algebra):
         # a weight of the sample, not a function to differentiate
         rho_BT = log_ratio(out, batch).detach().exp()
         trusted_BT = self.trust_mask(rho_BT, A_BT)
-        weight_BT = rho_BT * trusted_BT if self.weighted else trusted_BT
+        capped_BT = rho_BT if self.cap is None else rho_BT.clamp(max=self.cap)
+        weight_BT = capped_BT * trusted_BT if self.weighted else trusted_BT
         return reduce_terms(-A_BT * weight_BT * out["logp"], batch, self.reduce, self.length), {
             "ratio": token_mean(rho_BT, batch),
             "clipped": token_mean(1 - trusted_BT, batch),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -57,17 +59,19 @@ class Cluster:
             runtime_env={"env_vars": threads},
         )(kind)
 
-    def connect(self) -> None:
-        """Finds the cluster, or starts one on this machine, which ends with this process."""
+    def connect(self) -> bool:
+        """Finds the cluster, or starts one on this machine, which ends with this process. Whether
+        this process was on none before.
+        """
         try:
             import ray
         except ImportError:
             raise UserError("--cluster needs Ray: pip install 'palaestra[ray]'") from None
         if ray.is_initialized():
-            return
+            return False
         if self.address:
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
-            return
+            return True
         ray.init(
             num_cpus=max(1, round(self.cpus * (self.workers + self.learners - 1))),
             include_dashboard=False,
@@ -75,3 +79,18 @@ class Cluster:
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
         )
+        return True
+
+    @contextmanager
+    def connected(self) -> Generator[None]:
+        """On the cluster for as long as the block takes, and longer where this process was on one
+        before.
+        """
+        began = self.connect()
+        try:
+            yield
+        finally:
+            if began:
+                import ray
+
+                ray.shutdown()

@@ -10,6 +10,7 @@ from palaestra.cli.main import main
 pytest.importorskip("simpy")
 
 from palaestra.scale.age_rules import compare_age_rules
+from palaestra.scale.extrapolate import ARMS, DeviceSpeeds, extrapolate, scale_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "plan.md").read_text()
@@ -41,3 +42,15 @@ def test_the_age_rules():
         for r in compare_age_rules()
     ]
     assert "\n".join(rows) in PAGE
+
+
+@pytest.mark.slow
+def test_many_devices():
+    """All but the line of 1,024 devices, which takes a minute; AsyncFlow's order: barrier, streaming, lag 1."""
+    speeds, sizes = DeviceSpeeds(), (64, 256)
+    rows = extrapolate(sizes, speeds, arms=ARMS[:4])
+    head, assumed = scale_table(rows, speeds).rstrip().split("\n\n")
+    assert head in PAGE and assumed in PAGE
+    for devices in sizes:
+        by = {r.arm: r.tokens_per_second for r in rows if r.devices == devices}
+        assert by["separate, barrier"] < by["streaming, lag 0"] < by["lag 1"]

@@ -1,0 +1,120 @@
+"""The claim of llamarl: old samples weighted by min(pi / mu, rho)."""
+
+import torch
+from torch import Tensor
+
+import palaestra as pl
+from palaestra.claims.starts import RATES
+from palaestra.recipes.systems.llamarl import build
+
+
+def ratio_of(out: pl.Outputs, batch: pl.Batch) -> Tensor:
+    """pi / mu [B, T] at trained tokens, without a gradient; 1 elsewhere."""
+    return ((out["logp"].detach() - batch["behaviour_logp"]) * batch.mask).exp()
+
+
+@pl.stage
+class MixedRatios:
+    """The weights min(pi / mu, cap) of a batch, each given to another token of it: the same sizes,
+    and no reason to be there. What goes where follows from the rows' tokens, however the batch is
+    split.
+    """
+
+    cap: float = 2.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("logp",)
+
+    @property
+    def couples(self) -> pl.Couples:
+        return "batch"
+
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        on_BT, w_BT = batch.mask > 0, ratio_of(out, batch).clamp(max=self.cap)
+        draws_2BT = torch.zeros(2, *on_BT.shape, dtype=torch.float64)
+        for b, (ids, n) in enumerate(
+            zip(batch["ids"].tolist(), batch["length"].tolist(), strict=True)
+        ):
+            rng = pl.rng_of(("mixed ratios", *ids[:n]))
+            draws_2BT[:, b, :n] = torch.from_numpy(rng.random((2, n)))
+        to_N, from_N = (x_BT.to(on_BT.device)[on_BT].argsort() for x_BT in draws_2BT)
+        mixed_N = torch.empty_like(w_BT[on_BT])
+        mixed_N[to_N] = w_BT[on_BT][from_N]
+        return w_BT.masked_scatter(on_BT, mixed_N), {}
+
+
+@pl.stage
+class Moved(pl.Algebra):
+    """Adds nothing to the loss, and logs how far the policy has moved from the one that sampled:
+    the shares of the trained tokens with pi / mu more than `by` away from 1 ("moved"), and above
+    `cap` ("above").
+    """
+
+    by: float = 0.02
+    cap: float = 2.0
+
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        r_BT = ratio_of(out, batch)
+        return batch.mask.new_zeros(()), {
+            "moved": pl.token_mean(((r_BT - 1).abs() > self.by).to(r_BT), batch),
+            "above": pl.token_mean((r_BT > self.cap).to(r_BT), batch),
+        }
+
+
+def arm(lag: int, objective: pl.Objective | None = None) -> pl.Recipe:
+    """The recipe at an age, with another objective if given; half the prompts, so that more steps
+    fit into a cell.
+    """
+    own = build(lag=lag)
+    whole = pl.Sum((objective or own.learners["policy"].objective, Moved()))
+    return pl.vary(own, objective=whole, schedule=pl.Schedule(prompts=8, steps=50, lag=lag))
+
+
+PLAIN = pl.Reinforce(reduce="constant", length=64)
+
+EXPERIMENT = pl.Experiment(
+    claim="With samples eight steps old, weights min(pi / mu, 2) give a held-out accuracy, sampled "
+    "at temperature 1, at least 3 points higher at the end than no weights.",
+    quantity="stable learning from old samples; the gain of AIPO alone is given as curves only",
+    arms={
+        "lag 0": arm(0),
+        "lag 1": arm(1),
+        "lag 8 unweighted": arm(8, PLAIN),
+        "lag 8": arm(8),
+        "lag 8 mixed-up weights": arm(8, pl.TokenWeighted(PLAIN, MixedRatios())),
+    },
+    expect=pl.Greater(
+        "lag 8",
+        "lag 8 unweighted",
+        by=0.03,
+        why="three points, what a reader of curves would call a difference",
+    ),
+    falsified_if="with samples eight steps old, no weights are as good as AIPO to 3 points",
+    reasons=(pl.Needs("lag 8 mixed-up weights", "that each token has its own weight"),),
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": RATES},
+    task="chain(operands=(7,9))",
+    tokens=100_000,
+    evaluate=128,
+    samples=4,
+    seconds=80.0,
+    controls={
+        "tokens with pi / mu more than 2% from 1": pl.Logged("moved"),
+        "tokens with pi / mu above 2": pl.Logged("above"),
+    },
+    note="The built-in model sorts already (93% of its samples) and has no task of copying, "
+    "so chains of 7 to 9 operands stand for the copy and sort of a first plan. One process: "
+    "age comes from the schedule, and wall-clock time is not the matter here. Looked at "
+    "before the declaration, on seeds 2000 and 2001, which decide nothing, to know that "
+    "there is something to correct, tokens with pi / mu more than 2% from 1 at lag 8, "
+    "without weights and with them: at rate 1e-4 10% and 7% of the second half of a run "
+    "(0.3% and 0.2% above 2), which ended at 0.36 and 0.51; at 3e-5 16% and 15% of the last "
+    "ten steps of a run of 40,000 tokens, which ended at 0.30 and 0.32. Mixed-up weights "
+    "ended such a run at 0.12, at rate 1e-4. On `chain` it was 17% and 4% at 3e-4, which "
+    "ended at 0.09 and 0.89; at 1e-4 with weights 1.4% only, for the task was soon learned "
+    "in full, so the longer chains were taken. There all that was tried at 1e-3 was lost: "
+    "lag 0, and lag 8 with weights and without. The paper's gain of speed, its 8B to 405B "
+    "models and hundreds of updates are not here.",
+)
