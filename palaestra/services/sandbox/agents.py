@@ -39,12 +39,14 @@ class AgentSession:
         self.opened, self.tools, self.limits = opened, tools, limits
         self.over = time.monotonic() + seconds
         self.turn = threading.Lock()
+        self.cells: list[str] = []  # that were run
 
     def run(self, code: str) -> Ran:
         """A cell, in a session that has its tools; refused where the session's time is over. Raises
         Fault where the tools cannot be defined.
         """
         with self.turn:
+            self.cells.append(code)
             left = self.over - time.monotonic()
             if left <= 0:
                 self.opened.close()
@@ -73,10 +75,12 @@ class SessionPool:
     Args:
         most: sessions that are open at once.
         guarded: inside bubblewrap; False runs model-written code WITHOUT isolation.
+        beside: cells of several sessions run beside each other and beside the event loop; False =
+            one after the other, in the order in which they are asked for, and the loop waits.
     """
 
-    def __init__(self, most: int = 0, guarded: bool = True):
-        self.most = most or 2 * cores()
+    def __init__(self, most: int = 0, guarded: bool = True, beside: bool = True):
+        self.most, self.beside = most or 2 * cores(), beside
         self.workers = Pool(guarded, keep=self.most)
         self.reset()
         os.register_at_fork(after_in_child=self.reset)  # sessions are those of the parent
@@ -103,17 +107,20 @@ class SessionPool:
         return number
 
     async def run(self, number: int, code: str) -> Ran:
-        """A cell of a session. Cells of several sessions run beside each other, and beside the
-        event loop.
-        """
-        return await self._beside(self.sessions[number].run, code)
+        """A cell of a session."""
+        return await self._do(self.sessions[number].run, code)
+
+    def cells(self, number: int) -> tuple[str, ...] | None:
+        """The cells that a session has run; None = it has ended, or never was."""
+        session = self.sessions.get(number)
+        return None if session is None else tuple(session.cells)
 
     async def close(self, number: int) -> None:
         """Ends a session, and all that it started. One that is unknown has ended."""
         session = self.sessions.pop(number, None)
         if session is not None:
             try:
-                await self._beside(session.close)
+                await self._do(session.close)
             finally:
                 self._leave()
 
@@ -124,7 +131,9 @@ class SessionPool:
             self._leave()
         self.workers.close()
 
-    async def _beside(self, work: Callable[..., Any], *given: Any) -> Any:
+    async def _do(self, work: Callable[..., Any], *given: Any) -> Any:
+        if not self.beside:
+            return work(*given)
         return await asyncio.get_running_loop().run_in_executor(self.threads, work, *given)
 
     async def _enter(self) -> None:
@@ -150,9 +159,9 @@ class SessionPool:
 
 
 @cache
-def session_pool(most: int = 0) -> SessionPool:
+def session_pool(most: int = 0, beside: bool = True) -> SessionPool:
     """This process's pool of so many sessions. Raises UserError where code cannot be isolated."""
     kind = sandbox.sandbox_kind()
     if refusal := kind.refusal():
         raise UserError(f"a notebook needs the sandbox: {refusal}")
-    return SessionPool(most, guarded=kind.name == "bubblewrap")
+    return SessionPool(most, guarded=kind.name == "bubblewrap", beside=beside)

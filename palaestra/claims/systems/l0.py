@@ -1,0 +1,57 @@
+"""The claim of l0: L-Zero: sandboxed concurrent agent worker pool, NB-Agent REPL."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.claims.starts import RATES, imitation
+from palaestra.recipes.systems.l0 import build
+
+SHOWN = 120  # steps of imitation
+
+
+@pl.stage
+class DemonstrateCells:
+    """An episode of T-lookup, cell by cell. The share `hasty` of the cells that should only look
+    something up answers instead, which is wrong: a habit to be unlearned.
+    """
+
+    hasty: float = 0.4
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        *said, last = self._turns(group.task, pl.rng_of(key))
+        prompt = (*group.task.prompt, *said)
+        made = pl.recorded_episode(ctx, "policy", prompt, last.content, 1.0, judged=False)
+        return replace(group, episodes=(made,))
+
+    def _turns(self, task: pl.Task, rng: np.random.Generator) -> list[pl.Message]:
+        """What is said after the question."""
+        *cells, last = task.meta["solution"]
+        said: list[pl.Message] = []
+        for cell in cells:
+            if rng.random() < self.hasty:
+                last = re.sub(r"<code>\w=(.*)</code>", r"<code>answer(\1)</code>", cell)
+                break
+            said += [demonstrated(cell), pl.Message(role="tool", content="ok")]
+        return [*said, demonstrated(last)]
+
+
+def demonstrated(cell: str) -> pl.Message:
+    return pl.Message(role="assistant", content=cell, author="demonstration", trained=True)
+
+
+def after_showing(learned: Any) -> pl.Pipeline:
+    """From a start that was shown a few episodes and writes cells that are often wrong."""
+    shown = imitation(SHOWN, DemonstrateCells(), prompts=8, lr=2e-3, warmup=5)
+    return pl.Pipeline(
+        parts={"shown": pl.Part(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+    )
+
+
+def shrink(learned: pl.Recipe) -> pl.Pipeline:
+    """8 prompts a step, after the imitation."""
+    small = pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
+    return after_showing(pl.vary(small, pool=replace(small.pool, size=8)))
