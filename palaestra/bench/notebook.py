@@ -94,7 +94,7 @@ async def run_sessions(pool: SessionPool, n: int) -> None:
 async def run_session(pool: SessionPool, daemon: bool) -> None:
     number = await pool.open(TOOLS)
     try:
-        for code in ((DAEMON, *CELLS) if daemon else CELLS):
+        for code in (DAEMON, *CELLS) if daemon else CELLS:
             ran = await pool.run(number, code)
         if ran.stdout != "7\n":
             raise RuntimeError(f"a session of the bench went wrong: {ran}")
@@ -136,4 +136,4 @@ def comes_from_here(pid: int, parents: dict[int, int]) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"/sandbox/__main__.py" in words or bytes(bubblewrap.INSIDE) in words
+    return b"/sandbox/__main__.py" in words or str(bubblewrap.INSIDE).encode() in words

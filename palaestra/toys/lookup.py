@@ -1,9 +1,9 @@
 """T-lookup: sums over a dictionary that only code can read, one key a cell.
 
-    user: K+P-X
-    <think>K</think><code>a=get('K')</code>               tool: ok
-    <think>P</think><code>b=get('P')</code>               tool: ok
-    <think>X</think><code>answer(a+b-get('X'))</code>
+user: k7+p2-x9
+<think>k7</think><code>a=get('k7')</code>             tool: ok
+<think>p2</think><code>b=get('p2')</code>             tool: ok
+<think>x9</think><code>answer(a+b-get('x9'))</code>
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class LookupTasks:
 
     def _draw(self, rng: np.random.Generator) -> Task:
         n = int(rng.integers(self.terms[0], self.terms[1] + 1))
-        keys = [chr(65 + int(i)) for i in rng.permutation(26)[: max(self.entries, n)]]
-        store = {k: int(v) for k, v in zip(keys, rng.integers(1, 10, len(keys)), strict=True)}
+        numbers = rng.permutation(260)[: max(self.entries, n)]
+        keys = [f"{chr(97 + int(i) // 10)}{int(i) % 10}" for i in numbers]
+        store = {k: int(v) for k, v in zip(keys, rng.integers(10, 100, len(keys)), strict=True)}
         signs = ["", *rng.choice(["+", "-"], n - 1).tolist()]
         total = sum((-1 if s == "-" else 1) * store[k] for s, k in zip(signs, keys, strict=False))
         meta = {
@@ -58,9 +59,7 @@ def solution(signs: list[str], keys: list[str]) -> tuple[str, ...]:
     cells = [f"{x}=get('{k}')" for x, k in zip(names, keys, strict=False)]
     terms = [*names, f"get('{keys[-1]}')"]
     cells.append(f"answer({''.join(s + x for s, x in zip(signs, terms, strict=True))})")
-    return tuple(
-        f"<think>{k}</think><code>{c}</code>" for k, c in zip(keys, cells, strict=True)
-    )
+    return tuple(f"<think>{k}</think><code>{c}</code>" for k, c in zip(keys, cells, strict=True))
 
 
 @stage

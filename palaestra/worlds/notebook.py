@@ -1,6 +1,6 @@
 """A notebook as a world: an action is a cell of code, and what it shows is the observation.
 
-    <think>K</think><code>a = get('K')</code>    tool: ok    ...    <think>sum</think><code>answer(a + b)</code>
+    <think>k7</think><code>a = get('k7')</code>    tool: ok    ...    <think>sum</think><code>answer(a + b)</code>
 
 Names live on from cell to cell, in a session of the sandbox (NB-Agent of L-Zero, arXiv:2506.23667).
 The tools of a task are Python functions that its cells may call; `answer(value)` is the world's own
