@@ -94,9 +94,9 @@ async def run_sessions(pool: SessionPool, n: int) -> None:
 async def run_session(pool: SessionPool, daemon: bool) -> None:
     number = await pool.open(TOOLS)
     try:
-        for code in (DAEMON, *CELLS) if daemon else CELLS:
-            ran = await pool.run(number, code)
-        if ran.stdout != "7\n":
+        cells = (DAEMON, *CELLS) if daemon else CELLS
+        ran = [await pool.run(number, code) for code in cells]
+        if ran[-1].stdout != "7\n":
             raise RuntimeError(f"a session of the bench went wrong: {ran}")
     finally:
         await pool.close(number)

@@ -329,8 +329,7 @@ def bench(parser: FlagParser) -> None:
         type=whole_number(1),
         default=200,
         metavar="N",
-        help="sandbox: runs of each sort; notebook: sessions; verifiers: answers of each kind "
-        "(default: 200)",
+        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)",
     )
     add(
         "--orphans",

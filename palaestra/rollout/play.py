@@ -55,6 +55,10 @@ async def await_if_needed(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def frame_of(result: Any) -> Frame:
+    return await await_if_needed(result)
+
+
 async def gather_turns(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
     """Simultaneous turns, in order. Where one fails the others are called off: nobody would hear
     them.
@@ -87,7 +91,7 @@ async def play(
     book, n = Transcript(), 0
     frame: Frame | None = None
     try:
-        frame = await await_if_needed(world.reset(task, world_key))
+        frame = await frame_of(world.reset(task, world_key))
         book.facts |= frame.facts
         while frame.asks and n < max_turns:
             book.states += [_state_text(frame.state_key)] * len(frame.asks)
@@ -96,7 +100,7 @@ async def play(
                 for i, a in enumerate(frame.asks)
             )
             n += len(acts)
-            frame = await await_if_needed(world.step(frame.state, tuple(acts), (*world_key, n)))
+            frame = await frame_of(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
             book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
         status = _ending(book, frame)

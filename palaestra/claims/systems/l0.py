@@ -52,9 +52,9 @@ def after_showing(learned: Any) -> pl.Pipeline:
 
 
 def shrink(learned: pl.Recipe) -> pl.Pipeline:
-    """8 prompts a step, after the imitation."""
-    small = pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
-    return after_showing(pl.vary(small, pool=replace(small.pool, size=8)))
+    """4 prompts of 6 that are drawn a step, after the imitation."""
+    small = pl.override(learned, "pool.size", 4)
+    return after_showing(pl.vary(small, schedule=pl.Schedule(prompts=6, steps=200)))
 
 
 EXPERIMENT = pl.Experiment(
@@ -93,8 +93,8 @@ EXPERIMENT = pl.Experiment(
     },
     note="The paper's own quantity is the gain over the start; that credit by step and the rewards "
     "for format and execution are its reason is tested by arms without them. Sums of two or three "
-    "values of a dictionary that only code can read, a cell for each, at most five turns; 8 "
-    "prompts x 4 answers a step, about 30 updates. The start is an imitation of 120 steps in which "
+    "values of a dictionary that only code can read, a cell for each, at most five turns; 4 "
+    "prompts of 6 x 4 answers a step. The start is an imitation of 120 steps in which "
     "35% of the cells answer too early. One cell of the sandbox takes under a millisecond, a "
     "session about ten, so the price of the tools does not decide; the overhead of the jail is "
     "what `palaestra bench notebook` measures. 7B models, web search and contexts of 16,384 tokens "
