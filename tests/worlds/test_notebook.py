@@ -208,6 +208,22 @@ def test_an_episode_that_is_called_off_is_told_too():
     assert world.left == [0]
 
 
+def test_a_world_of_the_users_is_told_too(tmp_path):
+    from palaestra.worlds.user import UserWorld
+
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from palaestra.types import Ask, Frame\nLEFT = []\nclass World:\n    seats = ('policy',)\n"
+        "    def reset(self, task, key): return Frame(state=7, asks=(Ask(seat='policy', say=task.prompt),))\n"
+        "    def step(self, state, acts, key): return Frame(state=8, pay={('policy', ''): 1.0})\n"
+        "    def leave(self, state): open(__file__ + '.left', 'a').write(str(state))\n"
+    )
+    player = {"policy": Script(fn=lambda heard, rng: "x", name="x")}
+    world = UserWorld(f"{file}:World")
+    assert asyncio.run(play(world, player, TASKS.task("train", 0), ("k",), ("w",))).ok
+    assert (tmp_path / "mine.py.left").read_text() == "8"
+
+
 def test_a_blind_world_without_anything_to_leave():
     assert asyncio.run(Blind(Question()).leave(None)) is None
 
