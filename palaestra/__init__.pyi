@@ -37,6 +37,7 @@ from .abilities import (
     Answers as Answers, Casts as Casts, Checks as Checks, CountsSamples as CountsSamples,
     Demonstrates as Demonstrates, DropsEqual as DropsEqual, FindsMistakes as FindsMistakes,
     GivesBatches as GivesBatches, GivesTasks as GivesTasks, HeldOutSize as HeldOutSize,
+    HoldsEpisodes as HoldsEpisodes,
     KeepsEqual as KeepsEqual, LeavesEqual as LeavesEqual, LimitsTurns as LimitsTurns, Mixes as Mixes,
     OffersTools as OffersTools, ReadsCalls as ReadsCalls,
     PaysGold as PaysGold, PutsAnswers as PutsAnswers, Solves as Solves, SolvesSome as SolvesSome,
@@ -83,6 +84,7 @@ from .toys.hop import Hop as Hop, HopTasks as HopTasks
 from .toys.judging import CompareAnswers as CompareAnswers, Grade as Grade, Pairs as Pairs
 from .toys.knights import Knights as Knights
 from .toys.ladder import Add as Add, Bool as Bool, Sort as Sort
+from .toys.lookup import Lookup as Lookup, LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.rec import Rec as Rec
 from .toys.unanswerable import Unanswerable as Unanswerable
@@ -101,6 +103,7 @@ from .worlds.adapters.textarena import TextArenaWorld as TextArenaWorld
 from .worlds.adapters.verifiers import VerifiersWorld as VerifiersWorld
 from .worlds.blind import Blind as Blind
 from .worlds.forced import Forced as Forced
+from .worlds.notebook import Notebook as Notebook
 from .worlds.pair import Pair as Pair
 from .worlds.question import Question as Question
 from .worlds.tictactoe import TicTacToe as TicTacToe, TicTacToeTasks as TicTacToeTasks
@@ -110,7 +113,7 @@ from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 # Which problems
 from .curriculum.draw import Shuffled as Shuffled
 from .curriculum.partial import Whole as Whole
-from .curriculum.pool import Everything as Everything, Mixed as Mixed
+from .curriculum.pool import Everything as Everything, Mixed as Mixed, is_mixed as is_mixed
 from .curriculum.prioritised import Prioritised as Prioritised, Successes as Successes
 from .curriculum.replay import Replay as Replay
 from .curriculum.respelled import Respelled as Respelled

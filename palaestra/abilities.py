@@ -202,6 +202,17 @@ class Casts(Protocol):
 
 
 @runtime_checkable
+class HoldsEpisodes(Protocol):
+    """A world that holds something for each episode (a process, a connection), and is told when one
+    is over, however it ended: finished, cut, failed or called off.
+    """
+
+    def leave(self, state: Any) -> Awaitable[None] | None:
+        """Gives back what belongs to an episode. `state` is that of its last frame."""
+        ...
+
+
+@runtime_checkable
 class OffersTools(Protocol):
     """A world whose asks have tools, which may be processes or connections."""
 

@@ -22,6 +22,7 @@ from palaestra.bench import (
     engine,
     machine,
     memory,
+    notebook,
     programme,
     sandbox,
     scaling,
@@ -108,7 +109,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def name_of(what: str, work: Work) -> str:
     """Of the result's file."""
-    if what in ("busy", "sandbox", "scaling", "verifiers"):
+    if what in ("busy", "notebook", "sandbox", "scaling", "verifiers"):
         return what
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
@@ -137,6 +138,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "sandbox":
         found = sandbox.measure(arguments.n, arguments.orphans, parts)
         return found, sandbox.show(found)
+    if what == "notebook":
+        found = notebook.measure(arguments.n, parts)
+        return found, notebook.show(found)
     if what == "verifiers":
         found = checkers.measure(arguments.n, parts)
         return found, checkers.show(found)

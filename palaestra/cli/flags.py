@@ -275,7 +275,8 @@ def atlas(parser: FlagParser) -> None:
 
 
 BENCHES = (
-    "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "verifiers", "gpu",
+    "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "verifiers",
+    "gpu",
 )  # fmt: skip
 
 
@@ -291,7 +292,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but busy, sandbox and verifiers (default: cuda where there is one)",
+        help="of all but busy, sandbox, notebook and verifiers (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
     add(
@@ -328,7 +329,7 @@ def bench(parser: FlagParser) -> None:
         type=whole_number(1),
         default=200,
         metavar="N",
-        help="sandbox: runs of each sort; verifiers: answers of each kind (default: 200)",
+        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)",
     )
     add(
         "--orphans",

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.abilities import ReadsCalls
+from palaestra.abilities import HoldsEpisodes, ReadsCalls
 from palaestra.errors import Fatal, Fault
 from palaestra.types import (
     Act,
@@ -55,6 +55,10 @@ async def await_if_needed(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def frame_of(result: Any) -> Frame:
+    return await await_if_needed(result)
+
+
 async def gather_turns(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
     """Simultaneous turns, in order. Where one fails the others are called off: nobody would hear
     them.
@@ -82,11 +86,12 @@ async def play(
     A `Fault` ends the episode with status "error:CAUSE" and no reward; but where the policy has
     filled a context with what it said itself, the episode is cut there and keeps what it was paid.
     The fact "states" holds the world's state key before every turn, by turn number, where the world
-    gives keys.
+    gives keys. A world that holds something for the episode is told of its end, whatever that is.
     """
     book, n = Transcript(), 0
+    frame: Frame | None = None
     try:
-        frame: Frame = await await_if_needed(world.reset(task, world_key))
+        frame = await frame_of(world.reset(task, world_key))
         book.facts |= frame.facts
         while frame.asks and n < max_turns:
             book.states += [_state_text(frame.state_key)] * len(frame.asks)
@@ -95,7 +100,7 @@ async def play(
                 for i, a in enumerate(frame.asks)
             )
             n += len(acts)
-            frame = await await_if_needed(world.step(frame.state, tuple(acts), (*world_key, n)))
+            frame = await frame_of(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
             book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
         status = _ending(book, frame)
@@ -109,6 +114,9 @@ async def play(
                 facts=book.facts | {"error": str(fault)},
             )
         status = "truncated:context"
+    finally:
+        if frame is not None and isinstance(world, HoldsEpisodes):
+            await await_if_needed(world.leave(frame.state))
     if any(k is not None for k in book.states):
         book.facts["states"] = tuple(book.states)
     return Episode(

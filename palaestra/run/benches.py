@@ -29,6 +29,7 @@ from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
+from palaestra.toys.lookup import Lookup, LookupTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -54,6 +55,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop-noisy": (lambda: HopTasks(hops=(1, 2), name="hop-noisy"), lambda: Hop(noise=0.5)),
     "grid": (GridTasks, Grid),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
+    "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from palaestra.abilities import PaysGold, PutsAnswers, Solves, solves
+from palaestra.abilities import HoldsEpisodes, PaysGold, PutsAnswers, Solves, solves
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, NotApplicable
 from palaestra.toys.base import demonstration
@@ -238,13 +238,19 @@ async def play_oracle(world: World, task: Task, oracle: Adviser | None) -> tuple
     key = ("oracle", seed_of((task.id,)))
     frame: Frame = await _await(world.reset(task, key))
     paid, turn = _first_pay(frame, world), 0
-    while frame.asks and turn < TURNS:
-        said = await _await(oracle(frame.state)) if oracle else ""
-        text, call = ("", said) if isinstance(said, Call) else (str(said), None)
-        acts = tuple(Act(ask=a, text=text, call=call, finish="eos", n_tokens=0) for a in frame.asks)
-        turn += 1
-        frame = await _await(world.step(frame.state, acts, (*key, turn)))
-        paid += _first_pay(frame, world)
+    try:
+        while frame.asks and turn < TURNS:
+            said = await _await(oracle(frame.state)) if oracle else ""
+            text, call = ("", said) if isinstance(said, Call) else (str(said), None)
+            acts = tuple(
+                Act(ask=a, text=text, call=call, finish="eos", n_tokens=0) for a in frame.asks
+            )
+            turn += 1
+            frame = await _await(world.step(frame.state, acts, (*key, turn)))
+            paid += _first_pay(frame, world)
+    finally:
+        if isinstance(world, HoldsEpisodes):
+            await _await(world.leave(frame.state))
     return paid, f"not over after {TURNS} turns" if frame.asks else frame.status
 
 

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from palaestra.abilities import KnowsSolved, bounds_of
+from palaestra.abilities import HoldsEpisodes, KnowsSolved, bounds_of
 from palaestra.types import Act, Frame, Key, Message, Task, World, stage
 
 
@@ -41,6 +41,11 @@ class Blind:
         return replace(
             frame, asks=tuple(replace(a, say=tuple(map(self._hidden, a.say))) for a in frame.asks)
         )
+
+    async def leave(self, state: Any) -> None:
+        if isinstance(self.world, HoldsEpisodes):
+            found: Any = self.world.leave(state)
+            await found if inspect.isawaitable(found) else None
 
     def _hidden(self, message: Message) -> Message:
         return replace(message, content=self.says)

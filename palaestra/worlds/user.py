@@ -33,6 +33,7 @@ from palaestra.abilities import (  # fmt: skip
     Casts,
     GivesTasks,
     HeldOutSize,
+    HoldsEpisodes,
     KnowsSolved,
     LimitsTurns,
     Remarks,
@@ -100,6 +101,10 @@ class UserWorld:
 
     async def oracle(self, state: Any) -> Any:
         return await call_method(self.spec, "oracle", state)
+
+    async def leave(self, state: Any) -> None:
+        if isinstance(instance_of(self.spec), HoldsEpisodes):
+            await call_method(self.spec, "leave", state)
 
     def _frame(self, found: Any, method: str) -> Frame:
         where = f"{self.spec}.{method}"

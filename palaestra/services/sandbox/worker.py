@@ -135,12 +135,12 @@ def start_as_root(channel: int, warm: bool) -> subprocess.Popen[bytes]:
 
 
 class Pool:
-    """Idle workers. They are started from one lasting thread: bubblewrap dies with the thread that
-    started it.
+    """Idle workers, at most `keep` (None = one a core). They are started from one lasting thread:
+    bubblewrap dies with the thread that started it.
     """
 
-    def __init__(self, guarded: bool):
-        self.guarded = guarded
+    def __init__(self, guarded: bool, keep: int | None = None):
+        self.guarded, self.keep = guarded, keep or os.cpu_count() or 2
         self.reset()
         # a forked child shares no worker with its parent
         os.register_at_fork(after_in_child=self.reset)
@@ -168,7 +168,7 @@ class Pool:
             return self.start()
 
     def give(self, worker: SandboxWorker) -> None:
-        if len(self.idle) < (os.cpu_count() or 2):
+        if len(self.idle) < self.keep:
             self.idle.append(worker)
         else:
             worker.close()
@@ -249,11 +249,20 @@ class LocalSandbox:
 
 
 class LocalSession:
-    """A worker that one trajectory has to itself."""
+    """A worker that one trajectory has to itself, until it ends or breaks a limit.
 
-    def __init__(self, pool: Pool, files: Mapping[str, bytes], limits: Limits):
+    After `lifetime` seconds (None = any number) it ends, and every cell is answered by "timeout".
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        files: Mapping[str, bytes],
+        limits: Limits,
+        lifetime: float | None = None,
+    ):
         self.pool, self.limits = pool, limits
-        order = {"mode": "session", "limits": wire_limits(limits)}
+        order = {"mode": "session", "limits": wire_limits(limits), "lifetime": lifetime}
         self.opening = tuple(marshal.dumps(x) for x in (order, {"files": files, "stdin": b""}))
         self.worker: SandboxWorker | None = None
         self.restarted = False
@@ -275,16 +284,32 @@ class LocalSession:
             worker.close(kill=True)
             self.worker, self.restarted = None, True
             raise
-        if not alive:
-            self.close()
-            self.restarted = True
+        if not alive:  # its watcher has ended it, and the worker waits for another session
+            self.pool.give(worker)
+            self.worker, self.restarted = None, True
         return replace(ran, stderr=note + ran.stderr)
 
+    @property
+    def alive(self) -> bool:
+        """Whether there are names of earlier cells."""
+        return self.worker is not None
+
     def close(self) -> None:
-        """Ends what the session runs. A worker that held a session is not used again."""
-        if self.worker is not None:
-            self.worker.close()
-            self.worker = None
+        """Ends what the session runs: it is asked to (SIGTERM), has a second, and is killed. The
+        worker then waits for another session; none of this one went through its memory.
+        """
+        worker, self.worker = self.worker, None
+        if worker is None:
+            return
+        try:
+            worker.tell(marshal.dumps(None))
+            worker.hear(0.0)
+        except Fault:  # a dead worker has ended its session
+            return
+        except BaseException:
+            worker.close(kill=True)
+            raise
+        self.pool.give(worker)
 
     def __enter__(self) -> LocalSession:
         return self

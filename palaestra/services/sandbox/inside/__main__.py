@@ -46,12 +46,14 @@ PRELOAD = (
     ),
 )
 
+OPEN = ("shutil", "tempfile")  # for the folder of an unguarded run
+
 
 def main():
     channel, guarded, warm = int(sys.argv[1]), sys.argv[2] == "guarded", sys.argv[3] == "warm"
     isolate.FILTER = bytes.fromhex(sys.argv[4])
     sys.path.append(sys.argv[5])
-    for name in PRELOAD if warm else ():
+    for name in (*PRELOAD, *(() if guarded else OPEN)) if warm else ():
         __import__(name)
     del sys.path[0]
     gc.disable()

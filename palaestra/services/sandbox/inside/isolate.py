@@ -20,6 +20,7 @@ PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 
 CAPABILITY_VERSION_3 = 0x20080522
 OPEN_FILES = 128  # with the process limit this also bounds kernel memory held in pipes
 SOL_SOCKET, SO_SNDBUF = 1, 7
+SHUT_RDWR = 2
 
 
 class Program(ctypes.Structure):
@@ -38,6 +39,11 @@ def pair():
     ends = (ctypes.c_int * 2)()
     system("socketpair", AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
     return ends[0], ends[1]
+
+
+def shut(end: int):
+    """Nothing more goes through a socket: whoever reads from the other end finds its end."""
+    LIBC.shutdown(end, SHUT_RDWR)  # fails where the other side has gone, which is as well
 
 
 def buffer_size():

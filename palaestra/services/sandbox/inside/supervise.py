@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 STATUSES = ("ok", "error", "timeout", "memory", "output", "refused")
 TICK = 0.02  # seconds between looks at memory and processes
 PATIENCE = 5.0  # seconds for a run to be set up
-KILL, STOP, CONTINUE, XCPU = 9, 19, 18, 24  # signals; the module `signal` is slow to import
+LAST_WORDS = 1.0  # seconds that a session has between the request to end and its end
+# signals; the module `signal` is slow to import
+KILL, TERM, STOP, CONTINUE, XCPU = 9, 15, 19, 18, 24
 READ, HANGUP = select.POLLIN, select.POLLRDHUP | select.POLLHUP
 PAGE = os.sysconf("SC_PAGE_SIZE")
 NOTES = {"processes": ("error", "sandbox: too many processes\n")}
@@ -32,18 +34,46 @@ CELL_STATUSES = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended b
 
 
 def serve(channel: int, guarded: bool):
-    """One request: a run, a check, or a session of many cells, after which this interpreter is not
-    used again (False).
+    """One request: a run, a check, or a session of many cells. False = this interpreter is not used
+    again.
     """
     order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
+    if order["mode"] == "session":
+        return attend(channel, order, guarded)
+    supervise(channel, order, guarded)
+    return True
+
+
+def attend(channel: int, order: dict, guarded: bool):
+    """A session, watched by a fork of this interpreter: its cells pass through the fork's memory
+    alone, so the next session begins without them. False where the fork did not end well.
+    """
+    watcher = os.fork()
+    if not watcher:
+        code = 1
+        try:
+            supervise(channel, order, guarded)
+            code = 0
+        except wire.Closed:
+            code = 0
+        except SystemExit as leaving:
+            os.write(2, f"{leaving}\n".encode())
+        except BaseException as error:
+            os.write(2, f"sandbox: {type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(code)
+    return os.waitpid(watcher, 0)[1] == 0
+
+
+def supervise(channel: int, order: dict, guarded: bool):
+    """A run, a check or a session, from its first process to the end of its last."""
     run = SandboxRun(channel, order, guarded)
     try:
         run.set_up()
         if order["mode"] == "session":
-            run.cells()
-            return False
-        run.watch(order["limits"])
-        return True
+            run.cells(order["lifetime"])
+        else:
+            run.watch(order["limits"])
     finally:
         run.end()
         for end in (run.out, run.err, run.control, run.gone):
@@ -76,7 +106,7 @@ class SandboxRun:
     """A run's first process (`init`), its pipes, and all that it starts."""
 
     def __init__(self, channel: int, order: dict, guarded: bool):
-        self.channel, self.guarded = channel, guarded
+        self.channel, self.guarded, self.most = channel, guarded, order["limits"]
         self.trusted = pids() if guarded else set()
         self.folder = "" if guarded else isolate.scratch()
         self.out, stdout = os.pipe()
@@ -113,10 +143,22 @@ class SandboxRun:
             )
             sys.exit(f"the run could not be set up: {why}")
 
-    def cells(self):
-        """A session: code comes in, each answered by what it did; frozen in between."""
+    def cells(self, lifetime: float | None):
+        """A session: code comes in, each answered by what it did; frozen in between. None instead
+        of code ends it, and so does the first cell that breaks a limit; after `lifetime` seconds
+        (None = any number) nothing of it runs any more.
+        """
+        over = None if lifetime is None else time.monotonic() + lifetime
         while True:
+            if not select.select([self.channel], [], [], left(over))[0]:
+                self.leave()
             cell = marshal.loads(wire.receive(self.channel))
+            if cell is None or self.code is not None:
+                self.leave()
+                self.answer("ok" if cell is None else "timeout", "", {}, 0.0)
+                return
+            if over is not None:
+                cell["limits"]["seconds"] = min(cell["limits"]["seconds"], left(over))
             self.signal_all(CONTINUE)
             while select.select([self.control], [], [], 0)[0] and os.read(self.control, 4096):
                 pass  # what a cell before this one said out of turn
@@ -182,16 +224,21 @@ class SandboxRun:
             self.end()
         if self.code is None:
             self.signal_all(STOP)
-        sizes, left = [], limits["output_bytes"]
-        for output in kept.values():
-            sizes.append(min(output.n, left))
-            left -= sizes[-1]
+        sizes, fits = dict[int, int](), limits["output_bytes"]
+        for end, output in kept.items():
+            sizes[end] = min(output.n, fits)
+            fits -= sizes[end]
+        self.answer(status, note, sizes, seconds)
+        for end, n in sizes.items():
+            kept[end].give(self.channel, n)
+
+    def answer(self, status: str, note: str, sizes: dict[int, int], seconds: float):
+        """The head of an answer; `sizes` are the bytes of each stream that follow it."""
+        of = (sizes.get(self.out, 0), sizes.get(self.err, 0))
         head = struct.pack(
-            "<BBdIII", STATUSES.index(status), self.code is None, seconds, len(note), *sizes
+            "<BBdIII", STATUSES.index(status), self.code is None, seconds, len(note), *of
         )
         wire.write(self.channel, head + note.encode())
-        for output, n in zip(kept.values(), sizes, strict=True):
-            output.give(self.channel, n)
 
     def excess(self, limits: dict):
         """The limit that all processes of the run together break, or ""."""
@@ -215,6 +262,20 @@ class SandboxRun:
             for pid in self.members():
                 try_kill(os.kill, pid, number)
 
+    def leave(self):
+        """Ends a session that is over: asks all of its processes to end, and kills what is there a
+        second later, or is too much before.
+        """
+        if self.code is None:
+            self.signal_all(TERM)
+            isolate.shut(self.control)  # the session's loop ends where no more can come
+            self.signal_all(CONTINUE)
+            poll, over = select.poll(), time.monotonic() + LAST_WORDS
+            poll.register(self.gone, READ)
+            while not poll.poll(TICK * 1000) and left(over) and not self.excess(self.most):
+                pass
+        self.end()
+
     def end(self):
         """Kills the whole run and waits until nothing of it is left. Returns the first process's
         wait status.
@@ -227,6 +288,11 @@ class SandboxRun:
             if self.folder:
                 isolate.remove(self.folder)
         return self.code
+
+
+def left(over: float | None):
+    """Seconds until a time of the monotonic clock, at least 0; None = there is no end."""
+    return None if over is None else max(0.0, over - time.monotonic())
 
 
 def room(limits: dict, kept: dict[int, OutputBuffer]):

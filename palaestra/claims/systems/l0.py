@@ -1,0 +1,102 @@
+"""The claim of l0: L-Zero: sandboxed concurrent agent worker pool, NB-Agent REPL."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.claims.starts import RATES, imitation
+from palaestra.recipes.systems.l0 import build
+
+SHOWN = 120  # steps of imitation
+
+
+@pl.stage
+class DemonstrateCells:
+    """An episode of T-lookup, cell by cell. The share `hasty` of the cells that should only look
+    something up answers instead, which is wrong: a habit to be unlearned.
+    """
+
+    hasty: float = 0.35
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        *said, last = self._turns(group.task, pl.rng_of(key))
+        prompt = (*group.task.prompt, *said)
+        made = pl.recorded_episode(ctx, "policy", prompt, last.content, 1.0, judged=False)
+        return replace(group, episodes=(made,))
+
+    def _turns(self, task: pl.Task, rng: np.random.Generator) -> list[pl.Message]:
+        """What is said after the question."""
+        *cells, last = task.meta["solution"]
+        said: list[pl.Message] = []
+        for cell in cells:
+            if rng.random() < self.hasty:
+                last = re.sub(r"<code>\w=(.*)</code>", r"<code>answer(\1)</code>", cell)
+                break
+            said += [demonstrated(cell), pl.Message(role="tool", content="ok")]
+        return [*said, demonstrated(last)]
+
+
+def demonstrated(cell: str) -> pl.Message:
+    return pl.Message(role="assistant", content=cell, author="demonstration", trained=True)
+
+
+def after_showing(learned: Any) -> pl.Pipeline:
+    """From a start that was shown a few episodes and writes cells that are often wrong."""
+    shown = imitation(SHOWN, DemonstrateCells(), prompts=8, lr=2e-3, warmup=5)
+    return pl.Pipeline(
+        parts={"shown": pl.Part(shown), "rl": pl.Part(learned, model=pl.Output("shown"))}
+    )
+
+
+def shrink(learned: pl.Recipe) -> pl.Pipeline:
+    """4 prompts of 6 that are drawn a step, after the imitation."""
+    small = pl.override(learned, "pool.size", 4)
+    return after_showing(pl.vary(small, schedule=pl.Schedule(prompts=6, steps=200)))
+
+
+EXPERIMENT = pl.Experiment(
+    claim="On T-lookup, from a start that was shown a few episodes with a bad habit, rewards by "
+    "step raise the share of held-out questions that are answered rightly at temperature 1 by at "
+    "least 10 points.",
+    quantity="SimpleQA 30% to 80%, HotpotQA 22% to 41%",
+    start=after_showing(pl.Untrained()),
+    arms={
+        "step": shrink(build()),
+        "trajectory": shrink(build(level="trajectory")),
+        "answer only": shrink(build(shaped=False)),
+        "trajectory and answer only": shrink(build(level="trajectory", shaped=False)),
+        "drawn once": shrink(build(batches=1)),
+    },
+    expect=pl.Greater("step", "start", by=0.10, why="half of the smaller gain in the paper"),
+    reasons=(
+        pl.Needs("trajectory", "credit by step"),
+        pl.Needs("answer only", "rewards for format and execution"),
+    ),
+    falsified_if="the trained agent answers less than 10 points more of the held-out questions "
+    "rightly than its start",
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
+    task="lookup",
+    tokens=110_000,
+    evaluate=64,
+    samples=4,
+    seconds=180.0,
+    controls={
+        "right, last ten": pl.Logged("part/right", last=10),
+        "well formed, last ten": pl.Logged("part/formed", last=10),
+        "ran without error, last ten": pl.Logged("part/clean", last=10),
+        "tokens an episode": pl.Logged("length", last=10),
+    },
+    note="The paper's own quantity is the gain over the start; that credit by step and the rewards "
+    "for format and execution are its reason is tested by arms without them. Sums of two or three "
+    "values of a dictionary that only code can read, a cell for each, at most five turns; 4 "
+    "prompts of 6 x 4 answers a step. The start is an imitation of 120 steps in which "
+    "35% of the cells answer too early. One cell of the sandbox takes under a millisecond, a "
+    "session about ten, so the price of the tools does not decide; the overhead of the jail is "
+    "what `palaestra bench notebook` measures. 7B models, web search and contexts of 16,384 tokens "
+    "are left out.",
+)
