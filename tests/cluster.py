@@ -149,13 +149,19 @@ def kills(out, most=200, a_run=10):
         def killer(ctx=ctx, phases=phases, over=over, rng=random.Random(seed)):
             import ray
 
-            while not over.is_set() and sum(phases.values()) < a_run:
-                time.sleep(rng.uniform(0, 2))
-                actor = ctx.carrier.places[rng.randrange(3)].actor
-                with suppress(ray.exceptions.RayError, ProcessLookupError):
-                    about = ray.get(actor.about.options(concurrency_group="signs").remote())
-                    os.kill(about["pid"], signal.SIGKILL)
-                    phases[about["phase"].split()[0]] += 1
+            while not over.is_set() and (n := sum(phases.values())) < a_run:
+                time.sleep(rng.uniform(0, 1))
+                want, until = ("collecting", "loading", "ready")[n % 3], time.monotonic() + 10
+                while not over.is_set():  # one in that phase; after a while whoever is there
+                    actor = ctx.carrier.places[rng.randrange(3)].actor
+                    with suppress(ray.exceptions.RayError, ProcessLookupError):
+                        look = actor.about.options(concurrency_group="signs").remote()
+                        about = ray.get(look, timeout=0.5)  # one that starts says nothing yet
+                        phase = about["phase"].split()[0]
+                        if phase == want or time.monotonic() > until:
+                            os.kill(about["pid"], signal.SIGKILL)
+                            phases[phase] += 1
+                            break
 
         def on(n, ctx, taken=taken, killer=killer, over=over):
             if n == 0:
