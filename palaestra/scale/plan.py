@@ -14,7 +14,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from palaestra.errors import UserError
 from palaestra.scale.trace import Span
@@ -63,6 +63,15 @@ Choice = Mapping[str, CallOption]  # by the name of a call
 Reallocation = Callable[[str, CallOption, CallOption], float]
 
 
+class CallRun(NamedTuple):
+    """One run of a call, in seconds since the beginning of the first iteration."""
+
+    iteration: int
+    name: str
+    begin: float
+    end: float
+
+
 @value_class
 class ExecutionPlan:
     """An option for every call, and what it comes to."""
@@ -70,7 +79,16 @@ class ExecutionPlan:
     choice: Choice
     makespan: float  # seconds of all iterations
     fits: bool  # no device needs more memory than there is
-    spans: tuple[Span, ...]  # role "device"; the version is the iteration
+    runs: tuple[CallRun, ...]  # in the order in which they begin to wait for devices
+
+    @property
+    def spans(self) -> list[Span]:
+        """Who works when: role "device"; the version is the iteration."""
+        return [
+            Span("device", d, r.name, r.begin, r.end, r.iteration)
+            for r in self.runs
+            for d in sorted(self.choice[r.name].mesh)
+        ]
 
     @property
     def score(self) -> float:
@@ -115,7 +133,7 @@ def plan_of(
     }
     ends: dict[tuple[int, str], float] = {}
     free: dict[int, float] = {}
-    spans: list[Span] = []
+    runs: list[CallRun] = []
     left = [(k, i) for k in range(iterations) for i in range(len(calls))]
     ready: list[tuple[float, int, int]] = []
     while left or ready:
@@ -134,11 +152,10 @@ def plan_of(
         option = choice[calls[i].name]
         begin = max(at, *(free.get(d, 0.0) for d in option.mesh))
         end = ends[k, calls[i].name] = begin + option.seconds
-        for d in sorted(option.mesh):
-            free[d] = end
-            spans.append(Span("device", d, calls[i].name, begin, end, k))
+        free |= dict.fromkeys(option.mesh, end)
+        runs.append(CallRun(k, calls[i].name, begin, end))
     fits = max(memory_gb(calls, choice).values()) <= cap_gb
-    return ExecutionPlan(choice=choice, makespan=max(ends.values()), fits=fits, spans=tuple(spans))
+    return ExecutionPlan(choice=choice, makespan=max(ends.values()), fits=fits, runs=tuple(runs))
 
 
 def check_graph(calls: Sequence[ModelCall]) -> None:
@@ -165,18 +182,18 @@ def memory_gb(calls: Sequence[ModelCall], choice: Choice) -> dict[int, float]:
     ReaLHF sums over maximal sets of overlapping meshes; as meshes are nested or intervals, such a
     set shares a device, so devices are enough.
     """
-    static: dict[tuple[int, str, Parallelism, Mesh], float] = {}
-    active: dict[int, float] = {}
+    static: dict[tuple[str, Parallelism, Mesh], float] = {}
+    needed: dict[int, float] = {}
     for call in calls:
         option = choice[call.name]
+        key = (call.model, option.layout, option.mesh)
+        static[key] = max(static.get(key, 0.0), option.static_gb)
         for d in option.mesh:
-            key = (d, call.model, option.layout, option.mesh)
-            static[key] = max(static.get(key, 0.0), option.static_gb)
-            active[d] = max(active.get(d, 0.0), option.active_gb)
-    return {
-        d: most + sum(gb for (device, *_), gb in static.items() if device == d)
-        for d, most in active.items()
-    }
+            needed[d] = max(needed.get(d, 0.0), option.active_gb)
+    for (_, _, mesh), gb in static.items():
+        for d in mesh:
+            needed[d] += gb
+    return needed
 
 
 # ---- the search
