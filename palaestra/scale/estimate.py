@@ -36,7 +36,8 @@ from palaestra.types import value_class
 BYTES = 2  # of a weight, an activation, a key or a value: float16 or bfloat16
 TRAINED_BYTES = 2 + 4  # of a trained weight and its gradient
 OPTIMISER_BYTES = 12  # of its float32 copy and two moments, shared out over the replicas
-ACTIVATION_BYTES = 34  # of a token, for each layer and hidden number (arXiv:2205.05198)
+PASSES = 4  # of training: forward, again for what was not kept, and backward as long as both
+ACTIVATION_BYTES = 34  # of a token and hidden number in the layer at work (arXiv:2205.05198)
 
 
 @value_class
@@ -83,7 +84,8 @@ class Device:
             f"links of {BANDWIDTH_INSIDE:g} Gb/s within a node and {BANDWIDTH_ACROSS:g} Gb/s "
             "between nodes, as ReaLHF has them",
             f"a layer takes {self.layer * 1e6:g} us at least, a collective {self.latency * 1e6:g} us",
-            "training is three forward passes, the sum of gradients and the optimiser's pass",
+            f"training is {PASSES} forward passes as activations are recomputed, the sum of gradients "
+            "and the optimiser's pass",
             "answers are equally long; nothing overlaps within a call",
         ]
 
@@ -167,20 +169,21 @@ def _training(
     own = model.parameters / (layout.tensor * depth)
     rows = work.sequences / layout.data / work.minibatches
     tokens = rows * (work.prompt + work.answer) / micro  # of a micro-batch
-    passes = 3 * pipeline_seconds(
+    passes = PASSES * pipeline_seconds(
         stage_seconds(model, device, mesh, layout, tokens), depth, micro
     )
     share = 2 * (layout.data - 1) / layout.data * BYTES * own
     gradients = share / device.link(device.inside(mesh)) + device.latency
     optimiser = own * (TRAINED_BYTES + OPTIMISER_BYTES / layout.data) / device.memory
     layers = math.ceil(model.layers / depth)
-    held = ACTIVATION_BYTES * tokens * model.hidden * layers / layout.tensor
+    # a stage holds the inputs of its layers for as many micro-batches as there are stages
+    held = tokens * model.hidden * (BYTES * layers * depth + ACTIVATION_BYTES / layout.tensor)
     return CallOption(
         mesh=mesh,
         layout=layout,
         seconds=work.minibatches * (passes + gradients + optimiser),
         static_gb=own * (TRAINED_BYTES + OPTIMISER_BYTES / layout.data) / 1e9,
-        active_gb=held * depth / 1e9,  # a stage holds as many micro-batches as there are stages
+        active_gb=held / 1e9,
     )
 
 
