@@ -24,6 +24,7 @@ Mesh = frozenset[int]  # numbers of devices
 CallKind = Literal["generate", "inference", "train"]
 OVER_MEMORY = 3.0  # times the makespan of a plan that does not fit
 LARGEST_TENSOR = 8  # devices of a tensor-parallel group
+TEMPERATURE = 0.02  # of a search, as a share of its first score
 EXHAUSTIVE = 4096  # plans that are tried one by one
 
 
@@ -158,7 +159,9 @@ def plan_of(
                 if not missing[then]:
                     heapq.heappush(ready, (earliest[then], *then))
     fits = peak_gb(calls, choice) <= cap_gb
-    return ExecutionPlan(choice=choice, makespan=max(r.end for r in runs), fits=fits, runs=tuple(runs))
+    return ExecutionPlan(
+        choice=choice, makespan=max(r.end for r in runs), fits=fits, runs=tuple(runs)
+    )
 
 
 def edges_of(
@@ -225,7 +228,7 @@ def best_plan(
     cap_gb: float = math.inf,
     iterations: int = 5,
     tries: int = 3_000,
-    temperature: float = 0.02,
+    temperature: float = TEMPERATURE,
     seed: int = 0,
 ) -> ExecutionPlan:
     """The best plan: of all where there are at most `EXHAUSTIVE`, else the best that a Metropolis
@@ -265,8 +268,8 @@ def metropolis(
     begin: ExecutionPlan,
     *,
     tries: int,
-    temperature: float,
-    seed: int,
+    temperature: float = TEMPERATURE,
+    seed: int = 0,
 ) -> ExecutionPlan:
     """The best plan of a random walk that starts from `begin`, changes one call to an option drawn
     uniformly, and keeps what is worse with the probability `acceptance`.
@@ -283,6 +286,20 @@ def metropolis(
         if at.score < best.score:
             best = at
     return best
+
+
+def random_plan(
+    calls: Sequence[ModelCall],
+    judge: Callable[[Choice], ExecutionPlan],
+    begin: ExecutionPlan,
+    *,
+    tries: int,
+    seed: int,
+) -> ExecutionPlan:
+    """The best of `begin` and of plans drawn uniformly: what a search of as many tries must beat."""
+    rng = rng_of((seed, "random plans"))
+    draw = lambda: {c.name: c.options[int(rng.integers(len(c.options)))] for c in calls}
+    return min((begin, *(judge(draw()) for _ in range(tries))), key=lambda p: p.score)
 
 
 def acceptance(worse: float, beta: float) -> float:
@@ -309,6 +326,31 @@ def symmetric_choice(calls: Sequence[ModelCall], cap_gb: float = math.inf) -> Ch
     choices = [{c.name: o[x] for c, o in zip(calls, largest, strict=True)} for x in shared]
     seconds = lambda choice: sum(o.seconds for o in choice.values())
     return min(choices, key=lambda x: (peak_gb(calls, x) > cap_gb, seconds(x)))
+
+
+def megatron_choice(calls: Sequence[ModelCall], tensor: int, cap_gb: float = math.inf) -> Choice:
+    """All calls on all devices in one layout by the rule of thumb of Megatron-LM: tensor-parallel
+    groups as large as a node, as few stages as fit, replicas of that.
+
+    Args:
+        calls: as for `plan_of`.
+        tensor: devices of a node.
+        cap_gb: memory of a device; where nothing fits, the most stages.
+
+    Raises:
+        UserError: where no such layout is an option of every call.
+    """
+    largest = [{o.layout: o for o in on_largest(calls, c)} for c in calls]
+    shared = [x for x in largest[0] if x.tensor == tensor and all(x in o for o in largest)]
+    if not shared:
+        raise UserError(
+            f"no layout in tensor-parallel groups of {tensor} is an option of all calls"
+        )
+    choices = [
+        {c.name: o[x] for c, o in zip(calls, largest, strict=True)}
+        for x in sorted(shared, key=lambda x: x.pipeline)
+    ]
+    return next((c for c in choices if peak_gb(calls, c) <= cap_gb), choices[-1])
 
 
 def colocated_choice(calls: Sequence[ModelCall], cap_gb: float = math.inf) -> Choice:
