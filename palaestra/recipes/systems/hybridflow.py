@@ -94,7 +94,7 @@ def best_placements(nodes: int, decoder: str = "7b", iterations: int = 3) -> dic
     device = pl.Device()
     size = device.per_node * nodes
     models = ("actor", "critic", "reference", "reward")
-    sizes = {model: pl.DECODERS[decoder] for model in models}
+    sizes = {model: pl.DECODERS[decoder] for model in models}  # noqa: C420  (keys stay strings)
     calls = pl.calls_of("ppo", sizes, WORK, device, nodes)
     step = device.per_node if nodes > 1 else 2  # devices that stay together
     units = [frozenset(range(at, at + step)) for at in range(0, size, step)]
