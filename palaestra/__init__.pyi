@@ -323,8 +323,8 @@ from .scale.estimate import (
 from .scale.local_ranks import run_ranks as run_ranks
 from .scale.plan import (
     CallOption as CallOption, Choice as Choice, ExecutionPlan as ExecutionPlan,
-    Mesh as Mesh, ModelCall as ModelCall, Parallelism as Parallelism,
-    Placement as Placement, Reallocation as Reallocation,
+    ModelCall as ModelCall, Parallelism as Parallelism,
+    Reallocation as Reallocation,
     best_plan as best_plan, colocated_choice as colocated_choice, every_choice as every_choice,
     fast_choice as fast_choice, megatron_choice as megatron_choice, metropolis as metropolis,
     on_largest as on_largest, placements as placements, plan_of as plan_of, random_plan as random_plan,
