@@ -99,7 +99,8 @@ class Resharded:
 
 def reshard(world: DeviceMesh, way: Way, layout: TensorLayout, seed: int) -> Resharded:
     """Reshards the embedded model on this rank and runs it: `work` of `run_ranks`. It is computed in
-    float64, in which another order of sums is not mistaken for another weight.
+    float64, in which another order of sums is not mistaken for another weight; the model's
+    norms round to float32.
 
     Args:
         world: of all `layout.ranks` ranks.

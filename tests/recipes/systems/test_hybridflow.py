@@ -3,6 +3,8 @@
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.systems.hybridflow import Resharding, best_placements
+from palaestra.scale import resharding
+from palaestra.scale.local_ranks import run_ranks
 from palaestra.scale.plan import CallOption, ModelCall, Parallelism, best_plan, placements, set_partitions
 from palaestra.scale.resharding import TensorLayout
 
@@ -18,6 +20,19 @@ def test_ranks_receive_what_the_formula_says(way, share, twice):
     assert found["kept_twice"] == twice and found["logits"] < 1e-5
     if found["arrived"] == found["arrived"]:  # headers of messages, and words of the ranks' store
         assert share <= found["arrived"] < 1.05 * share
+
+
+def reshard_spoilt(world, way, layout, seed):
+    """As `reshard`, but the shards of rank 1 are not those of the model."""
+    real, off = resharding.distribute_tensor, 0.01 * (world.get_rank() == 1)
+    resharding.distribute_tensor = lambda weight, *given, **more: real(weight + off, *given, **more)
+    return resharding.reshard(world, way, layout, seed)
+
+
+@pytest.mark.slow
+def test_a_wrong_shard_is_seen_in_the_logits_of_all():
+    found = run_ranks(4, reshard_spoilt, "grouped", TensorLayout(data=1), 0)
+    assert min(x.logits for x in found) > 1e-2
 
 
 def test_shares_by_the_formula():
