@@ -318,6 +318,26 @@ from .objective.track import Track as Track
 from .models.lora import LoRA as LoRA
 from .models.score import output_gradients as output_gradients, score_pairs as score_pairs
 
+# Plans of a cluster, and what they cost
+from .scale.dataflows import DATAFLOWS as DATAFLOWS, Algorithm as Algorithm, calls_of as calls_of
+from .scale.estimate import (
+    DECODERS as DECODERS, Device as Device, Workload as Workload, moves_of as moves_of,
+)
+from .scale.local_ranks import run_ranks as run_ranks
+from .scale.plan import (
+    CallOption as CallOption, Choice as Choice, ExecutionPlan as ExecutionPlan,
+    ModelCall as ModelCall, Parallelism as Parallelism,
+    Reallocation as Reallocation,
+    best_plan as best_plan, colocated_choice as colocated_choice, every_choice as every_choice,
+    fast_choice as fast_choice, megatron_choice as megatron_choice, metropolis as metropolis,
+    on_largest as on_largest, placements as placements, plan_of as plan_of, random_plan as random_plan,
+    symmetric_choice as symmetric_choice,
+)
+from .scale.rehearse import (
+    CallSeconds as CallSeconds, measure_calls as measure_calls, rehearse as rehearse,
+)
+from .scale.resharding import TensorLayout as TensorLayout, Way as Way, reshard as reshard
+
 # Claims, and what watches a run
 from .ledger.expectations import (
     Greater as Greater, Needs as Needs, Same as Same, Veto as Veto,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
-import os
 import sys
 import tempfile
-import traceback
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -22,62 +19,22 @@ from palaestra.models.load import load
 from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare, train
-from palaestra.scale.learning import free_address, join, leave
+from palaestra.scale.local_ranks import FORKS, run_ranks
 from palaestra.scale.sharded import ShardedModel
 from palaestra.step import gather_groups, start
 from palaestra.types import Batch, Reward
 from palaestra.update import backward, pack, recount
 from palaestra.values import override
 
-FORK = multiprocessing.get_context("forkserver")  # whose server has imported what takes seconds
-FORK.set_forkserver_preload(
+FORKS.set_forkserver_preload(
     [
         "palaestra.cli.train",
-        "palaestra.scale.learning",
+        "palaestra.scale.local_ranks",
         "transformers.models.llama.modeling_llama",
         "peft",
         "tests.shards",
     ]
 )
-SECONDS = 60.0  # that a rank waits for another
-
-
-def run_rank(pipe, work, rank, ranks, address, given):
-    """What a process of `run_ranks` does: it sends (True, result) or (False, what went wrong)."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    try:
-        pipe.send((True, work(join(rank, ranks, address, seconds=SECONDS), *given)))
-        leave()
-    except BaseException:
-        pipe.send((False, traceback.format_exc()))
-        raise
-
-
-def run_ranks(ranks: int, work: Any, *given: Any, seconds: float = 300.0) -> list[Any]:
-    """`work(mesh, *given)` on so many ranks: what each returns. Ends them all where one fails or is late."""
-    address, pipes, processes = free_address(), [], []
-    try:
-        for rank in range(ranks):
-            mine, theirs = FORK.Pipe()
-            process = FORK.Process(target=run_rank, args=(theirs, work, rank, ranks, address, given), daemon=True)
-            process.start()
-            theirs.close()
-            pipes.append(mine)
-            processes.append(process)
-        found = []
-        for rank, pipe in enumerate(pipes):
-            assert pipe.poll(seconds), f"rank {rank} of {ranks} said nothing for {seconds} s"
-            found.append(pipe.recv())
-        assert all(ok for ok, _ in found), "\n".join(
-            f"rank {i}: {told}" for i, (ok, told) in enumerate(found) if not ok
-        )
-        return [told for _, told in found]
-    finally:
-        for process in processes:
-            process.join(5)
-            if process.is_alive():
-                process.kill()
 
 
 @dataclass(frozen=True)

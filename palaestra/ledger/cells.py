@@ -24,7 +24,6 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -39,6 +38,7 @@ from palaestra.run import setup
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
+from palaestra.scale.local_ranks import empty_main
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import records
 from palaestra.types import value_class
@@ -168,7 +168,7 @@ def _children() -> Generator[Start]:
     def start(place: Path, request: CellRequest) -> BaseProcess:
         given = (place.absolute(), Path.cwd(), request.recipe)
         child = context.Process(target=_in_child, args=given)
-        with _empty_main():
+        with empty_main():
             child.start()
         started.append(child)
         if over.is_set():
@@ -190,24 +190,6 @@ def _children() -> Generator[Start]:
             for child in started:
                 child.terminate()
             raise
-
-
-_main = threading.Lock()
-
-
-@contextlib.contextmanager
-def _empty_main() -> Generator[None]:
-    """A child runs the main module of its parent again, as multiprocessing has it: a script that
-    compares methods would run once more in every cell. Within the block the main module is an empty
-    one.
-    """
-    with _main:
-        own = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = own
 
 
 def _run(place: Path, request: CellRequest, start: Start) -> str:

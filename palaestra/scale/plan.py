@@ -14,7 +14,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from palaestra.errors import UserError
 from palaestra.scale.trace import Span
@@ -24,6 +24,7 @@ Mesh = frozenset[int]  # numbers of devices
 CallKind = Literal["generate", "inference", "train"]
 OVER_MEMORY = 3.0  # times the makespan of a plan that does not fit
 LARGEST_TENSOR = 8  # devices of a tensor-parallel group
+TEMPERATURE = 0.02  # of a search, as a share of its first score
 EXHAUSTIVE = 4096  # plans that are tried one by one
 
 
@@ -63,6 +64,15 @@ Choice = Mapping[str, CallOption]  # by the name of a call
 Reallocation = Callable[[str, CallOption, CallOption], float]
 
 
+class CallRun(NamedTuple):
+    """One run of a call, in seconds since the beginning of the first iteration."""
+
+    iteration: int
+    name: str
+    begin: float
+    end: float
+
+
 @value_class
 class ExecutionPlan:
     """An option for every call, and what it comes to."""
@@ -70,7 +80,16 @@ class ExecutionPlan:
     choice: Choice
     makespan: float  # seconds of all iterations
     fits: bool  # no device needs more memory than there is
-    spans: tuple[Span, ...]  # role "device"; the version is the iteration
+    runs: tuple[CallRun, ...]  # in the order in which they begin to wait for devices
+
+    @property
+    def spans(self) -> list[Span]:
+        """Who works when: role "device"; the version is the iteration."""
+        return [
+            Span("device", d, r.name, r.begin, r.end, r.iteration)
+            for r in self.runs
+            for d in sorted(self.choice[r.name].mesh)
+        ]
 
     @property
     def score(self) -> float:
@@ -113,32 +132,52 @@ def plan_of(
     moves = {
         c.name: move_seconds(c.model, home[c.model], choice[c.name], reallocation) for c in calls
     }
-    ends: dict[tuple[int, str], float] = {}
-    free: dict[int, float] = {}
-    spans: list[Span] = []
-    left = [(k, i) for k in range(iterations) for i in range(len(calls))]
+    followers, waits = edges_of(calls, trains)
+    free = {d: 0.0 for option in choice.values() for d in option.mesh}
+    runs: list[CallRun] = []
     ready: list[tuple[float, int, int]] = []
-    while left or ready:
-        still: list[tuple[int, int]] = []
-        for k, i in left:
-            call = calls[i]
-            before = [(k, name) for name in call.after]
-            version = [(k - 1, trains[call.model])] if k and call.model in trains else []
-            if all(edge in ends for edge in (*before, *version)):
-                moved = max((ends[e] for e in version), default=0.0) + moves[call.name]
-                heapq.heappush(ready, (max([moved, *(ends[e] for e in before)]), k, i))
-            else:
-                still.append((k, i))
-        left = still
+    earliest: dict[tuple[int, int], float] = {}
+    missing: dict[tuple[int, int], int] = {}
+    for k, i in itertools.product(range(iterations), range(len(calls))):
+        versioned = k > 0 and calls[i].model in trains
+        earliest[k, i] = 0.0 if versioned else moves[calls[i].name]
+        missing[k, i] = waits[i] + versioned
+        if not missing[k, i]:
+            heapq.heappush(ready, (earliest[k, i], k, i))
+    while ready:
         at, k, i = heapq.heappop(ready)
         option = choice[calls[i].name]
-        begin = max(at, *(free.get(d, 0.0) for d in option.mesh))
-        end = ends[k, calls[i].name] = begin + option.seconds
-        for d in sorted(option.mesh):
-            free[d] = end
-            spans.append(Span("device", d, calls[i].name, begin, end, k))
-    fits = max(memory_gb(calls, choice).values()) <= cap_gb
-    return ExecutionPlan(choice=choice, makespan=max(ends.values()), fits=fits, spans=tuple(spans))
+        begin = max(at, *map(free.__getitem__, option.mesh))
+        end = begin + option.seconds
+        free |= dict.fromkeys(option.mesh, end)
+        runs.append(CallRun(k, calls[i].name, begin, end))
+        for later, j in followers[i]:
+            if (then := (k + later, j)) in missing:
+                there = end + (moves[calls[j].name] if later else 0.0)
+                earliest[then] = max(earliest[then], there)
+                missing[then] -= 1
+                if not missing[then]:
+                    heapq.heappush(ready, (earliest[then], *then))
+    fits = peak_gb(calls, choice) <= cap_gb
+    return ExecutionPlan(
+        choice=choice, makespan=max(r.end for r in runs), fits=fits, runs=tuple(runs)
+    )
+
+
+def edges_of(
+    calls: Sequence[ModelCall], trains: Mapping[str, str]
+) -> tuple[list[list[tuple[int, int]]], list[int]]:
+    """What waits for each call, as (iterations later, number of the call): results of the same
+    iteration, and weights of the one before; and for how many of the former each call waits.
+    """
+    number = {c.name: i for i, c in enumerate(calls)}
+    followers: list[list[tuple[int, int]]] = [[] for _ in calls]
+    for i, call in enumerate(calls):
+        for name in call.after:
+            followers[number[name]].append((0, i))
+        if call.model in trains:
+            followers[number[trains[call.model]]].append((1, i))
+    return followers, [len(c.after) for c in calls]
 
 
 def check_graph(calls: Sequence[ModelCall]) -> None:
@@ -165,18 +204,18 @@ def memory_gb(calls: Sequence[ModelCall], choice: Choice) -> dict[int, float]:
     ReaLHF sums over maximal sets of overlapping meshes; as meshes are nested or intervals, such a
     set shares a device, so devices are enough.
     """
-    static: dict[tuple[int, str, Parallelism, Mesh], float] = {}
-    active: dict[int, float] = {}
+    static: dict[tuple[str, Parallelism, Mesh], float] = {}
+    needed: dict[int, float] = {}
     for call in calls:
         option = choice[call.name]
+        key = (call.model, option.layout, option.mesh)
+        static[key] = max(static.get(key, 0.0), option.static_gb)
         for d in option.mesh:
-            key = (d, call.model, option.layout, option.mesh)
-            static[key] = max(static.get(key, 0.0), option.static_gb)
-            active[d] = max(active.get(d, 0.0), option.active_gb)
-    return {
-        d: most + sum(gb for (device, *_), gb in static.items() if device == d)
-        for d, most in active.items()
-    }
+            needed[d] = max(needed.get(d, 0.0), option.active_gb)
+    for (_, _, mesh), gb in static.items():
+        for d in mesh:
+            needed[d] += gb
+    return needed
 
 
 # ---- the search
@@ -189,11 +228,12 @@ def best_plan(
     cap_gb: float = math.inf,
     iterations: int = 5,
     tries: int = 3_000,
-    temperature: float = 0.02,
+    temperature: float = TEMPERATURE,
     seed: int = 0,
 ) -> ExecutionPlan:
     """The best plan: of all where there are at most `EXHAUSTIVE`, else the best that a Metropolis
-    search meets.
+    search meets, which starts from every call's fastest option, or where devices lack memory for
+    these from `fast_choice`.
 
     Args:
         calls: as for `plan_of`.
@@ -213,7 +253,8 @@ def best_plan(
     )
     if math.prod(len(c.options) for c in calls) <= EXHAUSTIVE:
         return min((judge(choice) for choice in every_choice(calls)), key=lambda p: p.score)
-    return metropolis(calls, judge, tries=tries, temperature=temperature, seed=seed)
+    begin = judge(fast_choice(calls, {c.name: c.options for c in calls}, cap_gb))
+    return metropolis(calls, judge, begin, tries=tries, temperature=temperature, seed=seed)
 
 
 def every_choice(calls: Sequence[ModelCall]) -> Iterable[Choice]:
@@ -224,16 +265,17 @@ def every_choice(calls: Sequence[ModelCall]) -> Iterable[Choice]:
 def metropolis(
     calls: Sequence[ModelCall],
     judge: Callable[[Choice], ExecutionPlan],
+    begin: ExecutionPlan,
     *,
     tries: int,
-    temperature: float,
-    seed: int,
+    temperature: float = TEMPERATURE,
+    seed: int = 0,
 ) -> ExecutionPlan:
-    """The best plan of a random walk that starts from every call's fastest option, changes one call
-    to an option drawn uniformly, and keeps what is worse with the probability `acceptance`.
+    """The best plan of a random walk that starts from `begin`, changes one call to an option drawn
+    uniformly, and keeps what is worse with the probability `acceptance`.
     """
     rng = rng_of((seed, "plan"))
-    at = best = judge({c.name: min(c.options, key=lambda o: o.seconds) for c in calls})
+    at = best = begin
     beta = 1 / (temperature * at.score)
     for _ in range(tries):
         call = calls[int(rng.integers(len(calls)))]
@@ -246,6 +288,20 @@ def metropolis(
     return best
 
 
+def random_plan(
+    calls: Sequence[ModelCall],
+    judge: Callable[[Choice], ExecutionPlan],
+    begin: ExecutionPlan,
+    *,
+    tries: int,
+    seed: int,
+) -> ExecutionPlan:
+    """The best of `begin` and of plans drawn uniformly: what a search of as many tries must beat."""
+    rng = rng_of((seed, "random plans"))
+    draw = lambda: {c.name: c.options[int(rng.integers(len(c.options)))] for c in calls}
+    return min((begin, *(judge(draw()) for _ in range(tries))), key=lambda p: p.score)
+
+
 def acceptance(worse: float, beta: float) -> float:
     """The probability with which a plan that is worse by so many seconds is taken:
     min(1, exp(-beta worse)).
@@ -256,8 +312,9 @@ def acceptance(worse: float, beta: float) -> float:
 # ---- plans without a search
 
 
-def symmetric_choice(calls: Sequence[ModelCall]) -> Choice:
-    """All calls on all devices in one layout, the one with the smallest sum of seconds.
+def symmetric_choice(calls: Sequence[ModelCall], cap_gb: float = math.inf) -> Choice:
+    """All calls on all devices in one layout: of those that fit the one with the smallest sum of
+    seconds, of all where none fits.
 
     Raises:
         UserError: where no layout is an option of every call on the largest mesh.
@@ -266,17 +323,72 @@ def symmetric_choice(calls: Sequence[ModelCall]) -> Choice:
     shared = [layout for layout in largest[0] if all(layout in found for found in largest)]
     if not shared:
         raise UserError("no layout is an option of every call on all devices")
-    layout = min(shared, key=lambda x: sum(found[x].seconds for found in largest))
-    return {c.name: found[layout] for c, found in zip(calls, largest, strict=True)}
+    choices = [{c.name: o[x] for c, o in zip(calls, largest, strict=True)} for x in shared]
+    seconds = lambda choice: sum(o.seconds for o in choice.values())
+    return min(choices, key=lambda x: (peak_gb(calls, x) > cap_gb, seconds(x)))
 
 
-def colocated_choice(calls: Sequence[ModelCall]) -> Choice:
-    """All calls on all devices, each in the layout that is its fastest: ReaLHF's heuristic plan.
+def megatron_choice(calls: Sequence[ModelCall], tensor: int, cap_gb: float = math.inf) -> Choice:
+    """All calls on all devices in one layout by the rule of thumb of Megatron-LM: tensor-parallel
+    groups as large as a node, as few stages as fit, replicas of that.
+
+    Args:
+        calls: as for `plan_of`.
+        tensor: devices of a node.
+        cap_gb: memory of a device; where nothing fits, the most stages.
+
+    Raises:
+        UserError: where no such layout is an option of every call.
+    """
+    largest = [{o.layout: o for o in on_largest(calls, c)} for c in calls]
+    shared = [x for x in largest[0] if x.tensor == tensor and all(x in o for o in largest)]
+    if not shared:
+        raise UserError(
+            f"no layout in tensor-parallel groups of {tensor} is an option of all calls"
+        )
+    choices = [
+        {c.name: o[x] for c, o in zip(calls, largest, strict=True)}
+        for x in sorted(shared, key=lambda x: x.pipeline)
+    ]
+    return next((c for c in choices if peak_gb(calls, c) <= cap_gb), choices[-1])
+
+
+def colocated_choice(calls: Sequence[ModelCall], cap_gb: float = math.inf) -> Choice:
+    """All calls on all devices, each in the layout that is its fastest where that fits: a plan that
+    needs no search.
 
     Raises:
         UserError: where a call has no option on the largest mesh.
     """
-    return {c.name: min(on_largest(calls, c), key=lambda o: o.seconds) for c in calls}
+    return fast_choice(calls, {c.name: on_largest(calls, c) for c in calls}, cap_gb)
+
+
+def fast_choice(
+    calls: Sequence[ModelCall], options: Mapping[str, Sequence[CallOption]], cap_gb: float
+) -> Choice:
+    """The fastest option of every call. Where devices lack memory, calls go to slower options, each
+    time the exchange that costs the fewest seconds among those that lower what is needed.
+    """
+    choice = {c.name: min(options[c.name], key=lambda o: o.seconds) for c in calls}
+    needed = peak_gb(calls, choice)
+    while needed > cap_gb:
+        exchanges = sorted(
+            ((o.seconds - choice[name].seconds, name, i) for name in choice
+             for i, o in enumerate(options[name])),
+        )  # fmt: skip
+        for _, name, i in exchanges:
+            tried = {**choice, name: options[name][i]}
+            if (gb := peak_gb(calls, tried)) < needed:
+                choice, needed = tried, gb
+                break
+        else:
+            break
+    return choice
+
+
+def peak_gb(calls: Sequence[ModelCall], choice: Choice) -> float:
+    """What the device needs that needs most."""
+    return max(memory_gb(calls, choice).values())
 
 
 def on_largest(calls: Sequence[ModelCall], call: ModelCall) -> list[CallOption]:
@@ -285,6 +397,65 @@ def on_largest(calls: Sequence[ModelCall], call: ModelCall) -> list[CallOption]:
     if not found:
         raise UserError(f"call {call.name!r} has no option on all devices")
     return found
+
+
+# ---- models in groups that have devices of their own: HybridFlow
+
+
+@value_class
+class Placement:
+    """Models in groups, each on devices of its own, and the best plan of that."""
+
+    groups: Mapping[tuple[str, ...], Mesh]  # by the names of models
+    plan: ExecutionPlan
+
+
+def placements(
+    calls: Sequence[ModelCall],
+    units: Sequence[Mesh],
+    *,
+    reallocation: Reallocation = no_reallocation,
+    cap_gb: float = math.inf,
+    iterations: int = 1,
+) -> Iterable[Placement]:
+    """Every way to put the models into groups and to share the devices out among these: HybridFlow's
+    automatic mapping. A call runs in the layout that is its fastest on its group's devices, as in
+    `fast_choice`.
+
+    Args:
+        calls, reallocation, cap_gb, iterations: as for `plan_of`.
+        units: devices that stay together, in order; a group has a run of them.
+    """
+    models = list(dict.fromkeys(c.model for c in calls))
+    for groups in set_partitions(models):
+        for order in itertools.permutations(groups):
+            for cuts in itertools.combinations(range(1, len(units)), len(groups) - 1):
+                ends = itertools.pairwise((0, *cuts, len(units)))
+                runs = [frozenset[int]().union(*units[a:b]) for a, b in ends]
+                share = dict(zip(order, runs, strict=True))
+                where = {model: run for group, run in share.items() for model in group}
+                options = {
+                    c.name: [o for o in c.options if o.mesh == where[c.model]] for c in calls
+                }
+                if not all(options.values()):
+                    continue
+                choice = fast_choice(calls, options, cap_gb)
+                plan = plan_of(
+                    calls, choice, reallocation=reallocation, cap_gb=cap_gb, iterations=iterations
+                )
+                yield Placement(groups=share, plan=plan)
+
+
+def set_partitions(names: Sequence[str]) -> Iterable[list[tuple[str, ...]]]:
+    """Every way to put names into groups: 15 ways of four."""
+    if not names:
+        yield []
+        return
+    first, *rest = names
+    for groups in set_partitions(rest):
+        yield [(first,), *groups]
+        for i, group in enumerate(groups):
+            yield [*groups[:i], (first, *group), *groups[i + 1 :]]
 
 
 # ---- what there is to choose from

@@ -13,9 +13,10 @@ from palaestra.models.lora import LoRA
 from palaestra.objective.algebra import Algebra
 from palaestra.recipes.base import dpo, grpo, ppo
 from palaestra.recipes.objectives import steer
+from palaestra.scale.local_ranks import run_ranks
 from palaestra.values import override
 
-from tests.shards import cases_of, compare, every_case, run_ranks, store
+from tests.shards import cases_of, compare, every_case, store
 
 EXACT = 1e-12
 QUICK = {"grpo": grpo.build(kl=0.1), "ppo": ppo.build(), "dpo": dpo.build(), "steer": steer.build()}

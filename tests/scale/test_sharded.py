@@ -9,10 +9,11 @@ from palaestra.models import attention
 from palaestra.models.forward import forward
 from palaestra.models.load import frozen_copy
 from palaestra.recipes.base import grpo
+from palaestra.scale.local_ranks import run_ranks
 from palaestra.scale.sharded import ShardedModel, Turn, deal
 from palaestra.values import override
 
-from tests.shards import cases_of, model_of, run_ranks, store, stored
+from tests.shards import cases_of, model_of, store, stored
 
 NEEDS = ("logp", "entropy", "waad:10", "fai:4:8")
 
