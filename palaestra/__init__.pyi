@@ -84,7 +84,7 @@ from .toys.hop import Hop as Hop, HopTasks as HopTasks
 from .toys.judging import CompareAnswers as CompareAnswers, Grade as Grade, Pairs as Pairs
 from .toys.knights import Knights as Knights
 from .toys.ladder import Add as Add, Bool as Bool, Sort as Sort
-from .toys.lookup import Lookup as Lookup, LookupTasks as LookupTasks
+from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.rec import Rec as Rec
 from .toys.unanswerable import Unanswerable as Unanswerable
@@ -103,6 +103,7 @@ from .worlds.adapters.textarena import TextArenaWorld as TextArenaWorld
 from .worlds.adapters.verifiers import VerifiersWorld as VerifiersWorld
 from .worlds.blind import Blind as Blind
 from .worlds.forced import Forced as Forced
+from .worlds.lookup import Lookup as Lookup
 from .worlds.notebook import Notebook as Notebook
 from .worlds.pair import Pair as Pair
 from .worlds.question import Question as Question

@@ -29,13 +29,14 @@ from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
-from palaestra.toys.lookup import Lookup, LookupTasks
+from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.types import Player, Tasks, World
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move

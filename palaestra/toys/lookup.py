@@ -12,7 +12,6 @@ import numpy as np
 
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Task, stage
-from palaestra.worlds.notebook import Notebook, NotebookState
 
 # `get` remembers in which cells it was called: a sum of n keys takes n cells
 TOOLS = """import sys
@@ -60,13 +59,3 @@ def solution(signs: list[str], keys: list[str]) -> tuple[str, ...]:
     terms = [*names, f"get('{keys[-1]}')"]
     cells.append(f"answer({''.join(s + x for s, x in zip(signs, terms, strict=True))})")
     return tuple(f"<think>{k}</think><code>{c}</code>" for k, c in zip(keys, cells, strict=True))
-
-
-@stage
-class Lookup(Notebook):
-    """The notebook of these sums, with an oracle."""
-
-    def oracle(self, state: NotebookState) -> str:
-        """The next cell of the right episode."""
-        turns = state.task.meta["solution"]
-        return turns[min(len(state.cells), len(turns) - 1)]

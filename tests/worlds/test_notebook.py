@@ -13,9 +13,10 @@ from palaestra.rollout.player import Script
 from palaestra.services.sandbox import sandbox_kind
 from palaestra.services.sandbox.agents import session_pool
 from palaestra.tasks.oracle import find_problems, play_oracle
-from palaestra.toys.lookup import Lookup, LookupTasks
+from palaestra.toys.lookup import LookupTasks
 from palaestra.types import Act, Ask, Frame, Key, Task
 from palaestra.worlds.blind import Blind
+from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook import Notebook
 from palaestra.worlds.question import Question
 
