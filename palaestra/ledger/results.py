@@ -31,11 +31,11 @@ from palaestra.ledger.experiment import (
 )
 from palaestra.ledger.files import PACKAGE
 from palaestra.ledger.judging import Measured, ValuesByTask, judge, per_seed
-from palaestra.ledger.measures import BesideStart, Measure
+from palaestra.ledger.measures import BesideStart, Final, Measure
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
-from palaestra.stats import mean_interval
+from palaestra.stats import Interval, mean_interval, share_of_runs
 from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth
 
@@ -354,7 +354,7 @@ def arm_record(
     made_by = arm_packages(work.experiment, arm)
     return {
         "values": per,
-        "interval": mean_interval(known).json(),
+        "interval": interval_of(work.experiment.measure, known, outcomes).json(),
         **({"by_task": {t: list(v) for t, v in found.items()}} if len(found) > 1 else {}),
         "setting": dict(setting),
         "config_sha256": arm_sha256(work.experiment, arm, setting, work.tokens),
@@ -366,6 +366,17 @@ def arm_record(
         "failed": {o.request.label: o.error for o in outcomes if o.error},
         "curve": curve([o.cell.steps for o in outcomes if o.cell]),
     }
+
+
+def interval_of(
+    asked: Measure, values: Sequence[float], outcomes: Sequence[CellOutcome]
+) -> Interval:
+    """Of the mean over seeds: of shares of problems one that stays between 0 and 1."""
+    cells = [o.cell for o in outcomes if o.cell]
+    counts = {asked.problems(c) for c in cells} if isinstance(asked, Final) else {None}
+    if len(counts) != 1 or (n := counts.pop()) is None:
+        return mean_interval(values)
+    return share_of_runs(values, n)
 
 
 def values_by_task(

@@ -264,6 +264,9 @@ def check_files(folder: Path, stored: Settings, given: Mapping[str, Any], *, acc
         )
 
 
+OFF = (None, False, 0, "", (), [])
+
+
 def describe_changes(
     folder: Path, stored: Settings, settings: Settings, recipe: Any, takes: Mapping[str, Any]
 ) -> list[str]:
@@ -283,6 +286,8 @@ def describe_changes(
     before = {k: x for k, x in stored.set.items() if k not in takes}
     for path in sorted({*now, *before}) if before else ():
         old, new = before.get(path, "nothing"), now.get(path, "nothing")
+        if path not in before and new in OFF:  # a part has a new option, which is off
+            continue
         if old != new and not (path in before and path not in now and _is_inside(path, now)):
             lines.append(f"changed: {path} {_told(old)} -> {_told(new)}")
     same = [n for n in named_files(stored) if getattr(stored, n) == getattr(settings, n)]

@@ -27,6 +27,7 @@ from ray import exceptions
 
 from palaestra.context import Collects, Context, Flight, Ticket, Usage
 from palaestra.errors import Fault
+from palaestra.scale.cluster import STARTING
 from palaestra.scale.trace import Span, trace_of
 from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage, weights_of
 from palaestra.store.checkpoint import write_atomic
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 TRACE = "trace.json"  # in the run folder: who did what when, for ui.perfetto.dev
 LOOK = 0.2  # seconds between two looks at who answers
-STARTING = 600.0  # seconds that a new worker may take until it says anything
 FATAL_KILLS = 2  # workers that may end under a ticket before it is its fault
 DEATHS, WITHIN = 3, 600.0  # of one place, in seconds: after these it stays empty
 

@@ -14,6 +14,8 @@ from palaestra import values
 from palaestra.errors import UserError
 from palaestra.types import need_at_least
 
+STARTING = 600.0  # seconds that a new process may take until it says anything
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:

@@ -9,6 +9,7 @@ import ray
 from ray import exceptions
 
 from palaestra.errors import Fault
+from palaestra.scale.cluster import STARTING
 from palaestra.scale.learning import (
     CLOSE,
     Follower,
@@ -99,6 +100,10 @@ def sharded(cluster: Cluster, recipe: Recipe, ctx: RunContext) -> ShardedContext
     kind = cluster.actor(Rank, gpus=float(device == "cuda"))
     ranks = range(1, cluster.learners)
     actors = [kind.remote(parts, r, cluster.learners, address, cluster.meeting) for r in ranks]
+    try:  # a process takes a while to start, and none of it is time in which ranks wait
+        ray.get([actor.pid.remote() for actor in actors], timeout=STARTING)
+    except exceptions.RayError as error:
+        raise Fault("learner", f"a rank could not be started: {error}") from error
     send = RayRanks(actors)
     ctx.say(f"a learner on {cluster.learners} ranks, of which this process is the first")
     mesh = join(0, cluster.learners, address, device, cluster.meeting)

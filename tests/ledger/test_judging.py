@@ -1,12 +1,16 @@
 """From measured numbers to a verdict, by rules that can be recomputed from what a result stores."""
 
 from math import isnan
+from pathlib import Path
 
 import pytest
 from palaestra.errors import UserError
+from palaestra.ledger.cells import CellOutcome, CellRequest
 from palaestra.ledger.expectations import Greater, Needs, Same, Veto
 from palaestra.ledger.judging import Measured, judge, per_seed
 from palaestra.ledger.measures import Area, Balanced, Cell, Final, Less, Moving, OverMatchedStart, TokensTo
+from palaestra.ledger.results import interval_of
+from palaestra.run.settings import Settings
 from palaestra.stats import Interval, irregularity, mean_interval, sign_flip_interval
 
 BLOCKS = [range(0, 3), range(100, 103)]
@@ -317,3 +321,22 @@ def test_diversity_is_measured_beside_the_start_at_the_temperature_with_the_same
     assert OverMatchedStart(8).beside(run(0.9, 0.6), start) == pytest.approx(0.0)  # constant beyond
     with pytest.raises(UserError, match="at_temperature"):
         OverMatchedStart(8).beside(run(0.5, 0.7), Cell(summary={}))
+
+
+def outcome_of(summary):
+    request = CellRequest(label="", settings=Settings(), tokens=1)
+    return CellOutcome(request=request, folder=Path(), cell=Cell(summary=summary))
+
+
+@pytest.mark.parametrize("of, high", [("accuracy", 1.0), ("reward", 9.0)])
+def test_the_interval_of_shares_stays_between_0_and_1(of, high):
+    """Of an accuracy over seeds, whose t interval goes beyond 1; a mean reward may."""
+    shares = (1.0, 1.0, 0.75)
+    outcomes = [outcome_of({f"{of}_after": {"mean": x, "n": 64}}) for x in shares]
+    found = interval_of(Final(), shares, outcomes)
+    assert found.mean == pytest.approx(11 / 12) and found.high == pytest.approx(
+        min(high, 11 / 12 + 4.302653 / 12), abs=1e-4
+    )
+    several = [outcome_of({"sampled_after": {"pass@4": {"of": "accuracy", "mean": x, "n": 64}}}) for x in shares]
+    assert interval_of(Final("sampled_after.pass@4.mean"), shares, several).high == 1.0
+    assert interval_of(Less(Final(), of=1.0), shares, outcomes).high > 1

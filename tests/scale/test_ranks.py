@@ -77,11 +77,11 @@ def test_a_rank_that_is_lost_ends_the_run(place):
     ctx.plan = Plan(steps=9, evaluate=0)
     at, killed = ctx.at, []
 
-    def kill(recipe, step):
+    def kill(recipe, step, version=None):
         if step == 2 and not killed:
             killed.append(step)
             os.kill(ray.get(ctx.send.actors[0].pid.remote()), signal.SIGKILL)
-        return at(recipe, step)
+        return at(recipe, step, version)
 
     ctx.at = kill
     try:
