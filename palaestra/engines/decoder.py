@@ -45,10 +45,8 @@ class Decoder:
         heads = getattr(config, "num_key_value_heads", None) or getattr(
             config, "num_attention_heads", 0
         )
-        dim = getattr(config, "head_dim", None) or config.hidden_size // max(
-            1, getattr(config, "num_attention_heads", 1)
-        )
-        return 2 * getattr(config, "num_hidden_layers", 0) * heads * dim * self.model.dtype.itemsize
+        layers, size = getattr(config, "num_hidden_layers", 0), self.model.head_size
+        return 2 * layers * heads * size * self.model.dtype.itemsize
 
     def forget(self) -> None:
         """Gives back the memory of keys, values and copied weights."""

@@ -53,12 +53,10 @@ INSTALL = (
 def check_served(model: Model) -> None:
     """Raises UserError where vLLM is not there, or would refuse the model at its first request."""
     interpreter()
-    config = model.causal.config.get_text_config()
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if model.device.type == "cpu" and size not in HEADS_ON_CPU:
+    if model.device.type == "cpu" and model.head_size not in HEADS_ON_CPU:
         raise UserError(
             f"--engine vllm: without a GPU vLLM serves attention heads of "
-            f"{', '.join(map(str, HEADS_ON_CPU))}, and this model's have {size}; use --engine own"
+            f"{', '.join(map(str, HEADS_ON_CPU))}, and this model's have {model.head_size}; use --engine own"
         )
 
 

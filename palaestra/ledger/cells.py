@@ -38,7 +38,7 @@ from palaestra.run import setup
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
-from palaestra.scale.local_ranks import empty_main
+from palaestra.services.children import empty_main
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import records
 from palaestra.types import value_class

@@ -100,6 +100,13 @@ class Model:
         return kept * self.dtype.itemsize + 3 * self.vocabulary * torch.float32.itemsize
 
     @cached_property
+    def head_size(self) -> int:
+        """Numbers of an attention head's key."""
+        config = self.causal.config.get_text_config()
+        heads = max(1, getattr(config, "num_attention_heads", 1))
+        return getattr(config, "head_dim", None) or config.hidden_size // heads
+
+    @cached_property
     def positions(self) -> int:
         """The most tokens that the architecture has places for."""
         return (

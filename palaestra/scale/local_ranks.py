@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
-import sys
-import threading
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from palaestra.errors import Fault
 from palaestra.scale.learning import free_address, join, leave
+from palaestra.services.children import empty_main
 
 MEETING = 60.0  # seconds that a rank waits for another
 # whose server imports once what takes a process seconds
@@ -83,20 +80,3 @@ def _receive(pipe: Connection, rank: int, seconds: float) -> tuple[bool, Any]:
     except EOFError:
         raise Fault("ranks", f"rank {rank} ended without a word") from None
     raise Fault("ranks", f"rank {rank} said nothing for {seconds:g} s")
-
-
-_main = threading.Lock()
-
-
-@contextlib.contextmanager
-def empty_main() -> Generator[None]:
-    """A child runs the main module of its parent again, as multiprocessing has it: a script would
-    run once more in every process. Within the block the main module is an empty one.
-    """
-    with _main:
-        own = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = own
