@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
 
 from palaestra.errors import Fault
 from palaestra.types import (
@@ -42,11 +42,14 @@ from palaestra.types import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from torch import Tensor
 
     from palaestra.models.dialect import Chat
     from palaestra.models.master import Optimizer
     from palaestra.models.model import Model
+
+M = TypeVar("M", bound="BaseModel")
 
 
 @runtime_checkable
@@ -291,8 +294,10 @@ class Context(Protocol):
         """The run's one client of a source."""
         ...
 
-    def with_bench(self, bench: Bench) -> Context:
-        """The same run with another problem: its models, engines and clients are shared."""
+    def with_bench(self, bench: Bench, players: Mapping[str, Player] | None = None) -> Context:
+        """The same run with another problem: its models, engines and clients are shared. `players`:
+        of its seats that are not the policy's; None = as before.
+        """
         ...
 
     def optimiser(self, name: str, learner: Any) -> Optimizer:
@@ -339,6 +344,10 @@ class Context(Protocol):
         """Keeps a step's episodes and credit for the run folder."""
         ...
 
+    def attempted(self, label: str, groups: Groups) -> None:
+        """Keeps the attempts of an evaluation for the run folder."""
+        ...
+
     def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""
         ...
@@ -363,6 +372,48 @@ class Context(Protocol):
         """Runs a recipe in this context: the driver's steps, evaluations and checkpoints."""
         ...
 
+    def key(self, *path: int | str) -> Key:
+        """The path of a random stream that belongs to this run, part and seed."""
+        ...
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Adds a line to metrics.jsonl, for a program: its steps are counted from 1."""
+        ...
+
+    @property
+    def budget(self) -> Mapping[str, float]:
+        """What the run may spend at most, by meter, where that is limited: "sampled_tokens",
+        "env_steps", "calls", "forwards" or a program's own.
+        """
+        ...
+
+    def spend(self, meter: str, amount: float = 1) -> None:
+        """Counts what a program takes; the sums stand in its summary as "spent"."""
+        ...
+
+    async def ask(self, source: Source, question: str | ChatRequest, *, seed: int = 0) -> str:
+        """The reply of a language model, counted as one of "calls". Raises `Fault`."""
+        ...
+
+    async def ask_for(
+        self,
+        source: Source,
+        question: str | ChatRequest,
+        form: type[M],
+        *,
+        asks: int = 2,
+        fallback: M | None = None,
+    ) -> M:
+        """The reply as an object of a pydantic model; one that does not fit is asked for again, and
+        after `asks` the `fallback` stands for it, counted as one of "fallbacks".
+
+        Raises `Fault` "chat-format" where there is no fallback.
+        """
+        ...
+
+    @overload
+    async def once(self, name: str, runnable: Callable[[], Any]) -> Any: ...
+    @overload
     async def once(
         self,
         name: str,
@@ -370,9 +421,19 @@ class Context(Protocol):
         model: str | None = None,
         models: Mapping[str, str] | None = None,
         problem: Mapping[str, str] | None = None,
-    ) -> Result:
+    ) -> Result: ...
+    async def once(
+        self,
+        name: str,
+        runnable: Runnable | Callable[[], Any],
+        model: str | None = None,
+        models: Mapping[str, str] | None = None,
+        problem: Mapping[str, str] | None = None,
+    ) -> Any:
         """A durable part of a longer run: executed in a folder of its own, from another model and
         on another problem (settings: data, test_data, columns) if given, and not twice.
+
+        A function, which may be a coroutine function, gives plain data: what JSON holds.
         """
         ...
 
@@ -392,6 +453,8 @@ Pool: TypeAlias = Callable[
     ["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]
 ]
 Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
+# plain data: numbers, records of `HeldOut.json`, and mappings of these
+Evaluator: TypeAlias = Callable[[Any], Awaitable[Mapping[str, Any]]]
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
 
 

@@ -22,6 +22,13 @@ HELD_OUT: Mapping[HeldOutKind, str] = {
 # in a summary: the data have no answers that those to held-out problems could be judged by
 NOT_JUDGED: Mapping[str, bool] = {"answers_judged": False}
 SHARES = ("accuracy", "ranking")
+# of a summary, what is no finding of the run
+HOUSEKEEPING = frozenset(
+    ("recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps")
+    + ("sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent")
+    + ("phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "out", "part", "parts")
+    + ("evaluations",)
+)
 
 
 @value_class
@@ -82,6 +89,43 @@ def at_ends(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     }
 
 
+def beside_ends(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What evaluators found at both ends, by their names: {"before": ..., "after": ...}. Before the
+    first step nobody measured what was asked for later.
+    """
+    ends = {"before": before, "after": after}
+    return {n: {e: found[n] for e, found in ends.items() if n in found} for n in after}
+
+
+def numbers_in(found: Mapping[str, Any], prefix: str = "") -> list[tuple[str, HeldOut | float]]:
+    """The numbers of plain data by their paths, with "/" between; a record of `HeldOut.json` is
+    one. What is no number is left out.
+    """
+    lines: list[tuple[str, HeldOut | float]] = []
+    for name, x in found.items():
+        path = f"{prefix}{name}"
+        if isinstance(x, Mapping):
+            held = HeldOut.read(x) if {"mean", "low"} <= x.keys() else None
+            lines += [(path, held)] if held else numbers_in(x, f"{path}/")
+        elif isinstance(x, int | float) and not isinstance(x, bool):
+            lines.append((path, float(x)))
+    return lines
+
+
+def found_beside(summary: Mapping[str, Any]) -> dict[str, list[HeldOut | float]]:
+    """What a run found beside its held-out problems, by name: of an evaluator the number before and
+    the one after, of a program its numbers.
+    """
+    found: dict[str, list[HeldOut | float]] = {}
+    for name, ends in summary.get("evaluations", {}).items():
+        for end in ENDS:
+            for path, x in numbers_in(ends.get(end, {}), f"{name}/"):
+                found.setdefault(path, []).append(x)
+    known = HOUSEKEEPING | {f"{kind}_{end}" for kind in HELD_OUT for end in ENDS}
+    own = numbers_in({k: v for k, v in summary.items() if k not in known})
+    return {**found, **{path: [x] for path, x in own}}
+
+
 def end_of(summary: Mapping[str, Any], end: End) -> dict[str, Any]:
     """The main evaluation of a summary, with what it is "of"; nothing where there is none."""
     return next(iter(all_of(summary, end)), {})
@@ -110,4 +154,10 @@ def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[st
     """A summary that begins where another one does: with that one's evaluation before."""
     begun = {f"{kind}_before" for kind in HELD_OUT}
     kept = {k: v for k, v in metrics.items() if k not in begun}
+    if others := kept.get("evaluations"):
+        befores, afters = (
+            {n: x[end] for n, x in found.items() if end in x}
+            for found, end in ((first.get("evaluations", {}), "before"), (others, "after"))
+        )
+        kept["evaluations"] = beside_ends(befores, afters)
     return kept | {k: v for k, v in first.items() if k in begun}

@@ -17,7 +17,7 @@ from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import drops_equal, keeps_equal
-from palaestra.context import Attempt, Collect, Credit, Draw, Flight, Pool, Ticket
+from palaestra.context import Attempt, Collect, Credit, Draw, Evaluator, Flight, Pool, Ticket
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
@@ -82,6 +82,7 @@ class Recipe:
     """A method as a value.
 
     `references` are frozen models by name: "policy" = a copy of the start, else a name or folder.
+    `evaluate`: what is measured beside the held-out problems, by name.
     """
 
     draw: Draw
@@ -89,6 +90,7 @@ class Recipe:
     learners: Mapping[str, Learner]
     pool: Pool = Everything()
     observe: ObserveStage = Unchanged()
+    evaluate: Mapping[str, Evaluator] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
     schedule: Schedule = Schedule()
 

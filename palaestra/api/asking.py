@@ -27,6 +27,7 @@ from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.digests import check_importable, packages
 from palaestra.ledger.measures import Cell
 from palaestra.run import setup
+from palaestra.run.checks import say_notes
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
@@ -109,7 +110,7 @@ def evaluate_given(
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
         ctx = context(chosen, key_env, talk=talk)
         try:
-            ctx.say_notes()
+            say_notes(ctx)
             found = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:
             ctx.close()

@@ -82,6 +82,7 @@ class TrainKeywords(RunKeywords, total=False):
     cluster: str
     steps: int | None
     evaluate: int
+    exams: str | Sequence[str]
     evaluate_every: int
     checkpoint_every: int | None
     keep: int

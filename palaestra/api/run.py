@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from palaestra.ends import HeldOut
 from palaestra.errors import UserError
 from palaestra.explanation.recorded import explain_rollouts
 from palaestra.models.load import load
 from palaestra.models.model import Model
+from palaestra.run.evaluators import HELD_OUT
 from palaestra.run.setup import build
 from palaestra.stats import false_discoveries, fisher
 from palaestra.step import Recipe
@@ -59,12 +61,31 @@ class Run:
 
     @cached_property
     def evaluations(self) -> pa.Table:
-        """One row for each thing that an evaluation measured: step, of ("accuracy", "reward",
+        """One row for each thing that an evaluation measured: step, name, of ("accuracy", "reward",
         "ranking", "margin" or "loss"), mean, low and high (95%), n, and the unit of margins and
         losses.
+
+        The name is "held-out" or that of an evaluator and its number: "knights/greedy".
         """
-        measured = [{"step": int(at), **held.json()} for at, held in self._read.held]
+        measured = [
+            {"step": int(at), "name": HELD_OUT, **held.json()} for at, held in self._read.held
+        ]
+        for at, name, x in self._read.beside:
+            held = x.json() if isinstance(x, HeldOut) else {"mean": x}
+            measured.append({"step": int(at), "name": name, **held})
         return table(measured)
+
+    def attempts(self, name: str = HELD_OUT, tokens: bool = False) -> pa.Table:
+        """One row an episode of an evaluation, in the columns of `episodes`, after every step where
+        it was made.
+
+        Args:
+            name: "held-out", that of an evaluator, or one of these with " samples" behind it.
+            tokens: also `rows`.
+        """
+        return read_episodes(
+            sorted(self.folder.rglob(f"evaluations/{name}/step-*.parquet")), tokens
+        )
 
     def episodes(self, tokens: bool = False) -> pa.Table:
         """One row an episode of training, in the columns of the rollout files; of a pipeline, of
@@ -73,11 +94,7 @@ class Run:
         Args:
             tokens: also `rows`, the contexts token by token, which are most of the size.
         """
-        files = [str(p) for p in sorted(self.folder.rglob("rollouts/step-*.parquet"))]
-        names = [n for n in rollouts.SCHEMA.names if tokens or n != "rows"]
-        if not files:
-            return rollouts.SCHEMA.empty_table().select(names)
-        return ds.dataset(files, schema=rollouts.SCHEMA, format="parquet").to_table(columns=names)
+        return read_episodes(sorted(self.folder.rglob("rollouts/step-*.parquet")), tokens)
 
     def problems(self) -> pa.Table:
         """One row a problem that was tried: task_id, domain, prompt, episodes, solved (share),
@@ -175,6 +192,15 @@ class RecordedGroup:
             raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
         name = method if isinstance(method, str) else "recipe"
         return explain_rollouts(name, recipe, self.file, self.number).json()
+
+
+def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
+    """Episodes of Parquet files as one table, without their tokens if not asked for."""
+    names = [n for n in rollouts.SCHEMA.names if tokens or n != "rows"]
+    if not files:
+        return rollouts.SCHEMA.empty_table().select(names)
+    found = ds.dataset(list(map(str, files)), schema=rollouts.SCHEMA, format="parquet")
+    return found.to_table(columns=names)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

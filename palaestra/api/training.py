@@ -21,7 +21,9 @@ from palaestra.ends import NOT_JUDGED
 from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
+from palaestra.run.checks import check_bench
 from palaestra.run.context import RunContext
+from palaestra.run.evaluators import exams_of
 from palaestra.run.given_rows import (
     SETTINGS,
     check_rows,
@@ -41,6 +43,7 @@ from palaestra.run.origin import (
 )
 from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
+from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
@@ -227,7 +230,7 @@ async def check_and_run(
     recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance
 ) -> Result:
     """The run, once its problem is known to be one that can be learned."""
-    await ctx.check_bench()
+    await check_bench(ctx)
     write_settings(ctx.folder, settings, recipe)
     origin.write(ctx.folder)
     return await recipe.run(ctx)
@@ -394,6 +397,7 @@ def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
     return Plan(
         steps=settings.steps,
         evaluate=settings.evaluate,
+        exams=exams_of(settings),
         evaluate_every=settings.evaluate_every,
         checkpoint_every=settings.checkpoint_every,
         keep=settings.keep,
@@ -452,6 +456,7 @@ def write_summary(ctx: RunContext, result: Result, settings: Settings) -> None:
         **ctx.plan.labels,
         "seed": settings.seed,
         **result.metrics,
+        **({"spent": spent} if (spent := total(ctx)) else {}),
         **({} if ctx.plan.answers else NOT_JUDGED),
         "artifacts": dict(result.artifacts),
         "out": str(ctx.folder),

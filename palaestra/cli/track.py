@@ -8,7 +8,7 @@ from typing import Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.store import rollouts
-from palaestra.store.folder import read_run, records
+from palaestra.store.folder import is_step, read_run, records
 from palaestra.trackers.base import Tracker, describe_run, numbers_of
 from palaestra.trackers.registry import makers
 
@@ -49,7 +49,7 @@ def send(folder: Path, tracker: Tracker) -> int:
     lines = records(folder / "metrics.jsonl")
     for line in lines:
         file = rollouts.path(folder, line["step"])
-        if "evaluation" not in line and file.is_file():
+        if is_step(line) and file.is_file():
             tracker.episodes(line["step"], file)
         tracker.log(line["step"], numbers_of(line))
     summary = read_run(folder).summary

@@ -11,11 +11,21 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, lasting, stored_run, work
-from palaestra.ends import ENDS, HELD_OUT, SHARES, all_of, describe_changes_on_the_way
+from palaestra.ends import (
+    ENDS,
+    HELD_OUT,
+    SHARES,
+    HeldOut,
+    all_of,
+    describe_changes_on_the_way,
+    found_beside,
+)
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.origin import announce_code, check_files
 from palaestra.run.settings import Settings
+
+MOST_NUMBERS = 12  # that are told beside the held-out problems
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -66,7 +76,7 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
     for name, part in summary.get("parts", {}).items():
         lines += [f"part {name}: {line}" for line in measured(part)]
-    lines += measured(summary)
+    lines += [*measured(summary), *measured_beside(summary)]
     if used := summary.get("tools"):
         lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
@@ -97,6 +107,21 @@ def measured(summary: Mapping[str, Any]) -> list[str]:
         for end in ENDS
         for found in all_of(summary, end)
     ]
+
+
+def measured_beside(summary: Mapping[str, Any]) -> list[str]:
+    """What evaluators and programs found, a line each, as far as they are few."""
+    found = found_beside(summary)
+    lines = [
+        f"{name}  {' -> '.join(told_number(x) for x in each)}"
+        for name, each in [*found.items()][:MOST_NUMBERS]
+    ]
+    more = len(found) - len(lines)
+    return [*lines, *([f"and {more} more numbers in summary.json"] if more > 0 else [])]
+
+
+def told_number(x: HeldOut | float) -> str:
+    return told(x.json()).strip() if isinstance(x, HeldOut) else f"{x:.4g}"
 
 
 def tool_use(used: dict[str, float]) -> str:

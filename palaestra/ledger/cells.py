@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,14 @@ from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.measures import Cell
 from palaestra.run import setup
+from palaestra.run.evaluators import exams_of
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
+from palaestra.run.programs import check_budget
 from palaestra.run.settings import Settings
 from palaestra.services.children import empty_main
 from palaestra.store.checkpoint import write_atomic
-from palaestra.store.folder import records
+from palaestra.store.folder import is_step, records
 from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
@@ -63,6 +65,7 @@ class CellRequest:
     arm: str = ""
     own_tasks: bool = False  # held-out tasks of its own for each seed, where there are enough
     recipe: Any = None
+    budget: Mapping[str, float] = field(default_factory=dict)  # of a program, by meter
 
     def runnable(self) -> Runnable:
         if self.recipe is not None:
@@ -73,7 +76,8 @@ class CellRequest:
         return experiment_of(method).arm_with(name, self.settings.set)
 
     def configuration(self) -> dict[str, Any]:
-        found = configuration(self.runnable(), self.settings, self.tokens, self.samples)
+        asked = (self.settings, self.tokens, self.samples, self.budget)
+        found = configuration(self.runnable(), *asked)
         return found | ({"own_tasks": True} if self.own_tasks else {})
 
     def digest(self) -> str:
@@ -144,7 +148,8 @@ def _under_way(cells: Mapping[Path, CellRequest]) -> float:
     """How much there is of unfinished cells by the tokens that they have sampled; 1 = as much as
     one whole cell.
     """
-    return sum(min(1.0, _sampled(place / METRICS) / r.tokens) for place, r in cells.items())
+    done = (_sampled(p / METRICS) / r.tokens for p, r in cells.items() if r.tokens)
+    return sum(min(1.0, share) for share in done)
 
 
 def _sampled(file: Path) -> int:
@@ -259,6 +264,8 @@ def run_here(request: CellRequest, place: Path) -> None:
             tokens=request.tokens,
             evaluate=request.settings.evaluate,
             samples=request.samples,
+            exams=exams_of(request.settings, request.samples),
+            budget=request.budget,
             checkpoint_every=CHECKPOINT,
         )
         if request.own_tasks:
@@ -268,7 +275,8 @@ def run_here(request: CellRequest, place: Path) -> None:
             result = asyncio.run(request.runnable().run(ctx))
         finally:
             ctx.close()
-        write_atomic(place / DONE, json.dumps({**result.metrics, **seconds()}, indent=1))
+        spent = {"spent": found} if (found := check_budget(ctx)) else {}
+        write_atomic(place / DONE, json.dumps({**result.metrics, **spent, **seconds()}, indent=1))
     for folder in place.rglob("checkpoints"):
         shutil.rmtree(folder)
 
@@ -311,6 +319,6 @@ def read_cell(place: Path) -> Cell:
     for folder in [place / p for p in summary.get("parts", {})] or [place]:
         file, before = folder / METRICS, steps[-1].get("sampled_tokens", 0) if steps else 0
         lines = file.read_text().splitlines() if file.is_file() else []
-        found = [r for r in map(json.loads, lines) if "evaluation" not in r]
+        found = [r for r in map(json.loads, lines) if is_step(r)]
         steps += [r | {"sampled_tokens": before + r.get("sampled_tokens", 0)} for r in found]
     return Cell(summary=summary, steps=steps, folder=place)

@@ -29,6 +29,7 @@ from palaestra.models.load import find
 from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
+from palaestra.run.benches import bench_by_name
 from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import VALUE, Settings
 from palaestra.run.setup import bench_of, brings_reward
@@ -59,7 +60,13 @@ def sha256(part: Any) -> str:
 # ---- configuration
 
 
-def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) -> dict[str, Any]:
+def configuration(
+    runnable: Any,
+    settings: Settings,
+    tokens: int,
+    samples: int,
+    budget: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
     """Everything but the seed that was decided before the run, as plain data."""
     try:
         values.digest(runnable)
@@ -88,7 +95,9 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "lora": settings.lora,
         "max_tokens": settings.max_tokens,
         "tokens": tokens,
+        **({"budget": dict(budget)} if budget else {}),
         "evaluate": settings.evaluate,
+        **({"exams": list(settings.exams)} if settings.exams else {}),
         "samples": samples,
         **({"engine": settings.engine} if settings.engine != Settings.engine else {}),
         **({"device": settings.where} if settings.where != "cpu" else {}),
@@ -171,6 +180,7 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     stays what it was. Of other packages it is name, version and every file of Python.
     """
     parts = _parts(runnable, *bench_of(settings, judged=brings_reward(runnable)))
+    parts += [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
     own = {_module(x) for x in parts}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe)

@@ -57,6 +57,11 @@ class Experiment:
         constants: the same of single arms, for constants that the paper tuned.
         choose: what the best setting has most of; None = of `measure`.
         task: of several there is a cell for each, and the effect is an interquartile mean.
+        budget: of a program, what a cell may spend by meter, e.g. {"env_steps": 400_000}: the run
+            finds it in `ctx.budget`, counts with `ctx.spend`, and a cell that spends more is no
+            evidence. A program that samples nothing has tokens=0.
+        exams: further tasks, measured as the held-out ones are, before and after: "evaluations" in
+            the summary, by task.
         evaluate: held-out tasks, other ones for each seed where the task has enough of them.
         samples: answers drawn for each held-out task at the end; adds "sampled_after" to the
             summary.
@@ -83,7 +88,9 @@ class Experiment:
     task: str | tuple[str, ...] = "chain"
     model: str = "tiny"
     tokens: int = 100_000
+    budget: Mapping[str, float] = field(default_factory=dict)
     evaluate: int = 256
+    exams: tuple[str, ...] = ()
     samples: int = 0
     seconds: float = 60.0
     controls: Mapping[str, Measure] = field(default_factory=dict)

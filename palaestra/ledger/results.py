@@ -65,6 +65,7 @@ class Scope:
             samples=self.experiment.samples,
             arm=f"{self.method}:{arm}",
             own_tasks=True,
+            budget=self.experiment.budget,
         )
 
 
@@ -77,6 +78,7 @@ def settings(
         model=experiment.model,
         seed=seed,
         evaluate=experiment.evaluate,
+        exams=experiment.exams,
         device="cpu",
         set=setting or {},
     )
@@ -294,6 +296,7 @@ def assemble(
         **judged,
         "controls": controls,
         "budget_tokens": work.tokens,
+        **({"budget": dict(work.experiment.budget)} if work.experiment.budget else {}),
         "seeds": sum(map(len, work.blocks)),
         "runs": len(runs),
         "sampled_tokens": sum(summary.get("sampled_tokens", 0) for summary in finished),
@@ -440,6 +443,7 @@ def arm_sha256(
             settings(experiment, t),
             tokens or experiment.tokens,
             experiment.samples,
+            experiment.budget,
         )
         for t in experiment.tasks
     ]

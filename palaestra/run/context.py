@@ -12,21 +12,13 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.abilities import (
-    Answers,
-    Notes,
-    OffersTools,
-    ReadsAnswers,
-    Remarks,
-    split_size,
-    tools_of,
-)
+from palaestra.abilities import OffersTools
 from palaestra.context import Bench, Carrier, Client, Collects, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -37,16 +29,18 @@ from palaestra.models.master import Optimizer
 from palaestra.models.threads import use_threads
 from palaestra.rollout.player import EnginePlayer
 from palaestra.rollout.tickets import InProcess
+from palaestra.run import programs
 from palaestra.run.cases import dump_case
+from palaestra.run.checks import check_bench
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
 from palaestra.run.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.store.checkpoint import write_atomic
-from palaestra.tasks.repeats import caveat
 from palaestra.trackers.feed import Trackers
 from palaestra.types import (  # fmt: skip
     Batch,
+    ChatRequest,
     Example,
     Group,
     Groups,
@@ -61,18 +55,15 @@ from palaestra.types import (  # fmt: skip
     Sampling,
     Signals,
     State,
-    ToolSchema,
 )
 from palaestra.update import MEASURE_BUDGET, backward, pack, split
 
 if TYPE_CHECKING:
-    from palaestra.tasks.oracle import Finding, Payer
+    from pydantic import BaseModel
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
-CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
-ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 
-
+M = TypeVar("M", bound="BaseModel")
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
@@ -104,6 +95,7 @@ class RunContext:
     open_carrier: Callable[[Collects, RunContext], Carrier] = lambda recipe, ctx: InProcess()
     planned: Plan | None = None  # the plan before the data left something out of it
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
+    place: Key = ()  # names of the parts that this one lies in
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -115,6 +107,10 @@ class RunContext:
         self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
         self.advantages: dict[Key, Any] = {}
+        # of the evaluation under way, by their labels; None = nobody keeps them
+        self.attempts: dict[str, list[Group]] | None = None
+        self.spent: dict[str, float] = {}  # by meter
+        self.lines: programs.Lines | None = None
         self.carrier: Carrier = InProcess()
         use_threads(self.models.values())
 
@@ -159,10 +155,13 @@ class RunContext:
         player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
-    def with_bench(self, bench: Bench) -> RunContext:
-        """This context with another problem: the same models, engines and clients."""
+    def with_bench(self, bench: Bench, players: Mapping[str, Player] | None = None) -> RunContext:
+        """This context with another problem: the same models, engines and clients. `players`: of
+        its seats that are not the policy's; None = as before.
+        """
         other = copy.copy(self)
         other.bench = bench
+        other.players = self.players if players is None else players
         return other
 
     def client(self, source: Source) -> Client:
@@ -388,81 +387,6 @@ class RunContext:
         if self.talk:
             print(text, file=sys.stderr, flush=True)
 
-    def say_notes(self) -> None:
-        """What is to be said of the data."""
-        tasks = self.bench.tasks
-        for note in tasks.notes if isinstance(tasks, Notes) else ():
-            self.say(f"data: {note}")
-
-    async def check_bench(self) -> None:
-        """Before the first step: what is to be said of the problem, and whether its golds are paid
-        best.
-        """
-        from palaestra.tasks.oracle import find_problems
-
-        tasks, world = self.bench.tasks, self.bench.world
-        self.planned = self.plan
-        self.say_notes()
-        for line in await world.remarks() if isinstance(world, Remarks) else ():
-            self.say(f"note: {line}")
-        tools = await tools_of(world)
-        if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
-            self.say(
-                f"note: the records of {self.bench.name} have no answer, so no answers to held-out "
-                "problems are judged"
-            )
-            self.plan = replace(self.plan, answers=False)
-            return self.check_prompts(tools)
-        size = split_size(self.bench.tasks, "test")
-        if size is not None and size < self.plan.evaluate:
-            self.say(f"note: {size} problems are held out, so no more are evaluated")
-        if known := caveat(self.bench.tasks, self.plan.evaluate):
-            self.say(f"note: {known}")
-            self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": known})
-        self.check_prompts(tools)
-        judge = self.bench.reward if self.bench.reward is not None else world
-        if self.bench.reward is None and len(world.seats) > 1:
-            return  # in a game no seat can be sure to win
-        if isinstance(self.bench.reward, ReadsAnswers) and not self.bench.reward.reads_answers:
-            return self.say("note: the reward reads no answer, so no gold answer is checked by it")
-        self.tell_or_stop(await find_problems(tasks, judge, ORACLE_TASKS, ctx=self), judge)
-
-    def tell_or_stop(self, found: Sequence[Finding], judge: Payer) -> None:
-        """Says what the check of golds found. Stops where all are judged wrongly by what knows how
-        they are written.
-        """
-        from palaestra.tasks.oracle import CONSTANT, how_it_was_tried, merge_alike, says_its_form
-
-        more = f" (and {len(found) - 1} more)" if found[1:] else ""
-        if found and not says_its_form(judge):
-            self.say(f"oracle check: {found[0].line}{more}")
-            return self.say(f"oracle check: {how_it_was_tried()}")
-        constant = any(each.kind == CONSTANT for each in found)
-        if len(found) >= ORACLE_TASKS or constant:
-            why = ": nothing can be learned" if constant else more
-            raise UserError(f"the oracle check failed: {found[0].line}{why}")
-        for line in merge_alike(found):
-            self.say(f"oracle check: {line}")
-
-    def check_prompts(self, tools: tuple[ToolSchema, ...] = ()) -> None:
-        """Prompts of the user's data must fit into the model's context, with what describes the
-        tools.
-        """
-        tasks, model, dialect = self.bench.tasks, self.model("policy"), self.engine().dialect
-        about = len("".join(t.name + t.description + t.parameters for t in tools).encode())
-        for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
-            task = tasks.task("train", i)
-            if about + sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
-                continue  # a token is at least a byte
-            heard = dialect.extend(task.prompt, first=True, closed=False, tools=tools)
-            n = sum(len(p.ids) for p in heard)
-            if n >= model.context:
-                told = " with its tools" if tools else ""
-                raise UserError(
-                    f"task {task.id!r}: its prompt{told} has {n} tokens, and the context of "
-                    f"{model.name} holds {model.context}; shorten it, or leave it out"
-                )
-
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
 
@@ -470,30 +394,71 @@ class RunContext:
         """Runs a recipe in this context."""
         return await self.drive(recipe, self)
 
+    def key(self, *path: int | str) -> Key:
+        """The path of a random stream that belongs to this run, part and seed."""
+        return (self.seed, *self.place, *path)
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Adds a line to metrics.jsonl, for a program: its steps are counted from 1."""
+        self.lines = self.lines or programs.Lines(self)
+        self.lines.add(metrics)
+
+    @property
+    def budget(self) -> Mapping[str, float]:
+        """What the run may spend at most, by meter, where that is limited."""
+        tokens = {} if self.plan.tokens is None else {"sampled_tokens": self.plan.tokens}
+        return {**tokens, **self.plan.budget}
+
+    def spend(self, meter: str, amount: float = 1) -> None:
+        """Counts what a program takes; the sums stand in its summary as "spent"."""
+        self.spent[meter] = self.spent.get(meter, 0) + amount
+
+    async def ask(self, source: Source, question: str | ChatRequest, *, seed: int = 0) -> str:
+        """The reply of a language model, counted as one of "calls". Raises `Fault`."""
+        return await programs.ask(self, source, question, seed=seed)
+
+    async def ask_for(
+        self,
+        source: Source,
+        question: str | ChatRequest,
+        form: type[M],
+        *,
+        asks: int = 2,
+        fallback: M | None = None,
+    ) -> M:
+        """The reply as an object of a pydantic model, see `Context.ask_for`."""
+        return await programs.ask_for(self, source, question, form, asks=asks, fallback=fallback)
+
     async def once(
         self,
         name: str,
-        runnable: Runnable,
+        runnable: Runnable | Callable[[], Any],
         model: str | None = None,
         models: Mapping[str, str] | None = None,
         problem: Mapping[str, str] | None = None,
-    ) -> Result:
+    ) -> Any:
         """A durable part of a longer run: executed in its own folder, from another model if given,
-        and not twice.
+        and not twice. What a function gives is plain data.
 
         `models` are paths of frozen models that the part finds by name, `problem` the settings of
         a problem of its own.
         """
+        if not isinstance(runnable, Runnable):
+            return await programs.once(self, name, runnable)
         out = self.out / name if self.out else None
         done = out / "summary.json" if out else None
         if done is not None and done.is_file():
             found = json.loads(done.read_text())
+            for meter, amount in found.get("spent", {}).items():
+                self.spend(meter, amount)
             return Result(metrics=found, artifacts=found["artifacts"])
         start = self.model("policy")
         policy = self.load(model, self.lora) if model else trainable_copy(start)
         policy.recompute = start.recompute
         frozen = {n: frozen_copy(self.load(p)) for n, p in (models or {}).items()}
-        child = replace(self, out=out, models={"policy": policy, **frozen})
+        child = replace(
+            self, out=out, models={"policy": policy, **frozen}, place=(*self.place, name)
+        )
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         self.say(f"part {name}" + (f" on {problem['data']}" if problem else ""))
@@ -503,9 +468,12 @@ class RunContext:
             result = await runnable.run(child)
         finally:
             child.close()
+        for meter, amount in (spent := programs.total(child)).items():
+            self.spend(meter, amount)
         if done is not None:
             labels = {k: v for k, v in child.plan.labels.items() if not k.endswith("command")}
             whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
+            whole |= {"spent": spent} if spent else {}
             write_atomic(done, json.dumps(whole, indent=1))
             self.trackers.finish(whole)
         return result
@@ -521,7 +489,7 @@ class RunContext:
         labels = {**self.plan.labels, "task": problem["data"]}
         depends = {**self.plan.conditions, "problem": self.problem_conditions(problem)}
         self.plan = replace(self.plan, labels=labels, conditions=depends)
-        await self.check_bench()
+        await check_bench(self)
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
         """Keeps the step's episodes and advantages for the run folder."""
@@ -532,6 +500,11 @@ class RunContext:
             for e in each
             if "advantage" in e.columns and e.row.key
         }
+
+    def attempted(self, label: str, groups: Groups) -> None:
+        """Keeps the attempts of an evaluation for the run folder."""
+        if self.attempts is not None:
+            self.attempts.setdefault(label, []).extend(groups)
 
     def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""

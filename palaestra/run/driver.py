@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from palaestra.ends import NOT_JUDGED, at_ends, describe_changes_on_the_way, evaluation_of
+from palaestra.ends import (
+    NOT_JUDGED,
+    at_ends,
+    beside_ends,
+    describe_changes_on_the_way,
+    evaluation_of,
+)
 from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
@@ -27,6 +33,7 @@ from palaestra.run.evaluation import (
     measure_held_out,
     sampled_scores,
 )
+from palaestra.run.evaluators import HELD_OUT, attempts_kept, evaluators_of, run_evaluators
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
@@ -60,7 +67,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     paused = save_on_pause(saves, lambda: state)
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
         if "before" not in state["run"]:
-            state["run"]["before"] = await measure(recipe, ctx, log, 0)
+            state["run"] |= await measure(recipe, ctx, log, 0, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             with pulse(ctx, f"step {state['step'] + 1}", progress):
@@ -81,7 +88,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 progress.update(state["step"], record)
             over = state["step"] == steps or is_budget_spent(recipe, plan, state)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
-                await measure(recipe, ctx, log, state["step"])
+                await measure(recipe, ctx, log, state["step"], "between")
             stop.listen()
             most = max(skipped.values(), default=0)
             ends = over or stop.asked or most >= MOST_SKIPS
@@ -96,8 +103,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
     await saves.finish(state)
-    after = await measure(recipe, ctx, log, state["step"])
-    metrics = summary(ctx, state, after) | await measure_samples(ctx, plan)
+    last = await measure(recipe, ctx, log, state["step"], "after")
+    metrics = summary(ctx, state, last) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
 
 
@@ -227,13 +234,14 @@ def note_changes(ctx: RunContext, state: State, log: checkpoint.AppendLog | None
     problem = kinds.get("problem") or kinds.get("name") or []
     what = [*problem, *kinds.get("method", [])]
     if state["step"] == 0 and problem:
-        run.pop("before", None)  # nothing was learned yet: it is measured anew
+        for name in ("before", "evaluations before"):  # nothing was learned yet: measured anew
+            run.pop(name, None)
     if state["step"] == 0 or not what:
         return
     change = {"after": f"step {state['step']}", "what": what, "problem": bool(problem)}
     run["changed"] = [*run.get("changed", ()), change]
     if problem:
-        run["before"] = {}
+        run["before"], run["evaluations before"] = {}, {}
         ctx.say(f"note: {describe_changes_on_the_way({'changed': [change]})}")
         if log is not None:
             log.append({"step": state["step"], "changed": what})
@@ -244,23 +252,24 @@ def changed_names(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 async def measure(
-    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, at: int
+    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, at: int, when: str
 ) -> dict[str, Any]:
-    """How good the models are on held-out problems at a step, also into the log."""
-    plan = ctx.plan
-    if not plan.evaluate:
-        return {}
-    when = f"after step {at}" if at else "before the first step"
-    with pulse(ctx, f"held-out problems {when}"):
-        held = await measure_held_out(ctx, resolve(recipe, at), plan.evaluate, plan.answers)
-    if not held:
-        return {}
+    """How good the models are on held-out problems at a step, and what the evaluators find, also
+    into the log: under `when` and "evaluations WHEN".
+    """
+    plan, now, held = ctx.plan, resolve(recipe, at), []
+    with pulse(ctx, f"held-out problems {f'after step {at}' if at else 'before the first step'}"):
+        if plan.evaluate:
+            with attempts_kept(ctx, HELD_OUT, at):
+                held = await measure_held_out(ctx, now, plan.evaluate, plan.answers)
+        others = await run_evaluators(ctx, evaluators_of(now, plan), at)
     evaluation = evaluation_of(held)
-    record = {"step": at, "evaluation": evaluation}
+    record = {"evaluation": evaluation} if evaluation else {}
+    record |= {"evaluations": others} if others else {}
     # a run that went on from its own end finds it there
-    if log is not None and log.last() != record:
-        note(ctx, log, record)
-    return evaluation
+    if record and log is not None and log.last() != {"step": at, **record}:
+        note(ctx, log, {"step": at, **record})
+    return {when: evaluation, f"evaluations {when}": others}
 
 
 def pulse(ctx: RunContext, name: str, progress: Progress | None = None) -> Any:
@@ -331,15 +340,18 @@ def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
     }
 
 
-def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, Any]:
+def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str, Any]:
+    """`last`: what was measured after the last step, see `measure`."""
     run = state["run"]
+    others = beside_ends(run.get("evaluations before", {}), last["evaluations after"])
     return {
         **ctx.plan.labels,
         "seed": ctx.seed,
         "steps": state["step"],
         "sampled_tokens": run.get("sampled_tokens", 0),
         "seconds": round(run.get("seconds", 0.0), 3),
-        **at_ends(run.get("before", {}), after),
+        **at_ends(run.get("before", {}), last["after"]),
+        **({"evaluations": others} if others else {}),
         **({"tools": run["tools"]} if "tools" in run else {}),
         **({} if ctx.plan.answers else NOT_JUDGED),
         **({"changed": run["changed"]} if run.get("changed") else {}),

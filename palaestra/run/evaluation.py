@@ -44,8 +44,11 @@ if TYPE_CHECKING:
     from palaestra.run.context import RunContext
 
 
+LABEL = "eval"  # of greedy answers
+
+
 async def attempt_tasks(
-    ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = "eval"
+    ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = LABEL
 ) -> list[Group]:
     """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the
     run's random streams.
@@ -58,7 +61,9 @@ async def attempt_tasks(
             ctx, key, await sample(ctx, key, Group(task=ctx.bench.tasks.task(split, i)))
         )
 
-    return list(await asyncio.gather(*(one(i) for i in chosen_tasks(ctx.bench, n, split))))
+    groups = list(await asyncio.gather(*(one(i) for i in chosen_tasks(ctx.bench, n, split))))
+    ctx.attempted(label, groups)
+    return groups
 
 
 def chosen_tasks(bench: Bench, n: int, split: str = "test") -> range:
@@ -126,13 +131,11 @@ async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: boo
 
     Greedy answers of the policy where it is trained and `answers` can be judged; and where nothing
     is sampled, the held-out records: how many pairs are ranked right and by which margin, or the
-    loss of the recorded answers. The rest of the run does not see that it was measured.
+    loss of the recorded answers.
     """
     found = [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
     if isinstance(recipe.collect, ReplaysRecords) and recipe.collect.recorded:
-        seconds = dict(ctx.seconds)
         found += await measure_records(ctx, recipe, n)
-        ctx.seconds.update(seconds)
     return found
 
 

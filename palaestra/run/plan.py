@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palaestra.context import Evaluator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,9 +17,11 @@ class Plan:
     steps: int | None = None  # None = the recipe's schedule
     # ends at the first step after which so many have been sampled, not with the schedule
     tokens: int | None = None
+    budget: Mapping[str, float] = field(default_factory=dict)  # of a program, by meter
     evaluate: int = 512  # held-out tasks, before and after
     answers: bool = True  # whether answers to them can be judged
     samples: int = 0  # answers drawn for each held-out task at the end, for pass@k and maj@k
+    exams: Mapping[str, Evaluator] = field(default_factory=dict)  # beside those of the recipe
     evaluate_every: int = 0  # steps; 0 = before and after only
     checkpoint_every: int | None = None  # steps; None = by what writing one takes
     keep: int = 2  # checkpoints

@@ -190,6 +190,13 @@ class Settings:
         use=Use.MEASURED | Use.REPEATED,
         flag="train",
     )
+    exams: tuple[str, ...] = setting(
+        (),
+        "further tasks that are measured as the held-out problems are; may stand several times",
+        metavar="TASK",
+        use=Use.REPEATED,
+        flag="train",
+    )
     evaluate_every: int = setting(
         0, "also in between", metavar="STEPS", means="no", least=0, use=Use.REPEATED, flag="train"
     )
@@ -229,8 +236,9 @@ class Settings:
     set: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        track = (self.track,) if isinstance(self.track, str) else tuple(self.track)
-        object.__setattr__(self, "track", track)
+        for name in ("track", "exams"):
+            found = getattr(self, name)
+            object.__setattr__(self, name, (found,) if isinstance(found, str) else tuple(found))
         tools = (self.tools,) if isinstance(self.tools, str) else self.tools
         object.__setattr__(self, "tools", split_names(tools))
         if not ROLLOUTS.fullmatch(self.rollouts):

@@ -54,7 +54,7 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
         x = str(x) if isinstance(x, Path) and known.get(name) is str else x
         x = reward_text(x) if name == "reward" else x
         x = tool_names(x) if name == "tools" else x
-        x = (x,) if name == "track" and isinstance(x, str) else x
+        x = (x,) if name in ("track", "exams") and isinstance(x, str) else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))
             raise UserError(f"{name} takes {form}, not a {type(x).__name__}")

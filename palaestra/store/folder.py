@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from palaestra.ends import SHARES, HeldOut, HeldOutKind, end_of, parts_of
+from palaestra.ends import SHARES, HeldOut, HeldOutKind, end_of, numbers_in, parts_of
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.stats import Interval
@@ -29,6 +29,8 @@ class RunFolder:
     evaluations: Sequence[tuple[float, Interval]]
     of: HeldOutKind  # what evaluations measure
     held: Sequence[tuple[float, HeldOut]]  # all that they measured, by step
+    # what evaluators measured: step, path of the number, number
+    beside: Sequence[tuple[float, str, HeldOut | float]]
     first: StepRollouts | None
     last: StepRollouts | None
 
@@ -76,7 +78,7 @@ def read_run(folder: Path) -> RunFolder:
         folder=folder,
         config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
         summary=summary,
-        steps=[r for r in lines if r.keys() - {"step", "evaluation", "changed"}],
+        steps=[r for r in lines if is_step(r)],
         evaluations=evaluations_of(since_changed(lines)),
         of=measured(summary, lines),
         held=[
@@ -86,9 +88,20 @@ def read_run(folder: Path) -> RunFolder:
             for part in parts_of(r["evaluation"])
             if (held := HeldOut.read(part)) is not None
         ],
+        beside=[
+            (float(r["step"]), name, number)
+            for r in lines
+            if isinstance(r.get("evaluations"), Mapping)
+            for name, number in numbers_in(r["evaluations"])
+        ],
         first=first,
         last=last if first and last and last.step != first.step else None,
     )
+
+
+def is_step(record: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics.jsonl has the metrics of a step, and not an evaluation or a change."""
+    return bool(record.keys() - {"step", "evaluation", "evaluations", "changed"})
 
 
 def records(path: Path, whole: bool = False) -> list[dict[str, Any]]:

@@ -66,6 +66,11 @@ def path(run: Path, step: int) -> Path:
     return Path(run) / "rollouts" / f"step-{step:06d}.parquet"
 
 
+def evaluation_path(run: Path, name: str, step: int) -> Path:
+    """Where the attempts of an evaluation stand that was made after a step."""
+    return Path(run) / "evaluations" / name / f"step-{step:06d}.parquet"
+
+
 def sampled_from(file: Path) -> int | None:
     """How many episodes the step of a file had, where it holds some of them; None = it holds all."""
     found = (pq.read_schema(file).metadata or {}).get(SAMPLED_FROM)
@@ -78,9 +83,12 @@ def kept(which: str) -> int | None:
 
 
 def remove_after(run: Path, step: int) -> None:
-    """Removes the rollouts of later steps: they belong to a future that was left."""
+    """Removes the rollouts of later steps, and the attempts of evaluations after these: they belong
+    to a future that was left.
+    """
     with disk_errors(f"removing rollouts in {run}"):
-        for file in (Path(run) / "rollouts").glob("step-*.parquet"):
+        files = Path(run).glob("evaluations/*/step-*.parquet")
+        for file in (*(Path(run) / "rollouts").glob("step-*.parquet"), *files):
             number = file.stem.removeprefix("step-")
             if number.isdecimal() and int(number) > step:
                 file.unlink()

@@ -20,6 +20,7 @@ from palaestra.ends import (
     all_of,
     describe_changes_on_the_way,
     end_of,
+    found_beside,
 )
 from palaestra.markdown import render
 from palaestra.run.setup import measure_command
@@ -86,6 +87,7 @@ def page(run: RunFolder) -> dict[str, Any]:
         "verdict": verdict(run),
         "curves": curves,
         "pace": half_rise(run),
+        "findings": findings(run),
         "parts": parts(run),
         "changes": changes(run),
         "averaged": steps_averaged(run),
@@ -170,6 +172,15 @@ def beside(run: RunFolder) -> list[str]:
         first = next((x for x in found["before"] if x["of"] == last["of"]), None)
         lines.append(f"{_capital(HELD_OUT[last['of']])}: {_change(first, last)}.")
     return lines
+
+
+def findings(run: RunFolder) -> list[tuple[str, str]]:
+    """The numbers of evaluators and programs, by name."""
+    told = {
+        name: [_tell(x.json()) if isinstance(x, HeldOut) else short_number(x) for x in each]
+        for name, each in found_beside(run.summary).items()
+    }
+    return [(name, " → ".join(each)) for name, each in told.items()]
 
 
 def _tell(found: Mapping[str, Any]) -> str:

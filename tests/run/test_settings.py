@@ -37,6 +37,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "steps": ("3", 3),
     "seed": ("4", 4),
     "evaluate": ("6", 6),
+    "exams": ("knights", ("knights",)),
     "evaluate_every": ("2", 2),
     "checkpoint_every": ("8", 8),
     "keep": ("5", 5),

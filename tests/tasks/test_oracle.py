@@ -167,7 +167,7 @@ def test_alike_findings_are_one_line(tasks):
 def test_a_verifier_that_pays_no_gold_stops_the_run(context, tasks):
     blind = Bench(name="d", tasks=tasks, world=Question(), reward=Verify(lambda text, task: 0.0))
     with pytest.raises(UserError, match=r"the oracle check failed: each gold.* 8 tasks scores 0: nothing can be"):
-        asyncio.run(context(bench=blind).check_bench())
+        asyncio.run(check_bench(context(bench=blind)))
 
 
 def test_what_is_wrong_is_said_in_the_form_that_is_paid(tasks, tmp_path):

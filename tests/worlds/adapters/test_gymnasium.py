@@ -203,7 +203,7 @@ def test_what_cannot_be_played_is_not_said_of_its_pay():
 def test_it_is_said_once_before_the_first_step(context, monkeypatch):
     run, said = context(task="gym:Blackjack-v1"), []
     monkeypatch.setattr(run, "say", said.append)
-    asyncio.run(run.check_bench())
+    asyncio.run(check_bench(run))
     assert len([line for line in said if line.startswith("note: gym:Blackjack-v1: who gives no legal action")]) == 1
 
 

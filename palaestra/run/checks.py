@@ -1,0 +1,105 @@
+"""Before the first step of a run: what is to be said of its problem, and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from palaestra.abilities import (
+    Answers,
+    Notes,
+    ReadsAnswers,
+    Remarks,
+    split_size,
+    tools_of,
+)
+from palaestra.errors import UserError
+from palaestra.tasks.repeats import caveat
+from palaestra.types import ToolSchema
+
+if TYPE_CHECKING:
+    from palaestra.run.context import RunContext
+    from palaestra.tasks.oracle import Finding, Payer
+
+CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
+ORACLE_TASKS = 16  # whose gold answers are checked before the first step
+
+
+def say_notes(ctx: RunContext) -> None:
+    """What is to be said of the data."""
+    tasks = ctx.bench.tasks
+    for note in tasks.notes if isinstance(tasks, Notes) else ():
+        ctx.say(f"data: {note}")
+
+
+async def check_bench(ctx: RunContext) -> None:
+    """Before the first step: what is to be said of the problem, and whether its golds are paid
+    best.
+    """
+    from palaestra.tasks.oracle import find_problems
+
+    tasks, world = ctx.bench.tasks, ctx.bench.world
+    ctx.planned = ctx.plan
+    say_notes(ctx)
+    for line in await world.remarks() if isinstance(world, Remarks) else ():
+        ctx.say(f"note: {line}")
+    tools = await tools_of(world)
+    if isinstance(tasks, Answers) and not (tasks.has_answers and ctx.bench.reward):
+        ctx.say(
+            f"note: the records of {ctx.bench.name} have no answer, so no answers to held-out "
+            "problems are judged"
+        )
+        ctx.plan = replace(ctx.plan, answers=False)
+        return check_prompts(ctx, tools)
+    size = split_size(ctx.bench.tasks, "test")
+    if size is not None and size < ctx.plan.evaluate:
+        ctx.say(f"note: {size} problems are held out, so no more are evaluated")
+    if known := caveat(ctx.bench.tasks, ctx.plan.evaluate):
+        ctx.say(f"note: {known}")
+        ctx.plan = replace(ctx.plan, labels={**ctx.plan.labels, "caveat": known})
+    check_prompts(ctx, tools)
+    judge = ctx.bench.reward if ctx.bench.reward is not None else world
+    if ctx.bench.reward is None and len(world.seats) > 1:
+        return  # in a game no seat can be sure to win
+    if isinstance(ctx.bench.reward, ReadsAnswers) and not ctx.bench.reward.reads_answers:
+        return ctx.say("note: the reward reads no answer, so no gold answer is checked by it")
+    tell_or_stop(ctx, await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx), judge)
+
+
+def tell_or_stop(ctx: RunContext, found: Sequence[Finding], judge: Payer) -> None:
+    """Says what the check of golds found. Stops where all are judged wrongly by what knows how
+    they are written.
+    """
+    from palaestra.tasks.oracle import CONSTANT, how_it_was_tried, merge_alike, says_its_form
+
+    more = f" (and {len(found) - 1} more)" if found[1:] else ""
+    if found and not says_its_form(judge):
+        ctx.say(f"oracle check: {found[0].line}{more}")
+        return ctx.say(f"oracle check: {how_it_was_tried()}")
+    constant = any(each.kind == CONSTANT for each in found)
+    if len(found) >= ORACLE_TASKS or constant:
+        why = ": nothing can be learned" if constant else more
+        raise UserError(f"the oracle check failed: {found[0].line}{why}")
+    for line in merge_alike(found):
+        ctx.say(f"oracle check: {line}")
+
+
+def check_prompts(ctx: RunContext, tools: tuple[ToolSchema, ...] = ()) -> None:
+    """Prompts of the user's data must fit into the model's context, with what describes the
+    tools.
+    """
+    tasks, model, dialect = ctx.bench.tasks, ctx.model("policy"), ctx.engine().dialect
+    about = len("".join(t.name + t.description + t.parameters for t in tools).encode())
+    for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
+        task = tasks.task("train", i)
+        if about + sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
+            continue  # a token is at least a byte
+        heard = dialect.extend(task.prompt, first=True, closed=False, tools=tools)
+        n = sum(len(p.ids) for p in heard)
+        if n >= model.context:
+            told = " with its tools" if tools else ""
+            raise UserError(
+                f"task {task.id!r}: its prompt{told} has {n} tokens, and the context of "
+                f"{model.name} holds {model.context}; shorten it, or leave it out"
+            )

@@ -1,0 +1,110 @@
+"""Evaluators: what is measured beside the held-out problems of a run, before the first step, every
+so many and after the last one.
+
+`Recipe.evaluate` and the settings' exams name them. What one finds is plain data: numbers, records
+of `HeldOut.json`, and mappings of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from palaestra.errors import UserError
+from palaestra.run.evaluation import LABEL, evaluate
+from palaestra.store import rollouts
+from palaestra.store.checkpoint import jsonable
+from palaestra.types import Group, need_at_least, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Evaluator
+    from palaestra.run.context import RunContext
+    from palaestra.run.plan import Plan
+    from palaestra.run.settings import Settings
+    from palaestra.step import Recipe
+
+HELD_OUT = "held-out"  # the run's own evaluation
+
+
+@stage
+class Exam:
+    """How good a model is on held-out problems of another task: greedy answers, by domain too, and
+    pass@k and maj@k of samples. It draws nothing from the run's random streams.
+
+    Args:
+        task: as --task names it; "" = the run's own problem.
+        n: problems, at most.
+        samples: answers drawn for each beside the greedy one; 0 = none.
+        temperature: of the samples.
+    """
+
+    task: str = ""
+    n: int = 256
+    samples: int = 0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        need_at_least(self, n=1, samples=0)
+
+    async def __call__(self, ctx: RunContext) -> Mapping[str, Any]:
+        if not self.task:
+            return await evaluate(ctx, self.n, self.samples, self.temperature)
+        from palaestra.run.benches import bench_by_name
+
+        bench, players = bench_by_name(self.task)
+        bench = replace(bench, first_held_out=ctx.bench.first_held_out)
+        other = ctx.with_bench(bench, players)
+        return await evaluate(other, self.n, self.samples, self.temperature)
+
+
+def exams_of(settings: Settings, samples: int = 0) -> dict[str, Evaluator]:
+    """The exams that settings ask for, by task."""
+    return {t: Exam(t, max(1, settings.evaluate), samples) for t in settings.exams}
+
+
+@contextmanager
+def attempts_kept(ctx: RunContext, name: str, at: int) -> Generator[None]:
+    """Writes what is attempted inside into the run folder, a table for each label of
+    `attempt_tasks`, or those episodes that the run keeps of a step. The clocks of the run stand
+    still.
+    """
+    seconds, found, keep = (
+        dict(ctx.seconds),
+        dict[str, list[Group]](),
+        rollouts.kept(ctx.plan.rollouts),
+    )
+    ctx.attempts = found
+    try:
+        yield
+    finally:
+        ctx.attempts = None
+        ctx.seconds.update(seconds)
+    if ctx.out is None or keep == 0:
+        return
+    for label, groups in found.items():
+        what = f"{name}{label.removeprefix(LABEL)}"
+        rng = rng_of((ctx.seed, "attempts that are kept", what, at))
+        file = rollouts.evaluation_path(ctx.out, what, at)
+        rollouts.write(file, at, groups, {}, ctx.decode, keep=keep, rng=rng)
+
+
+async def run_evaluators(
+    ctx: RunContext, evaluators: Mapping[str, Evaluator], at: int
+) -> dict[str, Any]:
+    """What each evaluator finds after a step, by name."""
+    found: dict[str, Any] = {}
+    for name, evaluator in evaluators.items():
+        with attempts_kept(ctx, name, at):
+            found[name] = jsonable(dict(await evaluator(ctx)))
+    return found
+
+
+def evaluators_of(recipe: Recipe, plan: Plan) -> dict[str, Evaluator]:
+    """Those of a recipe and of its run, by name. Raises UserError where two have one."""
+    if twice := [n for n in (HELD_OUT, *recipe.evaluate) if n in plan.exams]:
+        raise UserError(f"two evaluations are called {twice[0]!r}; call the exam otherwise")
+    if HELD_OUT in recipe.evaluate:
+        raise UserError(f"{HELD_OUT!r} is the run's own evaluation; call the evaluator otherwise")
+    return {**recipe.evaluate, **plan.exams}
