@@ -56,7 +56,7 @@ from .stats import Interval as Interval, proportion as proportion
 
 # A method
 from .step import Learner as Learner, Recipe as Recipe, Schedule as Schedule, Unchanged as Unchanged
-from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline
+from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, warm as warm
 from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
 
 # Problems and worlds
@@ -350,6 +350,7 @@ from .ledger.measures import (
     TokensTo as TokensTo,
 )
 from .ledger.untrained import Untrained as Untrained
+from .run.evaluators import Exam as Exam
 from .run.evaluation import (
     attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out, vote_key as vote_key,

@@ -421,6 +421,9 @@ class Context(Protocol):
         model: str | None = None,
         models: Mapping[str, str] | None = None,
         problem: Mapping[str, str] | None = None,
+        *,
+        shared: bool = False,
+        seed: int | None = None,
     ) -> Result: ...
     async def once(
         self,
@@ -429,9 +432,13 @@ class Context(Protocol):
         model: str | None = None,
         models: Mapping[str, str] | None = None,
         problem: Mapping[str, str] | None = None,
+        *,
+        shared: bool = False,
+        seed: int | None = None,
     ) -> Any:
-        """A durable part of a longer run: executed in a folder of its own, from another model and
-        on another problem (settings: data, test_data, columns) if given, and not twice.
+        """A durable part of a longer run: executed in a folder of its own, from another model, on
+        another problem (settings: task, or data, test_data, columns) and with another seed if
+        given, and not twice; a `shared` one not twice in all cells of experiments.
 
         A function, which may be a coroutine function, gives plain data: what JSON holds.
         """

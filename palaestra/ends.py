@@ -23,12 +23,12 @@ HELD_OUT: Mapping[HeldOutKind, str] = {
 NOT_JUDGED: Mapping[str, bool] = {"answers_judged": False}
 SHARES = ("accuracy", "ranking")
 # of a summary, what is no finding of the run
-HOUSEKEEPING = frozenset(
-    ("recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps")
-    + ("sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent")
-    + ("phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "out", "part", "parts")
-    + ("evaluations",)
-)
+HOUSEKEEPING = (
+    "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
+    "sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent", "out",
+    "phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "part", "parts",
+    "evaluations",
+)  # fmt: skip
 
 
 @value_class
@@ -121,7 +121,7 @@ def found_beside(summary: Mapping[str, Any]) -> dict[str, list[HeldOut | float]]
         for end in ENDS:
             for path, x in numbers_in(ends.get(end, {}), f"{name}/"):
                 found.setdefault(path, []).append(x)
-    known = HOUSEKEEPING | {f"{kind}_{end}" for kind in HELD_OUT for end in ENDS}
+    known = {*HOUSEKEEPING, *(f"{kind}_{end}" for kind in HELD_OUT for end in ENDS)}
     own = numbers_in({k: v for k, v in summary.items() if k not in known})
     return {**found, **{path: [x] for path, x in own}}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An artifact of an earlier part: the model of its learner."""
+    """An artifact of an earlier part: the model of its learner, or a file that a program made."""
 
     part: str
     artifact: str = "policy"
@@ -31,31 +31,48 @@ class Part:
 
     Args:
         models: frozen ones that it finds by name.
-        data: problems of its own, as --data names them; "" = the run's. With `test_data` and
-            `columns`, as the flags of these names. On a command line they are `PART.data=FILE`.
+        data: problems of its own, as --data names them, or a file that an earlier part made; "" =
+            the run's. With `test_data` and `columns`, as the flags of these names. On a command
+            line they are `PART.data=FILE`.
+        task: a problem of its own, as --task names it.
+        shared: in experiments it is run once, for all cells whose part has the same settings,
+            start, problem and seed: what it samples counts in each of them.
+        seed: of its own, so that cells of all seeds share it; None = the run's.
     """
 
     runnable: Runnable
     model: Output | None = None
     models: Mapping[str, Output] = field(default_factory=dict)
-    data: str = ""
+    data: str | Output = ""
     test_data: str = ""
     columns: str = ""
+    task: str = ""
+    shared: bool = False
+    seed: int | None = None
 
     @property
     def problem(self) -> Mapping[str, str]:
-        """The settings of its own problem; nothing where it is the run's."""
+        """The settings of its own problem; nothing where it is the run's. What an earlier part
+        makes is named after that.
+        """
+        if self.data and self.task:
+            raise UserError("a part of a pipeline has both data and a task; give it one of them")
+        if self.task:
+            return {"task": self.task}
         if not self.data:
             if self.test_data or self.columns:
                 raise UserError(
                     "a part of a pipeline has test_data or columns and no data; give it data too"
                 )
             return {}
-        return {"data": self.data, "test_data": self.test_data, "columns": self.columns}
+        data = self.data if isinstance(self.data, str) else f"{self.data.part}/{self.data.artifact}"
+        return {"data": data, "test_data": self.test_data, "columns": self.columns}
 
     @property
     def sources(self) -> tuple[Output, ...]:
-        return (*(() if self.model is None else (self.model,)), *self.models.values())
+        """What it takes from earlier parts."""
+        given = (self.model, *self.models.values(), self.data)
+        return tuple(x for x in given if isinstance(x, Output))
 
 
 @value_class
@@ -85,7 +102,17 @@ class Pipeline:
         for name, part in self.parts.items():
             start = _path(results, part.model) if part.model else None
             models = {n: _path(results, source) for n, source in part.models.items()}
-            results[name] = await ctx.once(name, part.runnable, start, models, problems[name])
+            if isinstance(part.data, Output):
+                problems[name] = {**problems[name], "data": _path(results, part.data)}
+            results[name] = await ctx.once(
+                name,
+                part.runnable,
+                start,
+                models,
+                problems[name],
+                shared=part.shared,
+                seed=part.seed,
+            )
         *_, (end, last) = results.items()
         first = next(r for n, r in results.items() if problems[n] == problems[end])
         alike = _depends(first, "problem") == _depends(last, "problem")
@@ -133,6 +160,22 @@ def _path(results: Mapping[str, Result], source: Output) -> str:
     if source.artifact not in found:
         has = ", ".join(found) or "none; a run without a folder keeps no models"
         raise UserError(
-            f"pipeline part {source.part!r} has no model {source.artifact!r}; there are {has}"
+            f"pipeline part {source.part!r} has no {source.artifact!r}; there are {has}"
         )
     return found[source.artifact]
+
+
+def warm(
+    start: Runnable, task: str = "", *, seed: int | None = None, model: Output | None = None
+) -> Part:
+    """The part of a pipeline that comes before what is compared: a warm start, which the arms of an
+    experiment share.
+
+    Args:
+        start: what is learned, e.g. `vary(recipe("sft"), schedule=Schedule(steps=35))`.
+        task: a problem of its own; "" = the run's.
+        seed: of its own; then the cells of all seeds begin with the same weights, and what differs
+            between them is what came after. None = the run's.
+        model: what it starts from in turn; None = the run's start.
+    """
+    return Part(start, model=model, task=task, shared=True, seed=seed)

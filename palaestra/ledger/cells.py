@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, field, replace
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,14 @@ import torch
 from palaestra.context import Runnable
 from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
-from palaestra.ledger.digests import code_sha256, configuration, sha256
+from palaestra.ledger.digests import code_sha256, configuration, model_sha256, sha256
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.measures import Cell
 from palaestra.run import setup
+from palaestra.run.context import RunContext
 from palaestra.run.evaluators import exams_of
 from palaestra.run.headway import Headway
-from palaestra.run.plan import Plan
+from palaestra.run.plan import PartRun, Plan
 from palaestra.run.programs import check_budget
 from palaestra.run.settings import Settings
 from palaestra.services.children import empty_main
@@ -48,6 +50,7 @@ from palaestra.types import value_class
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
 LOCK, CLOCK, METRICS = "lock", "clock.json", "metrics.jsonl"
+SHARED = "parts"  # beside the cells: parts that several of them have
 LOOK = 2.0  # seconds between two looks at how far the cells are
 ADDRESS = 20  # characters of the digest
 
@@ -260,6 +263,7 @@ def run_here(request: CellRequest, place: Path) -> None:
     """
     with clock_cell(place) as seconds:
         ctx = setup.context(request.settings, out=place, talk=False)
+        ctx.share = partial(shared_folder, request, ctx)
         ctx.plan = Plan(
             tokens=request.tokens,
             evaluate=request.settings.evaluate,
@@ -279,6 +283,23 @@ def run_here(request: CellRequest, place: Path) -> None:
         write_atomic(place / DONE, json.dumps({**result.metrics, **spent, **seconds()}, indent=1))
     for folder in place.rglob("checkpoints"):
         shutil.rmtree(folder)
+
+
+def shared_folder(request: CellRequest, ctx: RunContext, part: PartRun) -> Path:
+    """Where a part that cells share lies: by all that it depends on."""
+    settings = setup.own_settings(request.settings, part.problem)
+    runnable, seed = part.runnable, ctx.seed if part.seed is None else part.seed
+    models = {"": part.model or "", **part.models}
+    address = sha256(
+        [
+            configuration(runnable, settings, request.tokens, request.samples, request.budget),
+            seed,
+            0 if part.seed is not None else ctx.bench.first_held_out,
+            code_sha256(runnable, settings),
+            {n: model_sha256(p) if p else "" for n, p in models.items()},
+        ]
+    )
+    return ctx.folder.parent.parent / SHARED / address[:ADDRESS]
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def configuration(
         f"{name}.{n}": _file(given)
         for name, part in parts.items()
         for n, given in part.problem.items()
-        if given
+        if given and n != "task" and isinstance(part.data, str)
     }
     return {
         "recipe": canonical(runnable),

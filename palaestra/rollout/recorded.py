@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from palaestra.abilities import Habit, tools_of
+from palaestra.abilities import Habit, Solves, solves, tools_of
 from palaestra.errors import UserError
+from palaestra.rollout.oracle import play_as_oracle
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     Episode,
@@ -80,7 +81,8 @@ def recorded_episode(
 class Demonstrate:
     """Adds a demonstration: the task's column `demonstration`, else what its source writes, else
     the answer as text. Of a conversation the messages that the column `imitated` names, by their
-    places in the prompt, are demonstrated too.
+    places in the prompt, are demonstrated too. In a world that has an oracle it is what that says,
+    turn by turn, see `play_as_oracle`.
     """
 
     habit: Habit = "work"
@@ -89,6 +91,8 @@ class Demonstrate:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
+        if isinstance(ctx.bench.world, Solves) and solves(ctx.bench.world):
+            return await play_as_oracle(ctx, key, group, self.model)
         reply = task.meta.get("demonstration") or demonstration(
             ctx.bench.tasks, task, rng_of(key), self.habit
         )

@@ -5,7 +5,6 @@ it holds no method.
 from __future__ import annotations
 
 import copy
-import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from palaestra.context import Bench, Carrier, Client, Collects, Engine, Runnable
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
-from palaestra.models.load import Model, frozen_copy, load, load_heads, trainable_copy
+from palaestra.models.load import Model, frozen_copy, load, load_heads
 from palaestra.models.lora import LoRA
 from palaestra.models.master import Optimizer
 from palaestra.models.threads import use_threads
@@ -34,9 +33,8 @@ from palaestra.run.cases import dump_case
 from palaestra.run.checks import check_bench
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
-from palaestra.run.plan import Plan
+from palaestra.run.plan import PartRun, Plan
 from palaestra.schedule import resolve
-from palaestra.store.checkpoint import write_atomic
 from palaestra.trackers.feed import Trackers
 from palaestra.types import (  # fmt: skip
     Batch,
@@ -64,6 +62,7 @@ if TYPE_CHECKING:
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 
 M = TypeVar("M", bound="BaseModel")
+Opened: TypeAlias = tuple[Bench, Mapping[str, Player]]
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
@@ -88,7 +87,7 @@ class RunContext:
     # adapters of the models that parts load; None = all weights are trained
     lora: LoRA | None = None
     # the bench of a part's own problem, from its settings
-    open_problem: Callable[[Mapping[str, str]], Bench] | None = None
+    open_problem: Callable[[Mapping[str, str]], Opened] | None = None
     # and what the numbers on it depend on; see `origin.conditions`
     problem_conditions: Callable[[Mapping[str, str]], dict[str, str]] = dict
     # where a recipe's rollouts happen, from its first step on
@@ -96,6 +95,8 @@ class RunContext:
     planned: Plan | None = None  # the plan before the data left something out of it
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
     place: Key = ()  # names of the parts that this one lies in
+    # the folder of a part that cells share; None = each run has its own
+    share: Callable[[PartRun], Path] | None = None
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -436,57 +437,38 @@ class RunContext:
         model: str | None = None,
         models: Mapping[str, str] | None = None,
         problem: Mapping[str, str] | None = None,
+        *,
+        shared: bool = False,
+        seed: int | None = None,
     ) -> Any:
-        """A durable part of a longer run: executed in its own folder, from another model if given,
-        and not twice. What a function gives is plain data.
+        """A durable part of a longer run, see `Context.once`.
 
         `models` are paths of frozen models that the part finds by name, `problem` the settings of
         a problem of its own.
         """
         if not isinstance(runnable, Runnable):
             return await programs.once(self, name, runnable)
-        out = self.out / name if self.out else None
-        done = out / "summary.json" if out else None
-        if done is not None and done.is_file():
-            found = json.loads(done.read_text())
-            for meter, amount in found.get("spent", {}).items():
-                self.spend(meter, amount)
-            return Result(metrics=found, artifacts=found["artifacts"])
-        start = self.model("policy")
-        policy = self.load(model, self.lora) if model else trainable_copy(start)
-        policy.recompute = start.recompute
-        frozen = {n: frozen_copy(self.load(p)) for n, p in (models or {}).items()}
-        child = replace(
-            self, out=out, models={"policy": policy, **frozen}, place=(*self.place, name)
+        part = PartRun(
+            name=name,
+            runnable=runnable,
+            model=model,
+            models=dict(models or {}),
+            problem=dict(problem or {}),
+            shared=shared,
+            seed=seed,
         )
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-        self.say(f"part {name}" + (f" on {problem['data']}" if problem else ""))
-        try:
-            if problem and self.bench != (self.open_problem and self.open_problem(problem)):
-                await child.change_problem(problem)
-            result = await runnable.run(child)
-        finally:
-            child.close()
-        for meter, amount in (spent := programs.total(child)).items():
-            self.spend(meter, amount)
-        if done is not None:
-            labels = {k: v for k, v in child.plan.labels.items() if not k.endswith("command")}
-            whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
-            whole |= {"spent": spent} if spent else {}
-            write_atomic(done, json.dumps(whole, indent=1))
-            self.trackers.finish(whole)
-        return result
+        return await programs.run_part(self, part)
 
     async def change_problem(self, problem: Mapping[str, str]) -> None:
         """Goes on with a problem of its own, as this run was planned before its data was known."""
         if self.open_problem is None:
             raise UserError(
-                f"data={problem['data']}: this run's problem is given; leave the part's data out"
+                f"{programs.named_problem(problem)}: this run's problem is given; leave the part's data or "
+                "task out"
             )
-        self.bench, self.players = self.open_problem(problem), {}
+        self.bench, self.players = self.open_problem(problem)
         self.plan = self.planned or self.plan
-        labels = {**self.plan.labels, "task": problem["data"]}
+        labels = {**self.plan.labels, "task": programs.named_problem(problem)}
         depends = {**self.plan.conditions, "problem": self.problem_conditions(problem)}
         self.plan = replace(self.plan, labels=labels, conditions=depends)
         await check_bench(self)

@@ -6,8 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from palaestra.types import value_class
+
 if TYPE_CHECKING:
-    from palaestra.context import Evaluator
+    from palaestra.context import Evaluator, Runnable
+
+
+@value_class
+class PartRun:
+    """A part of a longer run that is asked for, see `Context.once`."""
+
+    name: str
+    runnable: Runnable
+    model: str | None = None  # the folder that its policy starts from; None = the run's start
+    models: Mapping[str, str] = field(default_factory=dict)
+    problem: Mapping[str, str] = field(default_factory=dict)  # settings; nothing = the run's
+    shared: bool = False
+    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,27 +4,34 @@ kept, language models that are asked. A program is anything with `run(ctx)` that
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from palaestra.errors import Fault, UserError
+from palaestra.models.load import frozen_copy, trainable_copy
 from palaestra.services.chat.base import question_messages
 from palaestra.services.chat.structured import ask as ask_for_object
 from palaestra.store.checkpoint import AppendLog, jsonable, make_folder, write_atomic
-from palaestra.types import ChatRequest
+from palaestra.types import ChatRequest, Result
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from palaestra.context import Source
     from palaestra.run.context import RunContext
+    from palaestra.run.plan import PartRun
 
     M = TypeVar("M", bound=BaseModel)
 
 FOLDER = "kept"  # in the run folder, of parts that are functions
+DONE = "summary.json"  # of a part that is over
+COPIED = ("metrics.jsonl", DONE)  # of a part that cells share, the sign that it is over last
 
 
 class Lines:
@@ -86,6 +93,74 @@ async def once(ctx: RunContext, name: str, make: Callable[[], Any]) -> Any:
         make_folder(file.parent)
         write_atomic(file, text)
     return json.loads(text)["value"]
+
+
+def named_problem(problem: Mapping[str, str]) -> str:
+    """What a part's own problem is called."""
+    return problem.get("task") or problem.get("data", "")
+
+
+async def run_part(ctx: RunContext, part: PartRun) -> Result:
+    """Runs a part in its folder, or finds what it gave there. One that cells share lies in a folder
+    of theirs, and what the run reads of it is copied.
+    """
+    own = ctx.out / part.name if ctx.out else None
+    if own is not None and not (own / DONE).is_file():
+        own.mkdir(parents=True, exist_ok=True)
+        place = ctx.share(part) if part.shared and ctx.share is not None else own
+        with locked(place):
+            if not (place / DONE).is_file():
+                await make_part(ctx, part, place)
+        for name in COPIED if place != own else ():
+            if (place / name).is_file():
+                write_atomic(own / name, (place / name).read_bytes())
+    if own is None:
+        return await make_part(ctx, part, None)
+    found = json.loads((own / DONE).read_text())
+    for meter, amount in found.get("spent", {}).items():
+        ctx.spend(meter, amount)
+    return Result(metrics=found, artifacts=found["artifacts"])
+
+
+@contextmanager
+def locked(place: Path) -> Generator[None]:
+    """While a part is made, nobody else makes it."""
+    make_folder(place)
+    with (place / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+async def make_part(ctx: RunContext, part: PartRun, out: Path | None) -> Result:
+    """Runs a part, from its model, on its problem and with its seed."""
+    start = ctx.model("policy")
+    policy = ctx.load(part.model, ctx.lora) if part.model else trainable_copy(start)
+    policy.recompute = start.recompute
+    models = {"policy": policy, **{n: frozen_copy(ctx.load(p)) for n, p in part.models.items()}}
+    child = replace(ctx, out=out, models=models, place=(*ctx.place, part.name))
+    if part.seed is not None:
+        bench = replace(ctx.bench, first_held_out=0)
+        child = replace(child, seed=part.seed, bench=bench, place=(part.name,))
+    ctx.say(f"part {part.name}" + (f" on {named_problem(part.problem)}" if part.problem else ""))
+    try:
+        if part.problem and (
+            ctx.open_problem is None or ctx.bench != ctx.open_problem(part.problem)[0]
+        ):
+            await child.change_problem(part.problem)
+        result = await part.runnable.run(child)
+    finally:
+        child.close()
+    spent = total(child)
+    if out is None:
+        for meter, amount in spent.items():
+            ctx.spend(meter, amount)
+        return result
+    labels = {k: v for k, v in child.plan.labels.items() if not k.endswith("command")}
+    whole = {**labels, "part": part.name, **result.metrics, "artifacts": dict(result.artifacts)}
+    whole |= {"spent": spent} if spent else {}
+    write_atomic(out / DONE, json.dumps(whole, indent=1))
+    ctx.trackers.finish(whole)
+    return result
 
 
 def request_of(question: str | ChatRequest, seed: int = 0) -> ChatRequest:

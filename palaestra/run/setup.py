@@ -244,19 +244,28 @@ def problems_of(runnable: Any, settings: Settings) -> str:
     parts = runnable.parts if isinstance(runnable, Pipeline) else {}
     if not any(p.problem for p in parts.values()):
         return settings.problem
-    return ", ".join(f"{p.data or settings.problem} ({n})" for n, p in parts.items())
+    asked = {n: next(iter(p.problem.values()), settings.problem) for n, p in parts.items()}
+    return ", ".join(f"{problem} ({n})" for n, problem in asked.items())
 
 
-def bench_of_part(settings: Settings, problem: Mapping[str, str]) -> Bench:
-    """The bench of a part's own problem under the settings of its run."""
-    return bench_of(replace(settings, task="", env="", **problem))[0]
+def bench_of_part(
+    settings: Settings, problem: Mapping[str, str]
+) -> tuple[Bench, Mapping[str, Player]]:
+    """The bench of a part's own problem under the settings of its run, and its players."""
+    return bench_of(own_settings(settings, problem))
+
+
+def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
+    """Those of a part with a problem of its own; the same where it has none."""
+    blank = {"task": "", "env": "", "data": "", "test_data": "", "columns": ""}
+    return replace(settings, **{**blank, **problem}) if problem else settings
 
 
 def conditions_of_part(
     settings: Settings, problem: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
     """What the numbers of a part with a problem of its own depend on, see `origin.conditions`."""
-    own = replace(settings, task="", env="", **problem)
+    own = own_settings(settings, problem)
     return problem_conditions(own, files_of_settings(own, folder))
 
 
