@@ -160,7 +160,7 @@ def _path(results: Mapping[str, Result], source: Output) -> str:
     if source.artifact not in found:
         has = ", ".join(found) or "none; a run without a folder keeps no models"
         raise UserError(
-            f"pipeline part {source.part!r} has no {source.artifact!r}; there are {has}"
+            f"pipeline part {source.part!r} has made no {source.artifact!r}; there are {has}"
         )
     return found[source.artifact]
 

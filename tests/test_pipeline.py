@@ -5,6 +5,7 @@ import json
 import shlex
 from dataclasses import dataclass, field
 
+import palaestra as pl
 import pytest
 import torch
 from palaestra.cli.main import main
@@ -155,5 +156,36 @@ def test_a_part_starts_from_an_earlier_one():
 
 def test_a_model_that_no_part_made_is_named(context, tmp_path):
     wrong = Pipeline(parts={"a": Part(Add(1.0)), "b": Part(Add(1.0), model=Output("a", "critic"))})
-    with pytest.raises(UserError, match="'a' has no model 'critic'; there are policy"):
+    with pytest.raises(UserError, match="'a' has made no 'critic'; there are policy"):
         asyncio.run(wrong.run(context(out=tmp_path)))
+
+
+@pl.stage
+class Writes:
+    """A program that makes problems for the part after it."""
+
+    async def run(self, ctx):
+        file = ctx.folder / "made.jsonl"
+        file.write_text("".join(f'{{"prompt": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(20)))
+        return pl.Result(metrics={"made": 20, "sampled_tokens": 0}, artifacts={"data": str(file)})
+
+
+def test_a_part_learns_from_the_file_of_an_earlier_one(tmp_path):
+    sft = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=4, steps=1))
+    recipe = pl.Pipeline(parts={"make": pl.Part(Writes()), "learn": pl.Part(sft, data=pl.Output("make", "data"))})
+    run = pl.train(recipe, out=tmp_path / "run", evaluate=2, quiet=True)
+    learned = run.summary["parts"]["learn"]
+    assert learned["task"].endswith("make/made.jsonl") and learned["steps"] == 1
+    prompts = {e["prompt"] for e in pl.open(tmp_path / "run" / "learn").episodes().to_pylist()}
+    assert all(p.strip().endswith("+1=") for p in prompts)
+    with pytest.raises(UserError, match="starts from 'make', which does not come before it"):
+        pl.Pipeline(parts={"learn": pl.Part(sft, data=pl.Output("make", "data"))})
+
+
+def test_a_part_has_a_task_of_its_own(tmp_path):
+    sft = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=4, steps=1))
+    recipe = pl.Pipeline(parts={"warm": pl.warm(sft, "grid"), "rl": pl.Part(sft, model=pl.Output("warm"))})
+    run = pl.train(recipe, task="hop", out=tmp_path / "run", evaluate=2, quiet=True)
+    assert [p["task"] for p in run.summary["parts"].values()] == ["grid", "hop"]
+    with pytest.raises(UserError, match="both data and a task"):
+        _ = pl.Part(sft, data="x.jsonl", task="grid").problem

@@ -38,7 +38,7 @@ async def play_as_oracle(ctx: Context, key: Key, group: Group, model: str) -> Gr
 
     Raises UserError where the oracle does not bring the game to its end.
     """
-    world = Watched(world=ctx.bench.world)
+    world = PlayedByOracle(world=ctx.bench.world)
     sampling = Sampling(max_tokens=ctx.bench.max_tokens)
     engine = ctx.engine(model)
     player = OraclePlayer(
@@ -68,7 +68,7 @@ async def play_as_oracle(ctx: Context, key: Key, group: Group, model: str) -> Gr
     return replace(group, episodes=(*group.episodes, made))
 
 
-class Watched:
+class PlayedByOracle:
     """A world that says what its state is, to who plays by it."""
 
     def __init__(self, world: World) -> None:
@@ -99,7 +99,7 @@ class Watched:
 class OraclePlayer(EnginePlayer):
     """Says what the oracle of a watched world says, in the model's tokens."""
 
-    world: Watched
+    world: PlayedByOracle
     context: int  # tokens that the model can see
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:

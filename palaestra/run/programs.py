@@ -41,9 +41,11 @@ class Lines:
 
     def __init__(self, ctx: RunContext) -> None:
         self.ctx, self.file = ctx, None if ctx.out is None else ctx.out / "metrics.jsonl"
-        self.step = ctx.step + 1 if ctx.optimisers else 0
-        if self.file is not None:
-            AppendLog(self.file).truncate_after(self.step or -1)
+        self.step = 0
+        if self.file is not None and not ctx.optimisers:
+            AppendLog(self.file).truncate_after(-1)
+        elif self.file is not None and (last := AppendLog(self.file).last()):
+            self.step = last["step"]  # a recipe that goes on has cut off what came after it
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         self.step += 1
