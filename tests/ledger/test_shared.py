@@ -7,7 +7,6 @@ import pytest
 from palaestra.ledger.cells import REQUEST, CellRequest, run_requested
 from palaestra.run.settings import Settings
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -11,6 +11,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Exact, Verify, check_for
 from palaestra.rewards.weighted import Weighted
 from palaestra.rewards.where import Where
+from palaestra.run.checks import check_bench
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.mixture import parse_tasks
 from palaestra.tasks.oracle import find_problems, merge_alike, says_its_form

@@ -10,6 +10,7 @@ from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
+from palaestra.run.checks import check_bench
 from palaestra.types import World
 from palaestra.worlds.adapters.gymnasium import GymnasiumWorld, name_colours
 from palaestra.worlds.adapters.named import world_by_name
