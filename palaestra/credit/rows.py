@@ -33,13 +33,13 @@ class Prefer:
     Rows of a pair are one unit; every seat of self-play has its own pairs. `gap` is the least
     difference that makes a pair; the column `gap` is the pair's own, or what the data say of it.
     `rule`: who meets whom where not the best the worst (arXiv:2405.07863): "max_random" the best
-    any other, "max_max" the best the second, "random" any two. `length` is taken from an episode's
+    any other, "max_max" the best the second, "random" any two. `length_cost` is taken from an episode's
     reward for each of its trained tokens before they are ranked.
     """
 
     gap: float = 1e-9
     rule: Literal["", "max_random", "max_max", "random"] = ""
-    length: float = 0.0
+    length_cost: float = 0.0
 
     def __call__(
         self, groups: Groups, signals: Signals, state: State
@@ -66,7 +66,7 @@ class Prefer:
 
     def _score(self, episode: Episode) -> float:
         tokens = sum(len(s.ids) for r in episode.rows for s in r.segments if s.trained)
-        return episode.total - self.length * tokens
+        return episode.total - self.length_cost * tokens
 
     def _two(self, ranked: list[int], group: Group) -> tuple[int, int]:
         """The better and the worse of a pair, from the worst to the best."""

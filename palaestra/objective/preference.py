@@ -94,21 +94,21 @@ class DPO(PairLoss):
 
     `offset` > 0 takes offset * (A(chosen) - A(rejected)) from m, the column `gap` of the credit: a
     clearer pair is to be further apart (Step-APO of CPL, arXiv:2409.08642; ODPO,
-    arXiv:2402.10571). `length` > 0 adds length * (|chosen| - |rejected|), in tokens: what is
+    arXiv:2402.10571). `length_weight` > 0 adds it times (|chosen| - |rejected|), in tokens: what is
     preferred for being longer teaches less (arXiv:2403.19159).
     """
 
     beta: float = 0.1
     smoothing: float = 0.0
     offset: float = 0.0
-    length: float = 0.0
+    length_weight: float = 0.0
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         m_U = self.margins(out, batch)
         if self.offset:
             m_U = m_U - self.offset * pair_column(batch, "gap")
-        if self.length:
-            m_U = m_U + self.length * sum_by_unit(batch["sign"] * batch.mask.sum(1), batch)
+        if self.length_weight:
+            m_U = m_U + self.length_weight * sum_by_unit(batch["sign"] * batch.mask.sum(1), batch)
         loss_U = (1 - self.smoothing) * softplus(-m_U) + self.smoothing * softplus(m_U)
         return self.finish(loss_U, out, batch)
 

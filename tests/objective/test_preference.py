@@ -105,8 +105,8 @@ def test_label_smoothing():
 def test_length_control():
     """A chosen answer that is 3 tokens longer counts as .3 nats apart already."""
     given = {"tokens": (5, 2)}
-    assert loss_of(DPO(beta=1.0, length=0.1), (0.5, 0.0), **given)[0] == near(math.log1p(math.exp(-0.8)))
-    assert loss_of(DPO(beta=1.0, length=0.1), (0.5, 0.0), tokens=(2, 5))[0] == near(math.log1p(math.exp(-0.2)))
+    assert loss_of(DPO(beta=1.0, length_weight=0.1), (0.5, 0.0), **given)[0] == near(math.log1p(math.exp(-0.8)))
+    assert loss_of(DPO(beta=1.0, length_weight=0.1), (0.5, 0.0), tokens=(2, 5))[0] == near(math.log1p(math.exp(-0.2)))
 
 
 def test_hinge_stops_where_the_margin_is_reached():
@@ -121,7 +121,7 @@ def test_rrhf_ranks_by_mean_log_probs():
 
     def cost(order):
         pairs = [(5 * score[a], 5 * score[b]) for i, a in enumerate(order) for b in order[i + 1 :]]
-        loss, _, metrics = loss_of(rank, *pairs, tokens=(5, 5))
+        loss, _, _ = loss_of(rank, *pairs, tokens=(5, 5))
         return loss * len(pairs)
 
     assert cost("BADC") == near(0.0) and cost("DABC") == near(1.0)

@@ -165,7 +165,7 @@ def fine_tune(habit: Literal["guess", "work"], steps: int, lr: float) -> pl.Reci
     )
 
 
-def build(how: How = "ties", steps: int = 60, lr: float = 5e-4, tasks: int = 256) -> pl.Pipeline:
+def build(how: How = "ties", steps: int = 20, lr: float = 3e-4, tasks: int = 256) -> pl.Pipeline:
     """`steps` and `lr` of both fine-tunes; `tasks` held-out problems."""
     ends = {name: pl.Output(name) for name in ("short", "long")}
     return pl.Pipeline(
