@@ -74,7 +74,7 @@ class Prefer:
             return ranked[-1], ranked[-2]
         if not self.rule:
             return ranked[-1], ranked[0]
-        rng = rng_of(("pair", group.task.id, group.episodes[ranked[0]].rows[0].key))
+        rng = rng_of(("pair", group.task.id, *group.episodes[ranked[0]].rows[0].key))
         if self.rule == "max_random":
             return ranked[-1], ranked[int(rng.integers(len(ranked) - 1))]
         worse, better = sorted(rng.choice(len(ranked), 2, replace=False).tolist())

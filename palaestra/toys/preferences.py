@@ -58,7 +58,7 @@ class Preferences:
 
     def task(self, split: str, index: int) -> Task:
         task = self.problems.task(split, index)
-        rng = rng_of((self.name, self.sharpness, self.wrong, task.id))
+        rng = rng_of(("preferences", f"{self.wrong:g}", task.id))
         first, second = self._answers(task, rng)
         gap = self.gold(first, task) - self.gold(second, task)
         if rng.random() >= 1 / (1 + np.exp(-self.sharpness * gap)):

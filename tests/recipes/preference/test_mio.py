@@ -38,7 +38,7 @@ def test_arms_differ_in_the_loss_alone():
     losses = {n: p.parts["pairs"].runnable.learners["policy"].objective for n, p in EXPERIMENT.arms.items()}
     assert losses["mio"] == pl.JensenShannon() and losses["dpo"] == pl.DPO()
     first, *others = (
-        replace(p, parts={**p.parts, "pairs": vary(p.parts["pairs"].runnable, objective=pl.DPO())})
+        replace(p, parts={**p.parts, "pairs": pl.Part(vary(p.parts["pairs"].runnable, objective=pl.DPO()))})
         for p in EXPERIMENT.arms.values()
     )
     assert all(p == first for p in others) and not EXPERIMENT.lacks()
