@@ -73,7 +73,7 @@ EXPERIMENT = pl.Experiment(
     task="preferences",
     tokens=10_000,
     evaluate=0,
-    seconds=60.0,
+    seconds=75.0,
     controls={
         "true reward": pl.Final("gold"),
         "proxy reward": pl.Final("proxy"),
@@ -91,5 +91,6 @@ EXPERIMENT = pl.Experiment(
     "different KL, which is shown; `dpo with beta 1` stays nearer to the start. The start knows the "
     "workings but often guesses, and any push of the chosen answers makes it work: the true reward "
     "can therefore not tell a better preference loss from imitation, which has an arm of its own. "
-    "That MIO is better at reasoning cannot be shown on these sums.",
+    "That MIO is better at reasoning cannot be shown on these sums, nor that a loss over-optimises the "
+    "proxy: no arm is trained on it, and 60 steps leave it nearly flat.",
 )
