@@ -86,6 +86,7 @@ from .toys.knights import Knights as Knights
 from .toys.ladder import Add as Add, Bool as Bool, Sort as Sort
 from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
+from .toys.preferences import Preferences as Preferences
 from .toys.rec import Rec as Rec
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
@@ -304,7 +305,11 @@ from .objective.policy import (
     KL as KL, Clipped as Clipped, Entropy as Entropy, Imitation as Imitation,
     Reinforce as Reinforce, TargetEntropy as TargetEntropy, Trust as Trust, ValueLoss as ValueLoss,
 )
-from .objective.preference import DPO as DPO, preference_margins as preference_margins
+from .objective.preference import (
+    DPO as DPO, Hinge as Hinge, ImitatePreferred as ImitatePreferred,
+    JensenShannon as JensenShannon, chosen_nll as chosen_nll, pair_column as pair_column,
+    preference_margins as preference_margins,
+)
 from .objective.residual import (
     Balance as Balance, PathConsistency as PathConsistency, ValueConsistency as ValueConsistency,
 )
@@ -316,6 +321,11 @@ from .objective.tokens import (
     DualClipped as DualClipped, TokenWeighted as TokenWeighted, TopTokens as TopTokens,
 )
 from .objective.track import Track as Track
+from .models.arithmetic import (
+    Average as Average, Dare as Dare, PermuteUnits as PermuteUnits,
+    TaskArithmetic as TaskArithmetic, Ties as Ties, linear_barrier as linear_barrier,
+    weights_of as weights_of, write_weights as write_weights,
+)
 from .models.lora import LoRA as LoRA
 from .models.score import output_gradients as output_gradients, score_pairs as score_pairs
 
@@ -355,6 +365,8 @@ from .run.evaluation import (
     attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out, vote_key as vote_key,
 )
+from .run.merging import Merged as Merged
+from .run.overoptimisation import Overoptimisation as Overoptimisation
 from .ends import HeldOut as HeldOut, at_ends as at_ends
 from .trackers.base import Tracker as Tracker
 from .scale.cluster import Cluster as Cluster

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from palaestra.credit.seats import split_by_seat
-from palaestra.types import Episode, Example, Groups, Signals, State, stage
+from palaestra.types import Episode, Example, Group, Groups, Signals, State, rng_of, stage
 
 
 @stage
@@ -31,10 +31,15 @@ class Prefer:
     `sign` is +1 or -1.
 
     Rows of a pair are one unit; every seat of self-play has its own pairs. `gap` is the least
-    difference that makes a pair.
+    difference that makes a pair; the column `gap` is the pair's own, or what the data say of it.
+    `rule`: who meets whom where not the best the worst (arXiv:2405.07863): "max_random" the best
+    any other, "max_max" the best the second, "random" any two. `length_cost` is taken from an episode's
+    reward for each of its trained tokens before they are ranked.
     """
 
     gap: float = 1e-9
+    rule: Literal["", "max_random", "max_max", "random"] = ""
+    length_cost: float = 0.0
 
     def __call__(
         self, groups: Groups, signals: Signals, state: State
@@ -45,17 +50,35 @@ class Prefer:
             able = [
                 e for e, episode in enumerate(group.episodes) if episode.ok and _trains(episode)
             ]
-            ranked = sorted(able, key=lambda e: group.episodes[e].total)
-            if (
-                len(ranked) < 2
-                or group.episodes[ranked[-1]].total - group.episodes[ranked[0]].total < self.gap
-            ):
+            score = {e: self._score(group.episodes[e]) for e in able}
+            ranked = sorted(able, key=score.__getitem__)
+            if len(ranked) < 2:
                 continue
-            for e, sign in ((ranked[-1], 1.0), (ranked[0], -1.0)):
+            better, worse = self._two(ranked, group)
+            if score[better] - score[worse] < self.gap:
+                continue
+            gap = group.episodes[better].facts.get("gap", score[better] - score[worse])
+            for e, sign in ((better, 1.0), (worse, -1.0)):
                 for r, row in enumerate(group.episodes[e].rows):
-                    columns: dict[str, Any] = {"sign": sign, **signals[g][e][r]}
+                    columns: dict[str, Any] = {"sign": sign, "gap": gap, **signals[g][e][r]}
                     found.append(Example(row=row, columns=columns, unit=f"pair {g}"))
         return found, state
+
+    def _score(self, episode: Episode) -> float:
+        tokens = sum(len(s.ids) for r in episode.rows for s in r.segments if s.trained)
+        return episode.total - self.length_cost * tokens
+
+    def _two(self, ranked: list[int], group: Group) -> tuple[int, int]:
+        """The better and the worse of a pair, from the worst to the best."""
+        if self.rule == "max_max":
+            return ranked[-1], ranked[-2]
+        if not self.rule:
+            return ranked[-1], ranked[0]
+        rng = rng_of(("pair", group.task.id, *group.episodes[ranked[0]].rows[0].key))
+        if self.rule == "max_random":
+            return ranked[-1], ranked[int(rng.integers(len(ranked) - 1))]
+        worse, better = sorted(rng.choice(len(ranked), 2, replace=False).tolist())
+        return ranked[better], ranked[worse]
 
 
 def _trains(episode: Episode) -> bool:

@@ -120,8 +120,9 @@ class Demonstrate:
 
 @stage
 class Recorded:
-    """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0. Of data
-    without pairs, its `response`, with reward 1 where it is `right`, else 0.
+    """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0; a number in
+    the column `gap`, how much better the one is, becomes a fact of both. Of data without pairs, its
+    `response`, with reward 1 where it is `right`, else 0.
     """
 
     model: str = "policy"
@@ -147,7 +148,10 @@ class Recorded:
             )
             for name, reward in named
         )
-        return replace(group, episodes=(*group.episodes, *said))
+        gap = task.meta.get("gap")
+        facts = {"gap": float(gap)} if isinstance(gap, int | float) and not judged else {}
+        pair = (replace(e, facts={**e.facts, **facts}) for e in said)
+        return replace(group, episodes=(*group.episodes, *pair))
 
 
 @stage

@@ -30,6 +30,7 @@ from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lookup import LookupTasks
+from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -48,8 +49,8 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "knights": Knights,
     "constraints": ConstraintTasks, "unanswerable": Unanswerable,
 }  # fmt: skip
-GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers: chance is well above 0
-    "variants": Variants, "compare": CompareAnswers,
+GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
+    "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

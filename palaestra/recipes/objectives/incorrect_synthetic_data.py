@@ -54,25 +54,6 @@ class Late(pl.Algebra):
         return batch.mask.new_zeros(()), {"late": batch["late"].sum() / batch.n_units}
 
 
-@pl.stage
-class ImitatePreferred(pl.Algebra):
-    """-log pi of each pair's preferred answer, per token of it, mean over pairs (added to DPO in
-    arXiv:2404.19733).
-    """
-
-    @property
-    def couples(self) -> pl.Couples:
-        return "unit"
-
-    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        on_BT = batch.mask * (batch["sign"] > 0)[:, None]
-        pair_U = pl.sum_by_unit((out["logp"] * on_BT).sum(1), batch) / pl.sum_by_unit(
-            on_BT.sum(1), batch
-        ).clamp(min=1)
-        loss = -pair_U.sum() / batch.n_units
-        return loss, {"nll_preferred": loss.detach()}
-
-
 def build(
     form: Literal["root", "branch", "whole"] = "root",
     n: int = 5,
@@ -88,5 +69,5 @@ def build(
             pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n, wrong_only=True), *rescue
         ),
         credit=pl.StepPairs(form=form),
-        objective=loss + sft * ImitatePreferred() if sft else loss,
+        objective=loss + sft * pl.ImitatePreferred() if sft else loss,
     )

@@ -25,8 +25,6 @@ from torch.nn.functional import softplus
 
 import palaestra as pl
 
-pass
-
 CARD = pl.Card(
     title="MM-RLHF: critique-based reward model, dynamic reward scaling",
     paper="arXiv:2502.10391",
@@ -77,18 +75,14 @@ class DynamicDPO(pl.Algebra):
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         m_U = pl.preference_margins(out, batch)
-        _, unit_B = batch.unit_B.unique(return_inverse=True)
-        # both rows of a pair have it
-        d_U = m_U.new_zeros(len(m_U)).index_add(0, unit_B, batch["margin"]) / 2
+        d_U = pl.pair_column(batch, "margin")
         if self.source == "reward_model":
             beta_U = beta(d_U, self.beta, self.w, self.k)
         else:
             # detached: a temperature, not a target
             beta_U = batch_beta(m_U.detach(), self.beta, self.w).expand_as(m_U)
-        chosen_BT = batch.mask * (batch["sign"] > 0)[:, None]
-        nll_B = -(out["logp"] * chosen_BT).sum(1) / chosen_BT.sum(1).clamp(min=1)
         n = batch.n_units
-        loss = (softplus(-beta_U * m_U).sum() + self.sft * nll_B.sum()) / n
+        loss = (softplus(-beta_U * m_U) + self.sft * pl.chosen_nll(out, batch)).sum() / n
         metrics = {"margin": m_U.detach(), "beta": beta_U, "d_negative": (d_U < 0).to(m_U.dtype)}
         return loss, {name: x.sum() / n for name, x in metrics.items()}
 

@@ -6,7 +6,7 @@ import torch
 from palaestra.credit.steps import best_of, pit, progress
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
-from palaestra.recipes.objectives import incorrect_synthetic_data
+from palaestra.objective.preference import ImitatePreferred
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
 
 from tests.objective.helpers import column_batch, out_of
@@ -52,7 +52,7 @@ def test_imitation_of_preferred_answers():
     """Pairs (-1, -3 | rejected) and (-2 | rejected): the mean of 2 and 2; a token weighs 1 / (its answer's tokens * pairs)."""
     batch = column_batch(2, 1, 1, 2, sign=[1.0, -1.0, 1.0, -1.0], units=["a", "a", "b", "b"])
     out = out_of(batch, logp=[[-1.0, -3.0], [-7.0], [-2.0], [-8.0, -9.0]])
-    loss, _ = incorrect_synthetic_data.ImitatePreferred()(out, batch)
+    loss, _ = ImitatePreferred()(out, batch)
     assert loss.item() == near(2.0)
     slope = torch.autograd.grad(loss, out["logp"])[0][:, 1:].tolist()
     assert slope == [near([-0.25, -0.25]), near([0, 0]), near([-0.5, 0]), near([0, 0])]

@@ -1,0 +1,272 @@
+"""Arithmetic of weights: models of one shape are averaged, their differences from a common base are
+added, trimmed and thinned, single rows are edited, and every edit can be undone to the bit.
+
+    task vector  d_i = theta_i - theta_0                                        (arXiv:2212.04089)
+
+Weights are `Module.named_parameters()`, in which tied ones stand once. Sums are made in float64 and
+rounded once to the type of the first model, so a model averaged with itself is itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from palaestra.errors import UserError
+from palaestra.schedule import check_bounds
+from palaestra.types import rng_of, stage
+
+Weights: TypeAlias = Mapping[str, Tensor]
+# of the base and of the models that are merged
+Merge: TypeAlias = Callable[[Weights, Sequence[Weights]], dict[str, Tensor]]
+GATE, UP, DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
+    """The weights of a module by name, without copies. Tied ones stand once."""
+    return {name: p.detach() for name, p in module.named_parameters()}
+
+
+def check_shapes(base: Weights, models: Sequence[Weights]) -> None:
+    """Raises UserError where models do not have the names and shapes of the base's weights."""
+    for i, model in enumerate(models, 1):
+        if odd := sorted(set(base) ^ set(model)):
+            there = "only in the first" if odd[0] in base else "not in the first"
+            raise UserError(
+                f"models that are merged must have the same weights, and {odd[0]!r} is {there} of "
+                f"them (compared with number {i}); merge fine-tunes of one base"
+            )
+        for name, tensor in base.items():
+            if tensor.shape != model[name].shape:
+                raise UserError(
+                    f"models that are merged must have the same shapes, and {name!r} is "
+                    f"{tuple(tensor.shape)} in one and {tuple(model[name].shape)} in number {i}; "
+                    "merge fine-tunes of one base"
+                )
+
+
+def task_vectors(base: Weights, models: Sequence[Weights]) -> list[dict[str, Tensor]]:
+    """theta_i - theta_0 of each model, in float64. Raises UserError for models of other shapes."""
+    check_shapes(base, models)
+    return [{n: m[n].double() - t.double() for n, t in base.items()} for m in models]
+
+
+def add_vector(base: Weights, vector: Weights, scale: float = 1.0) -> dict[str, Tensor]:
+    """theta_0 + scale * d, in the base's type."""
+    return {n: (t.double() + scale * vector[n]).to(t.dtype) for n, t in base.items()}
+
+
+def trim(x: Tensor, removed: float) -> Tensor:
+    """The tensor with what is smaller in magnitude than its k-th smallest entry at 0, k = `removed`
+    times their number: the released rule, by tensor, by which k - 1 entries go.
+    """
+    k = int(removed * x.numel() + 1e-9)
+    if not k:
+        return x
+    least = x.abs().flatten().kthvalue(k).values
+    return torch.where(x.abs() >= least, x, 0)
+
+
+def elect_and_average(x_M: Tensor) -> Tensor:
+    """[...] of [models, ...]: the mean over the models that have the elected sign there.
+
+    It is the sign of the sum over models; a sum of 0 counts as positive. 0 where no model has it.
+    """
+    positive = x_M.sum(0) >= 0
+    kept_M = torch.where(positive, x_M > 0, x_M < 0)
+    return torch.where(kept_M, x_M, 0).sum(0) / kept_M.sum(0).clamp(min=1)
+
+
+# ---- ways to merge
+
+
+@stage
+class Average:
+    """sum_i share_i * theta_i, the models' own mean unless `shares` are given. The base counts only
+    for its shapes (model soups, arXiv:2203.05482).
+    """
+
+    shares: tuple[float, ...] = ()
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        check_shapes(base, models)
+        share = self.shares or (1 / len(models),) * len(models)
+        if len(share) != len(models) or abs(sum(share) - 1) > 1e-9:
+            raise UserError(
+                f"shares {', '.join(f'{x:g}' for x in share)} of {len(models)} models; give one "
+                "for each, with the sum 1"
+            )
+        return {
+            n: sum(
+                (a * m[n].double() for a, m in zip(share, models, strict=True)),
+                start=torch.zeros_like(t, dtype=torch.float64),
+            ).to(t.dtype)
+            for n, t in base.items()
+        }
+
+
+@stage
+class TaskArithmetic:
+    """theta_0 + scale * sum_i d_i (arXiv:2212.04089). Where one model is the base, it goes from the
+    base to the other.
+    """
+
+    scale: float = 0.7
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        return self.join(base, task_vectors(base, models))
+
+    def join(self, base: Weights, vectors: Sequence[Weights]) -> dict[str, Tensor]:
+        total = {n: torch.stack([v[n] for v in vectors]).sum(0) for n in base}
+        return add_vector(base, total, self.scale)
+
+
+@stage
+class Ties:
+    """theta_0 + scale * d, d the mean of the trimmed task vectors over the models that have the
+    elected sign (arXiv:2306.01708).
+
+    Trimmed by tensor, as in the code of arXiv:2503.20641; the original does it over all weights.
+    """
+
+    removed: float = 0.8
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("Ties.removed", self.removed, least=0, most=1)
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        return self.join(base, task_vectors(base, models))
+
+    def join(self, base: Weights, vectors: Sequence[Weights]) -> dict[str, Tensor]:
+        kept = {
+            n: elect_and_average(torch.stack([trim(v[n], self.removed) for v in vectors]))
+            for n in base
+        }
+        return add_vector(base, kept, self.scale)
+
+
+@stage
+class Dare:
+    """Each entry of a task vector is dropped with probability `drop`, the others are divided by 1 -
+    drop; then they are joined as `then` does (arXiv:2311.03099).
+    """
+
+    drop: float = 0.3
+    then: TaskArithmetic | Ties = TaskArithmetic()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_bounds("Dare.drop", self.drop, least=0, most=0.99)
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        vectors = task_vectors(base, models)
+        return self.then.join(base, [self._thin(v, i) for i, v in enumerate(vectors)])
+
+    def _thin(self, vector: Weights, i: int) -> dict[str, Tensor]:
+        def kept(name: str, x: Tensor) -> Tensor:
+            stays = rng_of(("dare", self.seed, i, name)).random(tuple(x.shape)) >= self.drop
+            return torch.where(torch.from_numpy(stays).to(x.device), x / (1 - self.drop), 0)
+
+        return {n: kept(n, x) for n, x in vector.items()}
+
+
+@stage
+class PermuteUnits:
+    """The one model that is given, with the hidden units of every gated MLP in another order: the
+    same function somewhere else among all weights (arXiv:2209.04836).
+
+    What a merge with an unrelated model does can so be seen without a second pre-training.
+    """
+
+    seed: int = 0
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        check_shapes(base, models)
+        (model,) = models
+        moved = dict(model)
+        blocks = [n.removesuffix(GATE) for n in model if n.endswith(GATE)]
+        if not blocks:
+            raise UserError(f"no weight ends with {GATE!r}: units of other MLPs are not permuted")
+        for block in blocks:
+            order = rng_of(("units", self.seed, block)).permutation(len(model[block + GATE]))
+            at = torch.from_numpy(order).to(model[block + GATE].device)
+            moved |= {block + n: model[block + n][at] for n in (GATE, UP)}
+            moved[block + DOWN] = model[block + DOWN][:, at]
+        return moved
+
+
+# ---- edits in place
+
+
+class Undo:
+    """Puts back what an edit wrote over, to the bit; a difference that is added and taken off again
+    would leave rounding behind. Of several edits the last is undone first.
+    """
+
+    def __init__(self) -> None:
+        self._before: list[tuple[nn.Parameter, Tensor, Tensor]] = []
+
+    @torch.no_grad()
+    def write(self, weight: nn.Parameter, rows_N: Tensor, new: Tensor) -> None:
+        """Sets rows of a weight, and keeps what stood there."""
+        self._before.append((weight, rows_N, weight[rows_N].clone()))
+        weight[rows_N] = new.to(weight.dtype)
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        while self._before:
+            weight, rows_N, old = self._before.pop()
+            weight[rows_N] = old
+
+
+def write_weights(module: nn.Module, weights: Weights) -> Undo:
+    """Sets all weights of a module, in place. Raises UserError for weights of another shape."""
+    check_shapes(weights_of(module), [weights])
+    undo = Undo()
+    for name, p in module.named_parameters():
+        undo.write(p, torch.arange(len(p), device=p.device), weights[name].to(p.device))
+    return undo
+
+
+def add_to_rows(
+    module: nn.Module, rows: Mapping[str, Sequence[int]], direction_D: Tensor, scale: float = 1.0
+) -> Undo:
+    """w <- w + scale * direction for the given rows of each named weight, in place.
+
+    Sums are made in float64 and rounded to the weight's type. Raises UserError for a weight that is
+    not there or has rows of another length.
+    """
+    named, undo = dict(module.named_parameters()), Undo()
+    for name in rows:
+        if name not in named or named[name].shape[1:] != direction_D.shape:
+            shape = tuple(named[name].shape) if name in named else "not there"
+            raise UserError(
+                f"the weight {name!r} is {shape}; its rows must have the direction's "
+                f"{tuple(direction_D.shape)}"
+            )
+    for name, chosen in rows.items():
+        p, at_N = named[name], torch.tensor(sorted(set(chosen)), dtype=torch.long)
+        at_N = at_N.to(p.device)
+        moved = p.detach()[at_N].double() + scale * direction_D.to(p.device).double()
+        undo.write(p, at_N, moved)
+    return undo
+
+
+def linear_barrier(share_K: Sequence[float], loss_K: Sequence[float]) -> float:
+    """How far the loss between two models rises above the line between their own losses.
+
+    Args:
+        share_K: of the second model, from 0 to 1.
+        loss_K: of the average with that share; the first and the last are the models' own.
+
+    Returns:
+        The largest excess, at least 0: models in one basin have about 0 (arXiv:1912.05671).
+    """
+    share, loss = np.array(share_K), np.array(loss_K)
+    line = np.interp(share, share[[0, -1]], loss[[0, -1]])
+    return float(max(0.0, (loss - line).max()))
