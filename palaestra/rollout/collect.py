@@ -225,7 +225,7 @@ class MuteTruncated:
 @stage
 class When:
     """Runs `link` for groups where `test(rewards)` holds; with `part`, the test is of that part of
-    the rewards alone.
+    each reward that has it.
     """
 
     test: Callable[[np.ndarray], bool]
@@ -267,10 +267,11 @@ class Instead:
 
 
 def rewards(group: Group, part: str = "") -> np.ndarray:
-    """[G] totals of the valid episodes, or what they were paid for one part, 0 where it is missing."""
-    if not part:
-        return np.array([e.total for e in group.valid])
-    return np.array([e.reward.parts.get(part, 0.0) for e in group.valid if e.reward])
+    """[G] totals of the valid episodes, or what they were paid for one part; the total where a
+    reward has no such part.
+    """
+    parts = ({} if e.reward is None else e.reward.parts for e in group.valid)
+    return np.array([p.get(part, e.total) for p, e in zip(parts, group.valid, strict=True)])
 
 
 def none_right(found: np.ndarray) -> bool:

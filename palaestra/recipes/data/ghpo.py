@@ -44,13 +44,15 @@ MARK = "guided"
 
 @pl.stage
 class AccuracyAndFormat:
-    """What the bench pays, and `weight` for an answer in its place, right or not."""
+    """What the bench pays, and `weight` for an answer in its place, right or not. Where a world
+    pays, its pay stands, and an episode that was cut before any has 0.
+    """
 
     weight: float = 0.5
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
         if ctx.bench.reward is None:
-            raise pl.UserError("ghpo: the world pays, so no format is rewarded; use form=0")
+            return [pl.Reward(total=0.0)] * len(group.episodes)
         found = await pl.judge_group(ctx, ctx.bench.reward, group)
         pairs = zip(found, group.episodes, strict=True)
         return [
@@ -91,8 +93,7 @@ def build(
         return pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
 
     steps = [pl.Instead(pl.links(guided(share), score)) for share in shares]
-    part = "accuracy" if form else ""
-    ladder = [steps[-1]] if every else [pl.When(none_paid, s, part) for s in steps]
+    ladder = [steps[-1]] if every else [pl.When(none_paid, s, "accuracy") for s in steps]
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(sample, score, *ladder),
