@@ -50,7 +50,7 @@ EXPERIMENT = pl.Experiment(
     measure=pl.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 (temperature 1)",
     tuned={"optimiser.lr": RATES},
-    task="add(d=6,max_tokens=96,name=six)+add(d=7,max_tokens=96,name=seven)",
+    task="add(d=6,max_tokens=96)+add(d=7,max_tokens=96)",
     tokens=40_000,
     evaluate=64,
     samples=8,

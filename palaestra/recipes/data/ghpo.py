@@ -26,7 +26,7 @@ import numpy as np
 import palaestra as pl
 
 CARD = pl.Card(
-    title="GHPO: adaptive guidance (hint ratio ladder)",
+    title="GHPO: adaptive guidance",
     paper="arXiv:2507.10628",
     claim="Hints that grow only as far as a prompt needs them beat RL without hints and a fixed share "
     "of hints, judged without hints.",
