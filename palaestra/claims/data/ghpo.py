@@ -50,7 +50,7 @@ EXPERIMENT = pl.Experiment(
         "ladder",
         "fixed share",
         by=0.03,
-        why="the margin that the paper's 5% leaves beside its spread",
+        why="three of the paper's five points",
     ),
     falsified_if="the ladder is less than 3 points above the fixed share, or below GRPO without hints",
     reasons=(

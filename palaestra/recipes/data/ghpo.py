@@ -9,8 +9,8 @@ a correction (arXiv:2507.10628; hkgc-1/GHPO, ghpo_trainer.py):
     r = accuracy + 0.5 format,    A_i = (r_i - mean r) / (std r + 1e-4), ddof 1,    clip 0.2, mean over the batch's tokens, no KL
 
 Only the accuracy decides on a hint: a wrong answer may have its format. Rounding is half to even. A
-share that rounds to nothing leaves the group as it is; a chain that is cut at its longest prompt is
-an error here, not a cut prompt.
+share that rounds to nothing leaves the group as it is; a prompt that does not
+fit is an error, where the released code cuts off its beginning.
 
 `place="start"` makes the hint a forced start of the reply, which carries no gradient: reverse
 curriculum. `context="bare"` trains on the bare prompt instead, with the ratio to the hinted one.
