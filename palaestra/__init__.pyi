@@ -126,14 +126,24 @@ from .rollout.branch import (
     Rescue as Rescue,
 )
 from .rollout.collect import (
-    Links as Links, MuteTruncated as MuteTruncated, Sample as Sample, Score as Score,
+    Instead as Instead, Links as Links, MuteTruncated as MuteTruncated, Sample as Sample, Score as Score,
     Until as Until, When as When, apply_reward as apply_reward, judge_group as judge_group,
     links as links,
 )
-from .rollout.player import EnginePlayer as EnginePlayer, Script as Script
+from .rollout.guide import (
+    Begin as Begin, Guidance as Guidance, Hide as Hide, Mark as Mark, Rewrite as Rewrite,
+    Under as Under,
+)
+from .rollout.hints import (
+    Criteria as Criteria, Examples as Examples, Feedback as Feedback, Hinted as Hinted,
+    Unleaked as Unleaked, Working as Working,
+)
+from .rollout.player import (
+    EnginePlayer as EnginePlayer, Handover as Handover, Script as Script,
+)
 from .rollout.recorded import (
-    Demonstrate as Demonstrate, Offline as Offline, Recorded as Recorded,
-    recorded_episode as recorded_episode,
+    Demonstrate as Demonstrate, Offline as Offline, Recorded as Recorded, Swap as Swap,
+    recorded_episode as recorded_episode, written_answer as written_answer,
 )
 from .rollout.steps import answer_steps as answer_steps
 from .engines.endpoint import EndpointPlayer as EndpointPlayer
@@ -268,7 +278,7 @@ from .credit.gae import (
 from .credit.labelled import Labelled as Labelled
 from .credit.length import LengthReward as LengthReward, Shortest as Shortest
 from .credit.links import (
-    Center as Center, Chain as Chain, Link as Link, Outcome as Outcome, Scale as Scale,
+    Center as Center, Chain as Chain, Fact as Fact, Link as Link, Outcome as Outcome, Scale as Scale,
     Shift as Shift, chain as chain,
 )
 from .credit.pass_at_k import PassAtK as PassAtK
@@ -317,8 +327,11 @@ from .objective.reward_model import (
     BradleyTerry as BradleyTerry, CritiqueNLL as CritiqueNLL, Gaussian as Gaussian,
     Regression as Regression,
 )
+from .objective.shaped import Shaped as Shaped
+from .objective.subset import On as On
 from .objective.tokens import (
     DualClipped as DualClipped, TokenWeighted as TokenWeighted, TopTokens as TopTokens,
+    Unmastered as Unmastered,
 )
 from .objective.track import Track as Track
 from .models.arithmetic import (

@@ -150,11 +150,13 @@ class SolvesSome(Solves, Protocol):
 
 @runtime_checkable
 class LimitsTurns(Protocol):
-    """A world that says how long a turn may be. Without it, as long as in other benches."""
+    """A world, or a source of questions, that says how long a turn may be. Without it, as long as
+    in other benches.
+    """
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of one turn."""
+        """Tokens of one turn; 0 = as in other benches."""
         ...
 
 

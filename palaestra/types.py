@@ -125,7 +125,7 @@ class Segment:
     """
 
     ids: tuple[int, ...]
-    author: str = "environment"  # "policy" | "environment" | "teacher:X" | "demonstration" | ...
+    author: str = "environment"  # "policy" | "environment" | "demonstration" | "forced" | ...
     policy: str = ""  # the learner that owns the gradient
     turn: int = 0
     trained: bool = False
@@ -145,6 +145,11 @@ class Segment:
         begins = ((0, self.version), *self.moved)
         ends = (*(at for at, _ in self.moved), len(self.ids))
         return tuple((end - at, v) for (at, v), end in zip(begins, ends, strict=True))
+
+    @property
+    def replies(self) -> bool:
+        """Whether it is part of a reply: it was sampled, or the reply had to begin with it."""
+        return self.logp is not None or self.author == "forced"
 
     def __post_init__(self) -> None:
         if self.logp is not None and len(self.logp) != len(self.ids):
@@ -348,12 +353,17 @@ class Example:
     unit: str = ""
 
 
+MARK_PREFIX = "is:"  # of columns that say which tokens are of a kind, 0 = it is none
+
+
 @value_class
 class Batch:
     """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps
     them.
 
-    Columns are [B], [B, T], of features [B, 1, D], of distributions [B, T, V].
+    Columns are [B], [B, T], of features [B, 1, D], of distributions [B, T, V]. `totals` has the
+    trained tokens, and the rows and units that have some, which a column "is:NAME" [B, T] marks;
+    under "not:NAME" those of the others.
     """
 
     columns: Mapping[str, Tensor]  # always ids, trained, length, temperature, behaviour_logp
@@ -361,6 +371,7 @@ class Batch:
     n_tokens: int
     n_rows: int
     n_units: int
+    totals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Tensor:
         try:
@@ -381,6 +392,17 @@ class Batch:
         longest = int(columns["length"].max())
         columns = {k: v[:, :longest] if v.dim() > 1 else v for k, v in columns.items()}
         return replace(self, columns=columns, unit_B=self.unit_B[rows])
+
+    def only(self, on_BT: Tensor) -> Batch:
+        """The same rows with no other trained tokens than those where `on` holds. What columns say
+        of the others is 0, so that no NaN of theirs gets into a sum: NaN * 0 is NaN.
+        """
+        columns = dict(self.columns)
+        for name, v in self.columns.items():
+            if v.shape[1:2] == on_BT.shape[1:] and v.is_floating_point():
+                other = 1.0 if name == "temperature" else 0.0
+                columns[name] = v.where(on_BT if v.dim() == 2 else on_BT[..., None], other)
+        return replace(self, columns=columns)
 
     def to(self, device: torch.device) -> Batch:
         return replace(

@@ -23,6 +23,7 @@ from palaestra.models.master import MasterWeights, Optimizer
 from palaestra.schedule import Scheduled
 from palaestra.types import (
     EXACT,
+    MARK_PREFIX,
     Batch,
     Example,
     Metrics,
@@ -141,29 +142,33 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
                 )
             padded[i, : len(values)] = values
         columns[name] = torch.from_numpy(padded).to(torch.int64 if integer else dtype)
-    on = columns["trained"] > 0
-    # NaN * 0 is NaN, so a multiplication by the mask would come too late
-    for name, v in columns.items():
-        if (
-            v.shape[1:2] == (T,)
-            and v.is_floating_point()
-            and name not in ("trained", "temperature")
-        ):
-            columns[name] = torch.where(on if v.dim() == 2 else on[..., None], v, 0.0)
-    columns["temperature"] = torch.where(on, columns["temperature"], 1.0)
     number = {u: i for i, u in enumerate(dict.fromkeys(units))}
     unit_B = torch.tensor([number[u] for u in units])
-    return recount(Batch(columns=columns, unit_B=unit_B, n_tokens=0, n_rows=0, n_units=0))
+    batch = Batch(columns=columns, unit_B=unit_B, n_tokens=0, n_rows=0, n_units=0)
+    return recount(batch.only(batch.mask > 0))
 
 
 def recount(batch: Batch) -> Batch:
     """The batch as an optimiser batch of its own: its counts are its denominators."""
+    totals: dict[str, tuple[int, int, int]] = {}
+    for column, v in batch.columns.items():
+        if column.startswith(MARK_PREFIX):
+            name, on_BT = column.removeprefix(MARK_PREFIX), batch.mask > 0
+            totals[f"is:{name}"] = _count(batch, on_BT & (v > 0))
+            totals[f"not:{name}"] = _count(batch, on_BT & (v == 0))
     return replace(
         batch,
         n_tokens=int(batch.mask.sum()),
         n_rows=len(batch.unit_B),
         n_units=len(batch.unit_B.unique()),
+        totals=totals,
     )
+
+
+def _count(batch: Batch, on_BT: Tensor) -> tuple[int, int, int]:
+    """Tokens, rows and units."""
+    row_B = on_BT.any(1)
+    return int(on_BT.sum()), int(row_B.sum()), len(batch.unit_B[row_B].unique())
 
 
 def split(batch: Batch, budget: int, whole_units: bool, packed: bool = False) -> list[Tensor]:

@@ -19,7 +19,7 @@ from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import LEVELS, Level, Table, Values
 from palaestra.errors import UserError
 from palaestra.schedule import check_bounds
-from palaestra.types import Example, Groups, Signals, State, stage
+from palaestra.types import MARK_PREFIX, Example, Groups, Signals, State, stage
 
 
 class Link(Protocol):
@@ -103,6 +103,20 @@ class Outcome:
         for e in np.flatnonzero(out_E == 0):
             table.episodes[e] = replace(table.episodes[e], muted=True)
         return Values(level="episode", x_N=out_E)
+
+
+@stage
+class Fact:
+    """Leaves a fact of the episodes, a number or whether it holds, as the column "is:`name`" of
+    their tokens: what `On` acts on. It is 0 where an episode has none.
+    """
+
+    name: str
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        held_E = np.array([float(e.facts.get(self.name) or 0.0) for e in table.episodes])
+        table.columns[f"{MARK_PREFIX}{self.name}"] = Values(level="episode", x_N=held_E)
+        return x
 
 
 @stage

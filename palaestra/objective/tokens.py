@@ -99,6 +99,30 @@ class TopTokens:
         return scale * chosen_BT, found
 
 
+@stage
+class Unmastered:
+    """(1 - pi)^gamma: rare tokens count most, those that the policy is sure of nothing (RL-PLUS,
+    arXiv:2508.00222, exploration-based advantage; gamma 0.5).
+    """
+
+    gamma: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_bounds("Unmastered.gamma", self.gamma, least=0)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("logp",)
+
+    @property
+    def couples(self) -> Couples:
+        return "row"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        w_BT = (-torch.expm1(out["logp"] * batch.mask)).clamp(min=0.0) ** self.gamma
+        return w_BT, {"unmastered": token_mean(w_BT, batch)}
+
+
 def mark_top_share(score_BT: Tensor, on_BT: Tensor, share: float) -> Tensor:
     """[B, T] 1.0 at the ceil(share * N) highest of the N scores where `on`."""
     score_N = score_BT[on_BT]

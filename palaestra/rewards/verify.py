@@ -92,8 +92,8 @@ def check_for(tasks: Tasks) -> Check:
 
 
 def response_text(episode: Episode) -> str:
-    """What the policy said in its last turn, a forced start of the reply included. "" where the
-    world says that this was no answer: its fact `answered` is False.
+    """What was said in the policy's last turn, whoever began or ended it. "" where the world says
+    that this was no answer: its fact `answered` is False.
     """
     if episode.facts.get("answered") is False:
         return ""
@@ -102,8 +102,8 @@ def response_text(episode: Episode) -> str:
     if not spoken:
         return ""
     row, last = max(spoken, key=lambda x: x[1].turn)
-    forced = [s for s in row.segments if s.author == "forced" and s.turn == last.turn]
-    return "".join(s.text for s in (*forced, last))
+    own = (s for s in row.segments if s is last or (s.replies and s.turn == last.turn))
+    return "".join(s.text for s in own)
 
 
 def reward_of(found: Any) -> Reward:

@@ -86,6 +86,10 @@ class Sample:
         need_at_least(self, n=1, temperature=0, top_k=0, top_p=0, min_p=0, max_tokens=0)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        return await self.play(ctx, key, group, self.cast(ctx))
+
+    def cast(self, ctx: Context) -> dict[str, Player]:
+        """Who fills the seats."""
         sampling = Sampling(
             temperature=self.temperature,
             top_k=self.top_k,
@@ -94,7 +98,10 @@ class Sample:
             max_tokens=self.max_tokens or ctx.bench.max_tokens,
         )
         cast = dict(ctx.cast(self.model, sampling))
-        cast |= {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
+        return cast | {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
+
+    async def play(self, ctx: Context, key: Key, group: Group, cast: Mapping[str, Player]) -> Group:
+        """The group with `n` more episodes of these players."""
         first = len(group.episodes)
         played = await asyncio.gather(
             *(attempt(ctx, cast, key, first + i, group) for i in range(self.n))
@@ -217,13 +224,17 @@ class MuteTruncated:
 
 @stage
 class When:
-    """Runs `link` for groups where `test(rewards)` holds."""
+    """Runs `link` for groups where `test(rewards)` holds; with `part`, the test is of that part of
+    each reward that has it.
+    """
 
     test: Callable[[np.ndarray], bool]
     link: Collect
+    part: str = ""
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        return await self.link(ctx, key, group) if self.test(rewards(group)) else group
+        found = rewards(group, self.part)
+        return await self.link(ctx, key, group) if self.test(found) else group
 
 
 @stage
@@ -242,6 +253,27 @@ class Until:
         return group
 
 
-def rewards(group: Group) -> np.ndarray:
-    """[G] totals of the valid episodes."""
-    return np.array([e.total for e in group.valid])
+@stage
+class Instead:
+    """What `link` makes of the task takes the place of the group's episodes. Where it makes none,
+    they stay.
+    """
+
+    link: Collect
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        made = await self.link(ctx, key, replace(group, episodes=()))
+        return made if made.episodes else group
+
+
+def rewards(group: Group, part: str = "") -> np.ndarray:
+    """[G] totals of the valid episodes, or what they were paid for one part; the total where a
+    reward has no such part.
+    """
+    parts = ({} if e.reward is None else e.reward.parts for e in group.valid)
+    return np.array([p.get(part, e.total) for p, e in zip(parts, group.valid, strict=True)])
+
+
+def none_right(found: np.ndarray) -> bool:
+    """Whether no reward is that of a right answer."""
+    return not np.any(found >= SOLVED_TOTAL)

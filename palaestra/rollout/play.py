@@ -134,7 +134,8 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     row = book.rows[at]
     first = not row.segments
     closed = not first and row.segments[-1].finish == "eos"
-    for segment in player.hear(ask, first=first, closed=closed, turn=n):
+    heard = player.hear(ask, first=first, closed=closed, turn=n)
+    for segment in heard:
         row = row.add(segment)
     book.heard[who] = (*book.heard.get(who, ()), *ask.say)
     sample = await player.act(row, book.heard[who], ask, key)
@@ -152,7 +153,8 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         finish=sample.finish,
     )
     book.rows[at] = row.add(said)
-    text = ask.prefix + sample.text[: sample.cut]
+    begun = "".join(s.text for s in heard if s.replies) or ask.prefix
+    text = begun + sample.text[: sample.cut]
     book.heard[who] = (
         *book.heard[who],
         Message(role="assistant", content=text, author=player.name),

@@ -165,6 +165,50 @@ class Continued:
         return self.player.read_calls(text, finish, tools)
 
 
+@value_class
+class Handover:
+    """A turn that another author begins: what was `said` stands at its start, as a segment of its
+    own with its own policy, trained flag and log-probs, and `player` goes on from there.
+
+    The ids are never tokenised again. The turn is the one that `said` names; it is no longer than
+    others, what was said included. Who began gets no credit for what follows but through the
+    reward: say trained=True, and whose policy it is, where the start is to be learned from.
+    """
+
+    player: EnginePlayer
+    said: Segment
+
+    @property
+    def name(self) -> str:
+        return self.player.name
+
+    @property
+    def policy(self) -> str:
+        return self.player.policy
+
+    @property
+    def temperature(self) -> float:
+        return self.player.temperature
+
+    def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
+        heard = self.player.hear(ask, first=first, closed=closed, turn=turn)
+        return (*heard, self.said) if turn == self.said.turn else heard
+
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
+        if key[-1] == self.said.turn:  # a turn's key ends with its number
+            room = max(self.player.limit(ask) - len(self.said.ids), 1)
+            ask = replace(ask, max_tokens=room)
+        return await self.player.act(row, messages, ask, key)
+
+    def parse(self, text: str, finish: str) -> Call | Malformed | None:
+        return self.player.parse(text, finish)
+
+    def read_calls(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        return self.player.read_calls(text, finish, tools)
+
+
 def _joined(before: Segment, more: Completion, length: int) -> Moves:
     """Where newer weights took over in what goes on from `before`."""
     at = len(before.ids)

@@ -4,11 +4,15 @@ they have no age.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from palaestra.abilities import Habit, Solves, solves, tools_of
 from palaestra.errors import UserError
+from palaestra.rollout.collect import none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
 from palaestra.toys.base import demonstration
 from palaestra.types import (
@@ -20,7 +24,9 @@ from palaestra.types import (
     Row,
     Segment,
     Task,
+    Tasks,
     ToolSchema,
+    need_at_least,
     rng_of,
     stage,
 )
@@ -77,6 +83,17 @@ def recorded_episode(
     return Episode(rows=(row,), reward=Reward(total=reward, judged=judged), status="finished")
 
 
+def written_answer(tasks: Tasks, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+    """The task's column `demonstration`, else what its source writes, else the answer as text.
+    Raises UserError where there is none.
+    """
+    if task.answer is None and "demonstration" not in task.meta:
+        raise UserError(
+            f"task {task.id!r} has nothing to imitate: give it an `answer` or a `demonstration` column"
+        )
+    return task.meta.get("demonstration") or demonstration(tasks, task, rng, habit)
+
+
 @stage
 class Demonstrate:
     """Adds a demonstration: the task's column `demonstration`, else what its source writes, else
@@ -93,14 +110,7 @@ class Demonstrate:
         task = group.task
         if isinstance(ctx.bench.world, Solves) and solves(ctx.bench.world):
             return await play_as_oracle(ctx, key, group, self.model)
-        reply = task.meta.get("demonstration") or demonstration(
-            ctx.bench.tasks, task, rng_of(key), self.habit
-        )
-        if task.answer is None and "demonstration" not in task.meta:
-            raise UserError(
-                f"task {task.id!r} has nothing to imitate: give it an `answer` or a "
-                "`demonstration` column"
-            )
+        reply = written_answer(ctx.bench.tasks, task, rng_of(key), self.habit)
         prompt = tuple(
             replace(m, trained=True, author="demonstration") if i in _imitated(task) else m
             for i, m in enumerate(task.prompt)
@@ -116,6 +126,49 @@ class Demonstrate:
             judged=False,
         )
         return replace(group, episodes=(*group.episodes, made))
+
+
+@stage
+class Swap:
+    """Puts demonstrations in the place of up to `k` wrong episodes, drawn at random, where
+    `when(rewards)` holds. The others stay as they are, in their order.
+
+    A task has several by its column `demonstrations`, of which `k` are drawn, else one, as for
+    `Demonstrate`. They are paid 1, have no age, and have the fact `mark`.
+    """
+
+    k: int = 2
+    when: Callable[[np.ndarray], bool] = none_right
+    habit: Habit = "work"
+    model: str = "policy"
+    mark: str = "demonstration"
+
+    def __post_init__(self) -> None:
+        need_at_least(self, k=1)
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        task, rng = group.task, rng_of(key)
+        wrong = [i for i, e in enumerate(group.episodes) if e.ok and not e.solved]
+        if not wrong or not self.when(rewards(group)):
+            return group
+        given = [str(text) for text in task.meta.get("demonstrations") or ()]
+        texts = given or [written_answer(ctx.bench.tasks, task, rng, self.habit)]
+        chosen = [texts[i] for i in rng.permutation(len(texts))[: self.k]]
+        places = rng.permutation(len(wrong))[: len(chosen)]
+        tools, episodes = await tools_of(ctx.bench.world), list(group.episodes)
+        for place, text in zip(sorted(places.tolist()), chosen, strict=False):
+            made = recorded_episode(
+                ctx,
+                self.model,
+                task.prompt,
+                text,
+                1.0,
+                of=f"task {task.id!r}: its demonstration",
+                tools=tools,
+                judged=False,
+            )
+            episodes[wrong[place]] = replace(made, facts={**made.facts, self.mark: True})
+        return replace(group, episodes=tuple(episodes))
 
 
 @stage

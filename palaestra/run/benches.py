@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from palaestra.abilities import Casts, LimitsTurns
+from palaestra.abilities import Casts, LimitsTurns, Mixes
 from palaestra.context import Bench, RewardFn
 from palaestra.errors import UserError
 from palaestra.plugins import Extended, Plugin, find
@@ -88,7 +88,7 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         tasks=tasks,
         world=Question(),
         reward=Verify(check_for(tasks)),
-        max_tokens=max_tokens(spec),
+        max_tokens=max_tokens(spec, tasks),
     ), {}
 
 
@@ -105,17 +105,21 @@ def added(plugin: Plugin) -> tuple[Bench, Mapping[str, Player]]:
     return made, scripts(made.world.players) if isinstance(made.world, Casts) else {}
 
 
-def turn_limit(world: World) -> int:
-    return world.max_tokens if isinstance(world, LimitsTurns) else Bench.max_tokens
-
-
 def scripts(moves: Mapping[str, Callable[..., str]]) -> Mapping[str, Player]:
     """Functions that play seats, as players."""
     return {seat: Script(fn=move, name=f"{seat}'s player") for seat, move in moves.items()}
 
 
-def max_tokens(spec: str) -> int:
-    return 256 if "rg:" in spec else 64
+def max_tokens(spec: str, tasks: Tasks) -> int:
+    """Of an answer: what the sources of questions say, the most of a mixture."""
+    sources = [part for part, _ in tasks.parts] if isinstance(tasks, Mixes) else [tasks]
+    own = [turn_limit(source) for source in sources]
+    return max(own) if "rg:" not in spec else max(256, *own)
+
+
+def turn_limit(asks: World | Tasks) -> int:
+    """What a world or a source of questions says, else what other benches have."""
+    return (asks.max_tokens if isinstance(asks, LimitsTurns) else 0) or Bench.max_tokens
 
 
 def from_data(

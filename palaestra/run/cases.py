@@ -36,7 +36,8 @@ def dump_case(
             plain, _ = encode(learner)
         except TypeError:  # a recipe of the user's own: its class cannot be made from a file
             plain = None
-        counts = {"n_tokens": batch.n_tokens, "n_rows": batch.n_rows, "n_units": batch.n_units}
+        names = ("n_tokens", "n_rows", "n_units", "totals")
+        counts = {n: getattr(batch, n) for n in names}
         case = {
             "learner": plain,
             "counts": counts,

@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from palaestra.context import Engine, Runnable
+from palaestra.context import Engine
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
 from palaestra.models.master import Optimizer
@@ -38,7 +38,7 @@ from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
 from palaestra.scale.sharded import ShardedModel
 from palaestra.step import Recipe, learn
-from palaestra.types import Batch, Groups, Metrics, Objective, Outputs, Result, State
+from palaestra.types import Batch, Groups, Metrics, Objective, Outputs, State
 
 Order: TypeAlias = tuple[str, tuple[Any, ...]]  # the name of a method of `Follower`, and arguments
 Send: TypeAlias = Callable[[Order], None]  # to every follower, in order, without waiting for it
@@ -284,7 +284,7 @@ class ShardedContext(RunContext):
             self.send(CLOSE)
         super().close()
 
-    async def once(self, name: str, runnable: Runnable, *more: Any, **given: Any) -> Result:
+    async def once(self, name: str, runnable: Any, *more: Any, **given: Any) -> Any:
         raise UserError(
             f"part {name}: the parts of a pipeline are learned in one process; run each of them by "
             "itself, from the model of the one before"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import numpy as np
 
 from palaestra.abilities import Habit
@@ -29,6 +31,8 @@ class ArithmeticChain:
     modulo: int = 10
     name: str = "chain"
     size: int | None = None
+    # of an answer, 0 = as elsewhere; not in the name of the random stream: the problems stay
+    max_tokens: int = field(default=0, repr=False)
 
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)

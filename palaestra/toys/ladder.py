@@ -5,6 +5,8 @@ Its fourth domain, knights and knaves, stands in `knights.py`.
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import numpy as np
 
 from palaestra.abilities import Habit
@@ -43,6 +45,7 @@ class Add(Stepwise):
     d: int = 3
     name: str = "add"
     size: int | None = None
+    max_tokens: int = field(default=0, repr=False)  # of an answer; 0 = as elsewhere
 
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)
@@ -74,6 +77,7 @@ class Bool(Stepwise):
     d: int = 3
     name: str = "bool"
     size: int | None = None
+    max_tokens: int = field(default=0, repr=False)  # of an answer; 0 = as elsewhere
 
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)
@@ -109,6 +113,7 @@ class Sort(Stepwise):
     d: int = 3
     name: str = "sort"
     size: int | None = None
+    max_tokens: int = field(default=0, repr=False)  # of an answer; 0 = as elsewhere
 
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)

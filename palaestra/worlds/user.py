@@ -74,7 +74,8 @@ class UserWorld:
     @property
     def max_tokens(self) -> int:
         instance = instance_of(self.spec)
-        return instance.max_tokens if isinstance(instance, LimitsTurns) else Bench.max_tokens
+        own = instance.max_tokens if isinstance(instance, LimitsTurns) else 0
+        return own or Bench.max_tokens
 
     @property
     def has_oracle(self) -> bool:

@@ -317,3 +317,14 @@ def test_the_final_line_counts() -> None:
     assert final_answer("= 3\n= 4") == "4" and final_answer("=  4") == "4"
     assert final_answer("= 3\nx") is None
     assert final_answer("") is None
+
+
+def test_how_long_an_answer_may_be_is_no_part_of_the_problems():
+    """Long workings need more than the 64 tokens of other benches; a mixture has the most of its parts."""
+    from palaestra.run.benches import bench_by_name
+
+    specs = ("chain(modulo=9)", "chain(modulo=9,max_tokens=96)", "add(d=7,max_tokens=96)+bool")
+    assert [bench_by_name(s)[0].max_tokens for s in specs] == [64, 96, 96]
+    for source in (ArithmeticChain, Add, Bool, Sort):
+        short, long = source(), source(max_tokens=96)
+        assert [short.task("train", i) for i in range(5)] == [long.task("train", i) for i in range(5)]

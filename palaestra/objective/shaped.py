@@ -1,0 +1,84 @@
+"""Surrogates for tokens that another policy, or the same one in another context, has said."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from palaestra.errors import UserError
+from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce_terms, token_mean
+from palaestra.schedule import check_bounds
+from palaestra.types import Batch, Outputs, stage
+
+Shape: TypeAlias = Literal["power", "saturating", "quantile", "mixture"]
+
+
+@stage
+class Shaped(Algebra):
+    """-A g, without a clip, of x = pi / pi_old.
+
+        power       g = x^power; 1 = plain importance sampling
+        saturating  g = x / (x + constant), f of LUFFY, arXiv:2504.14945: with x = pi its weight pi constant / (pi + constant)^2
+                    is highest at pi = constant, where the policy would rarely say what it is shown
+        quantile    the same, the constant being the 0.9-quantile of the x of these tokens in the whole batch (Guide-GRPO;
+                    at least 1e-4, detached)
+        mixture     g = 2 pi / (pi_old + pi_w), pi_w = (pi_old + density) / 2: a token is of pi_old or of an unknown author,
+                    whose density is estimated by pi_w (RL-PLUS, arXiv:2508.00222; its released code has density 1)
+
+    pi_old: "behaviour" is the recorded log-prob; "policy" that before the update (the learner must
+    need ("policy", "logp")); "unknown" is probability 1, so that x = pi and nothing is read. The
+    mixture reads "policy". Weights of a token, such as RL-PLUS's, are `TokenWeighted`.
+    """
+
+    form: Shape = "saturating"
+    old: Literal["unknown", "behaviour", "policy"] = "unknown"
+    power: float = 1.0
+    constant: float = 0.1
+    quantile: float = 0.9
+    density: float = 1.0
+    reduce: Reduction = "tokens"
+    length: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds("Shaped.constant", self.constant, above=0)
+        check_bounds("Shaped.quantile", self.quantile, least=0, most=1)
+        check_bounds("Shaped.density", self.density, least=0)
+        check_bounds("Shaped.length", self.length, above=0)
+        if self.form == "mixture" and self.old != "policy":
+            raise UserError(
+                'Shaped: the mixture is with the policy before the update: old="policy"'
+            )
+
+    @property
+    def couples(self) -> Couples:
+        return "batch" if self.form == "quantile" else "row"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        p_BT = (out["logp"] * batch.mask).exp()
+        g_BT = self.shape(p_BT, self._old(batch), batch.mask > 0)
+        loss = reduce_terms(-batch["advantage"] * g_BT, batch, self.reduce, self.length)
+        return loss, {"shaped": token_mean(g_BT, batch), "probability": token_mean(p_BT, batch)}
+
+    def _old(self, batch: Batch) -> Tensor:
+        if self.old == "unknown":
+            return torch.ones_like(batch.mask)
+        return (batch[f"{self.old}_logp"] * batch.mask).exp()
+
+    def shape(self, p_BT: Tensor, old_BT: Tensor, on_BT: Tensor) -> Tensor:
+        """g of the tokens' probabilities, under the policy and pi_old, where `on`."""
+        if self.form == "mixture":
+            return 2 * p_BT / (old_BT + (old_BT + self.density) / 2)
+        x_BT = p_BT / old_BT
+        if self.form == "power":
+            return x_BT**self.power
+        if self.form == "saturating":
+            return x_BT / (x_BT + self.constant)
+        if self.form == "quantile":
+            x_N = x_BT[on_BT].detach()  # a scale of the batch, not a path to its extremes
+            at = torch.quantile(x_N, self.quantile) if len(x_N) else x_BT.new_ones(())
+            return x_BT / (x_BT + at.clamp(min=1e-4))
+        raise UserError(
+            f"unknown form {self.form!r}; there are power, saturating, quantile, mixture"
+        )

@@ -1,0 +1,102 @@
+"""GHPO: prompts that nobody solves are asked again with the beginning of their solution.
+
+A group of eight whose accuracies are all 0 is sampled anew with a hint, the first round(omega |s|)
+characters of the written solution s behind the question; omega climbs 0.25, 0.5, 0.75 while the whole
+group stays wrong, and the last attempt is kept whatever it is. All answers and the prompt of the
+group are replaced, and the update is on the hinted prompt that was used, on-policy, so nothing needs
+a correction (arXiv:2507.10628; hkgc-1/GHPO, ghpo_trainer.py):
+
+    r = accuracy + 0.5 format,    A_i = (r_i - mean r) / (std r + 1e-4), ddof 1,    clip 0.2, mean over the batch's tokens, no KL
+
+Only the accuracy decides on a hint: a wrong answer may have its format. Rounding is half to even. A
+share that rounds to nothing leaves the group as it is; a prompt that does not
+fit is an error, where the released code cuts off its beginning.
+
+`place="start"` makes the hint a forced start of the reply, which carries no gradient: reverse
+curriculum. `context="bare"` trains on the bare prompt instead, with the ratio to the hinted one.
+`every` guides every prompt, by the last of `shares` alone. Hints begin at step `warm`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="GHPO: adaptive guidance",
+    paper="arXiv:2507.10628",
+    claim="Hints that grow only as far as a prompt needs them beat RL without hints and a fixed share "
+    "of hints, judged without hints.",
+    source="released code (hkgc-1/GHPO: ghpo_trainer.py, config_ghpo.yaml) and the abstract",
+    size=pl.Size(
+        setting="Qwen2.5-Math-7B, MATH levels 3 to 5 with olympiad and AIME problems, G = 8, lr 1e-6 "
+        "cosine, warm-up 0.1, temperature 1, 5 epochs, about 20 first steps with a fixed hint",
+        model="qwen2.5-7b",
+        samples=8,
+        lr=1e-6,
+    ),
+)
+MARK = "guided"
+
+
+@pl.stage
+class AccuracyAndFormat:
+    """What the bench pays, and `weight` for an answer in its place, right or not. Where a world
+    pays, its pay stands, and an episode that was cut before any has 0.
+    """
+
+    weight: float = 0.5
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
+        if ctx.bench.reward is None:
+            return [pl.Reward(total=0.0)] * len(group.episodes)
+        found = await pl.judge_group(ctx, ctx.bench.reward, group)
+        pairs = zip(found, group.episodes, strict=True)
+        return [
+            r if isinstance(r, pl.Fault) else self.add(r, pl.response_text(e)) for r, e in pairs
+        ]
+
+    def add(self, accuracy: pl.Reward, text: str) -> pl.Reward:
+        found = pl.final_answer(text) is not None or pl.boxed_answer(text) is not None
+        parts = {**accuracy.parts, "accuracy": accuracy.total, "format": float(found)}
+        return replace(accuracy, total=accuracy.total + self.weight * found, parts=parts)
+
+
+def none_paid(accuracies: np.ndarray) -> bool:
+    """Whether a group is asked again."""
+    return not np.any(accuracies > 0)
+
+
+def build(
+    shares: tuple[float, ...] = (0.25, 0.5, 0.75),
+    unit: Literal["characters", "tokens", "steps", "lines"] = "characters",
+    place: Literal["prompt", "start"] = "prompt",
+    context: Literal["hinted", "bare"] = "hinted",
+    shuffled: bool = False,
+    every: bool = False,
+    form: float = 0.5,
+    warm: int = 0,
+) -> pl.Recipe:
+    """`form` weighs the format; `shuffled` shows the working of another task, a control."""
+    score = pl.Score(reward=AccuracyAndFormat(form)) if form else pl.Score()
+    sample = pl.Sample(n=8)
+
+    def guided(share: float) -> pl.Collect:
+        shown: Any = pl.Jump(0.0, share, warm) if warm else share
+        said = pl.Working(shown, unit, shuffled)
+        if place == "start":
+            return pl.Begin(said, sample, MARK, share)
+        hinted = pl.Under(pl.Hinted(said), sample, MARK, share)
+        return pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
+
+    steps = [pl.Instead(pl.links(guided(share), score)) for share in shares]
+    ladder = [steps[-1]] if every else [pl.When(none_paid, s, "accuracy") for s in steps]
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(sample, score, *ladder),
+        credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", eps=1e-4)),
+        objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
+    )
