@@ -37,7 +37,8 @@ class PPO:
     """Proximal policy optimisation (arXiv:1707.06347) on whole games, for one agent or several.
 
     An iteration plays `games` games and makes `epochs` passes over their trajectories in
-    `minibatches` parts. Advantages are those of GAE, whitened over the iteration. What follows the
+    `minibatches` parts. Advantages are those of GAE, less their mean
+    at the same time step over all games and agents, divided by their standard deviation. What follows the
     horizon is worth nothing, or with `bootstrap` as much as the critic says: for games that the
     horizon only cuts.
     """
@@ -124,7 +125,9 @@ class PPO:
             after = last[..., 0].numpy() * cut_n[:, None]
         adv = advantages(reward, value, after, alive_nT, self.gamma, self.lam)
         mask = np.broadcast_to(alive_nT[:, None], (n, A, T))
-        mean, std = adv[mask].mean(), adv[mask].std()
+        # an observation need not tell the time, on which what is still to be paid depends
+        mean_T = adv.sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
+        centred = (adv - mean_T) * mask
         flat = lambda x: torch.from_numpy(np.ascontiguousarray(x).reshape(n * A, T, *x.shape[3:]))
         columns = {k: flat(paths[k]).float() for k in BATCH_COLUMNS if k in paths}
         columns |= {
@@ -132,7 +135,7 @@ class PPO:
             "policy_value": flat(value).float(),
             "return": flat(adv + value).float(),
             "trained": flat(mask).float(),
-            "advantage": flat((adv - mean) / (std + 1e-8)).float(),
+            "advantage": flat(centred / (centred[mask].std() + 1e-8)).float(),
         }
         return rows_of(
             Batch(columns=columns, unit_B=torch.arange(n * A), n_tokens=0, n_rows=0, n_units=0),
