@@ -1,8 +1,9 @@
 """`palaestra bench control`: environment steps that PPO plays and learns from in a second of the
 processor, beside stable-baselines3 on the same environment.
 
-CartPole through the adapter has both step the library's environments one by one; spread in arrays
-has no peer there, as stable-baselines3 has one agent an environment. What the process and its
+Pendulum, whose games all last as long, gives both the same work: as many copies of the library's
+environment, stepped one by one, and as many updates of networks of one size. Spread in arrays has no
+peer there, as stable-baselines3 has one agent an environment. What the process and its
 threads used counts, not the clock, so that another load on the machine falls out of the ratio.
 """
 
@@ -22,8 +23,8 @@ from palaestra.control.simulators import Simulator, play_games
 from palaestra.control.spread import Spread
 from palaestra.run.parts import Parts
 
-STEPS = 16_384  # environment steps of a measurement
-ENV, COPIES, ROLLOUT = "CartPole-v1", 16, 128  # of both; steps of a copy that the peer collects
+STEPS = 32_000  # environment steps of a measurement
+ENV, COPIES, ROLLOUT = "Pendulum-v1", 16, 200  # of both; the last is the length of a game
 EPOCHS, PARTS, WIDTH = 4, 4, 64
 
 
@@ -38,14 +39,14 @@ def measure(repeats: int, parts: Parts) -> dict[str, Any]:
     return {
         "environment_steps": STEPS,
         "per_processor_second": {name: spread(r) for name, r in rate.items()},
-        "over_peer": spread(rate["CartPole"] / rate["CartPole, stable-baselines3"]),
+        "over_peer": spread(rate["Pendulum"] / rate["Pendulum, stable-baselines3"]),
     }
 
 
 def show(found: dict[str, Any]) -> str:
     lines = [f"{'environment steps a processor second':<40}median (lowest to highest)"]
     lines += [f"{n:<40}{format_spread(x)}" for n, x in found["per_processor_second"].items()]
-    return "\n".join([*lines, f"{'CartPole over its peer':<40}{format_spread(found['over_peer'])}"])
+    return "\n".join([*lines, f"{'Pendulum over its peer':<40}{format_spread(found['over_peer'])}"])
 
 
 def steps_a_second(do: Callable[[int], int], seed: int) -> float:
@@ -54,24 +55,24 @@ def steps_a_second(do: Callable[[int], int], seed: int) -> float:
     return steps / (time.process_time() - begin)
 
 
-def learn_steps(sim: Simulator, seed: int) -> int:
+def learn_steps(sim: Simulator, seed: int, games: int) -> int:
     """PPO; returns the steps that were played."""
     told: list[int] = []
-    learner = PPO(games=COPIES, epochs=EPOCHS, minibatches=PARTS, width=WIDTH, bootstrap=True)
+    learner = PPO(games=games, epochs=EPOCHS, minibatches=PARTS, width=WIDTH, bootstrap=True)
     log = lambda m: told.append(m["env_steps"])
     asyncio.run(learner.learn(sim, STEPS, ("bench", seed), log=log))
     return told[-1]
 
 
-def learn_cartpole(seed: int) -> int:
+def learn_pendulum(seed: int) -> int:
     sim = GymSimulator(ENV)
-    steps = learn_steps(sim, seed)
+    steps = learn_steps(sim, seed, COPIES)
     sim.close()
     return steps
 
 
 def learn_spread(seed: int) -> int:
-    return learn_steps(Spread(), seed)
+    return learn_steps(Spread(), seed, PPO().games)
 
 
 def play_spread(seed: int) -> int:
@@ -106,8 +107,8 @@ def learn_peer(seed: int) -> int:
 
 
 SORTS: dict[str, Callable[[int], int]] = {
-    "CartPole": learn_cartpole,
-    "CartPole, stable-baselines3": learn_peer,
+    "Pendulum": learn_pendulum,
+    "Pendulum, stable-baselines3": learn_peer,
     "spread": learn_spread,
     "spread, no learner": play_spread,
 }

@@ -36,7 +36,7 @@ CARD = pl.Card(
         "6 to 30 agents and IPPO"
     ),
 )
-Reward = Literal["dense", "episodic", "state", "state, sampled", "factors", "shuffled", "constant"]
+Reward = Literal["dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"]
 GAMES = 256  # on which a policy is measured
 ASKS = 5  # of a request whose answers do not fit
 QUANTITIES: pl.Quantities = {
@@ -104,7 +104,7 @@ class LaRe:
     measures the true return of 256 games, played as in training.
 
     `reward` says what is learned from: `dense` the true reward of each step, `episodic` the return
-    at the end, `state` its decomposition over observations, `state, sampled` that of 16 steps of a
+    at the end, `state` its decomposition over observations, `sampled state` that of 16 steps of a
     game without bias (RRD), `factors` that over the model's factors, `shuffled` over those of
     another step of the same games, `constant` over one that never changes.
     """
@@ -165,7 +165,7 @@ class LaRe:
         if self.reward in ("dense", "episodic"):
             return pl.as_paid if self.reward == "dense" else pl.at_the_end
         settings = self.decomposition
-        if self.reward == "state, sampled":
+        if self.reward == "sampled state":
             settings = replace(settings, sampled=16)
         features = latent_rewards(self.reward, factors, self.sim, key)
         return settings.start(features, key)
