@@ -364,7 +364,7 @@ from .control.simulators import (
     Box as Box, Paths as Paths, Simulator as Simulator, mean_return as mean_return,
     play_games as play_games, returns_of as returns_of,
 )
-from .control.spread import Spread as Spread
+from .control.spread import SimpleSpread as SimpleSpread
 
 # Claims, and what watches a run
 from .ledger.expectations import (

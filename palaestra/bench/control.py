@@ -2,7 +2,7 @@
 processor, beside stable-baselines3 on the same environment.
 
 Pendulum, whose games all last as long, gives both the same work: as many copies of the library's
-environment, stepped one by one, and as many updates of networks of one size. Spread in arrays has no
+environment, stepped one by one, and as many updates of networks of one size. SimpleSpread in arrays has no
 peer there, as stable-baselines3 has one agent an environment. What the process and its
 threads used counts, not the clock, so that another load on the machine falls out of the ratio.
 """
@@ -20,7 +20,7 @@ from palaestra.bench.machine import format_spread, spread
 from palaestra.control.actor_critic import PPO
 from palaestra.control.gym import GymSimulator
 from palaestra.control.simulators import Simulator, play_games
-from palaestra.control.spread import Spread
+from palaestra.control.spread import SimpleSpread
 from palaestra.run.parts import Parts
 
 STEPS = 32_000  # environment steps of a measurement
@@ -72,12 +72,12 @@ def learn_pendulum(seed: int) -> int:
 
 
 def learn_spread(seed: int) -> int:
-    return learn_steps(Spread(), seed, PPO().games)
+    return learn_steps(SimpleSpread(), seed, PPO().games)
 
 
 def play_spread(seed: int) -> int:
     """Games without a learner, by even actions."""
-    sim = Spread()
+    sim = SimpleSpread()
     n = STEPS // sim.horizon
     act = lambda obs, legal, rng: {"act": rng.integers(sim.actions, size=obs.shape[:-1])}
     return int(play_games(sim, act, n, ("bench", seed))["alive"].sum())

@@ -68,7 +68,7 @@ class DoubleQ:
         """
         values, following = (self.start(sim, key) for _ in "ab")
         optimiser = torch.optim.Adam(values.parameters(), self.lr)
-        stored, taken, i = Replay(self.keep), 0, 0
+        stored, taken, i = TransitionStore(self.keep), 0, 0
         while taken < steps:
             share = min(1.0, taken / max(1.0, self.explore_steps * steps))
             epsilon = self.explore + share * (self.explore_end - self.explore)
@@ -184,7 +184,7 @@ def follow_network(following: nn.Module, leading: nn.Module, share: float) -> No
         mine.lerp_(other, share)
 
 
-class Replay:
+class TransitionStore:
     """The last transitions of all agents."""
 
     def __init__(self, keep: int):

@@ -25,7 +25,7 @@ class SpreadState:
 
 
 @stage
-class Spread:
+class SimpleSpread:
     """Every landmark wants an agent near it, and no two agents want to touch.
 
     A step pays (1 - local) * -(distance of each landmark to its nearest agent, summed) to every

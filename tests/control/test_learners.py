@@ -9,7 +9,7 @@ import pytest
 import torch
 from palaestra.control.actor_critic import advantages, rows_of
 from palaestra.control.networks import ActorCritic, log_softmax_of_legal
-from palaestra.control.q import Replay, follow_network, pessimism, q_targets
+from palaestra.control.q import TransitionStore, follow_network, pessimism, q_targets
 from palaestra.errors import UserError
 from palaestra.types import Batch
 
@@ -94,21 +94,21 @@ def test_actions_that_are_not_legal_have_no_probability_and_no_entropy():
     assert np.isfinite(out["logp"].item())
 
 
-@pytest.mark.parametrize("sim", [pl.Spread(), pl.Rooms(), Aim()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("sim", [pl.SimpleSpread(), pl.Rooms(), Aim()], ids=lambda s: type(s).__name__)
 def test_a_policy_that_plays_notes_the_log_probability_that_it_is_trained_with(sim):
     policy = pl.PPO().start(sim, ("logp",))
     batch = pl.PPO().batch_of(policy, pl.play_games(sim, policy.act, 8, ("logp",)))
     out = policy(batch.columns)
     off = (out["logp"] - batch["behaviour_logp"]) * batch.mask
-    assert float(off.abs().max()) < 1e-5
-    assert float(((out["value"] - batch["policy_value"]) * batch.mask).abs().max()) < 1e-5
+    assert off.abs().max().item() < 1e-5
+    assert ((out["value"] - batch["policy_value"]) * batch.mask).abs().max().item() < 1e-5
     trained = batch["advantage"][batch.mask > 0]
     assert float(trained.mean()) == pytest.approx(0, abs=1e-5)
     assert float(trained.std(correction=0)) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_game_that_the_horizon_cuts_is_worth_what_the_critic_says():
-    sim = pl.Spread(horizon=1)
+    sim = pl.SimpleSpread(horizon=1)
     policy = pl.PPO().start(sim, ("cut",))
     paths = pl.play_games(sim, policy.act, 4, ("cut",))
     plain, more = (pl.PPO(bootstrap=b, gamma=0.5).batch_of(policy, paths)["return"] for b in (False, True))
@@ -181,7 +181,7 @@ def test_replay_keeps_the_last_transitions_of_living_games():
         "obs": np.zeros((2, 1, 3, 2)), "next_obs": np.zeros((2, 1, 3, 2)), "act": np.zeros((2, 1, 3), int),
         "alive": np.array([[True, True, True], [True, False, False]]), "over": np.zeros((2, 3), bool),
     }  # fmt: skip
-    replay = Replay(3)
+    replay = TransitionStore(3)
     replay.add(paths, reward)
     assert sorted(replay.columns["reward"].tolist()) == [1.0, 2.0, 3.0] and replay.size == 3
     replay.add(paths, reward + 10)

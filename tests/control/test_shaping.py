@@ -68,7 +68,7 @@ def shares(paths):
 
 
 def test_a_decomposition_finds_the_rewards_that_it_can_see():
-    sim = pl.Spread(horizon=5)
+    sim = pl.SimpleSpread(horizon=5)
     told = pl.Decomposition(updates=600, lr=3e-3).start(shares, ("finds",))
     games = games_of(sim, 64)
     found = told(games)
@@ -91,7 +91,7 @@ def test_law_06_a_decomposition_is_its_keys(sampled):
 def test_a_store_keeps_the_last_games():
     told = pl.Decomposition(keep=40, updates=1).start(steps_of, ("keep",))
     for i in range(3):
-        told(games_of(pl.Spread(), 16, ("keep", i)))
+        told(games_of(pl.SimpleSpread(), 16, ("keep", i)))
     assert len(told.stored) == 40
 
 
@@ -100,20 +100,25 @@ def test_what_cannot_be_decomposed_is_said():
         pl.Decomposition(sampled=1)
     told = pl.Decomposition(sampled=30).start(steps_of, ("few",))
     with pytest.raises(UserError, match="has 15 steps, fewer than 30"):
-        told(games_of(pl.Spread(horizon=5)))
+        told(games_of(pl.SimpleSpread(horizon=5)))
     with pytest.raises(UserError, match="fitted to nothing"):
-        pl.Decomposition().start(steps_of, ("none",)).reward(games_of(pl.Spread(horizon=5)))
+        pl.Decomposition().start(steps_of, ("none",)).reward(games_of(pl.SimpleSpread(horizon=5)))
 
 
 def test_a_learner_learns_from_what_is_shaped():
     """With rewards that say the opposite, the policy does the opposite."""
     learner = replace(pl.PPO(), games=32, lr=3e-3)
-    good, bad = (asyncio.run(learner.learn(pl.Spread(), 12_000, ("sign",), shaping=s)) for s in (approach, retreat))
-    assert pl.mean_return(pl.Spread(), good.act, 100, ("t",)) > pl.mean_return(pl.Spread(), bad.act, 100, ("t",)) + 10
+    good, bad = (
+        asyncio.run(learner.learn(pl.SimpleSpread(), 12_000, ("sign",), shaping=s)) for s in (approach, retreat)
+    )
+    assert (
+        pl.mean_return(pl.SimpleSpread(), good.act, 100, ("t",))
+        > pl.mean_return(pl.SimpleSpread(), bad.act, 100, ("t",)) + 10
+    )
 
 
 def approach(paths):
-    return pl.Spread().quantities(paths)["approach"]
+    return pl.SimpleSpread().quantities(paths)["approach"]
 
 
 def retreat(paths):

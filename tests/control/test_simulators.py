@@ -13,7 +13,7 @@ def at_random(actions):
 
 def test_a_step_of_spread_by_hand():
     """Two agents 1 apart, each on a landmark; the first one pushes right with speed 1 before it."""
-    sim = pl.Spread(agents=2, local=0.5)
+    sim = pl.SimpleSpread(agents=2, local=0.5)
     at = np.array([[[0.0, 0.0], [1.0, 0.0]]])
     state = SpreadState(at_nAd=at, speed_nAd=np.array([[[1.0, 0.0], [0.0, 0.0]]]), goal_nLd=at)
     after, reward, over = sim.step(state, np.array([[2, 0]]), pl.rng_of(("unused",)))
@@ -29,20 +29,20 @@ def test_agents_that_touch_are_pushed_apart_and_pay():
     assert force[0, 0] == pytest.approx([-CONTACT_FORCE * (2 * SIZE - 0.2), 0.0])  # 0.1 deep
     assert force[0, 1] == pytest.approx(-force[0, 0])
     state = SpreadState(at_nAd=close, speed_nAd=0 * close, goal_nLd=close)
-    _, reward, _ = pl.Spread(agents=2).step(state, np.array([[0, 0]]), pl.rng_of(("unused",)))
+    _, reward, _ = pl.SimpleSpread(agents=2).step(state, np.array([[0, 0]]), pl.rng_of(("unused",)))
     assert reward[0] == pytest.approx([-0.5, -0.5])
 
 
 def test_an_observation_of_spread_says_where_others_are_from_here():
     at = np.array([[[0.0, 0.0], [1.0, 0.5]]])
     state = SpreadState(at_nAd=at, speed_nAd=0 * at, goal_nLd=at + 0.25)
-    seen = pl.Spread(agents=2).observe(state)[0]
+    seen = pl.SimpleSpread(agents=2).observe(state)[0]
     assert seen[1] == pytest.approx([0, 0, 1, 0.5, -0.75, -0.25, 0.25, 0.25, -1, -0.5])
-    assert seen.shape[1] == pl.Spread(agents=2).observation
+    assert seen.shape[1] == pl.SimpleSpread(agents=2).observation
 
 
 def test_quantities_of_spread():
-    sim = pl.Spread()
+    sim = pl.SimpleSpread()
     games = play_games(sim, at_random(5), 4, ("quantities",))
     found = sim.quantities(games)
     assert {v.shape for v in found.values()} == {(4, 3, 25)}
@@ -51,7 +51,7 @@ def test_quantities_of_spread():
     assert (found["touching"] == np.round(found["touching"])).all()
 
 
-@pytest.mark.parametrize("sim", [pl.Spread(), pl.Rooms()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("sim", [pl.SimpleSpread(), pl.Rooms()], ids=lambda s: type(s).__name__)
 def test_law_06_the_same_key_plays_the_same_bits(sim):
     np.random.seed(3)  # is not read
     one = play_games(sim, at_random(4), 8, ("bits", 1))
@@ -104,7 +104,7 @@ def test_what_follows_the_end_counts_for_nothing():
 def test_spread_is_that_of_mpe2():
     """The library's simple_spread_v3 from the same state by the same actions, contacts among them."""
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3")
-    sim, rng, worst, touched = pl.Spread(), pl.rng_of(("mpe2",)), 0.0, 0
+    sim, rng, worst, touched = pl.SimpleSpread(), pl.rng_of(("mpe2",)), 0.0, 0
     for game in range(20):
         env = simple_spread.parallel_env(N=3, max_cycles=25, local_ratio=0.5, dynamic_rescaling=False)
         env.reset(seed=game)

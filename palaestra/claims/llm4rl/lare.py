@@ -50,6 +50,7 @@ EXPERIMENT = pl.Experiment(
     "is neutral: PPO divides advantages by their standard deviation, so a reward that says nothing "
     "becomes noise at full strength, and on a plane without walls agents drift away, with shuffled "
     "and with constant factors alike, far below the start. What says that factors help is the gain over "
-    "`state` and `episodic`, not that over them. True rewards of steps are no ceiling: a team's reward does not say which agent it is "
-    "due to, factors of an agent's own step do. Six agents and more, MuJoCo and TD3 were not tried.",
+    "`state` and `episodic`, not that over them. True rewards of steps are no ceiling: a team's reward "
+    "does not say which agent it is due to, factors of an agent's own step do. Six agents and more, "
+    "MuJoCo and TD3 were not tried.",
 )

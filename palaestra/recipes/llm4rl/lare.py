@@ -11,9 +11,9 @@ relabelled as g moves. Factors are asked for as in the released code: five candi
 1, then one request that merges them at 0.3.
 
 Deviations: a factor is an expression over quantities that the simulator declares, never code; what
-is wrong with one goes back to the model, at most five times, checked on two games. The decoder has
-two layers of 64 and is fitted 8 times an iteration, where the released one has five and is fitted
-50 times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
+is wrong with one goes back to the model, at most five times, checked on 64 games. The decoder has two
+layers of 64 and is fitted 8 times an iteration, where the released one has five and is fitted 50
+times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,24 +38,25 @@ CARD = pl.Card(
 )
 Reward = Literal["dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"]
 GAMES = 256  # on which a policy is measured
+SAMPLE = 64  # on which factors are checked; few games may have none of what is rare
 ASKS = 5  # of a request whose answers do not fit
 QUANTITIES: pl.Quantities = {
     "nearest_landmark": pl.Quantity(
-        low=0.0, high=3.0, about="distance to the landmark that is nearest to the agent"
+        low=0.0, high=6.0, about="distance to the landmark that is nearest to the agent"
     ),
     "all_landmarks": pl.Quantity(
-        low=0.0, high=9.0, about="sum of the agent's distances to all three landmarks"
+        low=0.0, high=18.0, about="sum of the agent's distances to all three landmarks"
     ),
     "approach": pl.Quantity(
         low=-0.3, high=0.3, about="how much nearer that landmark is than a step ago"
     ),
     "nearest_agent": pl.Quantity(
-        low=0.0, high=3.0, about="distance to the nearest other agent; below 0.3 they touch"
+        low=0.0, high=6.0, about="distance to the nearest other agent; below 0.3 they touch"
     ),
     "touching": pl.Quantity(low=0.0, high=2.0, about="number of agents that it touches"),
     "speed": pl.Quantity(low=0.0, high=2.0, about="of the agent"),
     "from_centre": pl.Quantity(
-        low=0.0, high=3.0, about="distance to the middle of the field, which is 2 by 2"
+        low=0.0, high=6.0, about="distance to the middle of the field, which is 2 by 2"
     ),
 }
 TASK = f"""Three agents move in a plane with three landmarks. As a team they should cover all landmarks, \
@@ -114,7 +115,7 @@ class LaRe:
     candidates: int = 5
     learner: pl.PPO = pl.PPO()
     decomposition: pl.Decomposition = pl.Decomposition()
-    sim: pl.Spread = pl.Spread()
+    sim: pl.SimpleSpread = pl.SimpleSpread()
     steps: int = 200_000
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -149,7 +150,9 @@ class LaRe:
 
     async def ask(self, ctx: pl.Context, key: pl.Key) -> tuple[pl.Expression, ...]:
         """The merged factors. Raises Fault where the model writes none without a mistake."""
-        games = pl.play_games(self.sim, self.learner.start(self.sim, key).act, 2, (*key, "sample"))
+        games = pl.play_games(
+            self.sim, self.learner.start(self.sim, key).act, SAMPLE, (*key, "sample")
+        )
         program = pl.checked_program(QUANTITIES, self.sim.quantities(games))
         client, found = ctx.client(self.asked), list[str]()
         for n in range(self.candidates):
@@ -172,7 +175,7 @@ class LaRe:
 
 
 def latent_rewards(
-    reward: Reward, factors: Sequence[pl.Expression], sim: pl.Spread, key: pl.Key
+    reward: Reward, factors: Sequence[pl.Expression], sim: pl.SimpleSpread, key: pl.Key
 ) -> Callable[[pl.Paths], np.ndarray]:
     """What the decoder sees of every step, [n, A, T, F]."""
     if not factors:

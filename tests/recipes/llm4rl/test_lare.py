@@ -17,7 +17,7 @@ SMALL = {"learner": pl.PPO(games=8), "steps": 400}
 
 @pytest.fixture(scope="module")
 def games():
-    return pl.play_games(pl.Spread(), pl.PPO().start(pl.Spread(), KEY).act, 16, KEY)
+    return pl.play_games(pl.SimpleSpread(), pl.PPO().start(pl.SimpleSpread(), KEY).act, 16, KEY)
 
 
 def asked(ctx, program=None):
@@ -55,15 +55,15 @@ def test_what_is_wrong_goes_back_and_after_five_answers_it_is_a_fault(context):
 
 @pytest.mark.parametrize("reply", [*CANDIDATES, MERGED])
 def test_the_recorded_factors_are_without_fault(reply, games):
-    model = pl.checked_program(QUANTITIES, pl.Spread().quantities(games))
+    model = pl.checked_program(QUANTITIES, pl.SimpleSpread().quantities(games))
     found = model.model_validate_json(json.dumps({"expressions": reply})).expressions
-    values = pl.columns_of(found, pl.Spread().quantities(games), QUANTITIES)
+    values = pl.columns_of(found, pl.SimpleSpread().quantities(games), QUANTITIES)
     assert values.shape == (16, 3, 25, len(reply)) and np.isfinite(values).all()
 
 
 def test_quantities_stay_within_what_is_declared(games):
     """The bounds do not cut what games of the start hold."""
-    for name, values in pl.Spread().quantities(games).items():
+    for name, values in pl.SimpleSpread().quantities(games).items():
         low, high = QUANTITIES[name].low, QUANTITIES[name].high
         assert ((values >= low - 1e-9) & (values <= high + 1e-9)).mean() > 0.99, name
 
@@ -77,18 +77,18 @@ def test_factors_of_the_catalogue_and_their_sum():
 
 def test_shuffled_factors_are_those_of_other_steps_of_the_same_games(context, games):
     factors = asked(context())
-    plain, shuffled = (latent_rewards(r, factors, pl.Spread(), KEY)(games) for r in ("factors", "shuffled"))
+    plain, shuffled = (latent_rewards(r, factors, pl.SimpleSpread(), KEY)(games) for r in ("factors", "shuffled"))
     rows = lambda x: sorted(map(tuple, x.reshape(-1, x.shape[-1]).tolist()))
     assert rows(plain) == rows(shuffled)  # the same marginal
     assert not (plain == shuffled).all(-1).any()
-    again = latent_rewards("shuffled", factors, pl.Spread(), KEY)(games)
+    again = latent_rewards("shuffled", factors, pl.SimpleSpread(), KEY)(games)
     assert (shuffled == again).all()
 
 
 def test_constant_factors_say_nothing_and_the_states_are_what_agents_see(context, games):
     factors = asked(context())
-    assert np.ptp(latent_rewards("constant", factors, pl.Spread(), KEY)(games)) == 0
-    assert latent_rewards("state", (), pl.Spread(), KEY)(games) is games["next_obs"]
+    assert np.ptp(latent_rewards("constant", factors, pl.SimpleSpread(), KEY)(games)) == 0
+    assert latent_rewards("state", (), pl.SimpleSpread(), KEY)(games) is games["next_obs"]
 
 
 def test_what_each_arm_learns_from(games):
@@ -123,6 +123,6 @@ def test_the_arms_differ_in_their_reward_alone():
 def test_a_start_is_not_trained(context):
     ctx = context()
     found = asyncio.run(build("episodic", steps=0).run(ctx)).metrics
-    policy = pl.PPO().start(pl.Spread(), ("lare", ctx.seed, "learn"))
+    policy = pl.PPO().start(pl.SimpleSpread(), ("lare", ctx.seed, "learn"))
     assert found["env_steps"] == 0
-    assert found["return"] == pl.mean_return(pl.Spread(), policy.act, 256, ("lare", ctx.seed, "test"))
+    assert found["return"] == pl.mean_return(pl.SimpleSpread(), policy.act, 256, ("lare", ctx.seed, "test"))
