@@ -94,7 +94,9 @@ MERGED: Sequence[object] = (
 
 
 def recorded(request: pl.ChatRequest) -> dict[str, object]:
-    """The recorded answer to a request. It was written with the question alone in view."""
+    """The recorded answer to a request. A large model wrote it while this file was written,
+    so it knew the simulator and its rewards, not only the question.
+    """
     chosen = MERGED if request.temperature < 1 else CANDIDATES[request.seed % len(CANDIDATES)]
     return {"expressions": list(chosen)}
 
