@@ -40,17 +40,18 @@ EXPERIMENT = pl.Experiment(
         "factors": pl.Final("factors"),
         "calls of the chat model": pl.Final("calls"),
     },
-    note="Factors are those of a recorded transcript, which a large model wrote while it built the row: it "
-    "knew the simulator and its rewards, so they are nearly an oracle's; the embedded model cannot write them, so the claim is about what good factors "
-    "bring, not about who can write them, and quantities that the simulator declares narrow what can "
-    "go wrong. What could not be shown: that a language model is needed, as a person would name "
-    "the same factors; that the gain lasts, as all arms are far from the best return after so few "
-    "steps. Raw observations hold the same information, so with more games their decomposition may "
-    "catch up. Neither control "
-    "is neutral: PPO divides advantages by their standard deviation, so a reward that says nothing "
-    "becomes noise at full strength, and on a plane without walls agents drift away: in a trial of "
-    "one seed far below the start, with shuffled and with constant factors alike. What says that factors help is the gain over "
-    "`state` and `episodic`, not that over them. True rewards of steps are no ceiling: a team's reward "
-    "does not say which agent it is due to, factors of an agent's own step do. Six agents and more, "
-    "MuJoCo and TD3 were not tried.",
+    note="Factors are those of a recorded transcript, which a large model wrote while it built the"
+    " row: it knew the simulator and its rewards, so they are nearly an oracle's; the "
+    "embedded model cannot write them, so the claim is about what good factors bring, not "
+    "about who can write them, and quantities that the simulator declares narrow what can go "
+    "wrong. What could not be shown: that a language model is needed, as a person would name "
+    "the same factors; that the gain lasts, as all arms are far from the best return after so"
+    " few steps. Raw observations hold the same information, so with more games their "
+    "decomposition may catch up. Neither control is neutral: PPO divides advantages by their "
+    "standard deviation, so a reward that says nothing becomes noise at full strength, and on"
+    " a plane without walls agents drift away: in a trial of one seed far below the start, "
+    "with shuffled and with constant factors alike. What says that factors help is the gain "
+    "over `state` and `episodic`, not that over them. True rewards of steps are no ceiling: a"
+    " team's reward does not say which agent it is due to, factors of an agent's own step do."
+    " Six agents and more, MuJoCo and TD3 were not tried.",
 )
