@@ -362,6 +362,33 @@ from .scale.rehearse import (
 )
 from .scale.resharding import TensorLayout as TensorLayout, Way as Way, reshard as reshard
 
+# Learners that are no language models, and what guides them
+from .services.chat.base import question_messages as question_messages
+from .services.chat.structured import ask as ask
+from .control.actor_critic import PPO as PPO
+from .control.guides import (
+    Asking as Asking, ChatGuide as ChatGuide, ComputedGuide as ComputedGuide, Guidance as Guidance,
+    Guide as Guide, ShuffledGuide as ShuffledGuide, shuffle_rows as shuffle_rows,
+)
+from .control.gym import GymSimulator as GymSimulator
+from .control.language import (
+    Expression as Expression, Quantities as Quantities, Quantity as Quantity,
+    RewardProgram as RewardProgram, checked_program as checked_program, columns_of as columns_of,
+    lint_expression as lint_expression, spell_quantities as spell_quantities,
+)
+from .control.networks import load_policy as load_policy, save_policy as save_policy
+from .control.q import DoubleQ as DoubleQ
+from .control.rooms import Rooms as Rooms
+from .control.shaping import (
+    Decomposer as Decomposer, Decomposition as Decomposition, Potential as Potential, Shaping as Shaping, as_paid as as_paid,
+    at_the_end as at_the_end,
+)
+from .control.simulators import (
+    Box as Box, Paths as Paths, Simulator as Simulator, mean_return as mean_return,
+    play_games as play_games, returns_of as returns_of,
+)
+from .control.spread import SimpleSpread as SimpleSpread
+
 # Claims, and what watches a run
 from .ledger.expectations import (
     Greater as Greater, Needs as Needs, Same as Same, Veto as Veto,

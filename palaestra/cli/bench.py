@@ -19,6 +19,7 @@ from palaestra.bench import (
     ablation,
     busy,
     checkers,
+    control,
     engine,
     machine,
     memory,
@@ -37,6 +38,9 @@ from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
+
+# what is measured beside another project: its package, and the extra that brings it
+PEERS = {"trl": ("trl", "bench"), "control": ("stable-baselines3", "control")}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
@@ -77,8 +81,9 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
         recompute=arguments.recompute,
         peer_batch=arguments.peer_batch,
     )
-    if what == "trl" and importlib.util.find_spec("trl") is None:
-        raise UserError("TRL is not installed; `pip install 'palaestra[bench]'`")
+    peer, extra = PEERS.get(what, ("", ""))
+    if peer and importlib.util.find_spec(peer.replace("-", "_")) is None:
+        raise UserError(f"{peer} is not installed; `pip install 'palaestra[{extra}]'`")
     if work.peer_batch and work.prompts * work.group % work.peer_batch:
         raise UserError(
             f"--peer-batch {work.peer_batch} must divide prompts x group = "
@@ -109,7 +114,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def name_of(what: str, work: Work) -> str:
     """Of the result's file."""
-    if what in ("busy", "notebook", "sandbox", "scaling", "verifiers"):
+    if what in ("busy", "control", "notebook", "sandbox", "scaling", "verifiers"):
         return what
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
@@ -122,7 +127,8 @@ def name_of(what: str, work: Work) -> str:
 
 def conditions(arguments: argparse.Namespace, work: Work, here: dict[str, Any]) -> dict[str, Any]:
     """What the parts of a measurement depend on."""
-    beside = {"trl": importlib.metadata.version("trl")} if arguments.what == "trl" else {}
+    peer, _ = PEERS.get(arguments.what, ("", ""))
+    beside = {peer: importlib.metadata.version(peer)} if peer else {}
     sizes = {k: getattr(arguments, k) for k in ("repeats", "n", "orphans")}
     return (
         machine.conditions(here)
@@ -147,6 +153,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "busy":
         found = busy.measure(repeats, parts)
         return found, busy.show(found)
+    if what == "control":
+        found = control.measure(repeats, parts)
+        return found, control.show(found)
     if what == "scaling":
         found = scaling.measure(repeats, work.device, parts)
         return found, scaling.show(found)

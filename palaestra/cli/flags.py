@@ -276,7 +276,7 @@ def atlas(parser: FlagParser) -> None:
 
 BENCHES = (
     "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "verifiers",
-    "gpu",
+    "control", "gpu",
 )  # fmt: skip
 
 
@@ -292,7 +292,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but busy, sandbox, notebook and verifiers (default: cuda where there is one)",
+        help="of all but busy, control, sandbox, notebook and verifiers (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
     add(

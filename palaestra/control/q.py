@@ -1,0 +1,218 @@
+"""Double Q learning with legal masks, a prior over actions, and a pessimistic term.
+
+B transitions, K actions, O observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from palaestra.control.actor_critic import Between, Log
+from palaestra.control.networks import LOGIT_OF_ILLEGAL, ActionValues, draw_network
+from palaestra.control.shaping import Shaping, as_paid
+from palaestra.control.simulators import Acting, Box, Paths, Simulator, play_games, returns_of
+from palaestra.errors import UserError
+from palaestra.types import Key, Metrics, need_at_least, rng_of, stage
+
+# observations [..., O] to log-probabilities of actions [..., K], in nats
+Prior: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+
+@stage
+class DoubleQ:
+    """Deep Q learning with two networks (arXiv:1509.06461): the one that moves chooses the next
+    action, the one that follows it says what that is worth.
+
+        y = r + gamma (1 - over) Q'(s', argmax_a [Q(s', a) + prior log p(a | s')])
+
+    over legal actions alone. `prior` weighs the log-probabilities of a prior over actions, which is
+    asked for every choice and shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q
+    - Q(s, a), which keeps values of what was not tried low (arXiv:2006.04779).
+    """
+
+    lr: float = 5e-4
+    gamma: float = 0.97
+    games: int = 16
+    updates: int = 64  # an iteration
+    batch: int = 128
+    keep: int = 50_000  # transitions
+    explore: float = 1.0  # share of random actions at the start
+    explore_end: float = 0.05
+    explore_steps: float = 0.5  # share of all steps after which it is reached
+    follow: float = 0.01  # an update's share that the second network follows by
+    prior: float = 0.0
+    cql: float = 0.0
+    width: int = 128
+
+    def __post_init__(self) -> None:
+        need_at_least(self, lr=0, gamma=0, games=1, updates=1, batch=1, keep=1, prior=0, cql=0)
+
+    async def learn(
+        self,
+        sim: Simulator,
+        steps: int,
+        key: Key,
+        shaping: Shaping = as_paid,
+        prior: Prior | None = None,
+        between: Between | None = None,
+        log: Log | None = None,
+    ) -> ActionValues:
+        """Action values after at least `steps` environment steps; see `PPO.learn`.
+
+        Raises UserError for continuous actions.
+        """
+        values, following = (self.start(sim, key) for _ in "ab")
+        optimiser = torch.optim.Adam(values.parameters(), self.lr)
+        stored, taken, i = TransitionStore(self.keep), 0, 0
+        while taken < steps:
+            share = min(1.0, taken / max(1.0, self.explore_steps * steps))
+            epsilon = self.explore + share * (self.explore_end - self.explore)
+            paths = play_games(sim, self.acting(values, epsilon, prior), self.games, (*key, i))
+            stored.add(paths, shaping(paths))
+            taken, i = taken + int(paths["alive"].sum()), i + 1
+            rng, losses = rng_of((*key, i, "replay")), list[float]()
+            for _ in range(self.updates):
+                drawn = stored.draw(rng, self.batch)
+                loss = self.loss(values, following, drawn, prior)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                follow_network(following, values, self.follow)
+                losses.append(float(loss.detach()))
+            more = await between(paths, i) if between else {}
+            if log:
+                found: Metrics = {"reward": float(returns_of(paths).mean())}
+                found |= {"loss": float(np.mean(losses)), "epsilon": epsilon}
+                log({"step": i, "env_steps": taken} | found | more)
+        return values
+
+    def start(self, sim: Simulator, key: Key) -> ActionValues:
+        """The values before the first step."""
+        actions = sim.actions
+        if isinstance(actions, Box):
+            raise UserError("DoubleQ needs actions that can be counted; PPO takes continuous ones")
+        return draw_network(lambda: ActionValues(sim.observation, actions, self.width), key)
+
+    def acting(
+        self, values: ActionValues, epsilon: float = 0.0, prior: Prior | None = None
+    ) -> Acting:
+        """The best action, or with probability `epsilon` one by the prior, which is even over legal
+        ones where there is none.
+        """
+
+        def act(
+            obs: np.ndarray, legal: np.ndarray | None, rng: np.random.Generator
+        ) -> Mapping[str, np.ndarray]:
+            with torch.no_grad():
+                found = values(torch.from_numpy(obs).float()).numpy().astype(float)
+            told = self._told(prior, obs, found.shape)
+            if legal is not None:
+                found, told = (np.where(legal, x, LOGIT_OF_ILLEGAL) for x in (found, told))
+            best = (found + self.prior * told).argmax(-1)
+            other = (told + rng.gumbel(size=told.shape)).argmax(-1)
+            return {"act": np.where(rng.random(best.shape) < epsilon, other, best)}
+
+        return act
+
+    def loss(
+        self,
+        values: ActionValues,
+        following: ActionValues,
+        drawn: Mapping[str, np.ndarray],
+        prior: Prior | None = None,
+    ) -> Tensor:
+        """Huber's loss of the values of what was done, with the pessimistic term."""
+        tensor = lambda name: torch.from_numpy(drawn[name]).float()
+        obs, next_obs = tensor("obs"), tensor("next_obs")
+        legal = torch.from_numpy(drawn["legal"]) if "legal" in drawn else None
+        next_legal = torch.from_numpy(drawn["next_legal"]) if "next_legal" in drawn else None
+        with torch.no_grad():
+            chooser_BK = values(next_obs)
+            if self.prior and prior:
+                told = self._told(prior, drawn["next_obs"], tuple(chooser_BK.shape))
+                chooser_BK = chooser_BK + self.prior * torch.from_numpy(told).float()
+            target_B = q_targets(
+                tensor("reward"),
+                tensor("over"),
+                chooser_BK,
+                following(next_obs),
+                self.gamma,
+                next_legal,
+            )
+        q_BK = values(obs)
+        q_B = q_BK.gather(1, torch.from_numpy(drawn["act"])[:, None])[:, 0]
+        loss = nn.functional.smooth_l1_loss(q_B, target_B)
+        if self.cql:
+            loss = loss + self.cql * pessimism(q_BK, q_B, legal).mean()
+        return loss
+
+    def _told(self, prior: Prior | None, obs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape) if prior is None else np.asarray(prior(obs), float)
+
+
+def q_targets(
+    reward_B: Tensor,
+    over_B: Tensor,
+    chooser_BK: Tensor,
+    value_BK: Tensor,
+    gamma: float,
+    legal_BK: Tensor | None = None,
+) -> Tensor:
+    """[B] r + gamma (1 - over) value(argmax chooser), the maximum over legal actions."""
+    if legal_BK is not None:
+        chooser_BK = chooser_BK.masked_fill(~legal_BK.bool(), LOGIT_OF_ILLEGAL)
+    best_B = chooser_BK.argmax(1, keepdim=True)
+    return reward_B + gamma * (1 - over_B) * value_BK.gather(1, best_B)[:, 0]
+
+
+def pessimism(q_BK: Tensor, q_B: Tensor, legal_BK: Tensor | None = None) -> Tensor:
+    """[B] log sum exp of the values of legal actions, less the value of what was done."""
+    if legal_BK is not None:
+        q_BK = q_BK.masked_fill(~legal_BK.bool(), LOGIT_OF_ILLEGAL)
+    return torch.logsumexp(q_BK, 1) - q_B
+
+
+@torch.no_grad()
+def follow_network(following: nn.Module, leading: nn.Module, share: float) -> None:
+    """Moves one network's weights towards another's by a share of the way."""
+    for mine, other in zip(following.parameters(), leading.parameters(), strict=True):
+        mine.lerp_(other, share)
+
+
+class TransitionStore:
+    """The last transitions of all agents."""
+
+    def __init__(self, keep: int):
+        self.keep, self.size, self.at = keep, 0, 0
+        self.columns: dict[str, np.ndarray] = {}
+
+    def add(self, paths: Paths, reward: np.ndarray) -> None:
+        """The steps of games, with the rewards that are to be learned from [n, A, T]."""
+        alive = np.broadcast_to(paths["alive"][:, None], reward.shape)
+        over = np.broadcast_to(paths["over"][:, None], reward.shape)
+        names = ("obs", "next_obs", "act", "legal", "next_legal")
+        given = {k: paths[k] for k in names if k in paths} | {"reward": reward, "over": over}
+        rows = {k: v[alive][-self.keep :] for k, v in given.items()}
+        n = len(rows["reward"])
+        if not self.columns:
+            empty = lambda x: np.zeros((self.keep, *x.shape[1:]), kept_as(x.dtype))
+            self.columns = {k: empty(v) for k, v in rows.items()}
+        places = (self.at + np.arange(n)) % self.keep
+        for name, values in rows.items():
+            self.columns[name][places] = values
+        self.at, self.size = (self.at + n) % self.keep, min(self.size + n, self.keep)
+
+    def draw(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        """`n` of them, each as likely as another, by name."""
+        rows = rng.integers(self.size, size=n)
+        return {k: v[rows] for k, v in self.columns.items()}
+
+
+def kept_as(dtype: np.dtype) -> np.dtype:
+    """Numbers are kept in 4 bytes."""
+    return np.dtype(np.float32) if dtype == np.float64 else dtype

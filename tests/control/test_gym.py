@@ -1,0 +1,100 @@
+"""Environments of Gymnasium as simulators: each copy is the environment, stepped."""
+
+import asyncio
+
+import numpy as np
+import palaestra as pl
+import pytest
+from palaestra.errors import UserError
+
+gymnasium = pytest.importorskip("gymnasium")
+
+
+class Short(gymnasium.Env):
+    """Ends by itself after three steps; actions are 1 and 2."""
+
+    observation_space = gymnasium.spaces.Discrete(4)
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        self.at = 0
+        return 0, {}
+
+    def step(self, action):
+        assert action in (1, 2)
+        self.at += 1
+        return self.at, float(action), False, self.at == 3, {}
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_a_copy_is_the_environment(name):
+    sim, rng = pl.GymSimulator(name, horizon=30), pl.rng_of(("gym", name))
+    first = pl.rng_of(("gym", name)).integers(1 << 31, size=3).tolist()
+    state, envs = sim.reset(rng, 3), [gymnasium.make(name) for _ in range(3)]
+    seen = [e.reset(seed=s)[0] for e, s in zip(envs, first, strict=True)]
+    over, draw = np.zeros(3, bool), pl.rng_of(("acts",))
+    for _ in range(30):
+        assert sim.observe(state)[:, 0] == pytest.approx(np.stack(seen))
+        act = draw.integers(2, size=(3, 1)) if name == "CartPole-v1" else draw.uniform(-2, 2, (3, 1, 1))
+        state, paid, after = sim.step(state, act, rng)
+        for i in np.flatnonzero(~over):
+            given = act[i, 0] if name == "Pendulum-v1" else int(act[i, 0])
+            seen[i], reward, over[i], _, _ = envs[i].step(given)
+            assert paid[i, 0] == pytest.approx(reward)
+        assert (after == over).all()
+    assert over.any() == (name == "CartPole-v1")
+
+
+def test_sizes_limits_and_actions():
+    sim = pl.GymSimulator("Pendulum-v1")
+    assert (sim.horizon, sim.observation, sim.actions) == (200, 3, pl.Box(low=(-2.0,), high=(2.0,)))
+    short = pl.GymSimulator(Short, horizon=5)
+    assert (short.observation, short.actions) == (4, 2)
+    games = pl.play_games(short, lambda o, legal, rng: {"act": np.ones(o.shape[:2], int)}, 2, ("short",))
+    assert games["over"].sum(1).tolist() == [1, 1] and pl.returns_of(games).tolist() == [6.0, 6.0]
+    assert games["obs"][0, 0].argmax(-1).tolist() == [0, 1, 2]
+    sim.close()
+
+
+def test_what_cannot_be_a_simulator_is_said():
+    with pytest.raises(UserError, match="needs a horizon"):
+        pl.GymSimulator(Short)
+    with pytest.raises(UserError, match="NoSuchThing"):
+        pl.GymSimulator("NoSuchThing-v0")
+    sim = pl.GymSimulator(Short, horizon=5)
+    old = sim.reset(pl.rng_of(("old",)), 1)
+    sim.step(old, np.zeros((1, 1), int), pl.rng_of(("old",)))
+    with pytest.raises(UserError, match="older state"):
+        sim.step(old, np.zeros((1, 1), int), pl.rng_of(("old",)))
+    Short.action_space, before = gymnasium.spaces.MultiDiscrete([2, 2]), Short.action_space
+    try:
+        with pytest.raises(UserError, match="flat Box"):
+            pl.GymSimulator(Short, horizon=5)
+    finally:
+        Short.action_space = before
+
+
+def test_law_06_an_environment_learned_from_twice_gives_the_same_bits():
+    learn = lambda: asyncio.run(pl.PPO(games=4).learn(pl.GymSimulator("CartPole-v1"), 200, ("gym",)))
+    one, other = (learn().state_dict() for _ in "ab")
+    assert all((one[k] == other[k]).all() for k in one)
+
+
+@pytest.mark.slow
+def test_cartpole_is_learned_as_by_stable_baselines3():
+    """Both policies balance: the mean length of a game after as many steps is in the same range."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    steps, found = 30_000, {"ours": [], "theirs": []}
+    for seed in range(2):
+        sim = pl.GymSimulator("CartPole-v1")
+        learner = pl.PPO(games=8, bootstrap=True, epochs=8)
+        policy = asyncio.run(learner.learn(sim, steps, ("cartpole", seed)))
+        found["ours"].append(pl.mean_return(sim, policy.act, 50, ("test", seed)))
+        env = sb3.common.env_util.make_vec_env("CartPole-v1", n_envs=8, seed=seed)
+        peer = sb3.PPO("MlpPolicy", env, n_steps=256, batch_size=256, learning_rate=1e-3, seed=seed, device="cpu")
+        peer.learn(steps)
+        from stable_baselines3.common.evaluation import evaluate_policy
+
+        found["theirs"].append(evaluate_policy(peer, env, 50, deterministic=False)[0])
+    assert min(found["ours"]) > 100, found
+    assert np.mean(found["ours"]) > 0.6 * np.mean(found["theirs"]), found
