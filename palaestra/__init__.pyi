@@ -50,7 +50,7 @@ from .errors import (
 )
 from .schedule import (
     Cosine as Cosine, Exponential as Exponential, Jump as Jump, Linear as Linear,
-    check_bounds as check_bounds,
+    Sigmoid as Sigmoid, Staircase as Staircase, check_bounds as check_bounds,
 )
 from .stats import Interval as Interval, proportion as proportion
 
@@ -112,17 +112,27 @@ from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 
 # Which problems
+from .curriculum.arms import Bandit as Bandit, Learnability as Learnability
+from .curriculum.difficulty import EasyToHard as EasyToHard, ProbedArms as ProbedArms
 from .curriculum.draw import Shuffled as Shuffled
+from .curriculum.memory import (
+    Memorise as Memorise, Note as Note, Recalled as Recalled, notes_of as notes_of,
+)
 from .curriculum.partial import Whole as Whole
 from .curriculum.pool import Everything as Everything, Mixed as Mixed, is_mixed as is_mixed
 from .curriculum.prioritised import Prioritised as Prioritised, Successes as Successes
 from .curriculum.replay import Replay as Replay
 from .curriculum.respelled import Respelled as Respelled
+from .curriculum.select import NearValue as NearValue, Select as Select
 
 # Attempts
 from .rollout.branch import (
     Finished as Finished, MarkSteps as MarkSteps, Partial as Partial, PrefixValues as PrefixValues,
     Rescue as Rescue,
+)
+from .rollout.budget import (
+    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick, TopUp as TopUp,
+    none_right as none_right,
 )
 from .rollout.collect import (
     Links as Links, MuteTruncated as MuteTruncated, Sample as Sample, Score as Score,
@@ -261,6 +271,7 @@ from .verifiers.text.translation import Translation as Translation
 from .credit.advantages import (
     group_mean as group_mean, group_std as group_std, leave_one_out as leave_one_out,
 )
+from .credit.again import Rehearse as Rehearse, Resampled as Resampled
 from .credit.gae import (
     Gae as Gae, kl_needs as kl_needs,
 )
@@ -272,7 +283,7 @@ from .credit.links import (
 )
 from .credit.pass_at_k import PassAtK as PassAtK
 from .credit.penalty import LessKL as LessKL
-from .credit.preferences import Compare as Compare, Rate as Rate
+from .credit.preferences import Compare as Compare, Rate as Rate, RatePrompts as RatePrompts
 from .credit.rows import Imitate as Imitate, Prefer as Prefer
 from .credit.scopes import (
     SameState as SameState, Stratum as Stratum, number_keys as number_keys,
