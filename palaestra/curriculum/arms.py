@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from palaestra.abilities import Mixes
-from palaestra.errors import UserError
 from palaestra.schedule import check_bounds
 from palaestra.tasks.mixture import part_task
 from palaestra.types import (
@@ -38,14 +37,8 @@ LEAST_VALUE = 0.01  # of an arm that is drawn in proportion to its value
 
 
 def arms_of(tasks: Tasks) -> list[Tasks]:
-    """The parts of a mixture. Raises UserError where the tasks are no mixture."""
-    parts = [part for part, _ in tasks.parts] if isinstance(tasks, Mixes) else []
-    if not parts:
-        raise UserError(
-            f"{tasks.name!r} has no parts to choose among; give a mixture, such as "
-            "--task 'knights(d=1)+knights(d=2)'"
-        )
-    return parts
+    """The parts of a mixture; other tasks are one arm."""
+    return [part for part, _ in tasks.parts] if isinstance(tasks, Mixes) else [tasks]
 
 
 def draw_from_arms(
@@ -55,6 +48,11 @@ def draw_from_arms(
     state's `given` counts the tasks that each arm has given.
     """
     arms, given = arms_of(ctx.bench.tasks), dict(state.get("given", {}))
+    if len(arms) == 1 and not given:
+        ctx.say(
+            f"note: {arms[0].name!r} is one arm, so there is nothing to choose among; give a "
+            "mixture, such as --task 'knights(d=1)+knights(d=2)'"
+        )
     found: list[Task] = []
     for i in rng_of((*key, "arms")).choice(len(arms), n, p=p_A):
         name = arms[i].name
