@@ -38,14 +38,14 @@ CARD = pl.Card(
 
 @pl.stage
 class MixedOnly:
-    """Trains on the groups that have something to compare; where none has, draws again."""
+    """Trains on the groups that have something to compare, which may be none."""
 
     drops_equal: ClassVar[bool] = True
 
     async def __call__(
         self, ctx: pl.Context, groups: list[pl.Group], state: pl.State
     ) -> tuple[list[pl.Group] | None, list[pl.Group], pl.State]:
-        return [g for g in groups if pl.is_mixed(g)] or None, [], state
+        return [g for g in groups if pl.is_mixed(g)], [], state
 
 
 def build(rule: Literal["equal", "hard"] = "equal", n: int = 8, breadth: bool = False) -> pl.Recipe:
