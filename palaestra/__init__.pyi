@@ -29,7 +29,7 @@ from .types import (
 from .context import (
     Bench as Bench, Client as Client, Collect as Collect, Context as Context,
     Credit as Credit, Draw as Draw,
-    Engine as Engine,
+    Engine as Engine, Observe as Observe,
     RewardFn as RewardFn, Runnable as Runnable, Source as Source,
     Update as Update,
 )
