@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES
+from palaestra.claims.starts import RATES, unmoved
 
 SIX_ARMS = "+".join(f"knights(d={d})" for d in range(1, 7))
 HARD_ARMS = tuple(f"knights(d={d})" for d in (4, 5, 6))
@@ -47,21 +47,35 @@ class DrawnShare:
         return sum(shares) / len(shares) if shares else float("nan")
 
 
+ACCURACY = pl.Final("sampled_after.pass@1.mean")
 EASY_TO_HARD = pl.EasyToHard(tasks=960, batches=1, difficulty=people)  # 60 steps of 16 prompts
-NOTE = "PLACEHOLDER"
+NOTE = (
+    "Accuracy could not decide: in a trial of 60,000 tokens it stayed within 3 points of where it "
+    "began in every arm that was tried (one cell is known to 3.5 points), since the small model "
+    "guesses as well as it works on these puzzles, and arms of 5 people and more are nearly out of "
+    "its reach. So the share of groups whose rewards differ is the measure, accuracy over all arms "
+    "a veto, and rates are chosen by accuracy: a policy that does not move keeps its groups mixed. "
+    "A bandit that follows |A| finds such groups nearly by construction; what can fail is that it "
+    "lags behind the policy. Training reward is that of the arms drawn, so `area` compares no "
+    "policies. `probed` measures pass rates before every fifth step, pays for it, and stands for an "
+    "oracle of the arms. The paper's gain in accuracy needs a task on which more search or longer "
+    "training pays."
+)
 
 
 def curriculum_experiment(
     *, claim: str, quantity: str, bandit: pl.Recipe, name: str, expect: pl.Greater, note: str,
     falsified_if: str, constants: Mapping[str, Mapping[str, tuple[Any, ...]]] | None = None,
 ) -> pl.Experiment:  # fmt: skip
-    """Held-out accuracy on six arms after equal sampled tokens: `bandit`, called `name`, beside
-    draws that are uniform, easy to hard, by a bandit that stops to learn, and by probes.
+    """The share of groups that teach, of six arms, at equal sampled tokens: `bandit`, called
+    `name`, beside draws that are uniform, easy to hard, by a bandit that stops to learn, and by
+    probes.
     """
     uniform = pl.recipe("grpo")
     return pl.Experiment(
         claim=claim,
         quantity=quantity,
+        start=unmoved(uniform, steps=30),
         arms={
             "uniform": uniform,
             name: bandit,
@@ -72,8 +86,10 @@ def curriculum_experiment(
         expect=expect,
         falsified_if=falsified_if,
         reasons=(pl.Needs("frozen", "that the arms' values follow the policy"),),
-        measure=pl.Final("sampled_after.pass@1.mean"),
-        metric="held-out accuracy on all six arms (temperature 1)",
+        vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.03)},
+        choose=ACCURACY,
+        measure=pl.Logged("groups_mixed", last=30),
+        metric="share of groups whose rewards differ, last 30 steps",
         tuned={"optimiser.lr": RATES},
         constants=constants or {},
         task=SIX_ARMS,
@@ -82,8 +98,7 @@ def curriculum_experiment(
         samples=4,
         seconds=60.0,
         controls={
-            "mixed groups": pl.Logged("groups_mixed", last=0),
-            "mixed groups at the end": pl.Logged("groups_mixed"),
+            "mixed groups, whole run": pl.Logged("groups_mixed", last=0),
             "draws of the hard arms": DrawnShare(),
             "draws of the hard arms later": DrawnShare(skip=25),
         },
