@@ -88,8 +88,8 @@ class Staircase:
 
 @stage
 class Sigmoid:
-    """From `start` to `end`, halfway at step `middle`: 1 / (1 + exp((step - middle) / width)) of the
-    way is left. The share of criteria that are shown in RuscaRL (arXiv:2508.16949).
+    """From `start` to `end`, halfway at step `middle`: 1 / (1 + exp((step - middle) / width)) of
+    the way is left. The share of criteria that are shown in RuscaRL (arXiv:2508.16949).
     """
 
     start: float

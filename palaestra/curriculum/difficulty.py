@@ -58,11 +58,12 @@ def inversion_rate(before_N: Sequence[float], now_N: Sequence[float]) -> float:
 
 @stage
 class ProbedArms:
-    """Draws every task from an arm of a mixture with p ~ weight(pass rate of the arm), which is
-    measured on `tasks` fresh tasks of each arm before every `every`-th draw.
+    """Draws every task from an arm of a mixture with p ~ the mean of weight(pass rate) over `tasks`
+    fresh tasks of the arm, which are attempted before every `every`-th draw.
 
-    Where every arm weighs nothing they are drawn alike. A curriculum that looks instead of guessing,
-    and pays for it in samples.
+    The weight is of tasks, not of arms: an arm of which half is always solved has nothing to teach.
+    Where every arm weighs nothing they are drawn alike. A curriculum that looks instead of
+    guessing, and pays for it in samples.
     """
 
     every: int = 5
@@ -83,12 +84,12 @@ class ProbedArms:
             first = [given.get(arm.name, 0) + i for arm in arms for i in range(self.tasks)]
             asked = [part_task(arms[i // self.tasks], "train", nth) for i, nth in enumerate(first)]
             rate_N = await pass_rates(ctx, key, asked, self.sample)
-            by_arm = rate_N.reshape(len(arms), self.tasks)
+            by_arm = self.weight(rate_N).reshape(len(arms), self.tasks)
             known = [x[np.isfinite(x)] for x in by_arm]
-            rates = [float(x.mean()) if len(x) else 0.0 for x in known]
+            weights = [float(x.mean()) if len(x) else 0.0 for x in known]
             given |= {name: nth + 1 for name, nth in zip(names, first, strict=True)}
-            state = {**state, "given": given, "rates": rates}
-        weight_A = self.weight(np.array(state["rates"]))
+            state = {**state, "given": given, "weights": weights}
+        weight_A = np.array(state["weights"])
         total = weight_A.sum()
         p_A = weight_A / total if total > 0 else np.full(len(arms), 1 / len(arms))
         return draw_from_arms(ctx, key, n, p_A, {**state, "draws": draws + 1})

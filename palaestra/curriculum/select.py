@@ -1,4 +1,4 @@
-"""Which of many drawn tasks are attempted, by what a model says of them before anything is sampled."""
+"""Which of many drawn tasks are attempted, by what a model says of them before it samples."""
 
 from __future__ import annotations
 
@@ -60,10 +60,8 @@ class NearValue:
     def values(self, ctx: Context, tasks: Sequence[Task]) -> np.ndarray:
         """[N] the expected reward of each prompt."""
         dialect = ctx.engine().dialect
-        texts = [
-            [i for p in dialect.extend(t.prompt, first=True, closed=False) if not p.hidden for i in p.ids]
-            for t in tasks
-        ]  # fmt: skip
+        heard = [dialect.extend(t.prompt, first=True, closed=False) for t in tasks]
+        texts = [[i for p in pieces if not p.hidden for i in p.ids] for pieces in heard]
         with ctx.phase("forward"):
             said_N1 = score_texts(ctx.model(self.model), texts, (self.head,))
         return 1 / (1 + np.exp(-said_N1[:, 0]))

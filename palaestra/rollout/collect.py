@@ -107,8 +107,8 @@ class Sample:
 async def attempt(
     ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group, turns: int = 0
 ) -> Episode:
-    """One episode; a fault is tried again with a seed of its own before it becomes a status. `turns`
-    0 = what the bench allows.
+    """One episode; a fault is tried again with a seed of its own before it becomes a status.
+    `turns` 0 = what the bench allows.
     """
     episode = Episode(status="error:never tried")
     for retry in range(RETRIES + 1):
@@ -252,7 +252,7 @@ class Until:
 
 
 def rewards(group: Group, part: str = "") -> np.ndarray:
-    """[G] totals of the valid episodes, or a part of their rewards, 0 where one has no such part."""
+    """[G] totals of the valid episodes, or a part of their rewards, 0 where one has none."""
     if part:
         return np.array([e.reward.parts.get(part, 0.0) if e.reward else 0.0 for e in group.valid])
     return np.array([e.total for e in group.valid])

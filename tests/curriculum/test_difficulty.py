@@ -45,8 +45,17 @@ def test_probed_arms_are_drawn_by_what_the_probe_found(context, monkeypatch):
         tasks, state = asyncio.run(draw(ctx, (k,), 4, state))
         assert {t.domain for t in tasks} == {"knights(d=6)"}
     assert len(asked) == 2 and [len(a) for a in asked] == [6, 6] and not set(asked[0]) & set(asked[1])
-    assert state["rates"] == [1.0, 0.5] and state["given"] == {"knights(d=1)": 6, "knights(d=6)": 18}
+    assert state["weights"] == [0.0, 0.25] and state["given"] == {"knights(d=1)": 6, "knights(d=6)": 18}
     assert decode(*encode(state)) == state
+
+
+def test_an_arm_of_solved_and_hopeless_tasks_has_nothing_to_teach(context, monkeypatch):
+    async def rates(ctx, key, tasks, sample):
+        return np.array([i % 2 if t.domain.endswith("1)") else 0.25 for i, t in enumerate(tasks)])
+
+    monkeypatch.setattr(difficulty, "pass_rates", rates)
+    tasks, state = asyncio.run(ProbedArms(tasks=2)(context(TWO), (0,), 20, {}))
+    assert state["weights"] == [0.0, 0.1875] and {t.domain for t in tasks} == {"knights(d=6)"}
 
 
 def test_arms_that_weigh_nothing_are_drawn_alike(context, monkeypatch):
@@ -55,14 +64,14 @@ def test_arms_that_weigh_nothing_are_drawn_alike(context, monkeypatch):
 
     monkeypatch.setattr(difficulty, "pass_rates", rates)
     tasks, state = asyncio.run(ProbedArms(tasks=2)(context(TWO), (0,), 40, {}))
-    assert state["rates"] == [1.0, 1.0] and len({t.domain for t in tasks}) == 2
+    assert state["weights"] == [0.0, 0.0] and len({t.domain for t in tasks}) == 2
 
 
 def test_a_step_awaits_its_draw_and_counts_what_it_samples(context, small):
     ctx = context(TWO)
     recipe = small(vary(pl.recipe("grpo"), draw=ProbedArms(every=1, tasks=2, sample=Sample(n=2))))
     state, metrics = asyncio.run(step(recipe, ctx, start(0)))
-    assert metrics["episodes"] == 8 and state["draw"]["draws"] == 1 and len(state["draw"]["rates"]) == 2
+    assert metrics["episodes"] == 8 and state["draw"]["draws"] == 1 and len(state["draw"]["weights"]) == 2
     assert ctx.sampled_tokens > metrics["length"] * 8, "the probes too"
 
 

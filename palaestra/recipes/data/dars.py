@@ -25,8 +25,8 @@ CARD = pl.Card(
     "are best.",
     source="released code (yangzhch6/DARS: schedule_ET, schedule_HW, scripts)",
     size=pl.Size(
-        setting="Qwen2.5-Math-1.5B and 7B on OpenR1; N = 8, up to 32 or 64; breadth: 3,072 prompts, "
-        "2 epochs, lr 5e-6, 86 steps, 3,072 tokens",
+        setting="Qwen2.5-Math-1.5B and 7B on OpenR1; N = 8, up to 32 or 64; breadth: 3,072 "
+        "prompts, 2 epochs, lr 5e-6, 86 steps, 3,072 tokens",
         model="qwen2.5-1.5b",
         prompts=3072,
         tokens=3072,

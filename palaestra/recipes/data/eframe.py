@@ -1,9 +1,9 @@
-"""EFRame: further attempts at what nobody solved, of which the rare success alone trains, and replay.
+"""EFRame: further attempts at what nobody solved, whose rare success alone trains, and replay.
 
 A prompt whose G = 5 answers are all wrong gets 20 more at temperature 1.2, in a group of their own:
 the first failures are in no statistic of theirs. Of that group only |A| > 1 trains: one success
-among 20 has A = 4.25, its 19 failures A = -0.22 (std with ddof 1). Of first groups |A| > 0.05 trains,
-which drops those with equal rewards. An answer that was cut off trains only if A <= 0. What trains
+among 20 has A = 4.25, its 19 failures A = -0.22 (std with ddof 1). Of first groups |A| > 0.05
+trains, which drops those with equal rewards. An answer that was cut off trains only if A <= 0. What trains
 with |A| > 1 is kept with its advantage and log-probs, and added to the batch of every fifth step
 (arXiv:2506.22200). Clipped surrogate, mean over tokens, with 0.01 KL to the start.
 
@@ -26,7 +26,8 @@ CARD = pl.Card(
     "reachable than GRPO.",
     source="released code (597358816/EFRame: ray_trainer.py, buffer.py) and the abstract",
     size=pl.Size(
-        setting="Qwen2.5-Math-7B and Qwen2.5-VL-7B; 512 prompts, G = 5 and 20, lr 1e-6, 2,048 tokens",
+        setting="Qwen2.5-Math-7B and Qwen2.5-VL-7B; 512 prompts, G = 5 and 20, lr 1e-6, 2,048 "
+        "tokens",
         model="qwen2.5-7b",
         prompts=512,
         tokens=2048,

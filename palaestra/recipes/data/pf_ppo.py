@@ -48,7 +48,7 @@ class ByReward:
 
 
 def fit_r2(reward_N: Sequence[float], truth_N: Sequence[float]) -> float:
-    """R^2 of the least-squares line of the truth against the rewards; 0 where either is constant."""
+    """R^2 of the straight line of the truth against the rewards; 0 where either is constant."""
     x_N, y_N = np.asarray(reward_N, float), np.asarray(truth_N, float)
     if np.ptp(x_N) == 0 or np.ptp(y_N) == 0:
         return 0.0

@@ -3,8 +3,8 @@
 Every round draws 8 answers to each prompt that is not done. `balance`: done with n/2 right and n/2
 wrong answers; `positive`: with one right one; after 4 rounds at the latest (arXiv:2510.04996). Of
 the pool n answers train, half of each kind, the first ones, filled up from the other side where one
-is short. Their advantage is r - the mean of the whole pool, without a standard deviation, so 4 right
-of 16 give + 0.75 and - 0.25. A pool of one kind trains nothing, but its n answers count in the mean
+is short. Their advantage is r - the mean of the whole pool, without a standard deviation, so 4
+right of 16 give + 0.75 and - 0.25. A pool of one kind trains nothing, but its n answers count in the mean
 over tokens.
 
 To stop at a success biases the pool's mean upwards, and balance weighs prompts anew: the weight of
