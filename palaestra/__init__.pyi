@@ -29,7 +29,7 @@ from .types import (
 from .context import (
     Bench as Bench, Client as Client, Collect as Collect, Context as Context,
     Credit as Credit, Draw as Draw,
-    Engine as Engine,
+    Engine as Engine, Observe as Observe,
     RewardFn as RewardFn, Runnable as Runnable, Source as Source,
     Update as Update,
 )
@@ -50,7 +50,7 @@ from .errors import (
 )
 from .schedule import (
     Cosine as Cosine, Exponential as Exponential, Jump as Jump, Linear as Linear,
-    check_bounds as check_bounds,
+    Sigmoid as Sigmoid, Staircase as Staircase, check_bounds as check_bounds,
 )
 from .stats import Interval as Interval, proportion as proportion
 
@@ -113,25 +113,35 @@ from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 
 # Which problems
+from .curriculum.arms import Bandit as Bandit, Learnability as Learnability
+from .curriculum.difficulty import EasyToHard as EasyToHard, ProbedArms as ProbedArms
 from .curriculum.draw import Shuffled as Shuffled
+from .curriculum.memory import (
+    Memorise as Memorise, Note as Note, Recalled as Recalled, notes_of as notes_of,
+)
 from .curriculum.partial import Whole as Whole
 from .curriculum.pool import Everything as Everything, Mixed as Mixed, is_mixed as is_mixed
 from .curriculum.prioritised import Prioritised as Prioritised, Successes as Successes
 from .curriculum.replay import Replay as Replay
 from .curriculum.respelled import Respelled as Respelled
+from .curriculum.select import NearValue as NearValue, Select as Select
 
 # Attempts
 from .rollout.branch import (
     Finished as Finished, MarkSteps as MarkSteps, Partial as Partial, PrefixValues as PrefixValues,
     Rescue as Rescue,
 )
+from .rollout.budget import (
+    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick, TopUp as TopUp,
+)
 from .rollout.collect import (
-    Instead as Instead, Links as Links, MuteTruncated as MuteTruncated, Sample as Sample, Score as Score,
+    none_right as none_right,
+    Links as Links, MuteTruncated as MuteTruncated, Sample as Sample, Score as Score,
     Until as Until, When as When, apply_reward as apply_reward, judge_group as judge_group,
     links as links,
 )
 from .rollout.guide import (
-    Begin as Begin, Guidance as Guidance, Hide as Hide, Mark as Mark, Rewrite as Rewrite,
+    Begin as Begin, GuidanceSource as GuidanceSource, Hide as Hide, Mark as Mark, Rewrite as Rewrite,
     Under as Under,
 )
 from .rollout.hints import (
@@ -272,6 +282,7 @@ from .verifiers.text.translation import Translation as Translation
 from .credit.advantages import (
     group_mean as group_mean, group_std as group_std, leave_one_out as leave_one_out,
 )
+from .credit.again import Rehearse as Rehearse, Resampled as Resampled
 from .credit.gae import (
     Gae as Gae, kl_needs as kl_needs,
 )
@@ -283,7 +294,7 @@ from .credit.links import (
 )
 from .credit.pass_at_k import PassAtK as PassAtK
 from .credit.penalty import LessKL as LessKL
-from .credit.preferences import Compare as Compare, Rate as Rate
+from .credit.preferences import Compare as Compare, Rate as Rate, RatePrompts as RatePrompts
 from .credit.rows import Imitate as Imitate, Prefer as Prefer
 from .credit.scopes import (
     SameState as SameState, Stratum as Stratum, number_keys as number_keys,

@@ -455,6 +455,8 @@ class Runnable(Protocol):
 # ---- the signatures of the stages
 
 Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State]]
+# a draw that has to attempt something first, e.g. to see how hard a task is today
+AsyncDraw: TypeAlias = Callable[["Context", Key, int, State], Awaitable[tuple[list[Task], State]]]
 Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
 Pool: TypeAlias = Callable[
     ["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]

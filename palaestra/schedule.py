@@ -69,6 +69,42 @@ class Jump:
         return self.end if step >= self.step else self.start
 
 
+@stage
+class Staircase:
+    """levels[min(step // every, len - 1)]: a level for `every` steps, then the next; the last one
+    stays. Horizons that grow (ScalingInter, arXiv:2509.08755).
+    """
+
+    levels: tuple[float, ...]
+    every: int
+
+    def __post_init__(self) -> None:
+        if not self.levels or self.every < 1:
+            raise UserError("a staircase needs a level, and at least one step on each")
+
+    def at(self, step: int) -> float:
+        return self.levels[min(step // self.every, len(self.levels) - 1)]
+
+
+@stage
+class Sigmoid:
+    """From `start` to `end`, halfway at step `middle`: 1 / (1 + exp((step - middle) / width)) of
+    the way is left. The share of criteria that are shown in RuscaRL (arXiv:2508.16949).
+    """
+
+    start: float
+    end: float
+    middle: float
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("Sigmoid.width", self.width, above=0)
+
+    def at(self, step: int) -> float:
+        left = (1 - math.tanh((step - self.middle) / self.width / 2)) / 2
+        return self.end + (self.start - self.end) * left
+
+
 def check_bounds(
     name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
 ) -> None:
@@ -90,18 +126,33 @@ SCHEDULES: Mapping[str, type[Any]] = {
     "cosine": Cosine,
     "exponential": Exponential,
     "jump": Jump,
+    "staircase": Staircase,
+    "sigmoid": Sigmoid,
 }
 
 
 def read(text: str) -> Scheduled | None:
-    """The schedule that text names with its three numbers, "cosine(1e-4, 0, 100)"; None = it names
-    none. Raises `ValueError`.
+    """The schedule that text names with its numbers: "cosine(1e-4, 0, 100)" and three others alike,
+    "sigmoid(1, 0, 70, 3)" with its width, "staircase(4, 8, 16, 100)" with its levels and the steps
+    on each. None = it names none. Raises `ValueError`.
     """
     name, opened, rest = text.strip().partition("(")
     if name not in SCHEDULES or not opened or not rest.endswith(")"):
         return None
-    start, end, steps = rest[:-1].split(",")
-    return SCHEDULES[name](float(start), float(end), int(steps))
+    *given, last = rest[:-1].split(",")
+    if SCHEDULES[name] is Staircase:
+        return Staircase(tuple(map(_number, given)), int(last))
+    if SCHEDULES[name] is Sigmoid:
+        start, end, middle = map(float, given)
+        return Sigmoid(start, end, middle, float(last))
+    start, end = given
+    return SCHEDULES[name](float(start), float(end), int(last))
+
+
+def _number(text: str) -> float:
+    """A whole one stays whole: a count that follows a schedule is one."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def resolve(part: Any, step: int) -> Any:

@@ -17,13 +17,34 @@ from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import drops_equal, keeps_equal
-from palaestra.context import Attempt, Collect, Credit, Draw, Evaluator, Flight, Pool, Ticket
+from palaestra.context import (
+    AsyncDraw,
+    Attempt,
+    Collect,
+    Credit,
+    Draw,
+    Evaluator,
+    Flight,
+    Pool,
+    Ticket,
+)
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
 from palaestra.errors import Fault, Paused, UserError
+from palaestra.rollout.play import await_if_needed
 from palaestra.rollout.tickets import cut
-from palaestra.types import Group, Key, Metrics, Need, Objective, State, need_at_least, stage
+from palaestra.types import (
+    Example,
+    Group,
+    Key,
+    Metrics,
+    Need,
+    Objective,
+    State,
+    need_at_least,
+    stage,
+)
 from palaestra.update import AdamW, Plain, pack
 
 if TYPE_CHECKING:
@@ -85,7 +106,7 @@ class Recipe:
     `evaluate`: what is measured beside the held-out problems, by name.
     """
 
-    draw: Draw
+    draw: Draw | AsyncDraw
     collect: Collect
     learners: Mapping[str, Learner]
     pool: Pool = Everything()
@@ -144,7 +165,7 @@ async def gather_groups(
     """Fill the queue `lag` tickets ahead; the oldest pass the pool until it has a batch."""
     ready, seen, oldest = None, [], state["step"] - max_age(recipe.schedule)
     state["pool"] = {
-        k: drop_old(v, oldest) if holds_groups(v) else v for k, v in state["pool"].items()
+        k: drop_old(v, oldest) if holds(v, Group) else v for k, v in state["pool"].items()
     }
     for n in range(recipe.schedule.rounds):
         while len(state["queue"]) <= recipe.schedule.lag:
@@ -166,7 +187,8 @@ async def issue(recipe: Recipe, ctx: Context, state: State, key: Key) -> list[Gr
     """Draw tasks, beside groups the pool sent back, and hand out all of them at once."""
     resumed, state["again"] = state["again"], []
     prompts = recipe.schedule.prompts - len(resumed)
-    tasks, state["draw"] = recipe.draw(ctx, key, prompts, state["draw"])
+    drawn = recipe.draw(ctx, key, prompts, state["draw"])
+    tasks, state["draw"] = await await_if_needed(drawn)
     starts = [*resumed, *(Group(task=task) for task in tasks)]
     tickets = cut(key, starts, ctx.carrier.waves, state["step"], recipe.schedule.in_flight)
     return await submit(recipe, ctx, tickets)
@@ -219,19 +241,37 @@ def drop_old(groups: list[Group], oldest: int) -> list[Group]:
     return [group for group, versions in pairs if min(versions, default=oldest) >= oldest]
 
 
-def holds_groups(part: Any) -> bool:
-    """Whether a part of the pool's state holds groups that wait for a batch."""
-    return isinstance(part, list) and all(isinstance(x, Group) for x in part)
+def drop_old_examples(examples: list[Example], oldest: int) -> list[Example]:
+    """Examples with no trained token older than `oldest`; a unit goes as a whole."""
+    ages = [e.row.oldest() for e in examples]
+    old = [age is not None and age < oldest for age in ages]
+    gone = {e.unit for e, is_old in zip(examples, old, strict=True) if is_old and e.unit}
+    pairs = zip(examples, old, strict=True)
+    return [e for e, is_old in pairs if not is_old and e.unit not in gone]
+
+
+def holds(part: Any, kind: type) -> bool:
+    """Whether a part of a stage's state is a list of groups, or of examples, that wait."""
+    return isinstance(part, list) and all(isinstance(x, kind) for x in part)
 
 
 def learn(
     recipe: Recipe, ctx: Context, state: State, ready: list[Group], seen: list[Group]
 ) -> Metrics:
-    """Measure and credit for every learner before any weight moves; then update each."""
+    """Measure and credit for every learner before any weight moves; then update each.
+
+    What credit keeps from step to step ages as groups do.
+    """
     examples, metrics = {}, ctx.describe(seen, ready)
+    oldest = state["step"] - max_age(recipe.schedule)
     for name, learner in recipe.learners.items():
-        signals, before = ctx.measure(ready, learner.needs), state["credit"].get(name, {})
-        examples[name], state["credit"][name] = learner.credit(ready, signals, before)
+        signals = ctx.measure(ready, learner.needs)
+        before = {
+            k: drop_old_examples(v, oldest) if holds(v, Example) else v
+            for k, v in state["credit"].get(name, {}).items()
+        }
+        found, state["credit"][name] = learner.credit(ready, signals, before)
+        examples[name] = drop_old_examples(found, oldest)
     for name, learner in recipe.learners.items():
         batch = pack(examples[name], name)
         if batch is not None:  # nothing to train on: the optimiser's clock stands still

@@ -210,6 +210,11 @@ class Row:
         """Tokens a policy sampled, hidden ones included."""
         return sum(len(s.ids) for s in self.segments if s.logp is not None)
 
+    def oldest(self) -> int | None:
+        """The oldest policy version among its trained tokens; None = offline data only."""
+        found = [s.version for s in self.segments if s.trained and s.version is not None]
+        return min(found, default=None)
+
 
 @value_class
 class Event:
@@ -322,9 +327,7 @@ class Episode:
 
     def oldest(self) -> int | None:
         """The oldest policy version among its trained tokens; None = offline data only."""
-        found = [
-            s.version for r in self.rows for s in r.segments if s.trained and s.version is not None
-        ]
+        found = [version for r in self.rows if (version := r.oldest()) is not None]
         return min(found, default=None)
 
 

@@ -7,6 +7,7 @@ seen. Column `marker` [T].
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -135,6 +136,32 @@ class Rate:
                     Example(row=row, columns={**columns_of(row, self.keep), **targets, **weights})
                 )
         return found, state
+
+
+@stage
+class RatePrompts:
+    """One marked row a group, its prompt alone, with the mean reward of its episodes as the column
+    target_total: what a model learns from that tells before an attempt how it will end.
+    """
+
+    def __call__(
+        self, groups: Groups, signals: Signals, state: State
+    ) -> tuple[list[Example], State]:
+        found: list[Example] = []
+        for group in groups:
+            rated = [e for e in group.valid if e.reward is not None and e.rows]
+            prompt = prompt_row(rated[0].rows[0]) if rated else Row()
+            if len(prompt.view().ids_T):
+                row = add_marker(prompt)
+                target = {"target_total": float(np.mean([e.total for e in rated]))}
+                found.append(Example(row=row, columns={**columns_of(row), **target}))
+        return found, state
+
+
+def prompt_row(row: Row) -> Row:
+    """What was seen before the first trained token of a row."""
+    begin = next((i for i, s in enumerate(row.segments) if s.trained), len(row.segments))
+    return replace(row, segments=row.segments[:begin])
 
 
 def weight(task: str, n: int, head: str) -> float:

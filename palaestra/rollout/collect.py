@@ -70,7 +70,8 @@ class Sample:
     sampling seed.
 
     Every seat without a player of its own is `model`'s, but for those that `seats` gives to another
-    model, e.g. (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn.
+    model, e.g. (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn, turns
+    0 = for an episode; a horizon that grows with the steps is turns=Staircase((4, 8, 16), 100).
     """
 
     n: int = 8
@@ -81,9 +82,10 @@ class Sample:
     max_tokens: int = 0
     model: str = "policy"
     seats: tuple[tuple[str, str], ...] = ()
+    turns: int = 0
 
     def __post_init__(self) -> None:
-        need_at_least(self, n=1, temperature=0, top_k=0, top_p=0, min_p=0, max_tokens=0)
+        need_at_least(self, n=1, temperature=0, top_k=0, top_p=0, min_p=0, max_tokens=0, turns=0)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return await self.play(ctx, key, group, self.cast(ctx))
@@ -104,15 +106,17 @@ class Sample:
         """The group with `n` more episodes of these players."""
         first = len(group.episodes)
         played = await asyncio.gather(
-            *(attempt(ctx, cast, key, first + i, group) for i in range(self.n))
+            *(attempt(ctx, cast, key, first + i, group, self.turns) for i in range(self.n))
         )
         return replace(group, episodes=(*group.episodes, *played))
 
 
 async def attempt(
-    ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group
+    ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group, turns: int = 0
 ) -> Episode:
-    """One episode; a fault is tried again with a seed of its own before it becomes a status."""
+    """One episode; a fault is tried again with a seed of its own before it becomes a status.
+    `turns` 0 = what the bench allows.
+    """
     episode = Episode(status="error:never tried")
     for retry in range(RETRIES + 1):
         episode = await play(
@@ -121,7 +125,7 @@ async def attempt(
             group.task,
             (*key, index, retry),
             (*key, "world"),
-            max_turns=ctx.bench.max_turns,
+            max_turns=turns or ctx.bench.max_turns,
         )
         if episode.ok:
             break
@@ -239,31 +243,19 @@ class When:
 
 @stage
 class Until:
-    """Repeats `link` up to `rounds` times until `test(rewards)` holds."""
+    """Repeats `link` up to `rounds` times until `test(rewards)` holds; `part` as in `When`."""
 
     test: Callable[[np.ndarray], bool]
     link: Collect
     rounds: int = 4
+    part: str = ""
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         for n in range(self.rounds):
             group = await self.link(ctx, (*key, n), group)
-            if self.test(rewards(group)):
+            if self.test(rewards(group, self.part)):
                 break
         return group
-
-
-@stage
-class Instead:
-    """What `link` makes of the task takes the place of the group's episodes. Where it makes none,
-    they stay.
-    """
-
-    link: Collect
-
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        made = await self.link(ctx, key, replace(group, episodes=()))
-        return made if made.episodes else group
 
 
 def rewards(group: Group, part: str = "") -> np.ndarray:

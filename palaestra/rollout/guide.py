@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # the task with more in its prompt, its answer and data as they are; None = there is nothing to show
 Rewrite: TypeAlias = "Callable[[Context, Group, np.random.Generator], Task | None]"
 # a text to be shown; "" = none
-Guidance: TypeAlias = "Callable[[Context, Group, np.random.Generator], str]"
+GuidanceSource: TypeAlias = "Callable[[Context, Group, np.random.Generator], str]"
 
 
 @stage
@@ -96,7 +96,7 @@ class Begin:
     no gradient. Its episodes have the fact `mark`; with nothing to say, nothing is played.
     """
 
-    guidance: Guidance
+    guidance: GuidanceSource
     sample: Sample = Sample()
     mark: str = "guided"
     value: float = 1.0

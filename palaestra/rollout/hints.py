@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.abilities import FindsMistakes, source_of
 from palaestra.errors import UserError
-from palaestra.rollout.guide import Guidance
+from palaestra.rollout.guide import GuidanceSource
 from palaestra.rollout.recorded import written_answer
 from palaestra.schedule import check_bounds
 from palaestra.toys.formats import (
@@ -67,7 +67,7 @@ class Working:
 class Unleaked:
     """The guidance, but nothing where the task's answer stands in it as a word of its own."""
 
-    guidance: Guidance
+    guidance: GuidanceSource
 
     def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> str:
         text = self.guidance(ctx, group, rng)
@@ -84,7 +84,7 @@ def leaks_answer(text: str, answer: object) -> bool:
 class Hinted:
     """The question with guidance behind it, as a hint."""
 
-    guidance: Guidance = Working()
+    guidance: GuidanceSource = Working()
 
     def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
         text = self.guidance(ctx, group, rng).strip("\n")

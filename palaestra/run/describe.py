@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,8 +29,15 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         **tool_numbers(valid),
         "groups": len(seen),
         "groups_ready": len(ready),
+        **describe_domains(seen),
         **(describe_parts(seen, judged) if of_rewards else {}),
     }
+
+
+def describe_domains(seen: Groups) -> Metrics:
+    """The share of the groups that each domain gave; nothing where all are of one."""
+    count = Counter(g.task.domain for g in seen)
+    return {f"drawn/{d}": n / len(seen) for d, n in sorted(count.items())} if len(count) > 1 else {}
 
 
 def describe_rewards(seen: Groups, judged: Sequence[Episode]) -> Metrics:

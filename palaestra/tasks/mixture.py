@@ -71,13 +71,19 @@ class Mixture:
         number, at = divmod(index, sum(share))
         order = block(self.name, split, number, share)
         i = int(order[at])
-        part, nth = self.parts[i][0], number * share[i] + int((order[:at] == i).sum())
-        n = split_size(part, split)
-        task = part.task(
-            split, nth if n is None else int(epoch_order(part.name, split, nth // n, n)[nth % n])
-        )
-        identity = task.id if task.id.startswith(f"{part.name}/") else f"{part.name}/{task.id}"
-        return replace(task, id=identity, domain=part.name)
+        return part_task(self.parts[i][0], split, number * share[i] + int((order[:at] == i).sum()))
+
+
+def part_task(part: Tasks, split: str, nth: int) -> Task:
+    """The nth task that a part of a mixture gives, under the part's name. A finite part starts over
+    in a fresh order.
+    """
+    n = split_size(part, split)
+    task = part.task(
+        split, nth if n is None else int(epoch_order(part.name, split, nth // n, n)[nth % n])
+    )
+    identity = task.id if task.id.startswith(f"{part.name}/") else f"{part.name}/{task.id}"
+    return replace(task, id=identity, domain=part.name)
 
 
 @lru_cache(maxsize=64)

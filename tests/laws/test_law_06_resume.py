@@ -59,7 +59,9 @@ def lines(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("recipe", "more"), [("grpo", ["schedule.lag=1"]), ("ppo", [])])
+@pytest.mark.parametrize(
+    ("recipe", "more"), [("grpo", ["schedule.lag=1"]), ("ppo", []), ("dump", ["--task", "knights(d=1)+knights(d=2)"])]
+)
 def test_ten_kills_each(tmp_path, recipe, more):
     """SIGKILL at ten random moments of each run: at start-up, and 0 to 0.3 s after 1 or 2 further lines of its log, which
     is somewhere in a rollout, an update or a checkpoint."""

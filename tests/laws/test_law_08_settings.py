@@ -17,7 +17,7 @@ from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.run.settings import Settings
 from palaestra.run.setup import build, merge
-from palaestra.schedule import read, resolve
+from palaestra.schedule import Sigmoid, read, resolve
 from palaestra.step import Learner, Unchanged, start, step
 from palaestra.types import Reward
 from palaestra.values import digest, find, flatten, override, vary, walk
@@ -116,11 +116,24 @@ def test_a_schedule_stands_for_a_number():
     ends = {"linear(1, 3, 10)": (1.0, 2.0, 3.0), "exponential(1, 4, 10)": (1.0, 2.0, 4.0), "jump(1, 3, 5)": (1, 3, 3)}
     for text, values in ends.items():
         assert [read(text).at(step) for step in (0, 5, 10)] == pytest.approx(values), text
-    for text in ("cosine(3e-4)", "cosine(3e-4, 0, many)", "cosine(1, 0, inf)", "cosin(1, 0, 5)"):
+    for text in ("cosine(3e-4)", "cosine(3e-4, 0, many)", "cosine(1, 0, inf)", "cosin(1, 0, 5)", "sigmoid(1)"):
         with pytest.raises(UserError, match=r"optimiser\.lr takes float"):
             override(grpo.build(), "optimiser.lr", text)
     with pytest.raises(UserError):
         override(grpo.build(), "optimiser.betas", "cosine(1, 0, 5)")
+
+
+def test_staircases_and_sigmoids():
+    """ScalingInter's rounds 10, 20, 30 with a period of 100; RuscaRL at step 71 of 350: alpha 125, t0 .2."""
+    turns = override(grpo.build(), "links.0.turns", "staircase(10, 20, 30, 100)")
+    found = [resolve(turns, step).collect.links[0].turns for step in (1, 99, 100, 199, 200, 500)]
+    assert found == [10, 10, 20, 20, 30, 30] and all(type(n) is int for n in found)
+    assert Sigmoid(1.0, 0.0, 1 + 0.2 * 349, 349 / 125).at(71) == pytest.approx(0.482099, abs=1e-6)
+    assert [read("sigmoid(2, 4, 10, 1)").at(step) for step in (-1000, 10, 1000)] == pytest.approx([2, 3, 4])
+    with pytest.raises(UserError, match="at least one step"):
+        override(grpo.build(), "links.0.turns", "staircase(1, 2, 0)")
+    with pytest.raises(UserError, match=r"Sigmoid\.width"):
+        Sigmoid(1.0, 0.0, 5.0, 0.0)
 
 
 def test_ambiguous_paths_list_the_candidates():

@@ -97,6 +97,6 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(sample, score, *ladder),
-        credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", eps=1e-4)),
+        credit=pl.chain(pl.Fact(MARK), pl.Center("stratum"), pl.Scale("stratum", eps=1e-4)),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
     )

@@ -15,9 +15,9 @@ verdicts are on the model's own answers, whose truth the bench knows: parts `tru
 `oracle=True` pays that truth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import palaestra as pl
 
@@ -36,7 +36,6 @@ CARD = pl.Card(
         samples=8,
     ),
 )
-Shots: TypeAlias = list[tuple[str, bool]]  # a task in words, and whether it can be done
 
 
 @pl.stage
@@ -46,8 +45,8 @@ class OwnTasks:
     labels: ClassVar[tuple[str, str]] = ("can", "cannot")
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
-        shots: Shots = task.meta.get("shots", [])
-        shown = [f"- {text}" for text, known in shots if known == can] or [
+        shots: Sequence[pl.Note] = task.meta.get("shots", ())
+        shown = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
             f"- {pl.question_text(task)}"
         ]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
@@ -152,12 +151,18 @@ class ShownExamples:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        tasks, state = self.draw(ctx, key, n, state)
-        seeds = [(pl.question_text(t), bool(t.meta["can"])) for t in tasks if "can" in t.meta]
-        pool: Shots = [*state.get("pool", []), *seeds]
-        order = pl.rng_of((*key, "shots")).permutation(len(pool))[: self.shots]
-        shots = [pool[i] for i in order]
-        return [replace(t, meta={**t.meta, "shots": shots}) for t in tasks], state
+        recalled = pl.Recalled(put_shots, self.shots, self.draw, verified_examples)
+        return recalled(ctx, key, n, state)
+
+
+def put_shots(task: pl.Task, notes: Sequence[pl.Note]) -> pl.Task:
+    return replace(task, meta={**task.meta, "shots": tuple(notes)})
+
+
+def verified_examples(task: pl.Task) -> list[pl.Note]:
+    """The task itself, where people said whether it can be done."""
+    can = task.meta.get("can")
+    return [] if can is None else [pl.Note(text=pl.question_text(task), facts={"can": bool(can)})]
 
 
 @pl.stage
@@ -172,14 +177,16 @@ class Remember:
     def __call__(
         self, seen: pl.Groups, examples: Mapping[str, list[pl.Example]], state: pl.State
     ) -> pl.State:
-        pool = dict(state.get("pool", []))
-        for g in seen:
-            form = form_of(g.task)
-            best, share = pl.majority_answer([form.read(pl.response_text(e)) for e in g.valid])
-            text = str(g.task.meta.get("wrote", "")).strip()
-            if text and best is not None and share >= self.least:
-                pool[text] = best == form.labels[0]
-        return state | {"pool": list(pool.items())[-self.most :]}
+        return pl.Memorise(self.agreed, self.most)(seen, examples, state)
+
+    def agreed(self, group: pl.Group) -> list[pl.Note]:
+        """The task that the model wrote, if its verdicts agree on it."""
+        form = form_of(group.task)
+        best, share = pl.majority_answer([form.read(pl.response_text(e)) for e in group.valid])
+        text = str(group.task.meta.get("wrote", "")).strip()
+        if not text or best is None or share < self.least:
+            return []
+        return [pl.Note(text=text, facts={"can": best == form.labels[0]})]
 
 
 def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> pl.Recipe:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.curriculum.memory import Note, notes_of
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import knowrl_self_knowledge
 from palaestra.types import Group
@@ -49,8 +50,11 @@ def test_the_pool_keeps_what_is_agreed_on():
         texts = verdicts(yes, no, labels=("[[can]]", "[[cannot]]"))
         said = tuple(spoken(t.removeprefix("= ")) for t in texts)
         seen.append(Group(task=task(None, can=True, wrote=f"task {n}"), episodes=said))
-    assert remember(seen[:1], {}, {}) == {"pool": [("task 0", True)]}
-    assert remember(seen, {}, {"cursor": 3}) == {"cursor": 3, "pool": [("task 2", False), ("task 4", True)]}
+    pool = lambda state: [(n.text, n.facts["can"]) for n in notes_of(state)]
+    assert pool(remember(seen[:1], {}, {})) == [("task 0", True)]
+    state = remember(seen, {}, {"cursor": 3})
+    assert state["cursor"] == 3 and pool(state) == [("task 2", False), ("task 4", True)]
+    assert {n.task for n in notes_of(state)} == {seen[0].task.id}
 
 
 def test_tasks_that_people_verified_start_the_pool(context):
@@ -63,8 +67,9 @@ def test_tasks_that_people_verified_start_the_pool(context):
             return replace(task(None, question=f"task {index}", can=index % 2 == 0), id=f"d/{index}")
 
     ctx = context(bench=Bench(name="data", tasks=Data(), world=Question(), max_tokens=4))
-    tasks, state = knowrl_self_knowledge.ShownExamples()(ctx, ("k",), 4, {"pool": [("old", True)]})
-    assert ("old", True) in tasks[0].meta["shots"] and len(tasks[0].meta["shots"]) == 5 and state["cursor"] == 4
+    old = Note(text="old", facts={"can": True})
+    tasks, state = knowrl_self_knowledge.ShownExamples()(ctx, ("k",), 4, {"memory": [old]})
+    assert old in tasks[0].meta["shots"] and len(tasks[0].meta["shots"]) == 5 and state["cursor"] == 4
     form = knowrl_self_knowledge.form_of(tasks[0])
     asked = form.ask(tasks[0], False).prompt[0].content
     assert "cannot do" in asked and "- task 1" in asked and "task 0" not in asked

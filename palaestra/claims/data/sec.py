@@ -1,0 +1,21 @@
+"""The claim of sec: categories drawn by moving averages of |A|."""
+
+import palaestra as pl
+from palaestra.claims.arms import curriculum_experiment
+from palaestra.recipes.data.sec import build
+
+EXPERIMENT = curriculum_experiment(
+    name="sec",
+    bandit=build(),
+    claim="On knights and knaves of 2 to 7 people as six categories, drawing them by SEC's bandit "
+    "finds at least 8 points more groups whose rewards differ than drawing them alike, in the last "
+    "30 steps at equal sampled tokens, and costs at most 3 points of accuracy over all six.",
+    quantity="up to a third more, relatively, on hard held-out problems (Countdown, Zebra, ARC-1D, "
+    "MATH)",
+    expect=pl.Greater(
+        "sec", "uniform", by=0.08, why="a quarter more than the third that uniform draws find"
+    ),
+    falsified_if="there are not 8 points more such groups, or accuracy falls by more than 3",
+    constants={"sec": {"draw.tau": (0.2, 0.4, 1.0)}, "frozen": {"draw.tau": (0.2, 0.4, 1.0)}},
+    note="tau is chosen among the paper's values, for the frozen bandit as well.",
+)

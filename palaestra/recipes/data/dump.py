@@ -1,0 +1,52 @@
+"""DUMP: the parts of a mixture as the arms of a bandit, drawn by an upper confidence bound.
+
+    L_j = mean |A| of the newest 300 samples of part j,   n_j = its samples so far,   n = sum_j n_j
+    UCB_j = L_j + sqrt(2 ln(n + 1) / (n_j + 1)),   p_j = exp(UCB_j / tau) / sum_i exp(UCB_i / tau)     (arXiv:2504.09710)
+
+Every task of a batch is drawn from a part with p, then the parts are worth what their samples say.
+All parts begin alike. Counts never fade, so the bonus does: what changes later is seen by the
+window alone. A is GRPO's advantage, which is divided by the standard deviation, so L is mostly the
+share of mixed groups; signal="centred" leaves the division out.
+
+The released code updates the parts only at validation, with the mean reward there in the place of
+|A|; signal="reward" is near to that, with the training reward. Needs a mixture of problems, such as
+--task 'knights(d=1)+knights(d=2)'.
+"""
+
+from typing import Literal
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="DUMP: UCB distribution-level curriculum",
+    paper="arXiv:2504.09710",
+    claim="Drawing from the distributions with the largest advantages converges faster than "
+    "drawing alike, and ends higher on the hard ones.",
+    source="released code (ZhentingWang/DUMP, curriculum_learning.py and the training script) and "
+    "the abstract",
+    size=pl.Size(
+        setting="Qwen2.5-7B-Instruct-1M, knights and knaves with 3 to 14 people as 12 "
+        "distributions; 128 prompts, G = 16, lr 1e-6, KL 0.001, answers up to 20,000 tokens",
+        model="qwen2.5-7b",
+        prompts=128,
+        samples=16,
+        tokens=20000,
+        lr=1e-6,
+        arguments={"kl": 0.001},
+    ),
+)
+
+
+def build(
+    tau: float = 0.1,
+    explore: float = 1.0,
+    window: int = 300,
+    signal: Literal["scaled", "centred", "reward"] = "scaled",
+    kl: float = 0.0,
+) -> pl.Recipe:
+    """`explore` weighs the bonus of what was seen little."""
+    return pl.vary(
+        pl.recipe("grpo", kl=kl),
+        draw=pl.Bandit(tau=tau, explore=explore),
+        observe=pl.Learnability(of=signal, window=window),
+    )

@@ -1,0 +1,47 @@
+"""SEC: categories of problems as the arms of a bandit whose values are moving averages of |A|.
+
+    p(c) = exp(Q(c) / tau) / sum_c' exp(Q(c') / tau),   Q(c) <- alpha r(c) + (1 - alpha) Q(c),   Q = 0 at first
+
+r(c) is the mean |A| over the samples of category c in the batch (arXiv:2505.14970). With binary
+rewards of mean p and advantages divided by the standard deviation it is 2 sqrt(p (1 - p)) on
+average, most at p = 1/2; it cannot tell too hard from too easy. A category that the batch lacks
+keeps its value; in the `released` code it gets r = 0 and fades. `rule` "proportional" draws with
+p ~ max(Q, 0.01), and signal="progress" takes the change of the mean reward: options of that code.
+
+Needs a mixture of problems, such as --task 'knights(d=1)+knights(d=2)'; of two dimensions, one part
+for each pair.
+"""
+
+from typing import Literal
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="Self-Evolving Curriculum (bandit, TD(0))",
+    paper="arXiv:2505.14970",
+    claim="A bandit that draws the categories with the largest absolute advantages generalises "
+    "better to hard problems than drawing at random.",
+    source="a public copy of the code (auto_curriculum/priority.py) and the abstract",
+    size=pl.Size(
+        setting="Qwen2.5-3B and 7B, Countdown, Zebra puzzles, ARC-1D, MATH; 240 steps (720 for "
+        "several domains); tau 1, 0.4, or 0.2 in two dimensions",
+        model="qwen2.5-3b",
+        arguments={"tau": 1.0},
+    ),
+)
+
+
+def build(
+    tau: float = 0.4,
+    alpha: float = 0.5,
+    signal: Literal["scaled", "centred", "progress"] = "scaled",
+    rule: Literal["softmax", "proportional"] = "softmax",
+    variant: Literal["paper", "released"] = "paper",
+) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        draw=pl.Bandit(tau=tau, rule=rule),
+        observe=pl.Learnability(
+            of=signal, alpha=alpha, absent="keep" if variant == "paper" else "decay"
+        ),
+    )
