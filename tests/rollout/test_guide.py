@@ -10,7 +10,8 @@ from palaestra.errors import UserError
 from palaestra.models.dialect import Chat
 from palaestra.models.score import score_pairs
 from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Instead, Sample, Score, When, links, rewards
+from palaestra.rollout.budget import Instead
+from palaestra.rollout.collect import Sample, Score, When, links, rewards
 from palaestra.rollout.guide import Begin, Hide, Mark, Under, hide_beyond
 from palaestra.rollout.hints import Feedback, Hinted, Working
 from palaestra.rollout.play import play
