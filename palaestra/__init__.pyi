@@ -89,6 +89,7 @@ from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.rec import Rec as Rec
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
+from .toys.wiki import WikiTasks as WikiTasks
 from .toys.words import Words as Words
 from .worlds.adapters.base import (
     AdaptedTasks as AdaptedTasks, AdaptedWorld as AdaptedWorld, Illegal as Illegal, Live as Live,
@@ -107,6 +108,7 @@ from .worlds.lookup import Lookup as Lookup
 from .worlds.notebook import Notebook as Notebook
 from .worlds.pair import Pair as Pair
 from .worlds.question import Question as Question
+from .worlds.search import Search as Search, SearchRules as SearchRules
 from .worlds.tictactoe import TicTacToe as TicTacToe, TicTacToeTasks as TicTacToeTasks
 from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
@@ -140,6 +142,7 @@ from .engines.own import OwnEngine as OwnEngine
 from .services.chat.endpoint import Endpoint as Endpoint
 from .services.chat.local import LocalModel as LocalModel
 from .services.chat.scripted import Scripted as Scripted
+from .services.index import BM25 as BM25
 from .services.sandbox import (
     check_program as check_program, check_python as check_python, open_session as open_session,
     run_program as run_program,
