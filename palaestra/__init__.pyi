@@ -149,6 +149,7 @@ from .services.sandbox import (
 )
 
 # Rewards
+from .rewards.answer_f1 import AnswerF1 as AnswerF1
 from .rewards.bridging import (
     Bridged as Bridged, Fit as Fit, fit_note as fit_note, fit_twice as fit_twice,
 )

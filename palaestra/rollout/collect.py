@@ -70,7 +70,8 @@ class Sample:
     sampling seed.
 
     Every seat without a player of its own is `model`'s, but for those that `seats` gives to another
-    model, e.g. (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn.
+    model, e.g. (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn; `turns`
+    0 = as many as it allows, else an episode that has more is cut.
     """
 
     n: int = 8
@@ -81,9 +82,11 @@ class Sample:
     max_tokens: int = 0
     model: str = "policy"
     seats: tuple[tuple[str, str], ...] = ()
+    turns: int = 0
 
     def __post_init__(self) -> None:
-        need_at_least(self, n=1, temperature=0, top_k=0, top_p=0, min_p=0, max_tokens=0)
+        least = {"n": 1, "temperature": 0, "top_k": 0, "top_p": 0, "min_p": 0, "max_tokens": 0}
+        need_at_least(self, **least, turns=0)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         sampling = Sampling(
@@ -97,15 +100,21 @@ class Sample:
         cast |= {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
         first = len(group.episodes)
         played = await asyncio.gather(
-            *(attempt(ctx, cast, key, first + i, group) for i in range(self.n))
+            *(attempt(ctx, cast, key, first + i, group, self.turns) for i in range(self.n))
         )
         return replace(group, episodes=(*group.episodes, *played))
 
 
 async def attempt(
-    ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group
+    ctx: Context,
+    cast: Mapping[str, Player],
+    key: Key,
+    index: int,
+    group: Group,
+    turns: int = 0,
 ) -> Episode:
     """One episode; a fault is tried again with a seed of its own before it becomes a status."""
+    most = min(turns or ctx.bench.max_turns, ctx.bench.max_turns)
     episode = Episode(status="error:never tried")
     for retry in range(RETRIES + 1):
         episode = await play(
@@ -114,7 +123,7 @@ async def attempt(
             group.task,
             (*key, index, retry),
             (*key, "world"),
-            max_turns=ctx.bench.max_turns,
+            max_turns=most,
         )
         if episode.ok:
             break

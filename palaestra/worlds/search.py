@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from palaestra.errors import UserError
-from palaestra.services.index import Hit, BM25, words_of
+from palaestra.services.index import BM25, Hit, words_of
 from palaestra.types import (
     Act,
     Ask,
@@ -30,6 +30,7 @@ from palaestra.types import (
     stage,
     value_class,
 )
+from palaestra.verifiers.answers.final import boxed_answer
 
 Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "answer"]
 Rule: TypeAlias = Literal["again", "end"]
@@ -64,7 +65,7 @@ class SearchState:
 
 @stage
 class Search:
-    """Pays 1 for the right answer, letter by letter.
+    """Pays 1 for the right answer, letter by letter, in \\boxed{} or without.
 
     Facts by turn: "outcomes"; "found", the ids of documents; "coverage", the share of the ids in
     the task's `meta["gold"]` that were found so far; "executed", whether it found something or
@@ -176,7 +177,8 @@ class Search:
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
-        right = state.answer is not None and state.answer == str(state.task.answer)
+        said, gold = state.answer, str(state.task.answer)
+        right = said is not None and gold in (said, boxed_answer(said))
         return Frame(
             state=state,
             pay={("policy", ""): float(right)},
