@@ -67,7 +67,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
-        lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.05),
+        lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "compare-pairs": (Pairs, Pair),
