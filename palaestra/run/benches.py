@@ -62,7 +62,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
     "wiki-2": (
-        lambda: WikiTasks(hops=(2, 2), name="wiki-2"),
+        lambda: WikiTasks(hops=(2, 2), held_out=(3, 3), name="wiki-2"),
         lambda: Search(BM25(WikiTasks().documents())),
     ),
     "wiki-far": (

@@ -30,18 +30,21 @@ class WikiTasks:
 
     Args:
         hops: at least, at most.
+        held_out: the same of the split "test"; None = as in training.
         pages: in fours, one for each relation of somebody; 8 to 28,900.
         seed: of the wiki.
     """
 
     hops: tuple[int, int] = (1, 3)
+    held_out: tuple[int, int] | None = None
     pages: int = 2000
     seed: int = 0
     name: str = "wiki"
     size: int | None = None
 
     def __post_init__(self) -> None:
-        need_at_least(self, pages=len(RELATIONS) * (self.hops[1] + 1))
+        longest = max(self.hops[1], (self.held_out or self.hops)[1])
+        need_at_least(self, pages=len(RELATIONS) * (longest + 1))
         if self.pages > (most := len(RELATIONS) * len(SYLLABLES) ** 2):
             raise UserError(f"WikiTasks: there are names for {most} pages, not for {self.pages}")
 
@@ -54,11 +57,12 @@ class WikiTasks:
         )
 
     def task(self, split: str, index: int) -> Task:
-        return draw_task(self, split, index, self._draw)
+        asked = self.held_out if split == "test" and self.held_out else self.hops
+        return draw_task(self, split, index, lambda rng: self._draw(rng, *asked))
 
-    def _draw(self, rng: np.random.Generator) -> Task:
+    def _draw(self, rng: np.random.Generator, least: int, most: int) -> Task:
         facts = wiki(self.pages, self.seed)
-        hops, people = int(rng.integers(self.hops[0], self.hops[1] + 1)), list(facts)
+        hops, people = int(rng.integers(least, most + 1)), list(facts)
         path, ways = list[str](), list[str]()
         while len(set(path)) <= hops:
             ways = [RELATIONS[i] for i in rng.integers(len(RELATIONS), size=hops)]

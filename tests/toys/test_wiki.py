@@ -51,3 +51,12 @@ def test_splits_are_disjoint_and_repeat():
 def test_too_few_pages_and_too_many(pages):
     with pytest.raises(UserError, match="pages"):
         WikiTasks(pages=pages)
+
+
+def test_held_out_questions_may_be_longer():
+    tasks = WikiTasks(hops=(2, 2), held_out=(3, 3))
+    assert {len(tasks.task("train", i).meta["gold"]) for i in range(20)} == {2}
+    assert {len(tasks.task("test", i).meta["gold"]) for i in range(20)} == {3}
+    assert tasks.documents() == TASKS.documents()
+    with pytest.raises(UserError, match="pages"):
+        WikiTasks(hops=(1, 1), held_out=(5, 5), pages=16)
