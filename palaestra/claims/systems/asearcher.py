@@ -68,10 +68,10 @@ EXPERIMENT = pl.Experiment(
     "fifth step on",
     tuned={"runnable.runnable.learners.policy.optimiser.lr": RATES[:2]},
     task="wiki-far",
-    tokens=60_000,
+    tokens=80_000,
     evaluate=64,
     samples=4,
-    seconds=400.0,
+    seconds=450.0,
     controls={
         "time in which workers collect": pl.Logged("rollout_busy", last=0, skip=SKIPPED),
         "weights above 5": pl.Logged("tis_capped", last=0),
@@ -91,5 +91,11 @@ EXPERIMENT = pl.Experiment(
     "seven; a gain of the decoupled loss where samples are hardly off the policy (see the control of "
     "weights above 5), which is expected of so few steps; and results in the order of landing, for a "
     "step takes its own samples here. Weights do not move under a sample, so that versions are those "
-    "of the schedule. MEASURED",
+    "of the schedule. Looked at before the declaration, on one seed and a machine "
+    "with much other work, to size it, nine steps at 1e-4 of two arms: 3.9 episodes a second with 16 "
+    "turns and 4.9 at lag 4, from the fifth step on, in 44,000 to 49,000 tokens and 150 to 170 s; "
+    "workers collected 48% of the last step and 70 to 96% of the steps; no weight was above 5. A "
+    "step takes 24 to 120 episodes, for 3% to 25% of the answers are right and most groups are equal, so "
+    "a few steps make a noisy speed. From the start of `research`, which knows two hops with three "
+    "pages a search alone, no group was mixed and a run starved",
 )
