@@ -90,6 +90,7 @@ from .toys.preferences import Preferences as Preferences
 from .toys.rec import Rec as Rec
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
+from .toys.wiki import WikiTasks as WikiTasks
 from .toys.words import Words as Words
 from .worlds.adapters.base import (
     AdaptedTasks as AdaptedTasks, AdaptedWorld as AdaptedWorld, Illegal as Illegal, Live as Live,
@@ -108,6 +109,7 @@ from .worlds.lookup import Lookup as Lookup
 from .worlds.notebook import Notebook as Notebook
 from .worlds.pair import Pair as Pair
 from .worlds.question import Question as Question
+from .worlds.search import Search as Search, SearchRules as SearchRules
 from .worlds.tictactoe import TicTacToe as TicTacToe, TicTacToeTasks as TicTacToeTasks
 from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
@@ -161,12 +163,14 @@ from .engines.own import OwnEngine as OwnEngine
 from .services.chat.endpoint import Endpoint as Endpoint
 from .services.chat.local import LocalModel as LocalModel
 from .services.chat.scripted import Scripted as Scripted
+from .services.index import BM25 as BM25
 from .services.sandbox import (
     check_program as check_program, check_python as check_python, open_session as open_session,
     run_program as run_program,
 )
 
 # Rewards
+from .rewards.answer_f1 import AnswerF1 as AnswerF1
 from .rewards.bridging import (
     Bridged as Bridged, Fit as Fit, fit_note as fit_note, fit_twice as fit_twice,
 )

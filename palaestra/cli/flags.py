@@ -470,6 +470,8 @@ def plan(parser: FlagParser) -> None:
         action="store_true",
         help="the learner accumulates gradients of tickets as they land",
     )
+    add("--concurrent", type=whole_number(0), default=0, metavar="N",
+        help="tickets that may be under way (default: 0, as many as the lag allows)")  # fmt: skip
     add(
         "--steps",
         type=whole_number(1),

@@ -25,11 +25,15 @@ class TIS(Algebra):
     ms-swift (pull request 6678). Losses are positively homogeneous in A, so weighting A weights
     them; terms without an advantage stay as they are. Samples that are a few updates old are
     corrected by the same weight. An unknown mu weighs 1.
+
+    With `drop` a token above the cap has no weight instead, though it counts in means: the decoupled
+    loss of AReaL (arXiv:2505.24298), with a cap of 5 in ASearcher.
     """
 
     objective: Objective
     model: str = "policy"
     cap: float = 2.0
+    drop: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -45,13 +49,15 @@ class TIS(Algebra):
         old_BT = batch[f"{self.model}_logp"]
         ratio_BT = (old_BT - batch["behaviour_logp"]).exp()
         ratio_BT = torch.where(ratio_BT.isnan(), 1.0, ratio_BT)
+        above_BT = ratio_BT > self.cap
+        weight_BT = torch.where(above_BT, 0.0 if self.drop else self.cap, ratio_BT)
         columns = {
             **batch.columns,
             "behaviour_logp": old_BT,
-            "advantage": batch["advantage"] * ratio_BT.clamp(max=self.cap),
+            "advantage": batch["advantage"] * weight_BT,
         }
         loss, metrics = self.objective(out, replace(batch, columns=columns))
         return loss, metrics | {
-            "tis_weight": token_mean(ratio_BT.clamp(max=self.cap), batch),
-            "tis_capped": token_mean((ratio_BT > self.cap).to(ratio_BT), batch),
+            "tis_weight": token_mean(weight_BT, batch),
+            "tis_capped": token_mean(above_BT.to(ratio_BT), batch),
         }

@@ -19,6 +19,7 @@ from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
+from palaestra.services.index import BM25
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
 from palaestra.toys.chain import ArithmeticChain
@@ -34,12 +35,14 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
+from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Player, Tasks, World
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
+from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.tools import WithTools
 
@@ -58,6 +61,15 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid": (GridTasks, Grid),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
+    "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
+    "wiki-2": (
+        lambda: WikiTasks(hops=(2, 2), held_out=(3, 3), name="wiki-2"),
+        lambda: Search(BM25(WikiTasks().documents())),
+    ),
+    "wiki-far": (
+        lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
+        lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
+    ),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),

@@ -30,6 +30,7 @@ def forecast_of(
     lag: int,
     order: str = "issue",
     streaming: bool = False,
+    concurrent: int = 0,
     steps: int = 50,
     seed: int = 0,
 ) -> Forecast:
@@ -42,6 +43,7 @@ def forecast_of(
         lag=lag,
         order=order,
         streaming=streaming,
+        concurrent=concurrent,
         seed=seed,
     )
 
@@ -53,6 +55,7 @@ def predict(
     lags: Sequence[int],
     order: str = "issue",
     streaming: bool = False,
+    concurrent: int = 0,
     steps: int = 50,
     seed: int = 0,
 ) -> list[Prediction]:
@@ -63,7 +66,14 @@ def predict(
     for n in workers:
         for lag in lags:
             told = forecast_of(
-                found, workers=n, lag=lag, order=order, streaming=streaming, steps=steps, seed=seed
+                found,
+                workers=n,
+                lag=lag,
+                order=order,
+                streaming=streaming,
+                concurrent=concurrent,
+                steps=steps,
+                seed=seed,
             )
             seconds = told.makespan / steps
             rows.append(

@@ -2,7 +2,8 @@
 
 An attempt is cut into `waves` tickets, which go to the workers in the order of issue; a worker
 holds `depth` of them, so that its next one is there when one ends. Attempt s + lag is issued when
-step s begins, under version s of the weights. A worker that holds another version loads that of its
+step s begins, under version s of the weights; where no more than `concurrent` tickets may be under
+way, one is issued as one lands, under the version of that moment. A worker that holds another version loads that of its
 next ticket between two tickets. Seconds are given (`Costs`); the schedule is the loop's own. It
 needs the extra `ray`, which brings simpy.
 """
@@ -17,6 +18,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from palaestra.errors import UserError
+from palaestra.scale.costs import capacity
 from palaestra.scale.trace import Span
 from palaestra.types import rng_of, value_class
 
@@ -133,6 +135,7 @@ def simulate(
     share: Share = "space",
     depth: int = 2,
     loads: int = 1,
+    concurrent: int = 0,
     seed: int = 0,
 ) -> Forecast:
     """The run of `steps` steps, as it would go with these costs.
@@ -153,6 +156,8 @@ def simulate(
             asks for lag 0 without streaming.
         depth: tickets at a worker, the one under way included.
         loads: workers that load a version at the same time; 1 = one after another.
+        concurrent: tickets that may be under way, C of `costs.capacity`; 0 = as many as the lag
+            allows.
         seed: of what is drawn.
 
     Raises:
@@ -160,6 +165,8 @@ def simulate(
             share "time" with lag or streaming.
     """
     _check(workers, waves, steps, lag, order, window, streaming, share, depth, loads)
+    if concurrent < 0:
+        raise UserError(f"simulate: concurrent must be at least 0, not {concurrent}")
     cluster = SimulatedLoop(
         costs=costs,
         workers=workers,
@@ -170,6 +177,7 @@ def simulate(
         switch=costs.switch if share == "time" else 0.0,
         depth=depth,
         loads=loads,
+        concurrent=concurrent or (lag + 1) * waves,
         seed=seed,
     )
     cluster.run(steps)
@@ -207,11 +215,14 @@ class SimulatedLoop:
     switch: float
     depth: int
     loads: int
+    concurrent: int
     seed: int
+    version: int = 0  # of the weights that tickets are issued under
     spans: list[Span] = field(default_factory=list)
     issued: list[Issue] = field(default_factory=list)
     trained: list[tuple[Issue, int]] = field(default_factory=list)  # and the step that did
     dropped: int = 0
+    running: int = 0  # tickets that were issued and have not landed
     ends: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -245,15 +256,24 @@ class SimulatedLoop:
             return cost.draw(rng_of((self.seed, kind, *key)))
         return cost(*key) if callable(cost) else cost
 
-    def issue(self, n: int, version: int) -> None:
-        """Issues the next `n` tickets."""
-        for _ in range(n):
+    def admit(self) -> None:
+        """Issues as many tickets as may be under way, under the weights of this moment."""
+        free = capacity(
+            self.version,
+            len(self.issued) - self.running - self.dropped,
+            self.running,
+            batch=self.waves,
+            eta=self.lag,
+            concurrent=self.concurrent,
+        )
+        for _ in range(free):
             number = len(self.issued)
             seconds = self.seconds(self.costs.ticket, "ticket", *divmod(number, self.waves))
-            ticket = Issue(number, version, seconds)
+            ticket = Issue(number, self.version, seconds)
             self.issued.append(ticket)
             self.open[number] = ticket
             self.waiting.append(ticket)
+        self.running += free
         self.assign()
 
     def assign(self) -> None:
@@ -288,8 +308,9 @@ class SimulatedLoop:
     def give_back(self, worker: int, ticket: Issue) -> Generator[Any, Any, None]:
         yield self.clock.timeout(self.costs.send)
         self.landed.append(ticket)
+        self.running -= 1
         self.places.append(worker)
-        self.assign()
+        self.admit()
         self.news.succeed()
         self.news = self.clock.event()
 
@@ -303,14 +324,15 @@ class SimulatedLoop:
                 del self.open[ticket.number]
             taken += gone[: len(gone) - len(old)]
             self.dropped += len(old)
-            self.issue(len(old), step)
+            self.admit()
             if len(gone) == len(old):
                 break
         return taken
 
     def driver(self, steps: int) -> Generator[Any, Any, None]:
         for s in range(steps):
-            self.issue(self.waves * (self.lag + 1 if s == 0 else 1), s)
+            self.version = s
+            self.admit()
             held: list[Issue] = []
             left = self.waves
             while left:

@@ -135,3 +135,46 @@ def test_a_trace_for_perfetto():
 def test_what_cannot_be_simulated_is_said(wrong, said):
     with pytest.raises(UserError, match=said):
         simulate(**{**BATCHES, **wrong})
+
+
+def most_under_way(found, waves):
+    """The most tickets that were being worked on at a time, by their spans."""
+    tickets = [s for s in found.spans if s.role == "rollout" and s.name != "load"]
+    moments = [(s.begin, 1) for s in tickets] + [(s.end, -1) for s in tickets]
+    running = most = 0
+    for _, change in sorted(moments):
+        running += change
+        most = max(most, running)
+    return most
+
+
+@pytest.mark.parametrize("order", ["issue", "window", "drop"])
+@pytest.mark.parametrize("concurrent", [1, 3, 6])
+def test_no_more_tickets_are_under_way_than_may_be(order, concurrent):
+    given = {"workers": 8, "waves": 4, "steps": 30, "lag": 4, "order": order}
+    found = simulate(Costs(ticket=delays, learn=1.0), **given, concurrent=concurrent)
+    assert most_under_way(found, 4) == concurrent and len(found.ages) == 4 * 30
+    assert found.age_max <= 4 + (math.ceil((6 - 1) / 4) if order == "window" else 0)
+    free = simulate(Costs(ticket=delays, learn=1.0), **given)
+    assert most_under_way(free, 4) == 8  # a worker each
+    assert found.age_mean < free.age_mean, "what is issued later is younger"
+
+
+def test_a_limit_that_does_not_bind_changes_nothing():
+    given = {"workers": 3, "waves": 4, "steps": 12, "lag": 2}
+    free = simulate(Costs(ticket=delays, learn=1.0), **given)
+    assert simulate(Costs(ticket=delays, learn=1.0), **given, concurrent=12) == free
+    with pytest.raises(UserError, match="concurrent"):
+        simulate(Costs(ticket=1.0, learn=1.0), **given, concurrent=-1)
+
+
+def test_admission_by_hand():
+    """One ticket under way at a time, 1 s each, two a step, a learner of 4 s, lag 1: a buffer of 4 under C = 1.
+
+    Tickets end at 1, 2 (learnt from 2 to 6), 3, 4 (all of version 0: the buffer is full), so the second step is
+    learnt from 6 to 10; versions 1 from 6 on.
+    """
+    found = simulate(Costs(ticket=1.0, learn=4.0), workers=4, waves=2, steps=3, lag=1, concurrent=1)
+    assert (found.makespan, found.ages) == (14, [0, 0, 1, 1, 1, 1])
+    ends = [s.end for s in found.spans if s.role == "rollout"]
+    assert ends[:6] == [1, 2, 3, 4, 7, 8]

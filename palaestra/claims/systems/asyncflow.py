@@ -4,9 +4,8 @@ import asyncio
 import math
 
 import palaestra as pl
+from palaestra.claims.speed import SKIPPED, LogSpeed
 from palaestra.recipes.systems.asyncflow import build
-
-SKIPPED = 4  # steps in which workers start and the queue fills
 
 
 @pl.stage
@@ -22,23 +21,6 @@ class Wait:
         z = float(pl.rng_of((*key, "wait")).standard_normal())
         await asyncio.sleep(self.median * math.exp(self.sigma * z))
         return group
-
-
-@pl.stage
-class LogSpeed:
-    """The natural logarithm of the answers learned from in a second of wall-clock time, over all
-    steps but the first `skip`: a difference of 0.14 is a factor of 1.15. NaN where there are no
-    more steps.
-    """
-
-    skip: int = SKIPPED
-
-    def __call__(self, cell: pl.Cell) -> float:
-        begin, *steps = cell.steps[self.skip - 1 :] or [{}]
-        if not steps:
-            return float("nan")
-        seconds = steps[-1]["seconds"] - begin["seconds"]
-        return math.log(sum(s["episodes"] for s in steps) / seconds)
 
 
 def waiting(lag: int) -> pl.Recipe:

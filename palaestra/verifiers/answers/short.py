@@ -39,6 +39,7 @@ BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 # of an item: 1. or 1) or (1) or a)
 LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
 ARTICLES = ("a", "an", "the")
+CLOSED = {"yes", "no", "noanswer"}  # answers that are no part of another one
 # -5, 3/4, 12:30; C++
 WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")
 REORDERED_WORTH = 0.9  # the most that the right words in another order are worth
@@ -294,6 +295,19 @@ def matches_gold(golds: list[str], text: str) -> bool:
     return any(
         same_answer(text, g) if parse_number(strip_markup(g)) else words(text) == words(g)
         for g in golds
+    )
+
+
+def answer_f1(text: str, golds: list[str]) -> float:
+    """F1 of the words of an answer and of the best of several golds, in 0 to 1. Where one of both
+    is yes, no or noanswer and the other is not, it is 0 (HotpotQA's evaluation,
+    arXiv:1809.09600).
+    """
+    found = words(text)
+    each = ((found, words(gold)) for gold in golds)
+    return max(
+        (word_f1(a, b) for a, b in each if a and b and (a == b or not {*a, *b} & CLOSED)),
+        default=0.0,
     )
 
 

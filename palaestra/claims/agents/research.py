@@ -1,0 +1,148 @@
+"""The claim of research: ReSearch: reason with search."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import palaestra as pl
+from palaestra.claims.searching import TellSearches, after_showing
+from palaestra.claims.starts import RATES
+from palaestra.recipes.agents.research import build
+
+SHOWN = 200  # steps of imitation
+
+
+@pl.stage
+class RetrievedFirst:
+    """The world of searches after one search with the question itself: what it finds stands below
+    the question, and the next message is the last.
+    """
+
+    world: pl.Search
+    seats: tuple[str, ...] = ("policy",)
+
+    async def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
+        first = self.world.reset(task, key)
+        search, _ = self.world.forms
+        asked = f"<{search}>{task.prompt[-1].content}</{search}>"
+        act = pl.Act(ask=first.asks[0], text=asked, call=None, finish="eos", n_tokens=0)
+        found = await self.world.step(first.state, (act,), (*key, "retrieved"))
+        asks = tuple(replace(a, say=(*task.prompt, *a.say)) for a in found.asks)
+        return replace(found, asks=asks)
+
+    async def step(self, state: Any, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
+        return await self.world.step(state, acts, key)
+
+
+@pl.stage
+class Elsewhere:
+    """The link in another world: "retrieved" in that of `RetrievedFirst`, "shuffled" with an index
+    in which what is found has nothing to do with the query.
+    """
+
+    link: pl.Collect
+    where: Literal["retrieved", "shuffled"]
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        world = ctx.bench.world
+        if not isinstance(world, pl.Search):
+            raise pl.UserError(f"{ctx.bench.name} is no world of searches")
+        other: pl.World = (
+            RetrievedFirst(replace(world, turns=2))
+            if self.where == "retrieved"
+            else replace(world, index=replace(world.index, shuffle=0))
+        )
+        return await self.link(ctx.with_bench(replace(ctx.bench, world=other)), key, group)
+
+
+@pl.stage
+class TrainResults:
+    """Trains on what the environment says after the question as well, as without a mask. It has no
+    log-probs of a sampler, so the objective must not read any.
+    """
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        return replace(group, episodes=tuple(map(self._unmasked, group.episodes)))
+
+    def _unmasked(self, e: pl.Episode) -> pl.Episode:
+        rows = tuple(
+            replace(row, segments=tuple(map(self._trained, row.segments))) for row in e.rows
+        )
+        return replace(e, rows=rows)
+
+    def _trained(self, s: pl.Segment) -> pl.Segment:
+        shown = s.author == "environment" and s.turn > 0
+        return replace(s, trained=True, policy="policy") if shown else s
+
+
+def searching(where: Literal["", "retrieved", "shuffled"] = "", masked: bool = True) -> pl.Pipeline:
+    """An arm, 8 prompts x 5 answers a step, after the imitation."""
+    own = build(think=False, boxed=False)
+    sample: pl.Collect = pl.Sample(n=5)
+    sampled = Elsewhere(sample, where) if where else sample
+    unmasked = () if masked else (TrainResults(),)
+    reward = pl.AnswerF1(floor=0.1)
+    learned = pl.vary(
+        own,
+        collect=pl.links(sampled, pl.Score(), reward, TellSearches(), *unmasked),
+        objective=pl.Reinforce(reduce="sequences"),
+        schedule=pl.Schedule(prompts=8, steps=200),
+    )
+    return after_showing(learned, SHOWN)
+
+
+EXPERIMENT = pl.Experiment(
+    claim="On two-hop questions over a made-up wiki, from a start that was shown a few searches with "
+    "a bad habit, searches within the reasoning answer at least 20 points more of fresh questions "
+    "rightly, sampled at temperature 1 in the last ten steps, than one retrieval with the question.",
+    quantity="9 to 22 points above baselines on four benchmarks of several pages; from memory",
+    arms={
+        "retrieved once": searching("retrieved"),
+        "research": searching(),
+        "unmasked": searching(masked=False),
+        "shuffled index": searching("shuffled"),
+    },
+    start=after_showing(pl.Untrained(), SHOWN),
+    expect=pl.Greater(
+        "research",
+        "retrieved once",
+        by=0.20,
+        why="the larger gain of the paper; smaller ones would follow from the form alone",
+    ),
+    falsified_if="retrieval with the question comes within 20 points",
+    reasons=(
+        pl.Needs("unmasked", "what is found is masked from the loss"),
+        pl.Needs("shuffled index", "what is found has to do with the query"),
+    ),
+    measure=pl.Logged("part/right", last=10),
+    metric="share of fresh training questions answered rightly in the last ten steps (temperature 1)",
+    tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
+    task="wiki-2",
+    tokens=60_000,
+    evaluate=48,
+    samples=4,
+    seconds=300.0,
+    controls={
+        "searches an episode": pl.Logged("part/searches", last=10),
+        "pages on the way found": pl.Logged("part/coverage", last=10),
+        "in the right form": pl.Logged("part/formed", last=10),
+        "turns that could not be read": pl.Logged("part/malformed", last=10),
+        "searches in the first 30 steps": pl.Logged("part/searches", last=0),
+    },
+    note="The questions of training are drawn anew in every step and hardly ever repeat, so their "
+    "share of right answers is one of unseen questions; each arm is measured in its own world. The "
+    "held-out questions are of three hops, which no arm trains on, and all arms answer them with "
+    "several searches and the true index: they show the transfer and decide nothing. The policy "
+    "gradient has no ratio, for what is not masked has no sampler; at one update a step it is GRPO's. "
+    "No arm thinks or boxes its answers: the context of 512 bytes holds three searches of three pages "
+    "and little more. What this cannot show: that retrieval with the question catches up. The second "
+    "page shares no name with the question, so one retrieval finds it by chance alone, and the "
+    "difference is what searching reaches above a guess; in text from the world a question often "
+    "names more. Nor self-correction, which needs thoughts, nor text that a model knows from before. "
+    "The start is an imitation of 200 steps of two-hop episodes in which 40% of the turns that should "
+    "search answer too early; starts of one hop alone were not tried. Looked at before the "
+    "declaration, on one seed, to size it: this start answers 0.36 rightly with searches, 0.00 with "
+    "one retrieval (79% of its episodes search on and are cut) and 0.00 with the shuffled index; 12 "
+    "steps of `research` at 3e-4, 39,600 sampled tokens, 66 s of processor time, rise from 0.38 to "
+    "0.93. Eight steps of `retrieved once`, 18 s, stay at 0.00 and learn the right form, 0.15 "
+    "to 0.88 of the episodes, for which the floor pays.",
+)

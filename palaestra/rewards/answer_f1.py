@@ -1,0 +1,55 @@
+"""The reward of agents that search: how much of the answer is right, if the form was kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from palaestra.types import Episode, Group, Key, Task, stage
+from palaestra.verifiers.answers.final import boxed_answer
+from palaestra.verifiers.answers.short import answer_f1
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+
+@stage
+class AnswerF1:
+    """A link after `Score`. With f the F1 of the words of the fact "answer" and of the task's
+    answer, the best of several:
+
+        f where the form was kept and f > 0,    `floor` where f = 0,    0 where the form is broken.
+
+    The form is kept where the episode answered and no turn was "malformed". An episode without the
+    fact "answer" keeps its reward, and whether an episode is solved stays as it was.
+
+    Args:
+        floor: of a wrong answer in the right form: 0.1 in ReSearch (arXiv:2503.19470), 0 in
+            ASearcher (arXiv:2508.07976).
+        think: every turn must begin with a thought in <think>...</think>.
+        boxed: the answer must stand in \\boxed{}, and what stands there is read.
+    """
+
+    floor: float = 0.0
+    think: bool = False
+    boxed: bool = False
+
+    async def __call__(self, ctx: Context | None, key: Key, group: Group) -> Group:
+        return replace(group, episodes=tuple(self._paid(e, group.task) for e in group.episodes))
+
+    def _paid(self, e: Episode, task: Task) -> Episode:
+        if not e.ok or e.reward is None or "answer" not in e.facts:
+            return e
+        said = e.facts["answer"]
+        boxed = None if said is None else boxed_answer(said)
+        read = boxed if self.boxed or boxed is not None else said
+        formed = read is not None and not e.facts.get("malformed") and self._thinks(e)
+        golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
+        f1 = answer_f1(read or "", [str(g) for g in golds])
+        total = (f1 or self.floor) if formed else 0.0
+        parts = {**e.reward.parts, "right": float(e.solved), "formed": float(formed), "f1": f1}
+        return replace(e, reward=replace(e.reward, total=total, parts=parts, solved=e.solved))
+
+    def _thinks(self, e: Episode) -> bool:
+        said = (s.text for row in e.rows for s in row.segments if s.logp is not None)
+        return not self.think or all(t.lstrip().startswith("<think>") for t in said)

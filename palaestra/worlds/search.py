@@ -1,0 +1,213 @@
+"""Questions that are answered by searching: a message searches, or it answers.
+
+    <search>boss of bako</search>    tool: bako: boss of bako is tiru.    ...    <answer>mema</answer>
+
+A message may begin with a thought in <think>...</think>. What is found is a message of its own: it
+is never trained on, and what stands in a document is never read as the policy's, tags included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from palaestra.errors import UserError
+from palaestra.services.index import BM25, Hit, words_of
+from palaestra.types import (
+    Act,
+    Ask,
+    Frame,
+    Key,
+    Message,
+    Task,
+    need_at_least,
+    rng_of,
+    stage,
+    value_class,
+)
+from palaestra.verifiers.answers.final import boxed_answer
+
+Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "answer"]
+Rule: TypeAlias = Literal["again", "end"]
+EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
+THINK, RESULT = "think", "result"
+
+
+@stage
+class SearchRules:
+    """What follows a turn that finds nothing, by its outcome: "again", the policy is told and goes
+    on, or "end", the episode ends unpaid.
+    """
+
+    empty: Rule = "again"  # a query without a word
+    nothing: Rule = "again"  # no document shares a word with it
+    over: Rule = "again"  # more searches than an episode may have
+    malformed: Rule = "again"  # neither a search nor an answer, or several
+
+
+@value_class
+class SearchState:
+    task: Task
+    found: tuple[tuple[str, ...], ...] = ()  # ids of documents, by turn
+    outcomes: tuple[Outcome, ...] = ()  # by turn
+    answer: str | None = None
+
+    @property
+    def calls(self) -> int:
+        """Searches that were made; an empty one is one too."""
+        return sum(o in ("found", "nothing", "empty") for o in self.outcomes)
+
+
+@stage
+class Search:
+    """Pays 1 for the right answer, letter by letter, in \\boxed{} or without.
+
+    Facts by turn: "outcomes"; "found", the ids of documents; "coverage", the share of the ids in
+    the task's `meta["gold"]` that were found so far; "executed", whether it found something or
+    answered. And "turns", "calls", "malformed", "answered", "answer", "correct".
+
+    Args:
+        index: of the documents.
+        k: documents that a search shows at most, a line each.
+        turns: that an episode may have, the answer included.
+        calls: searches that an episode may make; 0 = as many as it has turns.
+        rules: what follows a turn that finds nothing.
+        forms: tags of a search and of an answer.
+        seconds: that a search takes in the median, as a service that is far away does; they are
+            waited for, and use no processor.
+        sigma: of the logarithm of these seconds.
+    """
+
+    index: BM25
+    k: int = 3
+    turns: int = 6
+    calls: int = 0
+    rules: SearchRules = SearchRules()
+    forms: tuple[str, str] = ("search", "answer")
+    seconds: float = 0.0
+    sigma: float = 0.8
+    seats: tuple[str, ...] = ("policy",)
+    solved: ClassVar[float] = 1.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        need_at_least(self, k=1, turns=1, calls=0, seconds=0, sigma=0)
+        tags = {*self.forms, THINK, RESULT}
+        if len(tags) < 4 or not all(re.fullmatch(r"\w+", tag) for tag in tags):
+            raise UserError(f"Search: forms are two words other than {THINK} and {RESULT}")
+
+    def reset(self, task: Task, key: Key) -> Frame:
+        return self._ask(SearchState(task=task), task.prompt)
+
+    async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
+        form, content = self.read(acts[0].text)
+        if form == "answer":
+            return self._end(self._after(replace(state, answer=content), "answer"))
+        if form == "search" and self.calls and state.calls >= self.calls:
+            return self._missed(state, "over", SPENT, self.rules.over)
+        if form == "search" and not words_of(content):
+            return self._missed(state, "empty", EMPTY, self.rules.empty)
+        if form == "search":
+            hits = await self._search(content, key)
+            if not hits:
+                return self._missed(state, "nothing", NOTHING, self.rules.nothing)
+            state = self._after(state, "found", tuple(i for i, _, _ in hits))
+            # a line each: a document cannot look like several
+            return self._go_on(state, "\n".join(" ".join(text.split()) for _, text, _ in hits))
+        search, answer = self.forms
+        usage = f"use <{search}>...</{search}> or <{answer}>...</{answer}>"
+        return self._missed(state, "malformed", usage, self.rules.malformed)
+
+    def read(self, text: str) -> tuple[Literal["search", "answer", "malformed"], str]:
+        """What a message does, and what with: one search or one answer, after a thought or without
+        one, and nothing else.
+        """
+        read = self._action.fullmatch(text)
+        if read is None:
+            return "malformed", ""
+        return "search" if read[1] == self.forms[0] else "answer", read[2].strip()
+
+    def oracle(self, state: SearchState) -> str:
+        """The next step of the shortest way."""
+        meta, found = state.task.meta, {i for ids in state.found for i in ids}
+        todo = [q for i, q in zip(meta["gold"], meta["queries"], strict=True) if i not in found]
+        search, answer = self.forms
+        if todo:
+            return f"<{search}>{todo[0]}</{search}>"
+        return f"<{answer}>{state.task.answer}</{answer}>"
+
+    @cached_property
+    def _action(self) -> re.Pattern[str]:
+        tags = "|".join((*self.forms, THINK, RESULT))
+        inside = rf"(?:(?!</?(?:{tags})>).)*"
+        forms = "|".join(self.forms)
+        return re.compile(
+            rf"\s*(?:<{THINK}>{inside}</{THINK}>)?\s*<({forms})>({inside})</\1>\s*", re.DOTALL
+        )
+
+    async def _search(self, query: str, key: Key) -> tuple[Hit, ...]:
+        if self.seconds:
+            z = float(rng_of((*key, "wait", query)).standard_normal())
+            await asyncio.sleep(self.seconds * math.exp(self.sigma * z))
+        return self.index.search(query, self.k)
+
+    def _after(
+        self, state: SearchState, outcome: Outcome, found: tuple[str, ...] = ()
+    ) -> SearchState:
+        return replace(state, outcomes=(*state.outcomes, outcome), found=(*state.found, found))
+
+    def _missed(self, state: SearchState, outcome: Outcome, say: str, rule: Rule) -> Frame:
+        state = self._after(state, outcome)
+        if rule == "again":
+            return self._go_on(state, say)
+        return self._end(state, "truncated:calls" if outcome == "over" else "finished")
+
+    def _go_on(self, state: SearchState, say: str) -> Frame:
+        if len(state.outcomes) >= self.turns:
+            return self._end(state, "truncated:turns")
+        return self._ask(state, (Message(role="tool", content=say),))
+
+    def _ask(self, state: SearchState, say: tuple[Message, ...]) -> Frame:
+        ask = Ask(seat="policy", say=say)
+        return Frame(state=state, asks=(ask,), facts=facts(state), state_key=known(state))
+
+    def _end(self, state: SearchState, status: str = "finished") -> Frame:
+        said, gold = state.answer, str(state.task.answer)
+        right = said is not None and gold in (said, boxed_answer(said))
+        return Frame(
+            state=state,
+            pay={("policy", ""): float(right)},
+            facts={**facts(state), "correct": right},
+            state_key=known(state),
+            status=status,
+        )
+
+
+def facts(state: SearchState) -> Mapping[str, Any]:
+    """What the world knows of an episode."""
+    gold = set(state.task.meta.get("gold", ()))
+    seen, coverage = set[str](), list[float]()
+    for ids in state.found:
+        seen |= set(ids)
+        coverage.append(len(gold & seen) / len(gold) if gold else 0.0)
+    return {
+        "turns": len(state.outcomes),
+        "calls": state.calls,
+        "malformed": state.outcomes.count("malformed"),
+        "outcomes": state.outcomes,
+        "found": state.found,
+        "coverage": tuple(coverage),
+        "executed": tuple(o in ("found", "answer") for o in state.outcomes),
+        "answered": state.answer is not None,
+        "answer": state.answer,
+    }
+
+
+def known(state: SearchState) -> tuple[str, ...]:
+    """Situations are equal where the same documents were found."""
+    return tuple(sorted({i for ids in state.found for i in ids}))
