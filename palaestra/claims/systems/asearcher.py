@@ -97,5 +97,5 @@ EXPERIMENT = pl.Experiment(
     "workers collected 48% of the last step and 70 to 96% of the steps; no weight was above 5. A "
     "step takes 24 to 120 episodes, for 3% to 25% of the answers are right and most groups are equal, so "
     "a few steps make a noisy speed. From the start of `research`, which knows two hops with three "
-    "pages a search alone, no group was mixed and a run starved",
+    "pages a search alone, no group was mixed and a run starved.",
 )
