@@ -140,7 +140,7 @@ def test_when_and_until_read_a_part():
 
     group = Group(task=Task(id="t"), episodes=(parts(0.1, 0.0), parts(1.1, 1.0)))
     assert rewards(group).tolist() == [0.1, 1.1] and rewards(group, "accuracy").tolist() == [0.0, 1.0]
-    assert rewards(played(1), "accuracy").tolist() == [0.0]
+    assert rewards(played(1), "accuracy").tolist() == [1.0]  # a reward without parts is its total
     more = Gives([0])
     assert none_right(np.array([0.1, 0.0])) and not none_right(np.array([1.0]))
     form_only = Group(task=Task(id="t"), episodes=(parts(1.0, 0.0),))
