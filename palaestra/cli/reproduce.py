@@ -17,7 +17,7 @@ from palaestra.ledger import results
 from palaestra.ledger.declared import declare, earlier_looks
 from palaestra.ledger.experiment import BLOCKS, TRIAL, TUNING, Experiment, experiment_of
 from palaestra.ledger.files import read_result
-from palaestra.ledger.pages import ends, interval
+from palaestra.ledger.pages import budget_of, ends, interval
 from palaestra.ledger.standing import published, recompute
 from palaestra.markdown import one_line_lists
 from palaestra.run.headway import Headway
@@ -109,7 +109,7 @@ def table(result: dict[str, Any], kept: str) -> str:
     if result["verdict"] == "not-testable":
         return f"verdict  not-testable ({result['reason']})\nresult   {kept}"
     lines = [
-        f"{result['metric']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} "
+        f"{result['metric']}, {budget_of(result)} a run, {result['seeds']} "
         "seeds in two blocks, 95% intervals"
     ]
     for name, arm in result["arms"].items():

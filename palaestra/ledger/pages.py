@@ -166,6 +166,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "effect": ends(result),
         "permutation": permutation(result),
         "blocks": [ends(block) for block in result.get("by_block", [])],
+        "budget": budget_of(result),
         "arms": arms(result),
         "numbers": list(columns(result)),
         "settings": settings(result),
@@ -251,6 +252,14 @@ def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def mean(values: Sequence[float | None]) -> str:
     known = [x for x in values if x is not None]
     return f"{sum(known) / len(known):.3g}" if known else "not measured"
+
+
+def budget_of(result: Mapping[str, Any]) -> str:
+    """What a cell might spend, by meter."""
+    others = result.get("budget", {})
+    tokens = {} if others and not result["budget_tokens"] else {"tokens": result["budget_tokens"]}
+    told = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
+    return " and ".join(f"{most:,.0f} {meter}" for meter, most in told.items())
 
 
 def sum_of(result: Mapping[str, Any]) -> str:
