@@ -43,18 +43,6 @@ class DemonstrateVerdict:
         return pl.Group(task=task, episodes=(made,))
 
 
-@pl.stage
-class DemonstrateEasier:
-    """A demonstration of a problem of another source, one for each that is drawn."""
-
-    tasks: pl.Tasks
-
-    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        index = int(pl.rng_of((*key, "easier")).integers(1 << 31))
-        easier = ctx.with_bench(replace(ctx.bench, tasks=self.tasks))
-        return await pl.Demonstrate()(easier, key, pl.Group(task=self.tasks.task("train", index)))
-
-
 def imitation(
     steps: int,
     collect: pl.Collect = pl.Demonstrate(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from palaestra.abilities import (
     Answers,
@@ -19,9 +19,10 @@ from palaestra.tasks.repeats import caveat
 from palaestra.types import ToolSchema
 
 if TYPE_CHECKING:
-    from palaestra.run.context import RunContext
+    from palaestra.context import Bench
     from palaestra.tasks.oracle import Finding, Payer
 
+RunContext: TypeAlias = Any  # of `run.context`, which imports this
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 
@@ -39,7 +40,8 @@ async def check_bench(ctx: RunContext) -> None:
     """
     from palaestra.tasks.oracle import find_problems
 
-    tasks, world = ctx.bench.tasks, ctx.bench.world
+    bench: Bench = ctx.bench
+    tasks, world = bench.tasks, bench.world
     ctx.planned = ctx.plan
     say_notes(ctx)
     for line in await world.remarks() if isinstance(world, Remarks) else ():

@@ -111,7 +111,7 @@ class RunContext:
         # of the evaluation under way, by their labels; None = nobody keeps them
         self.attempts: dict[str, list[Group]] | None = None
         self.spent: dict[str, float] = {}  # by meter
-        self.lines: programs.Lines | None = None
+        self.lines: programs.ProgramLog | None = None
         self.carrier: Carrier = InProcess()
         use_threads(self.models.values())
 
@@ -401,7 +401,7 @@ class RunContext:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl, for a program: its steps are counted from 1."""
-        self.lines = self.lines or programs.Lines(self)
+        self.lines = self.lines or programs.ProgramLog(self)
         self.lines.add(metrics)
 
     @property

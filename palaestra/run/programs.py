@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import frozen_copy, trainable_copy
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from palaestra.context import Source
-    from palaestra.run.context import RunContext
     from palaestra.run.plan import PartRun
 
     M = TypeVar("M", bound=BaseModel)
 
+RunContext: TypeAlias = Any  # of `run.context`, which imports this
 FOLDER = "kept"  # in the run folder, of parts that are functions
 DONE = "summary.json"  # of a part that is over
 COPIED = ("metrics.jsonl", DONE)  # of a part that cells share, the sign that it is over last
 
 
-class Lines:
+class ProgramLog:
     """The lines that a program adds to metrics.jsonl. A program that was stopped begins again, and
     so do its lines, after those of the recipe that it trained, if any.
     """

@@ -3,7 +3,7 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, DemonstrateEasier, imitation
+from palaestra.claims.starts import RATES, imitation
 from palaestra.recipes.data.ghpo import build
 
 LADDER = (0.25, 0.5, 0.75)
@@ -12,8 +12,8 @@ STEPS = 40  # over which the curriculum's share falls to nothing
 
 def taught(rl: pl.Runnable) -> pl.Pipeline:
     """25 steps of imitation of chains of 4 to 6 numbers; then the arm, with 8 prompts a step."""
-    easier = imitation(25, DemonstrateEasier(pl.ArithmeticChain(modulo=9)))
-    return pl.Pipeline(parts={"sft": pl.Part(easier), "rl": pl.Part(rl, model=pl.Output("sft"))})
+    easier = pl.warm(imitation(25), "chain(modulo=9)")
+    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
 def guided(shares: tuple[float, ...] = LADDER, **options: Any) -> pl.Recipe:

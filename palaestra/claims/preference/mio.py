@@ -26,7 +26,7 @@ def with_meter(learned: pl.Runnable) -> pl.Pipeline:
     models = {"reward": pl.Output("proxy", "reward"), "trained": pl.Output("pairs")}
     return pl.Pipeline(
         parts={
-            "proxy": pl.Part(proxy_recipe()),
+            "proxy": pl.warm(proxy_recipe()),
             "pairs": pl.Part(learned),
             "meter": pl.Part(meter, models=models),
         }
@@ -92,5 +92,7 @@ EXPERIMENT = pl.Experiment(
     "workings but often guesses, and any push of the chosen answers makes it work: the true reward "
     "can therefore not tell a better preference loss from imitation, which has an arm of its own. "
     "That MIO is better at reasoning cannot be shown on these sums, nor that a loss over-optimises the "
-    "proxy: no arm is trained on it, and 60 steps leave it nearly flat.",
+    "proxy: no arm is trained on it, and 60 steps leave it nearly flat. Before it was declared, single "
+    "runs of seed 0 at 40 steps of 32 pairs, of several rates, had been looked at, and the margin was "
+    "taken from them: there MIO ended 3.9 nats above DPO at the rate 1e-4, and .6 at 3e-5.",
 )

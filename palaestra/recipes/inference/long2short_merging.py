@@ -170,8 +170,8 @@ def build(how: How = "ties", steps: int = 20, lr: float = 3e-4, tasks: int = 256
     ends = {name: pl.Output(name) for name in ("short", "long")}
     return pl.Pipeline(
         parts={
-            "short": pl.Part(fine_tune("guess", steps, lr)),
-            "long": pl.Part(fine_tune("work", steps, lr)),
+            "short": pl.warm(fine_tune("guess", steps, lr)),
+            "long": pl.warm(fine_tune("work", steps, lr)),
             "merged": pl.Part(pl.Merged(("short", "long"), WAYS[how]), models=ends),
             "exam": pl.Part(MergeExam(tasks), model=pl.Output("merged"), models=ends),
         }
