@@ -257,7 +257,8 @@ def mean(values: Sequence[float | None]) -> str:
 def budget_of(result: Mapping[str, Any]) -> str:
     """What a cell might spend, by meter."""
     others = result.get("budget", {})
-    tokens = {} if others and not result["budget_tokens"] else {"tokens": result["budget_tokens"]}
+    allowed = result.get("budget_tokens", 0)  # what cannot be tested has none
+    tokens = {} if others and not allowed else {"tokens": allowed}
     told = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
     return " and ".join(f"{most:,.0f} {meter}" for meter, most in told.items())
 

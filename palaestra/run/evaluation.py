@@ -135,7 +135,9 @@ async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: boo
     """
     found = [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
     if isinstance(recipe.collect, ReplaysRecords) and recipe.collect.recorded:
+        seconds = dict(ctx.seconds)
         found += await measure_records(ctx, recipe, n)
+        ctx.seconds.update(seconds)
     return found
 
 

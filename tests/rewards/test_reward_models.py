@@ -293,7 +293,7 @@ def test_a_pipeline_says_which_model_is_not_there(tmp_path, context):
     with pytest.raises(UserError, match="does not come before"):
         Pipeline(parts={"rl": Part(grpo.build(), models={"judge": Output("rm")})})
     pipeline = Pipeline(parts={"rm": Part(reward_model(steps=1)), "rl": Part(grpo.build(), models={"j": Output("rm")})})
-    with pytest.raises(UserError, match="no model 'policy'; there are reward"):
+    with pytest.raises(UserError, match="made no 'policy'; there are reward"):
         asyncio.run(pipeline.run(context(out=tmp_path)))
 
 
