@@ -18,7 +18,7 @@ from palaestra.errors import UserError
 from palaestra.explanation.recorded import explain_rollouts
 from palaestra.models.load import load
 from palaestra.models.model import Model
-from palaestra.run.evaluators import HELD_OUT
+from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.run.setup import build
 from palaestra.stats import false_discoveries, fisher
 from palaestra.step import Recipe
@@ -68,14 +68,14 @@ class Run:
         The name is "held-out" or that of an evaluator and its number: "knights/greedy".
         """
         measured = [
-            {"step": int(at), "name": HELD_OUT, **held.json()} for at, held in self._read.held
+            {"step": int(at), "name": OWN_EVALUATION, **held.json()} for at, held in self._read.held
         ]
         for at, name, x in self._read.beside:
             held = x.json() if isinstance(x, HeldOut) else {"mean": x}
             measured.append({"step": int(at), "name": name, **held})
         return table(measured)
 
-    def attempts(self, name: str = HELD_OUT, tokens: bool = False) -> pa.Table:
+    def attempts(self, name: str = OWN_EVALUATION, tokens: bool = False) -> pa.Table:
         """One row an episode of an evaluation, in the columns of `episodes`, after every step where
         it was made.
 

@@ -82,18 +82,10 @@ class EnginePlayer:
 
 
 @value_class
-class Continued:
-    """Says again what was `said`, token by token, and goes on as `player` where that breaks off: a
-    branch of an episode.
-
-    A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn,
-    later turns are the player's own. Repeated tokens keep their log-probs and versions. A turn that
-    only `cap` ends, before it was as long as player and world allow, is left open.
-    """
+class Resuming:
+    """A player who speaks for another one, and hears and reads as that one does."""
 
     player: EnginePlayer
-    said: tuple[Segment, ...] = ()
-    cap: int = 0  # tokens that a turn may gain; 0 = all it may have
 
     @property
     def name(self) -> str:
@@ -109,6 +101,28 @@ class Continued:
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         return self.player.hear(ask, first=first, closed=closed, turn=turn)
+
+    def parse(self, text: str, finish: str) -> Call | Malformed | None:
+        return self.player.parse(text, finish)
+
+    def read_calls(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        return self.player.read_calls(text, finish, tools)
+
+
+@value_class
+class Continued(Resuming):
+    """Says again what was `said`, token by token, and goes on as `player` where that breaks off: a
+    branch of an episode.
+
+    A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn,
+    later turns are the player's own. Repeated tokens keep their log-probs and versions. A turn that
+    only `cap` ends, before it was as long as player and world allow, is left open.
+    """
+
+    said: tuple[Segment, ...] = ()
+    cap: int = 0  # tokens that a turn may gain; 0 = all it may have
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         begun = (s for s in self.said if s.turn == key[-1])  # a turn's key ends with its number
@@ -156,17 +170,9 @@ class Continued:
             moved=_joined(before, more, len(ids)),
         )
 
-    def parse(self, text: str, finish: str) -> Call | Malformed | None:
-        return self.player.parse(text, finish)
-
-    def read_calls(
-        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
-    ) -> tuple[Call | Malformed, ...]:
-        return self.player.read_calls(text, finish, tools)
-
 
 @value_class
-class Handover:
+class Handover(Resuming):
     """A turn that another author begins: what was `said` stands at its start, as a segment of its
     own with its own policy, trained flag and log-probs, and `player` goes on from there.
 
@@ -175,20 +181,7 @@ class Handover:
     reward: say trained=True, and whose policy it is, where the start is to be learned from.
     """
 
-    player: EnginePlayer
     said: Segment
-
-    @property
-    def name(self) -> str:
-        return self.player.name
-
-    @property
-    def policy(self) -> str:
-        return self.player.policy
-
-    @property
-    def temperature(self) -> float:
-        return self.player.temperature
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         heard = self.player.hear(ask, first=first, closed=closed, turn=turn)
@@ -199,14 +192,6 @@ class Handover:
             room = max(self.player.limit(ask) - len(self.said.ids), 1)
             ask = replace(ask, max_tokens=room)
         return await self.player.act(row, messages, ask, key)
-
-    def parse(self, text: str, finish: str) -> Call | Malformed | None:
-        return self.player.parse(text, finish)
-
-    def read_calls(
-        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
-    ) -> tuple[Call | Malformed, ...]:
-        return self.player.read_calls(text, finish, tools)
 
 
 def _joined(before: Segment, more: Completion, length: int) -> Moves:

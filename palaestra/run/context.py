@@ -466,7 +466,10 @@ class RunContext:
                 f"{programs.named_problem(problem)}: this run's problem is given; leave the part's data or "
                 "task out"
             )
-        self.bench, self.players = self.open_problem(problem)
+        bench, players = self.open_problem(problem)
+        if bench == self.bench:
+            return
+        self.bench, self.players = bench, players
         self.plan = self.planned or self.plan
         labels = {**self.plan.labels, "task": programs.named_problem(problem)}
         depends = {**self.plan.conditions, "problem": self.problem_conditions(problem)}

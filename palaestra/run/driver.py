@@ -33,7 +33,7 @@ from palaestra.run.evaluation import (
     measure_held_out,
     sampled_scores,
 )
-from palaestra.run.evaluators import HELD_OUT, attempts_kept, evaluators_of, run_evaluators
+from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_of, run_evaluators
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
@@ -260,7 +260,7 @@ async def measure(
     plan, now, held = ctx.plan, resolve(recipe, at), []
     with pulse(ctx, f"held-out problems {f'after step {at}' if at else 'before the first step'}"):
         if plan.evaluate:
-            with attempts_kept(ctx, HELD_OUT, at):
+            with attempts_kept(ctx, OWN_EVALUATION, at):
                 held = await measure_held_out(ctx, now, plan.evaluate, plan.answers)
         others = await run_evaluators(ctx, evaluators_of(now, plan), at)
     evaluation = evaluation_of(held)

@@ -131,7 +131,7 @@ async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: boo
 
     Greedy answers of the policy where it is trained and `answers` can be judged; and where nothing
     is sampled, the held-out records: how many pairs are ranked right and by which margin, or the
-    loss of the recorded answers.
+    loss of the recorded answers. The rest of the run does not see that it was measured.
     """
     found = [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
     if isinstance(recipe.collect, ReplaysRecords) and recipe.collect.recorded:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from palaestra.run.settings import Settings
     from palaestra.step import Recipe
 
-HELD_OUT = "held-out"  # the run's own evaluation
+OWN_EVALUATION = "held-out"  # the run's own evaluation
 
 
 @stage
@@ -49,14 +49,13 @@ class Exam:
         need_at_least(self, n=1, samples=0)
 
     async def __call__(self, ctx: RunContext) -> Mapping[str, Any]:
-        if not self.task:
-            return await evaluate(ctx, self.n, self.samples, self.temperature)
-        from palaestra.run.benches import bench_by_name
+        if self.task:
+            from palaestra.run.benches import bench_by_name
 
-        bench, players = bench_by_name(self.task)
-        bench = replace(bench, first_held_out=ctx.bench.first_held_out)
-        other = ctx.with_bench(bench, players)
-        return await evaluate(other, self.n, self.samples, self.temperature)
+            bench, players = bench_by_name(self.task)
+            bench = replace(bench, first_held_out=ctx.bench.first_held_out)
+            ctx = ctx.with_bench(bench, players)
+        return await evaluate(ctx, self.n, self.samples, self.temperature)
 
 
 def exams_of(settings: Settings, samples: int = 0) -> dict[str, Evaluator]:
@@ -103,8 +102,10 @@ async def run_evaluators(
 
 def evaluators_of(recipe: Recipe, plan: Plan) -> dict[str, Evaluator]:
     """Those of a recipe and of its run, by name. Raises UserError where two have one."""
-    if twice := [n for n in (HELD_OUT, *recipe.evaluate) if n in plan.exams]:
+    if twice := [n for n in (OWN_EVALUATION, *recipe.evaluate) if n in plan.exams]:
         raise UserError(f"two evaluations are called {twice[0]!r}; call the exam otherwise")
-    if HELD_OUT in recipe.evaluate:
-        raise UserError(f"{HELD_OUT!r} is the run's own evaluation; call the evaluator otherwise")
+    if OWN_EVALUATION in recipe.evaluate:
+        raise UserError(
+            f"{OWN_EVALUATION!r} is the run's own evaluation; call the evaluator otherwise"
+        )
     return {**recipe.evaluate, **plan.exams}

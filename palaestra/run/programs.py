@@ -62,6 +62,12 @@ def total(ctx: RunContext) -> dict[str, float]:
     return {k: v for k, v in found.items() if v}
 
 
+def spend_all(ctx: RunContext, amounts: Mapping[str, float]) -> None:
+    """Counts what a part took."""
+    for meter, amount in amounts.items():
+        ctx.spend(meter, amount)
+
+
 def check_budget(ctx: RunContext) -> dict[str, float]:
     """What was spent. Raises Fault "budget" where that is more than the run may spend: what it found
     cannot be compared.
@@ -80,8 +86,7 @@ async def once(ctx: RunContext, name: str, make: Callable[[], Any]) -> Any:
     file = None if ctx.out is None else ctx.out / FOLDER / f"{name}.json"
     if file is not None and file.is_file():
         found = json.loads(file.read_text())
-        for meter, amount in found["spent"].items():
-            ctx.spend(meter, amount)
+        spend_all(ctx, found["spent"])
         return found["value"]
     before = total(ctx)
     made = make()
@@ -119,9 +124,8 @@ async def run_part(ctx: RunContext, part: PartRun) -> Result:
     if own is None:
         return await make_part(ctx, part, None)
     found = json.loads((own / DONE).read_text())
-    for meter, amount in found.get("spent", {}).items():
-        ctx.spend(meter, amount)
-    return Result(metrics=found, artifacts=found["artifacts"])
+    spend_all(ctx, found.pop("spent", {}))
+    return Result(artifacts=found.pop("artifacts"), metrics=found)
 
 
 @contextmanager
@@ -145,17 +149,14 @@ async def make_part(ctx: RunContext, part: PartRun, out: Path | None) -> Result:
         child = replace(child, seed=part.seed, bench=bench, place=(part.name,))
     ctx.say(f"part {part.name}" + (f" on {named_problem(part.problem)}" if part.problem else ""))
     try:
-        if part.problem and (
-            ctx.open_problem is None or ctx.bench != ctx.open_problem(part.problem)[0]
-        ):
+        if part.problem:
             await child.change_problem(part.problem)
         result = await part.runnable.run(child)
     finally:
         child.close()
     spent = total(child)
     if out is None:
-        for meter, amount in spent.items():
-            ctx.spend(meter, amount)
+        spend_all(ctx, spent)
         return result
     labels = {k: v for k, v in child.plan.labels.items() if not k.endswith("command")}
     whole = {**labels, "part": part.name, **result.metrics, "artifacts": dict(result.artifacts)}
