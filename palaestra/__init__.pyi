@@ -157,7 +157,12 @@ from .rollout.recorded import (
     Demonstrate as Demonstrate, Offline as Offline, Recorded as Recorded, Swap as Swap,
     recorded_episode as recorded_episode, written_answer as written_answer,
 )
+from .rollout.search import TreeSearch as TreeSearch
 from .rollout.steps import answer_steps as answer_steps
+from .rollout.tree import (
+    BestFirst as BestFirst, Branch as Branch, Opening as Opening, Puct as Puct, Ucb as Ucb, Uct as Uct,
+    grow_tree as grow_tree,
+)
 from .engines.endpoint import EndpointPlayer as EndpointPlayer
 from .engines.own import OwnEngine as OwnEngine
 from .services.chat.endpoint import Endpoint as Endpoint

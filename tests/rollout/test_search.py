@@ -1,0 +1,106 @@
+"""Search over the steps of an answer: what is opened, what is sampled, who judges."""
+
+import asyncio
+from dataclasses import replace
+
+import palaestra as pl
+import pytest
+import torch
+from palaestra.errors import Fault, UserError
+from palaestra.rollout.collect import Score
+from palaestra.rollout.search import TreeSearch
+from palaestra.rollout.steps import answer_steps
+from palaestra.rollout.tree import BestFirst, Puct
+from palaestra.types import Group, Reward
+
+
+def searched(ctx, search, key=(0, "s")):
+    group = Group(task=ctx.bench.tasks.task("train", 1))
+    return asyncio.run(search(ctx, key, group)).episodes
+
+
+@pytest.mark.parametrize("select", [pl.Uct(), Puct(), BestFirst()])
+def test_answers_go_on_from_the_steps_of_others(context, select):
+    """Each opening gives n answers which begin as an earlier answer does, cut at the end of a line; what they
+    share is not sampled again.
+    """
+    ctx = context()
+    before = ctx.engine("policy").sampled_tokens
+    found = searched(ctx, TreeSearch(openings=6, n=3, select=select, temperature=1.5))
+    assert [e.facts["opened"] for e in found] == [i // 3 for i in range(18)]
+    assert all(e.ok and e.reward is not None for e in found)
+    sampled = sum(r.n_sampled for e in found for r in e.rows)
+    assert ctx.engine("policy").sampled_tokens - before == sampled - sum(e.facts["shared"] for e in found)
+    ends = {()}  # of lines of answers so far, in tokens of the reply
+    for opening in range(6):
+        each = found[3 * opening : 3 * opening + 3]
+        shared = {e.rows[0].segments[-1].ids[: e.facts["shared"]] for e in each}
+        assert len(shared) == 1 and shared <= ends
+        ends |= {e.rows[0].segments[-1].ids[: s.kept] for e in each for s in answer_steps(e, ctx.decode)[:-1]}
+    assert max(e.facts["shared"] for e in found) > 0
+
+
+def test_the_same_key_gives_the_same_answers(context):
+    def words(key, width):
+        return [e.rows[0].segments[-1].text for e in searched(context(), TreeSearch(5, 2, width=width), key)]
+
+    assert words((0, "a"), 2) == words((0, "a"), 2)
+    assert words((0, "a"), 2) != words((0, "b"), 2)
+
+
+def test_who_scores_leads_the_search(context):
+    """A value of the user's own instead of the judge, which is not asked."""
+    asked = []
+
+    async def judge(ctx, group):
+        asked.append(len(group.episodes))
+        return [Reward(total=0.0)] * len(group.episodes)
+
+    async def short(ctx, group):
+        return [Reward(total=-float(sum(r.n_sampled for r in e.rows))) for e in group.episodes]
+
+    ctx = context()
+    ctx.bench = replace(ctx.bench, reward=judge)
+    found = searched(ctx, TreeSearch(4, 2, score=Score(reward=short)))
+    assert not asked and all(e.total < 0 for e in found)
+    assert all(e.total == 0 for e in searched(ctx, TreeSearch(4, 2))) and asked == [2] * 4
+
+
+def test_faults_of_a_judge_are_no_values(context):
+    async def broken(ctx, group):
+        raise Fault("judge", "gone")
+
+    ctx = context()
+    ctx.bench = replace(ctx.bench, reward=broken)
+    found = searched(ctx, TreeSearch(4, 2))
+    assert [e.status for e in found] == ["error:judge"] * 2  # no answer, no child, nothing to open
+
+
+def test_siblings_are_served_by_the_prefix_cache(context):
+    """What answers share is read about once, not once an answer."""
+    ctx = context()
+    before = ctx.engine("policy").read_tokens
+    found = searched(ctx, TreeSearch(openings=5, n=4))
+    contexts = sum(len(e.rows[0].segments[0].ids) + e.facts["shared"] for e in found)
+    assert ctx.engine("policy").read_tokens - before < contexts / 2
+
+
+def test_what_cannot_be():
+    with pytest.raises(UserError, match="all answers from a node would be one"):
+        TreeSearch(temperature=0.0)
+    with pytest.raises(UserError, match="openings"):
+        TreeSearch(openings=0)
+
+
+@pytest.mark.slow
+def test_training_on_what_a_search_finds(tmp_path):
+    """The tree's answers are attempts of the group like others: a run learns from them and goes on bit for bit."""
+    found = pl.TreeSearch(openings=2, n=3)
+    recipe = pl.vary(pl.recipe("grpo"), collect=found, schedule=pl.Schedule(prompts=2))
+    settings = {"task": "chain", "seed": 3, "evaluate": 4, "quiet": True}
+    whole = pl.train(recipe, **settings, steps=2, out=tmp_path / "whole")
+    begun = pl.train(recipe, **settings, steps=1, out=tmp_path / "parts")
+    parts = pl.train(recipe, resume=begun.folder, steps=2, quiet=True)
+    assert whole.summary["sampled_tokens"] == parts.summary["sampled_tokens"] > 0
+    a, b = (run.model().causal.state_dict() for run in (whole, parts))
+    assert all(torch.equal(a[name], b[name]) for name in a)
