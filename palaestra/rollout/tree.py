@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from palaestra.errors import UserError
 from palaestra.types import Key, need_at_least, stage, value_class
@@ -50,7 +50,7 @@ class Opening:
     value: float | None = None
 
 
-Expand = Callable[[Hashable, Key], Awaitable[Opening]]
+Expand = Callable[[Any, Key], Awaitable[Opening]]
 
 
 @dataclass(slots=True)
