@@ -18,6 +18,7 @@ from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
 from palaestra.ledger.judging import LEAST_SEEDS
+from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, standing
 from palaestra.markdown import code, render
@@ -40,7 +41,7 @@ VERDICT_WORDS = {
 
 def files() -> dict[Path, str]:
     """Every generated file by its path in the repository."""
-    found = {Path("CATALOGUE.md"): catalogue_page()}
+    found = {Path("CATALOGUE.md"): catalogue_page(), Path("docs/parts.md"): parts_page()}
     for entry in catalogue.all_entries():
         if entry.built:
             result = read_result(entry.id)
