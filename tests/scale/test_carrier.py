@@ -148,12 +148,29 @@ def test_rollouts_of_the_next_step_run_while_one_learns(context, small):
     assert waits[-1] - waits[-2] < 0.2 and len(pids) == 2 and os.getpid() not in pids
 
 
+class Deliberate(Sample):
+    """Samples so slowly that the learner always waits for the worker."""
+
+    async def play(self, ctx, key, group, cast):
+        async def pauses():
+            while True:
+                time.sleep(0.005)  # the whole loop stands, once a token
+                await asyncio.sleep(0)
+
+        slow = asyncio.ensure_future(pauses())
+        try:
+            return await super().play(ctx, key, group, cast)
+        finally:
+            slow.cancel()
+
+
 def test_weights_move_under_what_is_sampled(context, small):
     """Each token carries the version that drew it: never older than the lag, never falling, and some sequences
     have several, as the worker is never without a ticket.
     """
     fields = {"schedule.prompts": 4, "schedule.lag": 2, "schedule.in_flight": True}
     recipe = small(grpo.build(), **fields)
+    recipe = replace(recipe, collect=links(Deliberate(4), Score()))
     ctx, rows = context(seed=3), []
 
     def on(n, ctx):
