@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.attention import SCORES, attention_scores
+from palaestra.models.choices import Replying
 from palaestra.models.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Layout
 from palaestra.models.model import Model
@@ -79,6 +80,9 @@ def forward(
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
 
+    Of replies that were chosen among legal ones, log-probs and entropies are those of the
+    distribution restricted to these (`choices`).
+
     A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
@@ -91,14 +95,18 @@ def forward(
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
     ids_BT = batch["ids"]
+    replying = Replying.of(batch, needs)
+    read = batch if replying is None else replying.batch
     # ids[:, at + 1] is predicted at `at`
-    row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)
+    row_M, at_M = (read.mask[:, 1:] > 0).nonzero(as_tuple=True)
     with model.recomputing():
-        hidden_ND = (
-            packed_hidden(model, batch, row_N, at_N)
+        hidden_MD = (
+            packed_hidden(model, read, row_M, at_M)
             if model.packs
-            else model.hidden(ids_BT)[row_N, at_N]
+            else model.hidden(read["ids"])[row_M, at_M]
         )
+    n = int((row_M < len(ids_BT)).sum())  # the rows that score replies come last
+    row_N, at_N, hidden_ND = row_M[:n], at_M[:n], hidden_MD[:n]
     token_N = ids_BT[row_N, at_N + 1]
     temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
     named = tuple(n for n in needs if n in VOCABULARY)
@@ -118,7 +126,33 @@ def forward(
         n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
         for n, v in found.items()
     }
+    if replying is not None:
+        tokens |= _restricted(model, replying, tokens, (row_M[n:], at_M[n:], hidden_MD[n:]), logits)
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
+
+
+def _restricted(
+    model: Model,
+    replying: Replying,
+    tokens: dict[str, Tensor],
+    scoring: tuple[Tensor, Tensor, Tensor],
+    logits: int,
+) -> dict[str, Tensor]:
+    """Log-probs and entropies [B, T], where they are asked for, with those of chosen replies."""
+    row_N, at_N, hidden_ND = scoring
+    if not {"logp", "entropy"} & tokens.keys():
+        return {}
+    reply_N = row_N - len(replying.own.unit_B)
+    warm_N = replying.temperature_S[reply_N]
+    given = (hidden_ND, replying.batch["ids"][row_N, at_N + 1], warm_N, torch.ones_like(warm_N))
+    (logp_N,) = _reduce(model, given, ("logp",), logits)
+    zero_S = torch.zeros_like(replying.temperature_S)
+    logp_S = zero_S.index_add(0, reply_N, logp_N.double())
+    place, logp_P, entropy_P = replying.restricted(logp_S, "entropy" in tokens)
+    values = {"logp": logp_P, "entropy": entropy_P}
+    return {
+        k: tokens[k].index_put(place, v.to(tokens[k])) for k, v in values.items() if k in tokens
+    }
 
 
 def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Tensor:
