@@ -18,7 +18,7 @@ from torch import Tensor
 
 from palaestra.context import Update
 from palaestra.errors import UserError
-from palaestra.models.choices import COLUMN, choices_of, positions_of, stack
+from palaestra.models.choices import COLUMN, choices_of, read_beside, stack
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
 from palaestra.schedule import Scheduled
@@ -189,7 +189,7 @@ def split(batch: Batch, budget: int, whole_units: bool, packed: bool = False) ->
     if packed:
         return _split_packed(batch, list(atoms.values()), budget)
     length = batch["length"].tolist()
-    beside = [1 + rows for rows, _ in positions_of(batch)]  # the row, and those of its replies
+    beside = [1 + rows for rows, _ in read_beside(batch)]  # the row, and those of its replies
     parts: list[list[int]] = [[]]
     longest = held = 0
     for atom in sorted(atoms.values(), key=lambda a: (-max(length[r] for r in a), a)):
@@ -207,7 +207,7 @@ def _split_packed(batch: Batch, atoms: list[list[int]], budget: int) -> list[Ten
     prompts, owner, tails = prompts_and_tails(batch)
     parts: list[list[int]] = [[]]
     held: set[int] = set()  # prompts of the last part
-    positions, replies = 0, [n for _, n in positions_of(batch)]
+    positions, replies = 0, [n for _, n in read_beside(batch)]
     for atom in atoms:
         tail, own = sum(len(tails[r]) + replies[r] for r in atom), {owner[r] for r in atom}
         more = tail + sum(len(prompts[p]) for p in own - held)
