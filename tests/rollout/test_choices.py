@@ -93,22 +93,22 @@ def test_log_probs_of_tokens_are_shares_of_the_replies_that_still_fit():
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_the_engine_draws_the_restricted_distribution(temperature):
-    """Its log-probs and mass are those of whole replies scored one by one; 600 draws under fixed keys have its frequencies."""
+    """Its log-probs and mass are those of whole replies scored one by one; 300 draws under fixed keys have its frequencies."""
     engine = OwnEngine(moved())
     prompt, replies = spelled(engine)
     if temperature == 1.0:
         logp = np.array([x.sum() for x in score_pairs(engine.model, [(prompt, r) for r in replies])])
         share = np.exp(logp - np.logaddexp.reduce(logp))
-    samples = drawn(engine, prompt, 600, temperature=temperature, choices=replies)
+    samples = drawn(engine, prompt, 300, temperature=temperature, choices=replies)
     known = {s.ids: float(np.exp(sum(s.logp))) for s in samples}
     if temperature == 1.0:
         assert all(abs(np.log(known[i]) - np.log(share[replies.index(i)])) < 1e-5 for i in known)
         assert all(abs(s.choices.log_mass - np.logaddexp.reduce(logp)) < 1e-5 for s in samples)
-    common = [i for i in known if known[i] * 600 >= 5]
+    common = [i for i in known if known[i] * 300 >= 5]
     counts = [sum(s.ids == i for s in samples) for i in common]
-    expected = [known[i] * 600 for i in common]
+    expected = [known[i] * 300 for i in common]
     assert len(common) >= 3
-    counts, expected = [*counts, 600 - sum(counts)], [*expected, 600 - sum(expected)]
+    counts, expected = [*counts, 300 - sum(counts)], [*expected, 300 - sum(expected)]
     assert chisquare(counts, expected).pvalue > 0.01
     assert engine.sampled_tokens == sum(len(s.ids) for s in samples)  # what was only scored is not sampled
 
@@ -163,30 +163,23 @@ def test_a_reply_that_does_not_fit_is_a_fault():
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_engine_and_trainer_agree(temperature):
-    """Law 11, with replies of several tokens that share beginnings; also of the entropies."""
+    """Law 11, with replies of several tokens that share beginnings; packed and padded."""
     engine = OwnEngine(moved())
-    batches = []
-    for content in ("at b2, box c1, goal a3", "hello"):
+    examples, seen = [], set()
+    for content in ("at b2, box c1, goal a3", "hello", "at a1 with box, goal a1"):
         prompt, replies = spelled(engine, content)
         samples = drawn(engine, prompt, 40, temperature=temperature, choices=replies)
-        assert len({s.ids for s in samples}) > 2
-        batches += [Example(row=row_of(prompt, s, temperature), columns={}) for s in samples]
-    batch = pack(batches)
+        seen |= {(content, s.ids) for s in samples}
+        examples += [Example(row=row_of(prompt, s, temperature), columns={}) for s in samples]
+    assert len(seen) >= 6
+    batch = pack(examples)
     with torch.no_grad():
-        out = forward(engine.model, batch, ("logp", "entropy"))
-    gap = (out["logp"] - batch["behaviour_logp"]).abs()[batch.mask > 0]
-    assert 0 < float(gap.max()) < 1e-5
-    # the first token's entropy: over first tokens of the replies
-    _, replies = spelled(engine)
-    first = {}
-    for s in samples:
-        first[s.ids[0]] = np.exp(s.logp[0])
-    at = [len(e.row.segments[0].ids) for e in batches]
-    seen = sum(first.values())
-    bound = -sum(p * np.log(p) for p in first.values())
-    assert float(out["entropy"][-1, at[-1]]) >= bound - 1e-4
-    if seen > 1 - 1e-6:
-        assert float(out["entropy"][-1, at[-1]]) == pytest.approx(bound, abs=1e-4)
+        out = forward(engine.model, batch, ("logp",))["logp"]
+        found = (out - batch["behaviour_logp"]).abs()[batch.mask > 0]
+        assert 0 < float(found.max()) < 1e-5
+        engine.model.packs = False  # each reply as a row of its own
+        padded = forward(engine.model, batch, ("logp",))["logp"]
+        assert float((padded - out).abs().max()) < 1e-5
 
 
 def test_entropy_of_a_turn_in_closed_form():
@@ -216,7 +209,9 @@ def test_the_gradient_is_that_of_the_restricted_distribution():
 
     def slope(value):
         found = torch.autograd.grad(value, parameters, allow_unused=True)
-        return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)])
+        return torch.cat(
+            [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
+        )
 
     def logp(row):
         return forward(model, pack([Example(row=row, columns={})], dtype=torch.float64), ("logp",))["logp"].sum()
@@ -229,12 +224,11 @@ def test_the_gradient_is_that_of_the_restricted_distribution():
         said = replace(plain[k].segments[1], choices=choices)
         row = Row(segments=(plain[k].segments[0], said))
         value = logp(row)
-        assert float(value) == pytest.approx(np.log(q[k]), abs=1e-9)
+        assert value.item() == pytest.approx(np.log(q[k]), abs=1e-9)
         expected = slopes[k] - torch.from_numpy(q) @ slopes
         found = slope(value)
-        assert float((found - expected).norm() / expected.norm()) < 1e-8
-    direction = torch.randn(len(found), generator=torch.Generator().manual_seed(3)).double()
-    direction /= direction.norm()
+        assert float((found - expected).norm() / expected.norm()) < 1e-6  # norms of the model are in float32
+    direction = found / found.norm()
 
     def shift(by):
         at = 0
@@ -242,13 +236,13 @@ def test_the_gradient_is_that_of_the_restricted_distribution():
             for p in parameters:
                 p += by * direction[at : at + p.numel()].view(p.shape)
                 at += p.numel()
-        return float(logp(row))
+            return logp(row).item()
 
-    up, down = shift(1e-4), shift(-2e-4)
-    assert (up - down) / 2e-4 == pytest.approx(float(found @ direction), rel=1e-4, abs=1e-6)
+    up, down = shift(1e-5), shift(-2e-5)
+    assert (up - down) / 2e-5 == pytest.approx(float(found.norm()), rel=1e-3)
 
 
-@pytest.mark.parametrize("task", ["grid-legal", "tictactoe-legal"])
+@pytest.mark.parametrize("task", [pytest.param("grid-legal", marks=pytest.mark.slow), "tictactoe-legal"])
 def test_the_gradient_does_not_depend_on_the_split(task, context, small):
     """Law 2, rows of several turns among them."""
     if task.startswith("tictactoe"):
@@ -344,9 +338,7 @@ def test_a_branch_goes_on_with_the_replies_that_still_fit(context):
     for e in group.episodes:
         segments = [s for s in e.rows[0].segments if s.trained]
         begun = prefix(e, segments[1].turn, 1)
-        again = asyncio.run(
-            sample_continuations(ctx, (1,), group.task, begun, 3, Sampling(max_tokens=ctx.bench.max_tokens))
-        )
+        again = asyncio.run(sample_continuations(ctx, (1,), group, begun, 3, 1.0))
         for x in again:
             turn = [s for s in x.rows[0].segments if s.trained][1]
             assert turn.ids[:1] == segments[1].ids[:1] and turn.ids in turn.choices.ids
@@ -386,6 +378,7 @@ def test_an_endpoint_is_refused_or_counted():
 # ---- a run
 
 
+@pytest.mark.slow
 def test_grpo_learns_among_choices_and_resumes(tmp_path, capsys):
     """Four steps at once end as two and two: the weights, the log and the mass in both."""
     args = ["grpo", "--task", "grid-legal", "schedule.prompts=2", "collect.links.0.n=4", "--evaluate", "0"]
@@ -399,7 +392,7 @@ def test_grpo_learns_among_choices_and_resumes(tmp_path, capsys):
     keep = lambda xs: [{k: v for k, v in x.items() if k not in clock and not k.startswith("seconds")} for x in xs]
     assert keep(lines["whole"]) == keep(lines["parts"])
     assert all(0 < x["legal_mass"] <= 1 and x["ratio"] == pytest.approx(1, abs=1e-5) for x in lines["whole"])
-    weights = {k: (f / "model" / "model.safetensors").read_bytes() for k, f in folders.items()}
+    weights = {k: (f / "checkpoints" / "step-4" / "model.safetensors").read_bytes() for k, f in folders.items()}
     assert weights["whole"] == weights["parts"]
     table = read_table(folders["whole"] / "rollouts" / "step-000001.parquet")
     masses = [json.loads(x)["legal_mass"] for x in table["facts"].to_pylist()]
