@@ -572,6 +572,26 @@ class Completion:
     choices: Choices | None = None
 
 
+class Dialect(Protocol):
+    """How a bench shows its tools and has calls written, in the place of the way of the model's
+    family.
+    """
+
+    def show(self, say: tuple[Message, ...], tools: tuple[ToolSchema, ...]) -> tuple[Message, ...]:
+        """The messages of a first turn, with what says how the tools are called."""
+        ...
+
+    def read(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        """All calls of a turn, in order."""
+        ...
+
+    def stops(self, tools: tuple[ToolSchema, ...]) -> tuple[str, ...]:
+        """Strings that end a turn, beside those of the world."""
+        ...
+
+
 class Player(Protocol):
     """Whoever fills a seat: an engine, an endpoint, a script, a frozen snapshot."""
 

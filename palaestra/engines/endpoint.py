@@ -15,6 +15,7 @@ from palaestra.types import (
     Call,
     ChatRequest,
     Completion,
+    Dialect,
     Key,
     Malformed,
     Message,
@@ -48,6 +49,7 @@ class EndpointPlayer:
     name: str = "endpoint"
     policy: str = ""
     illegal: Literal["refuse", "random"] = "refuse"
+    dialect: Dialect | None = None  # of calls; None = that of `read_hermes`
 
     @property
     def temperature(self) -> float:
@@ -60,14 +62,15 @@ class EndpointPlayer:
         opening = (Message(role="system", content=self.system),) if self.system else ()
         if ask.tools:
             messages = tuple(result_as_user(m) for m in messages)
-            opening, messages = (), with_rules((*opening, *messages), ask.tools)
+            show = self.dialect.show if self.dialect else with_rules
+            opening, messages = (), show((*opening, *messages), ask.tools)
         forced = (Message(role="assistant", content=ask.prefix),) if ask.prefix else ()
         request = ChatRequest(
             messages=(*opening, *messages, *forced),
             temperature=self.sampling.temperature,
             max_tokens=ask.max_tokens or self.sampling.max_tokens,
             top_p=self.sampling.top_p,
-            stop=ask.stop or self.sampling.stop,
+            stop=self._stop(ask),
             seed=seed_of(key),
         )
         reply = await self.client.chat(request)
@@ -76,6 +79,10 @@ class EndpointPlayer:
         if ask.choices is not None:
             text, finish = self._legal(text, ask.choices, key), "eos"
         return Completion(ids=(), logp=(), text=text, cut=len(text), finish=finish)
+
+    def _stop(self, ask: Ask) -> tuple[str, ...]:
+        more = self.dialect.stops(ask.tools) if self.dialect and ask.tools else ()
+        return (*(ask.stop or self.sampling.stop), *more)
 
     def _legal(self, text: str, choices: tuple[str, ...], key: Key) -> str:
         said = next((c for c in choices if c.strip() == text.strip()), None)
@@ -95,7 +102,7 @@ class EndpointPlayer:
         return read_call(inside) if isinstance(inside, str) else inside
 
     def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
-        return read_hermes(text, finish, tools)
+        return (self.dialect.read if self.dialect else read_hermes)(text, finish, tools)
 
 
 def result_as_user(message: Message) -> Message:

@@ -12,6 +12,7 @@ from palaestra.types import (
     Call,
     Choices,
     Completion,
+    Dialect,
     Key,
     Malformed,
     Message,
@@ -36,6 +37,7 @@ class EnginePlayer:
     sampling: Sampling
     name: str = "policy"
     policy: str = "policy"
+    dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
     @property
     def temperature(self) -> float:
@@ -44,7 +46,8 @@ class EnginePlayer:
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         dialect = self.engine.dialect
-        pieces = dialect.extend(ask.say, first=first, closed=closed, tools=ask.tools)
+        say, tools = shown_tools(ask.say, ask.tools, self.dialect, first=first)
+        pieces = dialect.extend(say, first=first, closed=closed, tools=tools)
         heard = tuple(
             Segment(
                 ids=p.ids,
@@ -68,6 +71,11 @@ class EnginePlayer:
         """Tokens of a turn: what the world asks for, else what the sampling allows."""
         return ask.max_tokens or self.sampling.max_tokens
 
+    def stop(self, ask: Ask) -> tuple[str, ...]:
+        """Strings that end a turn."""
+        more = self.dialect.stops(ask.tools) if self.dialect and ask.tools else ()
+        return (*(ask.stop or self.sampling.stop), *more)
+
     def replies(self, ask: Ask) -> Replies:
         """The legal ones in tokens, none where any is.
 
@@ -86,7 +94,7 @@ class EnginePlayer:
         sampling = replace(
             self.sampling,
             max_tokens=self.limit(ask),
-            stop=ask.stop or self.sampling.stop,
+            stop=self.stop(ask),
             choices=self.replies(ask),
         )
         return await self.engine.generate(row.context(), sampling, key)
@@ -97,7 +105,19 @@ class EnginePlayer:
     def read_calls(
         self, text: str, finish: str, tools: tuple[ToolSchema, ...]
     ) -> tuple[Call | Malformed, ...]:
-        return self.engine.dialect.read_calls(text, finish, tools)
+        read = self.dialect.read if self.dialect else self.engine.dialect.read_calls
+        return read(text, finish, tools)
+
+
+def shown_tools(
+    say: tuple[Message, ...], tools: tuple[ToolSchema, ...], dialect: Dialect | None, *, first: bool
+) -> tuple[tuple[Message, ...], tuple[ToolSchema, ...]]:
+    """Messages as a bench's dialect shows its tools in a first turn, and the tools that are left to
+    the chat template: all where the bench has no dialect.
+    """
+    if dialect is None or not tools:
+        return say, tools
+    return (dialect.show(say, tools) if first else say), ()
 
 
 @value_class
@@ -146,7 +166,7 @@ class Continued(Resuming):
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         begun = (s for s in self.said if s.turn == key[-1])  # a turn's key ends with its number
         before = next(begun, Segment(ids=()))
-        logp, stop = before.logp or (), ask.stop or self.player.sampling.stop
+        logp, stop = before.logp or (), self.player.stop(ask)
         if before.finish:
             cut = _cut(before.text, stop) if before.finish == "stop" else len(before.text)
             return Completion(

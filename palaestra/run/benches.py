@@ -181,7 +181,9 @@ def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         tasks = AdaptedTasks(adapted, spec)
         return Bench(name=spec, tasks=tasks, world=adapted, max_turns=adapted.max_turns), {}
     world, tasks = load_environment(spec)
-    bench = Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens)
+    bench = Bench(
+        name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens, dialect=world.dialect
+    )
     return bench, scripts(players_of(spec))
 
 
