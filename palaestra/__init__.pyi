@@ -14,8 +14,8 @@ from .card import Card as Card, Size as Size
 # The nouns, and what a stage is given
 from .types import (
     EXACT as EXACT, SOLVED_TOTAL as SOLVED_TOTAL, Act as Act, Ask as Ask,
-    Batch as Batch, Call as Call, ChatRequest as ChatRequest,
-    Completion as Completion, Episode as Episode, Event as Event,
+    Batch as Batch, Call as Call, ChatRequest as ChatRequest, Choices as Choices,
+    Completion as Completion, Dialect as Dialect, Episode as Episode, Event as Event,
     Example as Example, Frame as Frame,
     Group as Group, Groups as Groups, Key as Key,
     Malformed as Malformed, Message as Message, Meter as Meter,
@@ -359,6 +359,7 @@ from .models.arithmetic import (
     TaskArithmetic as TaskArithmetic, Ties as Ties, linear_barrier as linear_barrier,
     weights_of as weights_of, write_weights as write_weights,
 )
+from .models.calls import TagCalls as TagCalls
 from .models.lora import LoRA as LoRA
 from .models.score import output_gradients as output_gradients, score_pairs as score_pairs
 

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import numpy as np
 
 from palaestra.context import Credit, Pool
-from palaestra.types import Batch, Call, Malformed, Message, Outputs, Task, Tasks, ToolSchema
+from palaestra.types import (
+    Batch,
+    Call,
+    Dialect,
+    Malformed,
+    Message,
+    Outputs,
+    Task,
+    Tasks,
+    ToolSchema,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -158,6 +168,16 @@ class LimitsTurns(Protocol):
     def max_tokens(self) -> int:
         """Tokens of one turn; 0 = as in other benches."""
         ...
+
+
+@runtime_checkable
+class HasDialect(Protocol):
+    """An environment that says how its tools are shown and calls are written. Without it that is
+    the way of the model's family.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
 
 
 @runtime_checkable

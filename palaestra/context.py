@@ -18,6 +18,7 @@ from palaestra.types import (
     Batch,
     ChatRequest,
     Completion,
+    Dialect,
     Example,
     Group,
     Groups,
@@ -227,6 +228,7 @@ class Bench:
     max_tokens: int = 64  # of one turn
     max_turns: int = 64
     first_held_out: int = 0  # of the tasks that are measured, where there is no last one
+    dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
 
 class Context(Protocol):

@@ -111,6 +111,28 @@ class Task:
 
 
 Moves: TypeAlias = tuple[tuple[int, int], ...]  # (token, version) from which on it is newer
+Replies: TypeAlias = tuple[tuple[int, ...], ...]  # token ids of whole turns, end tokens included
+
+
+@value_class
+class Choices:
+    """The replies that a turn could be, and how likely they were without that.
+
+    The turn is drawn from the policy p restricted to them, over whole replies c:
+
+        q(c) = p(c) / sum_c' p(c'),  p(c) the product over the tokens of c at the temperature of the sampling
+
+    A token's log-prob is that of q given the tokens before it: the share of p that the replies with
+    this token have among all that begin like the turn so far. The log-probs of a turn sum to
+    log q(c), and a token without an alternative has 0. (To mask illegal tokens one by one is another
+    distribution: it prefers beginnings that lead to nothing likely.)
+
+    `log_mass` is log sum_c p(c) in nats: how likely the unrestricted policy was to say one of them,
+    spelled so.
+    """
+
+    ids: Replies
+    log_mass: float
 
 
 @value_class
@@ -136,6 +158,7 @@ class Segment:
     moved: Moves = ()
     text: str = ""
     finish: Literal["", "eos", "stop", "length"] = ""
+    choices: Choices | None = None  # what it was restricted to; logp is under that restriction
 
     @property
     def versions(self) -> tuple[tuple[int, int], ...]:
@@ -466,6 +489,9 @@ class Ask:
     prefix: str = ""  # forced start of the reply
     # what the seat may call, in the way of its model's family; the same in every turn of a row
     tools: tuple[ToolSchema, ...] = ()
+    # the replies that are legal, which follow `prefix`: one of them is said, and then the turn
+    # ends; None = any
+    choices: tuple[str, ...] | None = None
 
 
 @value_class
@@ -516,6 +542,9 @@ class World(Protocol):
 class Sampling:
     """How tokens are drawn. Temperature 0 is greedy. The recorded log-prob is under exactly this
     distribution.
+
+    `choices`, where there are some, are the only replies, see `Choices`; of the other settings only
+    the temperature bears on them.
     """
 
     temperature: float = 1.0
@@ -524,6 +553,7 @@ class Sampling:
     min_p: float = 0.0
     max_tokens: int = 64
     stop: tuple[str, ...] = ()
+    choices: Replies = ()
 
 
 @value_class
@@ -539,6 +569,27 @@ class Completion:
     finish: Literal["", "eos", "stop", "length"]  # "" = left open, to be gone on with
     version: int | None = None  # of its first token
     moved: Moves = ()  # as of a `Segment`
+    choices: Choices | None = None
+
+
+class Dialect(Protocol):
+    """How a bench shows its tools and has calls written, in the place of the way of the model's
+    family.
+    """
+
+    def show(self, say: tuple[Message, ...], tools: tuple[ToolSchema, ...]) -> tuple[Message, ...]:
+        """The messages of a first turn, with what says how the tools are called."""
+        ...
+
+    def read(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        """All calls of a turn, in order."""
+        ...
+
+    def stops(self, tools: tuple[ToolSchema, ...]) -> tuple[str, ...]:
+        """Strings that end a turn, beside those of the world."""
+        ...
 
 
 class Player(Protocol):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from palaestra.context import Update
 from palaestra.errors import UserError
+from palaestra.models.choices import COLUMN, choices_of, read_beside, stack
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
 from palaestra.schedule import Scheduled
@@ -95,7 +96,7 @@ def pack(
     """Rows as one right-padded batch; rows without a trained token are left out. None = nothing to
     train on.
     """
-    rows, units = [], []
+    rows, units, choices = [], [], list[list[int]]()
     for i, e in enumerate(examples):
         view = e.row.view(policy)
         columns: dict[str, Any] = {
@@ -111,9 +112,13 @@ def pack(
         if columns["trained"].any():
             rows.append(columns)
             units.append(e.unit or f"\0{i}")
+            choices.append(choices_of(e.row, policy))
     if not rows:
         return None
-    return _stack(rows, units, dtype)
+    batch = _stack(rows, units, dtype)
+    if not any(choices):
+        return batch
+    return replace(batch, columns={**batch.columns, COLUMN: stack(choices)})
 
 
 def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> Batch:
@@ -184,14 +189,17 @@ def split(batch: Batch, budget: int, whole_units: bool, packed: bool = False) ->
     if packed:
         return _split_packed(batch, list(atoms.values()), budget)
     length = batch["length"].tolist()
+    beside = [1 + rows for rows, _ in read_beside(batch)]  # the row, and those of its replies
     parts: list[list[int]] = [[]]
-    longest = 0
+    longest = held = 0
     for atom in sorted(atoms.values(), key=lambda a: (-max(length[r] for r in a), a)):
+        more = sum(beside[r] for r in atom)
         longest = max(longest, *(length[r] for r in atom))
-        if parts[-1] and (len(parts[-1]) + len(atom)) * longest > budget:
+        if parts[-1] and (held + more) * longest > budget:
             parts.append([])
-            longest = max(length[r] for r in atom)
+            longest, held = max(length[r] for r in atom), 0
         parts[-1] += atom
+        held += more
     return [torch.tensor(p) for p in parts]
 
 
@@ -199,9 +207,9 @@ def _split_packed(batch: Batch, atoms: list[list[int]], budget: int) -> list[Ten
     prompts, owner, tails = prompts_and_tails(batch)
     parts: list[list[int]] = [[]]
     held: set[int] = set()  # prompts of the last part
-    positions = 0
+    positions, replies = 0, [n for _, n in read_beside(batch)]
     for atom in atoms:
-        tail, own = sum(len(tails[r]) for r in atom), {owner[r] for r in atom}
+        tail, own = sum(len(tails[r]) + replies[r] for r in atom), {owner[r] for r in atom}
         more = tail + sum(len(prompts[p]) for p in own - held)
         if parts[-1] and positions + more > budget:
             parts.append([])

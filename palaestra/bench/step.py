@@ -49,8 +49,8 @@ class Counts:
         engine.decoder.step = counted  # type: ignore[method-assign]
         layout = Layout.of
 
-        def seen(batch: Any) -> Layout:
-            found = layout(batch)
+        def seen(batch: Any, *forks: Any) -> Layout:
+            found = layout(batch, *forks)
             self.positions += len(found.ids)
             self.predicted += int(batch.mask[:, 1:].sum())
             self.padded += batch["ids"].numel()

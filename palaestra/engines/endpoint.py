@@ -5,14 +5,17 @@ model that is evaluated.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from palaestra.context import Client
+from palaestra.errors import UserError
 from palaestra.models.calls import Calls, read_call, read_hermes, text_in_tag, with_rules
 from palaestra.types import (
     Ask,
     Call,
     ChatRequest,
     Completion,
+    Dialect,
     Key,
     Malformed,
     Message,
@@ -20,6 +23,7 @@ from palaestra.types import (
     Sampling,
     Segment,
     ToolSchema,
+    rng_of,
     seed_of,
     value_class,
 )
@@ -33,6 +37,10 @@ class EndpointPlayer:
     `system` opens every conversation: the role that it plays. `policy` names whom it stands for
     where its words are what is scored (an evaluation); a forced start of the reply is said as the
     assistant's last words, which not every endpoint continues.
+
+    An endpoint shows no distribution over whole replies, so it cannot be held to the choices of a
+    world. A reply that is none of them stops the run (`illegal="refuse"`), or one is drawn in its
+    place with equal odds ("random"), which the client's meter counts as the fault "illegal-reply".
     """
 
     client: Client
@@ -40,6 +48,8 @@ class EndpointPlayer:
     system: str = ""
     name: str = "endpoint"
     policy: str = ""
+    illegal: Literal["refuse", "random"] = "refuse"
+    dialect: Dialect | None = None  # of calls; None = that of `read_hermes`
 
     @property
     def temperature(self) -> float:
@@ -52,26 +62,47 @@ class EndpointPlayer:
         opening = (Message(role="system", content=self.system),) if self.system else ()
         if ask.tools:
             messages = tuple(result_as_user(m) for m in messages)
-            opening, messages = (), with_rules((*opening, *messages), ask.tools)
+            show = self.dialect.show if self.dialect else with_rules
+            opening, messages = (), show((*opening, *messages), ask.tools)
         forced = (Message(role="assistant", content=ask.prefix),) if ask.prefix else ()
         request = ChatRequest(
             messages=(*opening, *messages, *forced),
             temperature=self.sampling.temperature,
             max_tokens=ask.max_tokens or self.sampling.max_tokens,
             top_p=self.sampling.top_p,
-            stop=ask.stop or self.sampling.stop,
+            stop=self._stop(ask),
             seed=seed_of(key),
         )
         reply = await self.client.chat(request)
         finish = "length" if reply.finish == "length" else "eos"
-        return Completion(ids=(), logp=(), text=reply.text, cut=len(reply.text), finish=finish)
+        text = reply.text
+        if ask.choices is not None:
+            text, finish = self._legal(text, ask.choices, key), "eos"
+        return Completion(ids=(), logp=(), text=text, cut=len(text), finish=finish)
+
+    def _stop(self, ask: Ask) -> tuple[str, ...]:
+        more = self.dialect.stops(ask.tools) if self.dialect and ask.tools else ()
+        return (*(ask.stop or self.sampling.stop), *more)
+
+    def _legal(self, text: str, choices: tuple[str, ...], key: Key) -> str:
+        said = next((c for c in choices if c.strip() == text.strip()), None)
+        if said is not None:
+            return said
+        if self.illegal == "refuse":
+            raise UserError(
+                f"{self.name} says {text[:60]!r}, which is not one of the world's choices, and an "
+                'endpoint cannot be held to them; let a random one stand for it with illegal="random"'
+                ", or take a world that judges illegal replies itself"
+            )
+        self.client.meter.count_fault("illegal-reply")
+        return choices[int(rng_of((*key, "illegal")).integers(len(choices)))]
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         inside = text_in_tag(text, "tool_call", finish)
         return read_call(inside) if isinstance(inside, str) else inside
 
     def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
-        return read_hermes(text, finish, tools)
+        return (self.dialect.read if self.dialect else read_hermes)(text, finish, tools)
 
 
 def result_as_user(message: Message) -> Message:

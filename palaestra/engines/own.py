@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from palaestra.engines.cache import round_up
+from palaestra.engines.choose import choose, need_room
 from palaestra.engines.decoder import Decoder
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
@@ -27,7 +28,7 @@ from palaestra.errors import Fault
 from palaestra.models.dialect import Chat
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model
-from palaestra.types import Completion, Key, Sampling, rng_of
+from palaestra.types import Completion, Key, Replies, Sampling, rng_of
 
 
 @dataclass(eq=False)
@@ -43,6 +44,7 @@ class SampleRequest:
     version: int = 0  # of the weights that drew its first token
     versions: list[tuple[int, int]] = field(default_factory=list)  # (token, version) of later ones
     moved: bool = False  # the weights did, under way: what its slot holds is of no weights
+    given: tuple[int, ...] = ()  # what it says, where it is only scored
 
     @property
     def length(self) -> int:
@@ -98,6 +100,9 @@ class OwnEngine:
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as
         "length".
+
+        Of `sampling.choices` all are scored in one wave, off the prompt that they share, and one is
+        drawn; only its tokens count as sampled.
         """
         room = self.model.context - len(prompt)
         if room < 1:
@@ -106,14 +111,42 @@ class OwnEngine:
                 f"a prompt of {len(prompt)} tokens leaves no room in a context of "
                 f"{self.model.context}",
             )
+        if sampling.choices:
+            need_room(sampling.choices, room)
+            scored = await self._score(prompt, sampling.choices, sampling.temperature or 1.0)
+            chosen = choose(scored, sampling.temperature, float(rng_of(key).random()))
+            self.sampled_tokens += len(chosen.ids)
+            text = self.dialect.decode(chosen.ids[:-1])
+            return replace(chosen, text=text, cut=len(text))
         limit = min(sampling.max_tokens, room)
-        request = SampleRequest(
-            prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future()
-        )
-        self._waiting.append(request)
+        return await self._enqueue(prompt, sampling, rng_of(key).random(limit))
+
+    async def _score(
+        self, prompt: tuple[int, ...], replies: Replies, temperature: float
+    ) -> list[Completion]:
+        """The replies with their log-probs after `prompt`, all under the same weights."""
+        while True:
+            found = await asyncio.gather(
+                *(
+                    self._enqueue(prompt, Sampling(temperature=temperature), np.zeros(len(r)), r)
+                    for r in replies
+                )
+            )
+            if len({x.version for x in found}) == 1 and not any(x.moved for x in found):
+                return found
+
+    def _enqueue(
+        self,
+        prompt: tuple[int, ...],
+        sampling: Sampling,
+        uniform_T: np.ndarray,
+        given: tuple[int, ...] = (),
+    ) -> asyncio.Future[Completion]:
+        done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting.append(SampleRequest(prompt, sampling, uniform_T, done, given=given))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.ensure_future(self._serve())
-        return await request.done
+        return done
 
     @property
     def busy(self) -> bool:
@@ -269,8 +302,11 @@ class OwnEngine:
     def _take(self, logits: Tensor, requests: list[SampleRequest], settings: DrawSettings) -> None:
         """Draws the next token of every request: one wait for the GPU."""
         uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
-        token, logp = draw(logits, uniform, settings)
-        self.sampled_tokens += len(requests)
+        given = [r.given[len(r.ids)] if r.given else -1 for r in requests]
+        free = given.count(-1)
+        told = None if free == len(given) else torch.tensor(given).to(logits.device)
+        token, logp = draw(logits, uniform, settings, told)
+        self.sampled_tokens += free
         for r, t, lp in zip(
             requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True
         ):
@@ -305,7 +341,9 @@ class OwnEngine:
     def _finished(self, r: SampleRequest) -> Completion | None:
         finish: Literal["eos", "stop", "length"] | None = None
         cut = -1
-        if r.ids[-1] in self.model.eos:
+        if r.given:
+            finish = "eos" if len(r.ids) == len(r.given) else None
+        elif r.ids[-1] in self.model.eos:
             finish = "eos"
         elif (cut := self._stop_end(r)) >= 0:
             finish = "stop"

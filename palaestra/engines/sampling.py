@@ -43,9 +43,11 @@ class DrawSettings:
         )
 
 
-def draw(logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings) -> tuple[Tensor, Tensor]:
+def draw(
+    logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings, given_N: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Tokens [N] by inverse transform and their log-probs [N] under the tempered and truncated
-    distribution, in nats.
+    distribution, in nats. Where `given_N` is not -1 it is the token, and nothing is truncated.
 
     Temperature 0 is greedy; its log-prob is 0, for the distribution it is drawn from has one token.
     """
@@ -55,7 +57,7 @@ def draw(logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings) -> tuple[Tensor,
         if s.tempered
         else logits_NV
     )
-    logp_NV = torch.log_softmax(x_NV, -1)
+    whole_NV = logp_NV = torch.log_softmax(x_NV, -1)
     if s.truncated:
         logp_NV = truncate(logp_NV, s.top_k_N, s.top_p_N, s.min_p_N)
     token_N = _inverse(logp_NV.exp(), uniform_N)
@@ -63,6 +65,10 @@ def draw(logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings) -> tuple[Tensor,
     if s.greedy:
         token_N = torch.where(greedy_N, logits_NV.argmax(-1), token_N)
         chosen_N = torch.where(greedy_N, 0.0, chosen_N)
+    if given_N is not None:
+        given_logp_N = whole_NV.gather(1, given_N.clamp(min=0)[:, None])[:, 0]
+        token_N = torch.where(given_N < 0, token_N, given_N)
+        chosen_N = torch.where(given_N < 0, chosen_N, given_logp_N)
     return token_N, chosen_N
 
 

@@ -112,6 +112,12 @@ class VllmEngine:
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. A full context ends the sample as "length"."""
+        if sampling.choices:
+            raise UserError(
+                "--engine vllm: the world says which replies are legal, and vLLM does not give the "
+                "distribution restricted to whole replies (its structured outputs mask token by "
+                "token); use --engine own"
+            )
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(

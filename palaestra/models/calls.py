@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
 
 from palaestra.models.template import REFUSALS, render
-from palaestra.types import Call, Malformed, Message, ToolSchema
+from palaestra.types import Call, Malformed, Message, ToolSchema, stage
 
 Calls: TypeAlias = tuple[Call | Malformed, ...]
 Reader: TypeAlias = Callable[[str, str, Sequence[ToolSchema]], Calls]
@@ -36,6 +36,10 @@ PROBE = ToolSchema(
 )
 RULES = (
     'You may call tools: <tool_call>{"name": NAME, "arguments": {...}}</tool_call>. '
+    "Their results follow. The tools:"
+)
+TAG_RULES = (
+    "You may call tools: <NAME>ARGUMENT</NAME>, a JSON object where there are several arguments. "
     "Their results follow. The tools:"
 )
 XML_CALL = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.DOTALL)
@@ -186,6 +190,45 @@ def tags(text: str, tag: str, finish: str) -> Iterator[str | Malformed]:
         text = text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[2]
 
 
+@stage
+class TagCalls:
+    """Calls as tags that have the tools' names: `<search>the capital of Peru</search>`. The turn ends
+    at the first closing tag. A dialect of a bench, as in Search-R1 (arXiv:2503.09516).
+
+    What stands inside is the tool's one argument, as text where its schema says so and as JSON
+    otherwise; of a tool with none or several it is a JSON object, or nothing.
+    """
+
+    rules: str = TAG_RULES
+
+    def show(self, say: tuple[Message, ...], tools: tuple[ToolSchema, ...]) -> tuple[Message, ...]:
+        return with_rules(say, tools, self.rules)
+
+    def read(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
+        named, found, rest = {t.name: t for t in tools}, list[Call | Malformed](), text
+        marks = re.compile("|".join(f"<({re.escape(name)})>" for name in named) or "(?!)")
+        while (mark := marks.search(rest)) is not None:
+            name, rest = mark[0][1:-1], rest[mark.start() :]
+            inside = text_in_tag(rest, name, finish) or ""
+            known = json.loads(named[name].parameters).get("properties", {})
+            found += [_tagged(name, inside, known) if isinstance(inside, str) else inside]
+            rest = rest.partition(f"</{name}>")[2]
+        return tuple(found)
+
+    def stops(self, tools: tuple[ToolSchema, ...]) -> tuple[str, ...]:
+        return tuple(f"</{t.name}>" for t in tools)
+
+
+def _tagged(name: str, inside: str, properties: Mapping[str, Any]) -> Call | Malformed:
+    if len(properties) == 1:
+        ((argument, schema),) = properties.items()
+        return Call(name=name, args={argument: _typed(inside.strip(), schema)})
+    try:
+        return _call({"name": name, "arguments": JSON.decode(inside.strip() or "{}")}, inside)
+    except (ValueError, RecursionError):
+        return Malformed(kind="json", text=inside)
+
+
 def text_in_tag(text: str, tag: str, finish: str) -> str | Malformed | None:
     """What stands in the first `<tag>...</tag>`; None = there is no such tag."""
     _, opened, rest = text.partition(f"<{tag}>")
@@ -239,9 +282,11 @@ JSON = json.JSONDecoder(parse_constant=_refuse)
 # ---- rules for a model whose template shows no tools
 
 
-def with_rules(say: tuple[Message, ...], tools: Iterable[ToolSchema]) -> tuple[Message, ...]:
+def with_rules(
+    say: tuple[Message, ...], tools: Iterable[ToolSchema], rules: str = RULES
+) -> tuple[Message, ...]:
     """Messages whose system message says how tools are called, and which there are."""
-    rules = "\n".join([RULES, *map(line_of, tools)])
+    rules = "\n".join([rules, *map(line_of, tools)])
     if say and say[0].role == "system":
         return (replace(say[0], content=f"{say[0].content}\n\n{rules}"), *say[1:])
     return (Message(role="system", content=rules), *say)

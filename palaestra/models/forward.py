@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.attention import SCORES, attention_scores
+from palaestra.models.choices import Replying, with_texts
 from palaestra.models.features import FEATURES, HiddenPlaces
-from palaestra.models.layout import Layout
+from palaestra.models.layout import Fork, Layout
 from palaestra.models.model import Model
 from palaestra.types import Batch
 
@@ -79,6 +80,9 @@ def forward(
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
 
+    Of replies that were chosen among legal ones, log-probs and entropies are those of the
+    distribution restricted to these (`choices`).
+
     A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see
     `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
     sees the padding. Raises KeyError for a need that this model does not have.
@@ -91,14 +95,12 @@ def forward(
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
     ids_BT = batch["ids"]
+    replying = Replying.of(batch, needs)
     # ids[:, at + 1] is predicted at `at`
     row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)
     with model.recomputing():
-        hidden_ND = (
-            packed_hidden(model, batch, row_N, at_N)
-            if model.packs
-            else model.hidden(ids_BT)[row_N, at_N]
-        )
+        run = packed_hidden if model.packs else padded_hidden
+        hidden_ND, hidden_MD = run(model, batch, row_N, at_N, replying.forks)
     token_N = ids_BT[row_N, at_N + 1]
     temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
     named = tuple(n for n in needs if n in VOCABULARY)
@@ -118,19 +120,54 @@ def forward(
         n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
         for n, v in found.items()
     }
+    if replying.turns:
+        tokens |= _restricted(model, replying, tokens, hidden_MD, logits)
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
 
 
-def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Tensor:
-    """[N, D] hidden states at (row, at), computed without padding and with shared prompts once."""
-    layout = Layout.of(batch)
+def _restricted(
+    model: Model, replying: Replying, tokens: dict[str, Tensor], hidden_MD: Tensor, logits: int
+) -> dict[str, Tensor]:
+    """Log-probs and entropies [B, T], where they are asked for, with those of chosen replies."""
+    if not {"logp", "entropy"} & tokens.keys():
+        return {}
+    token_M, reply_M = replying.tokens()
+    warm_M = replying.temperature_S[reply_M]
+    given = (hidden_MD, token_M, warm_M, torch.ones_like(warm_M))
+    (logp_M,) = _reduce(model, given, ("logp",), logits)
+    zero_S = torch.zeros_like(replying.temperature_S)
+    place, logp_P, entropy_P = replying.restricted(
+        zero_S.index_add(0, reply_M, logp_M.double()), "entropy" in tokens
+    )
+    values = {"logp": logp_P, "entropy": entropy_P}
+    return {
+        k: tokens[k].index_put(place, v.to(tokens[k])) for k, v in values.items() if k in tokens
+    }
+
+
+def packed_hidden(
+    model: Model, batch: Batch, row_N: Tensor, at_N: Tensor, forks: Sequence[Fork] = ()
+) -> tuple[Tensor, Tensor]:
+    """[N, D] hidden states at (row, at), and [M, D] before each token of the forks' texts, computed
+    without padding and with shared prompts once.
+    """
+    layout = Layout.of(batch, forks)
     whole = torch.ones(
         1, 1, 1, 1, dtype=torch.bool, device=row_N.device
     )  # a finished mask: the layout has the real ones
     run = model.hidden(
         layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout
     )
-    return run[0, layout.before[row_N, at_N + 1]]
+    return run[0, layout.before[row_N, at_N + 1]], run[0, layout.before_forks]
+
+
+def padded_hidden(
+    model: Model, batch: Batch, row_N: Tensor, at_N: Tensor, forks: Sequence[Fork] = ()
+) -> tuple[Tensor, Tensor]:
+    """As `packed_hidden`, of rows that are padded on the right."""
+    ids, row_M, at_M = with_texts(batch, forks) if forks else (batch["ids"], row_N[:0], at_N[:0])
+    run = model.hidden(ids)
+    return run[row_N, at_N], run[row_M, at_M]
 
 
 def _reduce(

@@ -4,17 +4,28 @@ Rows that start with the same untrained tokens share them: the prompt of a group
 forward and backward, and its gradient is the sum over its rows, exactly. Linear layers see a flat
 run of N tokens, all prompts first, then all continuations; only attention
 (`palaestra.models.packed`) looks at rows. The last token of a row predicts nothing, so it is left
-out.
+out. Texts that are tried in the place of what a row says (`Fork`) see the row's own tokens before
+that place, which are not computed again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from palaestra.types import Batch
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Texts, as token ids, each of which could follow the first `at` tokens of a row."""
+
+    row: int
+    at: int
+    texts: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -53,16 +64,18 @@ class Block:
 @dataclass(frozen=True)
 class Layout:
     """A batch as a flat run: ids [N], positions [N], its blocks in order, and where [B, T] the
-    token before (b, t) lies.
+    token before (b, t) lies; and where [M] the token before each token of the forks' texts lies, in
+    order.
     """
 
     ids: Tensor
     position: Tensor
     blocks: tuple[Block, ...]
     before: Tensor
+    before_forks: Tensor
 
     @classmethod
-    def of(cls, batch: Batch) -> Layout:
+    def of(cls, batch: Batch, forks: Sequence[Fork] = ()) -> Layout:
         T = batch["ids"].shape[1]
         prompts, owner, tails = prompts_and_tails(batch)
         first = [len(prompts[g]) for g in owner]
@@ -86,8 +99,33 @@ class Layout:
         ]
         if joined:
             blocks.append(_block(joined, device))
-        ids, at = (torch.tensor(x, device=device) for x in (flat, position))
-        return cls(ids=ids, position=at, blocks=tuple(blocks), before=before.to(device))
+        before_forks = list[int]()
+        tried = list[tuple[list[int], list[int]]]()
+        for fork in forks:
+            lengths, b, u = [len(x) - 1 for x in fork.texts], fork.row, first[fork.row]
+            seen = [start_p[owner[b]] + k for k in range(min(fork.at, u))]
+            seen += [start_t[b] + k for k in range(fork.at - u)]
+            if sum(lengths):
+                tried.append((seen, lengths))
+            for text in fork.texts:
+                before_forks += [
+                    int(before[b, fork.at]),
+                    *range(len(flat), len(flat) + len(text) - 1),
+                ]
+                flat += text[:-1]
+                position += range(fork.at, fork.at + len(text) - 1)
+        if tried:
+            blocks.append(_fork_block(tried, len(flat) - sum(sum(n) for _, n in tried), device))
+        ids, at, before_M = (
+            torch.tensor(x, dtype=torch.long, device=device) for x in (flat, position, before_forks)
+        )
+        return cls(
+            ids=ids,
+            position=at,
+            blocks=tuple(blocks),
+            before=before.to(device),
+            before_forks=before_M,
+        )
 
 
 def prompts_and_tails(batch: Batch) -> tuple[list[tuple[int, ...]], list[int], list[list[int]]]:
@@ -134,5 +172,33 @@ def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block
         query=query.to(device),
         key=key.to(device),
         mask=mask,
+        filled=(row.to(device), column.to(device)),
+    )
+
+
+def _fork_block(
+    forks: list[tuple[list[int], list[int]]], start: int, device: torch.device
+) -> Block:
+    """forks: (places of what stands before, lengths of the texts). A row holds all texts of a fork,
+    which see what stands before, and each itself, causally. The first lies at `start`.
+    """
+    Q, P = max(sum(n) for _, n in forks), max(len(seen) for seen, _ in forks)
+    query, text = torch.zeros(len(forks), Q, dtype=torch.long), torch.full((len(forks), Q), -1)
+    prefix, prompt = torch.zeros(len(forks), P, dtype=torch.long), torch.zeros(len(forks), P)
+    for r, (seen, lengths) in enumerate(forks):
+        n = sum(lengths)
+        query[r] = start
+        query[r, :n] = torch.arange(start, start + n)
+        text[r, :n] = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+        prefix[r, : len(seen)], prompt[r, : len(seen)] = torch.tensor(seen), 1
+        start += n
+    filled, q = text >= 0, torch.arange(Q)
+    own = (text[:, :, None] == text[:, None, :]) & (q[:, None] >= q[None]) & filled[:, None, :]
+    mask = torch.cat([(prompt > 0)[:, None, :].expand(-1, Q, -1), own], 2)[:, None]
+    row, column = filled.nonzero(as_tuple=True)
+    return Block(
+        query=query.to(device),
+        key=torch.cat([prefix, query], 1).to(device),
+        mask=mask.to(device),
         filled=(row.to(device), column.to(device)),
     )

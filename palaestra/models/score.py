@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.models.forward import LOGITS, packed_hidden
+from palaestra.models.forward import LOGITS, packed_hidden, padded_hidden
 from palaestra.models.model import Model
 from palaestra.types import Batch
 
@@ -112,11 +112,8 @@ def _forward(model: Model, pairs: list[Pair], read: Read) -> list[np.ndarray]:
     """One forward pass over the pairs."""
     batch = _batch(pairs).to(model.device)
     row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)
-    hidden_ND = (
-        packed_hidden(model, batch, row_N, at_N)
-        if model.packs
-        else model.hidden(batch["ids"])[row_N, at_N]
-    )
+    run = packed_hidden if model.packs else padded_hidden
+    hidden_ND, _ = run(model, batch, row_N, at_N)
     token_N = batch["ids"][row_N, at_N + 1]
     size = max(1, LOGITS // model.vocabulary)
     chunks = [read(h, t) for h, t in zip(hidden_ND.split(size), token_N.split(size), strict=True)]

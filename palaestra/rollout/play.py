@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.abilities import HoldsEpisodes, ReadsCalls
-from palaestra.errors import Fatal, Fault
+from palaestra.errors import Fatal, Fault, UserError
 from palaestra.types import (
     Act,
     Ask,
     Call,
+    Completion,
     Episode,
     Event,
     Frame,
@@ -48,6 +50,8 @@ class Transcript:
     facts: dict[str, Any] = field(default_factory=dict)
     # before each turn: the world's state key, as text
     states: list[str | None] = field(default_factory=list)
+    # of turns with choices: how likely a legal reply was
+    masses: dict[int, float] = field(default_factory=dict)
 
 
 async def await_if_needed(result: Any) -> Any:
@@ -86,7 +90,9 @@ async def play(
     A `Fault` ends the episode with status "error:CAUSE" and no reward; but where the policy has
     filled a context with what it said itself, the episode is cut there and keeps what it was paid.
     The fact "states" holds the world's state key before every turn, by turn number, where the world
-    gives keys. A world that holds something for the episode is told of its end, whatever that is.
+    gives keys; "legal_mass" how likely a legal reply was, `exp(Choices.log_mass)`, in each turn
+    whose reply an engine chose among the world's. A world that holds something for the episode is
+    told of its end, whatever that is.
     """
     book, n = Transcript(), 0
     frame: Frame | None = None
@@ -119,6 +125,8 @@ async def play(
             await await_if_needed(world.leave(frame.state))
     if any(k is not None for k in book.states):
         book.facts["states"] = tuple(book.states)
+    if book.masses:
+        book.facts["legal_mass"] = tuple(book.masses[n] for n in sorted(book.masses))
     return Episode(
         rows=tuple(book.rows),
         status=status,
@@ -130,6 +138,8 @@ async def play(
 async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key, n: int) -> Act:
     """One seat speaks: the world's messages are appended, then what the player says."""
     who, player = (ask.seat, ask.thread), cast[ask.seat]
+    if ask.choices == ():
+        raise UserError(f"the seat {ask.seat!r} is asked and no reply is legal: choices is empty")
     at = _row_of(book, who, ask.new_row)
     row = book.rows[at]
     first = not row.segments
@@ -151,8 +161,13 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         moved=sample.moved,
         text=sample.text,
         finish=sample.finish,
+        choices=sample.choices,
     )
     book.rows[at] = row.add(said)
+    if sample.choices is not None:
+        book.masses[n] = math.exp(sample.choices.log_mass)
+    elif ask.choices is not None:
+        check_choice(player.name, sample, ask.choices)
     begun = "".join(s.text for s in heard if s.replies) or ask.prefix
     text = begun + sample.text[: sample.cut]
     book.heard[who] = (
@@ -168,6 +183,13 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         finish=sample.finish,
         n_tokens=len(sample.ids),
     )
+
+
+def check_choice(name: str, sample: Completion, choices: tuple[str, ...]) -> None:
+    """Raises UserError for a player that nobody holds to the legal replies and that says another."""
+    if sample.text[: sample.cut].strip() not in map(str.strip, choices):
+        legal = ", ".join(map(repr, choices[:8])) + (", ..." if choices[8:] else "")
+        raise UserError(f"{name} says {sample.text[:60]!r}, and the world takes one of {legal}")
 
 
 def _calls(player: Player, ask: Ask, text: str, finish: str) -> tuple[Call | Malformed, ...]:

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from palaestra.context import Engine
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.types import (
     Ask,
     Call,
+    Choices,
     Completion,
+    Dialect,
     Key,
     Malformed,
     Message,
     Moves,
+    Replies,
     Row,
     Sampling,
     Segment,
@@ -34,6 +37,7 @@ class EnginePlayer:
     sampling: Sampling
     name: str = "policy"
     policy: str = "policy"
+    dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
     @property
     def temperature(self) -> float:
@@ -42,7 +46,8 @@ class EnginePlayer:
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         dialect = self.engine.dialect
-        pieces = dialect.extend(ask.say, first=first, closed=closed, tools=ask.tools)
+        say, tools = shown_tools(ask.say, ask.tools, self.dialect, first=first)
+        pieces = dialect.extend(say, first=first, closed=closed, tools=tools)
         heard = tuple(
             Segment(
                 ids=p.ids,
@@ -66,9 +71,31 @@ class EnginePlayer:
         """Tokens of a turn: what the world asks for, else what the sampling allows."""
         return ask.max_tokens or self.sampling.max_tokens
 
+    def stop(self, ask: Ask) -> tuple[str, ...]:
+        """Strings that end a turn."""
+        more = self.dialect.stops(ask.tools) if self.dialect and ask.tools else ()
+        return (*(ask.stop or self.sampling.stop), *more)
+
+    def replies(self, ask: Ask) -> Replies:
+        """The legal ones in tokens, none where any is.
+
+        Raises UserError for two that are spelled alike.
+        """
+        dialect = self.engine.dialect
+        found = dict[tuple[int, ...], str]()
+        for text in ask.choices or ():
+            ids = (*dialect.encode_text(text), dialect.end)
+            if ids in found:
+                raise UserError(f"the choices {found[ids]!r} and {text!r} are spelled alike")
+            found[ids] = text
+        return tuple(found)
+
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         sampling = replace(
-            self.sampling, max_tokens=self.limit(ask), stop=ask.stop or self.sampling.stop
+            self.sampling,
+            max_tokens=self.limit(ask),
+            stop=self.stop(ask),
+            choices=self.replies(ask),
         )
         return await self.engine.generate(row.context(), sampling, key)
 
@@ -78,7 +105,19 @@ class EnginePlayer:
     def read_calls(
         self, text: str, finish: str, tools: tuple[ToolSchema, ...]
     ) -> tuple[Call | Malformed, ...]:
-        return self.engine.dialect.read_calls(text, finish, tools)
+        read = self.dialect.read if self.dialect else self.engine.dialect.read_calls
+        return read(text, finish, tools)
+
+
+def shown_tools(
+    say: tuple[Message, ...], tools: tuple[ToolSchema, ...], dialect: Dialect | None, *, first: bool
+) -> tuple[tuple[Message, ...], tuple[ToolSchema, ...]]:
+    """Messages as a bench's dialect shows its tools in a first turn, and the tools that are left to
+    the chat template: all where the bench has no dialect.
+    """
+    if dialect is None or not tools:
+        return say, tools
+    return (dialect.show(say, tools) if first else say), ()
 
 
 @value_class
@@ -127,7 +166,7 @@ class Continued(Resuming):
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         begun = (s for s in self.said if s.turn == key[-1])  # a turn's key ends with its number
         before = next(begun, Segment(ids=()))
-        logp, stop = before.logp or (), ask.stop or self.player.sampling.stop
+        logp, stop = before.logp or (), self.player.stop(ask)
         if before.finish:
             cut = _cut(before.text, stop) if before.finish == "stop" else len(before.text)
             return Completion(
@@ -138,7 +177,10 @@ class Continued(Resuming):
                 finish=before.finish,
                 version=before.version,
                 moved=before.moved,
+                choices=before.choices,
             )
+        if ask.choices is not None:
+            return await self._choose(row, before, ask, key)
         room = max(self.player.limit(ask) - len(before.ids), 1)
         sampling = replace(self.player.sampling, max_tokens=min(self.cap or room, room), stop=stop)
         try:
@@ -170,6 +212,31 @@ class Continued(Resuming):
             moved=_joined(before, more, len(ids)),
         )
 
+    async def _choose(self, row: Row, before: Segment, ask: Ask, key: Key) -> Completion:
+        """One of the replies that begin with what was said: the rest of the restricted
+        distribution. `cap` does not cut it.
+        """
+        replies, n = self.player.replies(ask), len(before.ids)
+        rest = tuple(r[n:] for r in replies if r[:n] == before.ids)
+        if not rest:
+            raise UserError("the world strays: no legal reply begins like the one to be continued")
+        sampling = replace(self.player.sampling, choices=rest)
+        more = await self.player.engine.generate((*row.context(), *before.ids), sampling, key)
+        assert more.choices is not None
+        seen = before.choices.log_mass if before.choices else more.choices.log_mass
+        ids = (*before.ids, *more.ids)
+        text = self.player.engine.dialect.decode(ids[:-1])
+        return replace(
+            more,
+            ids=ids,
+            logp=(*(before.logp or ()), *more.logp),
+            text=text,
+            cut=len(text),
+            version=more.version if before.version is None else before.version,
+            moved=_joined(before, more, len(ids)),
+            choices=Choices(ids=replies, log_mass=seen),
+        )
+
 
 @value_class
 class Handover(Resuming):
@@ -189,6 +256,11 @@ class Handover(Resuming):
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         if key[-1] == self.said.turn:  # a turn's key ends with its number
+            if ask.choices is not None:
+                raise UserError(
+                    "the world says which replies are legal, so none can begin with what another "
+                    "author says; show guidance in the prompt"
+                )
             room = max(self.player.limit(ask) - len(self.said.ids), 1)
             ask = replace(ask, max_tokens=room)
         return await self.player.act(row, messages, ask, key)

@@ -14,6 +14,7 @@ from palaestra.abilities import Habit, Solves, solves, tools_of
 from palaestra.errors import UserError
 from palaestra.rollout.collect import none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
+from palaestra.rollout.player import shown_tools
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     Episode,
@@ -55,6 +56,7 @@ def recorded_episode(
     are.
     """
     dialect = ctx.engine(model).dialect
+    prompt, tools = shown_tools(prompt, tools, ctx.bench.dialect, first=True)
     heard = tuple(
         Segment(
             ids=p.ids,

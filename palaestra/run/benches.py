@@ -59,6 +59,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
     "hop-noisy": (lambda: HopTasks(hops=(1, 2), name="hop-noisy"), lambda: Hop(noise=0.5)),
     "grid": (GridTasks, Grid),
+    "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
@@ -71,11 +72,15 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "tictactoe": (TicTacToeTasks, TicTacToe),
+    "tictactoe-legal": (
+        lambda: TicTacToeTasks(name="tictactoe-legal"),
+        lambda: TicTacToe(illegal="never"),
+    ),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
-    "tictactoe": {"o": Script(fn=random_move, name="random")}
+    spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
 }
 
 
@@ -176,7 +181,9 @@ def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         tasks = AdaptedTasks(adapted, spec)
         return Bench(name=spec, tasks=tasks, world=adapted, max_turns=adapted.max_turns), {}
     world, tasks = load_environment(spec)
-    bench = Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens)
+    bench = Bench(
+        name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens, dialect=world.dialect
+    )
     return bench, scripts(players_of(spec))
 
 

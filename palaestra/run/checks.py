@@ -15,6 +15,7 @@ from palaestra.abilities import (
     tools_of,
 )
 from palaestra.errors import UserError
+from palaestra.rollout.player import shown_tools
 from palaestra.tasks.repeats import caveat
 from palaestra.types import ToolSchema
 
@@ -97,7 +98,8 @@ def check_prompts(ctx: RunContext, tools: tuple[ToolSchema, ...] = ()) -> None:
         task = tasks.task("train", i)
         if about + sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
             continue  # a token is at least a byte
-        heard = dialect.extend(task.prompt, first=True, closed=False, tools=tools)
+        prompt, left = shown_tools(task.prompt, tools, ctx.bench.dialect, first=True)
+        heard = dialect.extend(prompt, first=True, closed=False, tools=left)
         n = sum(len(p.ids) for p in heard)
         if n >= model.context:
             told = " with its tools" if tools else ""

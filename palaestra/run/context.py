@@ -153,7 +153,9 @@ class RunContext:
         """Who fills the seats of the bench's world: its own players, and the model in
         all others.
         """
-        player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
+        player: Player = EnginePlayer(
+            engine=self.engine(model), sampling=sampling, policy=model, dialect=self.bench.dialect
+        )
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
     def with_bench(self, bench: Bench, players: Mapping[str, Player] | None = None) -> RunContext:

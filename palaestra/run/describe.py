@@ -103,6 +103,13 @@ def describe_samples(sampled: Sequence[Episode]) -> Metrics:
         if s.trained and s.logp is not None
         for x in s.logp
     ]
+    masses = [
+        s.choices.log_mass
+        for e in sampled
+        for r in e.rows
+        for s in r.segments
+        if s.trained and s.choices is not None
+    ]
     cut = [e.status.startswith("truncated") for e in sampled]
     return {
         "length": float(np.mean([e.n_sampled for e in sampled])) if sampled else 0.0,
@@ -110,4 +117,6 @@ def describe_samples(sampled: Sequence[Episode]) -> Metrics:
         # nats a token: estimates the entropy
         "entropy_sampled": -float(np.mean(logp)) if logp else float("nan"),
         "truncated": float(np.mean(cut)) if cut else 0.0,
+        # how likely a legal reply was without the restriction
+        **({"legal_mass": float(np.exp(masses).mean())} if masses else {}),
     }

@@ -25,7 +25,10 @@ class Served(RunContext):
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
         player: Player = EndpointPlayer(
-            client=self.client(self.endpoint), sampling=sampling, policy=model
+            client=self.client(self.endpoint),
+            sampling=sampling,
+            policy=model,
+            dialect=self.bench.dialect,
         )
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 

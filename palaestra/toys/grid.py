@@ -17,6 +17,7 @@ from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_cl
 
 Square = tuple[int, int]  # column, row
 MOVES = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+ACTIONS = (*MOVES, "pick", "drop")
 
 
 @value_class
@@ -79,12 +80,13 @@ class GridTasks:
 @stage
 class Grid:
     """Pays 1 when the box is dropped on the goal. An impossible action costs a turn ("stay") or
-    ends unpaid ("end").
+    ends unpaid ("end"); with `legal` there is none, since only possible ones can be said.
     """
 
     turns: int = 12
     invalid: Literal["stay", "end"] = "stay"
     seats: tuple[str, ...] = ("policy",)
+    legal: bool = False
     solved: ClassVar[float] = 1.0
 
     def reset(self, task: Task, key: Key) -> Frame:
@@ -116,9 +118,10 @@ class Grid:
         return ("right" if u > x else "left") if u != x else ("down" if v > y else "up")
 
     def _ask(self, state: GridState, say: tuple[Message, ...]) -> Frame:
+        choices = tuple(a for a in ACTIONS if apply_action(state, a)) if self.legal else None
         return Frame(
             state=state,
-            asks=(Ask(seat="policy", say=say),),
+            asks=(Ask(seat="policy", say=say, choices=choices),),
             facts=_facts(state),
             state_key=str(state),
         )

@@ -75,10 +75,10 @@ class Board:
 @stage
 class TicTacToe:
     """Pays the winner 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again
-    `retries` times.
+    `retries` times, or cannot be said ("never").
     """
 
-    illegal: Literal["forfeit", "again"] = "forfeit"
+    illegal: Literal["forfeit", "again", "never"] = "forfeit"
     retries: int = 2
     seats: tuple[str, ...] = SEATS
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
@@ -120,7 +120,9 @@ class TicTacToe:
 
     def _ask(self, state: Board) -> Frame:
         say = (Message(role="user", content=draw_board(state.moves)),)
-        ask = Ask(seat=SEATS[len(state.moves) % 2], say=say, new_row=True)
+        free = tuple(str(i) for i in range(9) if i not in state.moves)
+        choices = free if self.illegal == "never" else None
+        ask = Ask(seat=SEATS[len(state.moves) % 2], say=say, new_row=True, choices=choices)
         return Frame(
             state=state, asks=(ask,), facts=_facts(state), state_key=draw_board(state.moves)
         )

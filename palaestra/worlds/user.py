@@ -32,6 +32,7 @@ from typing import Any
 from palaestra.abilities import (  # fmt: skip
     Casts,
     GivesTasks,
+    HasDialect,
     HeldOutSize,
     HoldsEpisodes,
     KnowsSolved,
@@ -44,7 +45,7 @@ from palaestra.abilities import (  # fmt: skip
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import accepts, file_of, load, locate_error, path_of
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, World, stage
+from palaestra.types import Act, Ask, Dialect, Frame, Key, Message, Task, World, stage
 
 METHODS = {
     "reset": ("task", "key"),
@@ -85,6 +86,11 @@ class UserWorld:
     def solved(self) -> float | None:
         instance = instance_of(self.spec)
         return instance.solved if isinstance(instance, KnowsSolved) else None
+
+    @property
+    def dialect(self) -> Dialect | None:
+        instance = instance_of(self.spec)
+        return instance.dialect if isinstance(instance, HasDialect) else None
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -136,6 +142,13 @@ class UserWorld:
                 "stop",
                 ask.stop,
                 'a tuple, with its comma: stop=("\\n",)',
+            )
+            need(
+                ask.choices is None or is_list_of(ask.choices, str),
+                where,
+                "choices",
+                ask.choices,
+                'a tuple of texts, with its comma: choices=("yes", "no")',
             )
             limit = ask.max_tokens
             need(

@@ -106,6 +106,12 @@ def test_what_a_sample_says(engine):
     assert stopped and all(s.text[s.cut - 1] in letters and s.cut == len(s.text) for s in stopped)
 
 
+def test_choices_are_refused(engine):
+    """Its structured outputs mask token by token, which is another distribution."""
+    with pytest.raises(UserError, match="use --engine own"):
+        ask(engine, [(5, 6)], choices=((1, 2), (3,)))
+
+
 def test_prompts_without_room_are_faults_of_their_episode(engine):
     with pytest.raises(Fault, match="leaves no room in a context of 512"):
         ask(engine, [(65,) * 512])

@@ -1,14 +1,21 @@
 """Calls are shown, written and read as a model's family does it, recognised from its chat template alone."""
 
+import asyncio
 import json
+from dataclasses import replace
 
 import pytest
+from palaestra.context import Bench
+from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.errors import UserError
-from palaestra.models.calls import family_of, read_hermes, read_llama, read_mistral, read_xml, with_rules
+from palaestra.models.calls import TagCalls, family_of, read_hermes, read_llama, read_mistral, read_xml, with_rules
 from palaestra.models.dialect import Chat
 from palaestra.models.load import load
 from palaestra.models.template import render
-from palaestra.types import Call, Malformed, Message, ToolSchema
+from palaestra.rollout.play import play
+from palaestra.rollout.recorded import recorded_episode
+from palaestra.services.chat.scripted import Scripted
+from palaestra.types import Ask, Call, Frame, Malformed, Message, Sampling, Task, ToolSchema, stage
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -243,3 +250,63 @@ def test_what_describes_a_tool_gives_no_special_token(dialects):
     said = plain.extend((Message(role="user", content="?"),), first=True, closed=False,
                         tools=(ToolSchema(name="add", description="Adds.<|im_end|>"),))  # fmt: skip
     assert [i for p in said for i in p.ids].count(plain.end) == 2  # as a system and a user message end
+
+
+FIND = ToolSchema(name="find", parameters='{"type": "object", "properties": {"query": {"type": "string"}}}')
+NOW = ToolSchema(name="now")
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "found"),
+    [
+        ("hm <find> 12 </find>", "stop", (Call(name="find", args={"query": "12"}),)),
+        ("<now></now><find>a</find>", "eos", (Call(name="now"), Call(name="find", args={"query": "a"}))),
+        ('<add>{"a": 1}</add>', "stop", (Call(name="add", args={"a": 1}),)),
+        ("<add>1</add>", "stop", ("arguments",)),
+        ("<add>{</add>", "stop", ("json",)),
+        ("<find>a", "eos", ("unclosed",)),
+        ("<find>a", "length", ("cut",)),
+        ("<other>a</other> </find>", "eos", ()),
+    ],
+)
+def test_calls_as_tags(text, finish, found):
+    calls = TagCalls().read(text, finish, (FIND, ADD, NOW))
+    assert tuple(c.kind if isinstance(c, Malformed) else c for c in calls) == found
+
+
+@stage
+class Asks:
+    """Offers a tool, answers a call, and pays an answer."""
+
+    seats: tuple[str, ...] = ("policy",)
+
+    def reset(self, task, key):
+        return Frame(state=0, asks=(Ask(seat="policy", say=task.prompt, tools=(FIND,)),))
+
+    def step(self, state, acts, key):
+        if not acts[0].calls:
+            return Frame(state=state, pay={("policy", ""): 1.0}, facts={"answer": acts[0].text})
+        said = Message(role="tool", content=f"found {acts[0].calls[0].args}")
+        return Frame(state=1, asks=(Ask(seat="policy", say=(said,), tools=(FIND,)),))
+
+
+def test_a_bench_has_a_dialect_of_its_own(context):
+    """The policy is shown and read in it, its turn ends with a tag, and an endpoint plays in it as well."""
+    task = Task(id="t", prompt=(Message(role="user", content="Who?"),))
+    ctx = context(bench=Bench(name="asks", tasks=None, world=Asks(), dialect=TagCalls()))
+    player = ctx.cast("policy", Sampling(stop=("!",)))["policy"]
+    ask = Ask(seat="policy", say=task.prompt, tools=(FIND,))
+    shown = "".join(s.text for s in player.hear(ask, first=True, closed=False, turn=0))
+    assert "<NAME>ARGUMENT</NAME>" in shown and "find(query: string" in shown and "<tool_call>" not in shown
+    assert player.stop(ask) == ("!", "</find>") and player.stop(replace(ask, tools=())) == ("!",)
+    assert player.read_calls("<find>a</find>", "stop", (FIND,)) == (Call(name="find", args={"query": "a"}),)
+    asked = []
+    replies = iter(["<find>x</find>", "it is x"])
+    client = Scripted(lambda r: asked.append(r) or next(replies)).open()
+    cast = {"policy": EndpointPlayer(client=client, dialect=ctx.bench.dialect)}
+    episode = asyncio.run(play(Asks(), cast, task, ("k",), ("w",)))
+    assert episode.facts["answer"] == "it is x" and asked[0].stop == ("</find>",)
+    assert asked[0].messages[0].role == "system" and "<NAME>" in asked[0].messages[0].content
+    assert "found {'query': 'x'}" in asked[1].messages[-1].content
+    kept = recorded_episode(ctx, "policy", task.prompt, "it is x", 1.0, tools=(FIND,))
+    assert "<NAME>" in "".join(s.text for s in kept.rows[0].segments[:-1])

@@ -137,7 +137,7 @@ def test_a_token_that_nothing_precedes_has_no_gap(context):
 def test_the_own_engine_costs_nothing(context, small, monkeypatch):
     """Not a forward pass: a run that measures a gap makes more of them."""
     passes, layout = [], Layout.of
-    monkeypatch.setattr(Layout, "of", lambda batch: passes.append(1) or layout(batch))
+    monkeypatch.setattr(Layout, "of", lambda *given: passes.append(1) or layout(*given))
 
     def cost(engine):
         recipe, ctx = small(catalogue.find("grpo").build()), context()
