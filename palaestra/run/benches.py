@@ -39,6 +39,7 @@ from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Player, Tasks, World
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
@@ -71,6 +72,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "tictactoe": (TicTacToeTasks, TicTacToe),
+    "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
