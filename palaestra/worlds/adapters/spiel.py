@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,8 +31,10 @@ from palaestra.worlds.adapters.base import (
 )
 
 OPPONENTS = ("self", "random", "mcts")
+TEACHERS = ("", "random", "equilibrium")
+Teacher: TypeAlias = Callable[[Any], Mapping[int, float]]
 SWEEPS = 300  # of counterfactual regret minimisation; Kuhn poker: exploitability 0.0004
-SITUATIONS = 100_000  # of a game that is looked at as a whole
+HISTORIES = 10_000  # of a game that is looked at as a whole; Leduc poker has 9,457
 
 
 @stage
@@ -51,7 +53,8 @@ class SpielWorld(AdaptedWorld):
             nothing else. Without them the last name of an action in a reply counts.
         teacher: who is imitated where the policy has every seat. "random": any legal action, each
             as often; "equilibrium": the average policy of 300 sweeps of counterfactual regret
-            minimisation, of small games of two whose sums are zero.
+            minimisation, of small games of two whose sums are zero. Or a function of a
+            `pyspiel.State` that gives the probability of each legal action by its number.
         forfeits: a player who gives no legal action to the last loses. Else a random legal action
             is played instead, and the player pays `penalty` for it.
 
@@ -65,7 +68,7 @@ class SpielWorld(AdaptedWorld):
     render: Callable[[Any, int], str] | None = None
     memory: bool = field(default=False, kw_only=True)
     words: tuple[str, ...] = field(default=(), kw_only=True)
-    teacher: Literal["", "random", "equilibrium"] = field(default="", kw_only=True)
+    teacher: str | Teacher = field(default="", kw_only=True)
     forfeits: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -76,6 +79,9 @@ class SpielWorld(AdaptedWorld):
             near = suggestion_or_all(self.against, OPPONENTS)
             raise UserError(f"{self.label}: no opponent {self.against!r}{near}")
         kind = game.get_type()
+        if isinstance(self.teacher, str) and self.teacher not in TEACHERS:
+            near = suggestion_or_all(self.teacher, TEACHERS[1:])
+            raise UserError(f"{self.label}: no teacher {self.teacher!r}{near}")
         if self.words and len(self.words) != game.num_distinct_actions():
             n = game.num_distinct_actions()
             raise UserError(f"{self.label} has {n} actions and {len(self.words)} words for them")
@@ -133,11 +139,15 @@ class SpielWorld(AdaptedWorld):
         game.start(state.seed)
         for action in state.actions:
             game.act(action)
-        rng, legal = rng_of(("teacher", state.seed, len(state.actions))), game.state.legal_actions()
-        share = None
-        if self.teacher == "equilibrium":
-            chances = equilibrium(self.game, self.settings).action_probabilities(game.state)
+        legal, share = game.state.legal_actions(), None
+        if self.teacher != "random":
+            chances = (
+                equilibrium(self.game, self.settings).action_probabilities(game.state)
+                if isinstance(self.teacher, str)
+                else self.teacher(game.state)
+            )
             share = np.array([chances[a] for a in legal]) / sum(chances.values())
+        rng = rng_of(("teacher", state.seed, len(state.actions)))
         return game.names()[int(rng.choice(len(legal), p=share))]
 
     def situations(self) -> dict[str, tuple[str, Mapping[int, str]]]:
@@ -146,25 +156,19 @@ class SpielWorld(AdaptedWorld):
         are how it plays.
 
         Raises UserError where a policy is more than that: replies without `words`, a seat that
-        remembers what it said, another player in a seat, two views of one situation, a large game.
+        remembers what it said, another player in a seat, two views of one situation; or where the
+        game is too large.
         """
         if not self.words or self.memory or self.against != "self":
             need = "words for its actions, memory=False and against=self"
             raise UserError(f"{self.label}: a policy is a table only with {need}")
-        found, left = dict[str, tuple[str, Mapping[int, str]]](), [self.load().new_initial_state()]
-        while left:
-            state = left.pop()
-            if state.is_terminal():
-                continue
-            if not state.is_chance_node():
-                player, legal = state.current_player(), state.legal_actions()
-                told = "\n\n".join((self.describe(), SpielGame(self, state).text(player)))
-                seen = (told, {a: self.words[a] for a in legal})
-                if found.setdefault(state.information_state_string(player), seen) != seen:
-                    raise UserError(f"{self.label} shows one situation in two ways: {told!r}")
-            left += [state.child(a) for a in state.legal_actions()]
-            if len(left) + len(found) > SITUATIONS:
-                raise UserError(f"{self.label} has too many situations to look at them all")
+        found = dict[str, tuple[str, Mapping[int, str]]]()
+        for state in decisions(self.load()):
+            player, legal = state.current_player(), state.legal_actions()
+            told = "\n\n".join((self.describe(), SpielGame(self, state).text(player)))
+            seen = (told, {a: self.words[a] for a in legal})
+            if found.setdefault(state.information_state_string(player), seen) != seen:
+                raise UserError(f"{self.label} shows one situation in two ways: {told!r}")
         return found
 
     async def _refuse(self, trail: Trail, live: Live, scene: Scene, why: str) -> Frame:
@@ -211,15 +215,30 @@ def load_game(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
     return game
 
 
+def decisions(game: Any) -> list[Any]:
+    """Every state of a game in which a player is to act. Raises UserError for a large game."""
+    found, seen, left = list[Any](), 0, [game.new_initial_state()]
+    while left:
+        state, seen = left.pop(), seen + 1
+        if seen + len(left) > HISTORIES:
+            name = game.get_type().short_name
+            raise UserError(f"spiel:{name} has more than {HISTORIES:,} histories: too many to see all")
+        if not state.is_terminal():
+            found += [] if state.is_chance_node() else [state]
+            left += [state.child(a) for a in state.legal_actions()]
+    return found
+
+
 @lru_cache(maxsize=8)
 def equilibrium(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
     """open_spiel's average policy of counterfactual regret minimisation. Raises UserError for a
-    game that is not one of two players whose sums are zero.
+    game that is large, or not one of two players whose sums are zero.
     """
     game = load_game(name, settings)
     kind = game.get_type()
     if game.num_players() != 2 or kind.utility != type(kind).Utility.ZERO_SUM:
         raise UserError(f"spiel:{name} is no game of two whose sums are zero: no equilibrium is known")
+    decisions(game)
     try:
         from open_spiel.python.algorithms import cfr  # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -1,0 +1,72 @@
+"""Who sits where: decided by the key, drawn as often as said, and only the policy is trained."""
+
+import asyncio
+from collections import Counter
+
+import palaestra as pl
+import pytest
+from palaestra.errors import UserError
+from palaestra.rollout.player import Script
+from palaestra.types import Group, Sampling
+
+pytest.importorskip("pyspiel")
+
+
+def bet(messages, rng):
+    return "b"
+
+
+BETS = pl.Acted(Script(fn=bet, name="bets"))
+PASSES = pl.Acted(Script(fn=bet, name="passes"))
+
+
+def seats(context):
+    ctx = context("kuhn")
+    return ctx, ctx.cast("policy", Sampling())
+
+
+def names(cast, ctx, before, keys):
+    return [tuple(p.name for p in cast(ctx, ("k", i), Sampling(), before).values()) for i in keys]
+
+
+def test_the_key_alone_decides(context):
+    ctx, before = seats(context)
+    cast = pl.Sometimes(pl.Alternate(pl.Either((BETS, PASSES))), 0.5)
+    forth, back = names(cast, ctx, before, range(50)), names(cast, ctx, before, reversed(range(50)))
+    assert forth == back[::-1] and len(set(forth)) == 5
+
+
+def test_shares(context):
+    """Half self-play; else each seat, and each rival, as often: 1,000 draws within four deviations."""
+    ctx, before = seats(context)
+    cast = pl.Sometimes(pl.Alternate(pl.Either((BETS, PASSES))), 0.5)
+    found = Counter(names(cast, ctx, before, range(1000)))
+    assert abs(found.pop(("policy", "policy")) - 500) < 64
+    assert len(found) == 4 and all(abs(n - 125) < 42 for n in found.values())
+
+
+def test_a_seat_with_a_player_of_its_own_is_not_swapped(context):
+    ctx = context("tictactoe")
+    with pytest.raises(UserError, match="1 of 2 seats are the policy's"):
+        pl.Alternate(BETS)(ctx, ("k",), Sampling(), ctx.cast("policy", Sampling()))
+
+
+def test_only_the_policy_is_trained_and_credited(context):
+    """A frozen rival samples, with log-probs, and nothing of it is trained."""
+    ctx = context("kuhn")
+    ctx.reference("start", "policy")
+    sample = pl.Sample(n=8, max_tokens=2, cast=pl.Alternate(pl.Frozen("start")))
+    group = asyncio.run(sample(ctx, ("k",), Group(task=ctx.bench.tasks.task("train", 0))))
+    of = [(s.author, s.trained, s.policy) for e in group.episodes for r in e.rows for s in r.segments if s.logp]
+    assert set(of) == {("policy", True, "policy"), ("start", False, "")}
+    for e in group.episodes:
+        seat = {r.seat for r in e.rows if any(s.trained for s in r.segments)}
+        assert len(seat) <= 1
+    examples, _ = pl.chain(pl.Ema())([group], [], {})
+    assert all(e.row.view("policy").trained_T.sum() == sum(len(s.ids) for s in e.row.segments if s.author == "policy")
+               for e in examples if e.row.view().trained_T.any())  # fmt: skip
+
+
+def test_settings():
+    with pytest.raises(UserError, match="keep must be at least 1"):
+        pl.Snapshots(keep=0)
