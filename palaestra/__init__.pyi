@@ -162,7 +162,7 @@ from .rollout.recorded import (
     recorded_episode as recorded_episode, written_answer as written_answer,
 )
 from .rollout.steps import answer_steps as answer_steps
-from .engines.endpoint import EndpointPlayer as EndpointPlayer
+from .engines.endpoint import Chatter as Chatter, EndpointPlayer as EndpointPlayer
 from .engines.own import OwnEngine as OwnEngine
 from .services.chat.endpoint import Endpoint as Endpoint
 from .services.chat.local import LocalModel as LocalModel

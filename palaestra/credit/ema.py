@@ -46,7 +46,9 @@ class Ema:
 
     def __call__(self, x: Values, table: Table) -> Values:
         if x.level != "episode":
-            raise UserError(f"Ema averages what episodes earn, not values by {x.level}; put it first")
+            raise UserError(
+                f"Ema averages what episodes earn, not values by {x.level}; put it first"
+            )
         mean = dict(table.state.get(STATE, {}))
         roles = [self._role(table, e) for e in range(len(x.x_N))]
         ids = [table.group(e).task.id for e in range(len(x.x_N))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palaestra.context import Client
+from palaestra.context import Client, Context, Source
 from palaestra.models.calls import Calls, read_call, read_hermes, text_in_tag, with_rules
 from palaestra.types import (
     Ask,
@@ -16,11 +16,13 @@ from palaestra.types import (
     Key,
     Malformed,
     Message,
+    Player,
     Row,
     Sampling,
     Segment,
     ToolSchema,
     seed_of,
+    stage,
     value_class,
 )
 
@@ -72,6 +74,22 @@ class EndpointPlayer:
 
     def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
         return read_hermes(text, finish, tools)
+
+
+@stage
+class Chatter:
+    """A rival in a cast: a chat endpoint, which samples as the policy does.
+
+    Args:
+        source: the endpoint, whose client, budget and counts are the run's.
+        system: what opens every conversation: the role that it plays.
+    """
+
+    source: Source
+    system: str = ""
+
+    def __call__(self, ctx: Context, key: Key, sampling: Sampling) -> Player:
+        return EndpointPlayer(client=ctx.client(self.source), sampling=sampling, system=self.system)
 
 
 def result_as_user(message: Message) -> Message:

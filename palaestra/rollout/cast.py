@@ -57,7 +57,9 @@ class Alternate:
     ) -> Mapping[str, Player]:
         own = [seat for seat, p in seats.items() if p.policy]
         if len(own) < 2:
-            raise UserError(f"{len(own)} of {len(seats)} seats are the policy's; it needs two to swap")
+            raise UserError(
+                f"{len(own)} of {len(seats)} seats are the policy's; it needs two to swap"
+            )
         kept = own[int(rng_of((*key, "seat")).integers(len(own)))]
         other = self.rival(ctx, (*key, "rival"), sampling)
         return {seat: other if seat in own and seat != kept else p for seat, p in seats.items()}

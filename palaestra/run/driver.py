@@ -38,8 +38,8 @@ from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_o
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
-from palaestra.run.snapshots import follow_learners
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
+from palaestra.run.snapshots import follow_learners
 from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step

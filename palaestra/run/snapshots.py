@@ -37,7 +37,9 @@ def follow_learners(recipe: Recipe, ctx: RunContext, state: State) -> None:
         if not isinstance(ctx.carrier, InProcess) or ctx.whole(source.model) is not ctx.model(
             source.model
         ):
-            raise UserError(f"the snapshots {name!r} are of runs in one process; leave --cluster out")
+            raise UserError(
+                f"the snapshots {name!r} are of runs in one process; leave --cluster out"
+            )
         taken: dict[int, Weights] = dict(state.get("snapshots", {}).get(name, {}))
         if name not in ctx.held and taken:
             for step, weights in taken.items():

@@ -29,9 +29,7 @@ def credit(ema, groups, state=None):
     return found.x_N, table.state
 
 
-@pytest.mark.parametrize(
-    ("read_first", "expected"), [(True, [1, -1.05, 1.0025]), (False, [0.95, -0.9975, 0.952375])]
-)
+@pytest.mark.parametrize(("read_first", "expected"), [(True, [1, -1.05, 1.0025]), (False, [0.95, -0.9975, 0.952375])])
 def test_reference_values(read_first, expected):
     """The catalogue's: returns 1, -1, 1 with decay 0.95, all at once and step by step."""
     ema = pl.Ema(0.95, read_first=read_first)
@@ -79,7 +77,7 @@ def test_a_rivals_game_is_nobodys():
 
 
 def test_what_it_does_not_take():
-    with pytest.raises(UserError, match="decay is 1.5"):
+    with pytest.raises(UserError, match=r"decay is 1\.5"):
         pl.Ema(1.5)
     with pytest.raises(UserError, match="not values by turn"):
         pl.chain(TurnReturns(), pl.Ema())([played(1)], [], {})

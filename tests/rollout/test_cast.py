@@ -6,6 +6,7 @@ from collections import Counter
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
+from palaestra.rollout.branch import continuation, prefix
 from palaestra.rollout.player import Script
 from palaestra.types import Group, Sampling
 
@@ -65,6 +66,34 @@ def test_only_the_policy_is_trained_and_credited(context):
     examples, _ = pl.chain(pl.Ema())([group], [], {})
     assert all(e.row.view("policy").trained_T.sum() == sum(len(s.ids) for s in e.row.segments if s.author == "policy")
                for e in examples if e.row.view().trained_T.any())  # fmt: skip
+
+
+def test_a_rivals_turns_are_not_gone_on_with(context):
+    """Who continues an episode has no cast; the policy would speak for the rival."""
+    ctx = context("kuhn")
+    ctx.reference("start", "policy")
+    task = ctx.bench.tasks.task("train", 0)
+    sample = pl.Sample(n=4, max_tokens=2, cast=pl.Alternate(pl.Frozen("start")))
+    group = asyncio.run(sample(ctx, ("k",), Group(task=task)))
+    mine = next(e for e in group.episodes if e.rows[0].segments[-1].author == "start")
+    with pytest.raises(UserError, match="a frozen model has a seat"):
+        asyncio.run(continuation(ctx, ("k", 0), task, prefix(mine, 0, 1), Sampling()))
+
+
+def test_an_endpoint_sits_too(context):
+    """It is asked what its seat is shown, once a turn, and counted by the run."""
+    ctx, asked = context("kuhn"), []
+
+    def say(request):
+        asked.append([m.content for m in request.messages])
+        return "b"
+
+    sample = pl.Sample(n=4, max_tokens=2, cast=pl.Alternate(pl.Chatter(pl.Scripted(say), system="Be bold.")))
+    group = asyncio.run(sample(ctx, ("k",), Group(task=ctx.bench.tasks.task("train", 0))))
+    said = [s for e in group.episodes for r in e.rows for s in r.segments if s.author == "endpoint"]
+    assert said and len(asked) == len(said) == ctx.meters()["script"].calls
+    assert all(s.text == "b" and not s.trained for s in said)
+    assert all(m[0] == "Be bold." and m[1].startswith("kuhn\n\np") for m in asked)
 
 
 def test_settings():

@@ -222,7 +222,9 @@ def decisions(game: Any) -> list[Any]:
         state, seen = left.pop(), seen + 1
         if seen + len(left) > HISTORIES:
             name = game.get_type().short_name
-            raise UserError(f"spiel:{name} has more than {HISTORIES:,} histories: too many to see all")
+            raise UserError(
+                f"spiel:{name} has more than {HISTORIES:,} histories: too many to see all"
+            )
         if not state.is_terminal():
             found += [] if state.is_chance_node() else [state]
             left += [state.child(a) for a in state.legal_actions()]
@@ -237,7 +239,9 @@ def equilibrium(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
     game = load_game(name, settings)
     kind = game.get_type()
     if game.num_players() != 2 or kind.utility != type(kind).Utility.ZERO_SUM:
-        raise UserError(f"spiel:{name} is no game of two whose sums are zero: no equilibrium is known")
+        raise UserError(
+            f"spiel:{name} is no game of two whose sums are zero: no equilibrium is known"
+        )
     decisions(game)
     try:
         from open_spiel.python.algorithms import cfr  # pyright: ignore[reportMissingImports]
