@@ -129,6 +129,10 @@ from .curriculum.respelled import Respelled as Respelled
 from .curriculum.select import NearValue as NearValue, Select as Select
 
 # Attempts
+from .rollout.cast import (
+    Acted as Acted, Alternate as Alternate, Cast as Cast, Either as Either, Frozen as Frozen,
+    Rival as Rival, Snapshots as Snapshots, Sometimes as Sometimes,
+)
 from .rollout.branch import (
     Finished as Finished, MarkSteps as MarkSteps, Partial as Partial, PrefixValues as PrefixValues,
     Rescue as Rescue,
@@ -163,7 +167,7 @@ from .rollout.tree import (
     BestFirst as BestFirst, Branch as Branch, Opening as Opening, Puct as Puct, Ucb as Ucb, Uct as Uct,
     grow_tree as grow_tree,
 )
-from .engines.endpoint import EndpointPlayer as EndpointPlayer
+from .engines.endpoint import Chatter as Chatter, EndpointPlayer as EndpointPlayer
 from .engines.own import OwnEngine as OwnEngine
 from .services.chat.endpoint import Endpoint as Endpoint
 from .services.chat.local import LocalModel as LocalModel
@@ -292,6 +296,7 @@ from .credit.advantages import (
     group_mean as group_mean, group_std as group_std, leave_one_out as leave_one_out,
 )
 from .credit.again import Rehearse as Rehearse, Resampled as Resampled
+from .credit.ema import Ema as Ema
 from .credit.gae import (
     Gae as Gae, kl_needs as kl_needs,
 )
@@ -422,6 +427,7 @@ from .ledger.measures import (
 )
 from .ledger.untrained import Untrained as Untrained
 from .run.evaluators import Exam as Exam
+from .run.exploitability import Exploitability as Exploitability
 from .run.evaluation import (
     attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out, vote_key as vote_key,

@@ -292,6 +292,12 @@ class Context(Protocol):
         """
         ...
 
+    def snapshots(self, name: str) -> Mapping[str, int]:
+        """The models of a reference that keeps snapshots, by name, and the steps that they are of,
+        the oldest first; none of another reference.
+        """
+        ...
+
     def client(self, source: Source) -> Client:
         """The run's one client of a source."""
         ...

@@ -32,6 +32,7 @@ from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
 from palaestra.errors import Fault, Paused, UserError
+from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.play import await_if_needed
 from palaestra.rollout.tickets import cut
 from palaestra.types import (
@@ -102,7 +103,8 @@ class Learner:
 class Recipe:
     """A method as a value.
 
-    `references` are frozen models by name: "policy" = a copy of the start, else a name or folder.
+    `references` are frozen models by name: "policy" = a copy of the start, else a name or folder;
+    or `Snapshots` of a learner as it goes.
     `evaluate`: what is measured beside the held-out problems, by name.
     """
 
@@ -112,7 +114,7 @@ class Recipe:
     pool: Pool = Everything()
     observe: ObserveStage = Unchanged()
     evaluate: Mapping[str, Evaluator] = field(default_factory=dict)
-    references: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, str | Snapshots] = field(default_factory=dict)
     schedule: Schedule = Schedule()
 
     def __post_init__(self) -> None:

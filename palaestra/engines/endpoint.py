@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from palaestra.context import Client
+from palaestra.context import Client, Context, Source
 from palaestra.errors import UserError
 from palaestra.models.calls import Calls, read_call, read_hermes, text_in_tag, with_rules
 from palaestra.types import (
@@ -19,12 +19,14 @@ from palaestra.types import (
     Key,
     Malformed,
     Message,
+    Player,
     Row,
     Sampling,
     Segment,
     ToolSchema,
     rng_of,
     seed_of,
+    stage,
     value_class,
 )
 
@@ -103,6 +105,22 @@ class EndpointPlayer:
 
     def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
         return (self.dialect.read if self.dialect else read_hermes)(text, finish, tools)
+
+
+@stage
+class Chatter:
+    """A rival in a cast: a chat endpoint, which samples as the policy does.
+
+    Args:
+        source: the endpoint, whose client, budget and counts are the run's.
+        system: what opens every conversation: the role that it plays.
+    """
+
+    source: Source
+    system: str = ""
+
+    def __call__(self, ctx: Context, key: Key, sampling: Sampling) -> Player:
+        return EndpointPlayer(client=ctx.client(self.source), sampling=sampling, system=self.system)
 
 
 def result_as_user(message: Message) -> Message:

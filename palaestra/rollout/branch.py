@@ -81,8 +81,10 @@ async def continuation(
     cap: int = 0,
 ) -> Episode:
     """An episode of `task` that begins with `start` and is sampled from there. Raises UserError if
-    the world strays.
+    the world strays, or a frozen model of a cast has a seat: the policy would go on for it.
     """
+    if any(s.ids and not s.policy for s in start.said):
+        raise UserError("an episode in which a frozen model has a seat cannot be continued")
     cast = _cast(ctx, model, sampling, start.said, cap)
     episode = await play(
         ctx.bench.world, cast, task, key, (*key[:-1], "world"), max_turns=ctx.bench.max_turns

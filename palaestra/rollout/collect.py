@@ -18,6 +18,7 @@ import numpy as np
 from palaestra.abilities import KnowsSolved, ReplaysRecords
 from palaestra.context import Collect, RewardFn
 from palaestra.errors import Fault, UserError
+from palaestra.rollout.cast import Cast
 from palaestra.rollout.play import play
 from palaestra.types import (
     SOLVED_TOTAL,
@@ -71,7 +72,8 @@ class Sample:
 
     Every seat without a player of its own is `model`'s, but for those that `seats` gives to another
     model, e.g. (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn, turns
-    0 = for an episode; a horizon that grows with the steps is turns=Staircase((4, 8, 16), 100).
+    0 = for an episode; a horizon that grows with the steps is turns=Staircase((4, 8, 16), 100). A
+    `cast` says for each episode who sits where instead, see `rollout.cast`.
     """
 
     n: int = 8
@@ -83,30 +85,44 @@ class Sample:
     model: str = "policy"
     seats: tuple[tuple[str, str], ...] = ()
     turns: int = 0
+    cast: Cast | None = None
 
     def __post_init__(self) -> None:
         need_at_least(self, n=1, temperature=0, top_k=0, top_p=0, min_p=0, max_tokens=0, turns=0)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        return await self.play(ctx, key, group, self.cast(ctx))
+        return await self.play(ctx, key, group, self.players(ctx))
 
-    def cast(self, ctx: Context) -> dict[str, Player]:
-        """Who fills the seats."""
-        sampling = Sampling(
+    def sampling(self, ctx: Context) -> Sampling:
+        """How tokens are drawn."""
+        return Sampling(
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             min_p=self.min_p,
             max_tokens=self.max_tokens or ctx.bench.max_tokens,
         )
-        cast = dict(ctx.cast(self.model, sampling))
-        return cast | {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
 
-    async def play(self, ctx: Context, key: Key, group: Group, cast: Mapping[str, Player]) -> Group:
-        """The group with `n` more episodes of these players."""
+    def players(self, ctx: Context) -> dict[str, Player]:
+        """Who fills the seats, where no cast says otherwise."""
+        sampling = self.sampling(ctx)
+        players = dict(ctx.cast(self.model, sampling))
+        return players | {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
+
+    async def play(
+        self, ctx: Context, key: Key, group: Group, players: Mapping[str, Player]
+    ) -> Group:
+        """The group with `n` more episodes of these players, or of those that a cast has instead."""
+
+        def seated(i: int) -> Mapping[str, Player]:
+            if self.cast is None:
+                return players
+            return self.cast(ctx, (*key, i, "cast"), self.sampling(ctx), players)
+
         first = len(group.episodes)
+        numbers = range(first, first + self.n)
         played = await asyncio.gather(
-            *(attempt(ctx, cast, key, first + i, group, self.turns) for i in range(self.n))
+            *(attempt(ctx, seated(i), key, i, group, self.turns) for i in numbers)
         )
         return replace(group, episodes=(*group.episodes, *played))
 

@@ -113,7 +113,7 @@ class Begin:
             return Handover(player=p, said=said) if own and isinstance(p, EnginePlayer) else p
 
         async def play(ctx: Context, key: Key, group: Group) -> Group:
-            cast = {seat: begun(p) for seat, p in self.sample.cast(ctx).items()}
+            cast = {seat: begun(p) for seat, p in self.sample.players(ctx).items()}
             return await self.sample.play(ctx, key, group, cast)
 
         return await Mark(play, self.mark, self.value)(ctx, key, group)

@@ -39,6 +39,7 @@ from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Player, Tasks, World
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
@@ -76,6 +77,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: TicTacToeTasks(name="tictactoe-legal"),
         lambda: TicTacToe(illegal="never"),
     ),
+    "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }

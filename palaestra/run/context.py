@@ -103,6 +103,8 @@ class RunContext:
         self.optimisers: dict[str, Optimizer] = {}
         self.clients: dict[Source, Client] = {}
         self.versions: dict[str, int] = {}
+        # of references that move: the steps that their models are of, the oldest first
+        self.held: dict[str, dict[str, int]] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
         self._judging, self._judged_from = 0, 0.0
@@ -172,6 +174,10 @@ class RunContext:
         if source not in self.clients:
             self.clients[source] = source.open(self)
         return self.clients[source]
+
+    def snapshots(self, name: str) -> Mapping[str, int]:
+        """The models of a reference that keeps snapshots, and the steps that they are of."""
+        return self.held.get(name, {})
 
     def reference(self, name: str, source: str) -> None:
         """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the

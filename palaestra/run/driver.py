@@ -26,6 +26,7 @@ from palaestra.ends import (
 )
 from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.models.load import trainable_copy, weights_sha256
+from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import (
     attempt_tasks,
@@ -38,6 +39,7 @@ from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
+from palaestra.run.snapshots import follow_learners
 from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
@@ -66,6 +68,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     saves, told = Saves(ctx), False
     paused = save_on_pause(saves, lambda: state)
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
+        follow_learners(recipe, ctx, state)
         if "before" not in state["run"]:
             state["run"] |= await measure(recipe, ctx, log, 0, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
@@ -73,6 +76,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             with pulse(ctx, f"step {state['step'] + 1}", progress):
                 state, metrics = await step(recipe, ctx, state)
             skipped = count_skips(skipped, metrics)
+            follow_learners(recipe, ctx, state)
             ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
@@ -176,7 +180,7 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
 def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     """`prepare` without the optimisers."""
     for name, source in recipe.references.items():
-        if name not in ctx.models:
+        if name not in ctx.models and not isinstance(source, Snapshots):
             ctx.reference(name, source)
     for name, learner in recipe.learners.items():
         if name not in ctx.models:

@@ -264,7 +264,7 @@ def check_files(folder: Path, stored: Settings, given: Mapping[str, Any], *, acc
         )
 
 
-OFF = (None, False, 0, "", (), [])
+OFF = (None, "none", False, 0, "", (), [])  # None as files say it, too
 
 
 def describe_changes(

@@ -52,7 +52,7 @@ def world_by_name(spec: str) -> AdaptedWorld:
         if given in ("true", "false"):
             raise UserError(f"{spec!r}: write {key}={given.capitalize()}")
         if key in names and key not in (address, *IN_PROGRAMS):
-            text = isinstance(given, str) and key == "against"
+            text = isinstance(given, str) and key in ("against", "teacher")
             own[key] = given if text else values.parse(given, hints[key], f"{prefix}:...({key})")
     others = tuple((k, v) for k, v in part.settings.items() if k not in own)
     return kind(**{address: part.name, "settings": others}, **own)

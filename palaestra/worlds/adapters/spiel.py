@@ -8,27 +8,33 @@ episode.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion, suggestion_or_all
-from palaestra.types import rng_of, stage
+from palaestra.types import Frame, rng_of, stage
 from palaestra.worlds.adapters.base import (
     POLICY,
     AdaptedWorld,
+    Illegal,
     Live,
     Opponent,
     Scene,
+    Trail,
     library_call,
     missing_library,
     named_action,
 )
 
 OPPONENTS = ("self", "random", "mcts")
+TEACHERS = ("", "random", "equilibrium")
+Teacher: TypeAlias = Callable[[Any], Mapping[int, float]]
+SWEEPS = 300  # of counterfactual regret minimisation; Kuhn poker: exploitability 0.0004
+HISTORIES = 10_000  # of a game that is looked at as a whole; Leduc poker has 9,457
 
 
 @stage
@@ -43,6 +49,14 @@ class SpielWorld(AdaptedWorld):
             `(messages, rng) -> text`: then it has one, another one from task to task.
         render: the text for `(state, player)`, of a `pyspiel.State`. Without it the player's
             information state, or its observation, above the legal actions.
+        words: what actions are called, by their numbers; then a reply must be such a word and
+            nothing else. Without them the last name of an action in a reply counts.
+        teacher: who is imitated where the policy has every seat. "random": any legal action, each
+            as often; "equilibrium": the average policy of 300 sweeps of counterfactual regret
+            minimisation, of small games of two whose sums are zero. Or a function of a
+            `pyspiel.State` that gives the probability of each legal action by its number.
+        forfeits: a player who gives no legal action to the last loses. Else a random legal action
+            is played instead, and the player pays `penalty` for it.
 
     Where no result lies beyond -1 and 1, a game that was won is solved.
     """
@@ -53,6 +67,9 @@ class SpielWorld(AdaptedWorld):
     simulations: int = 100
     render: Callable[[Any, int], str] | None = None
     memory: bool = field(default=False, kw_only=True)
+    words: tuple[str, ...] = field(default=(), kw_only=True)
+    teacher: str | Teacher = field(default="", kw_only=True)
+    forfeits: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         game = self.load()
@@ -62,6 +79,12 @@ class SpielWorld(AdaptedWorld):
             near = suggestion_or_all(self.against, OPPONENTS)
             raise UserError(f"{self.label}: no opponent {self.against!r}{near}")
         kind = game.get_type()
+        if isinstance(self.teacher, str) and self.teacher not in TEACHERS:
+            near = suggestion_or_all(self.teacher, TEACHERS[1:])
+            raise UserError(f"{self.label}: no teacher {self.teacher!r}{near}")
+        if self.words and len(self.words) != game.num_distinct_actions():
+            n = game.num_distinct_actions()
+            raise UserError(f"{self.label} has {n} actions and {len(self.words)} words for them")
         if self.against == "mcts":
             load_search(self.label)
             if kind.information != type(kind).Information.PERFECT_INFORMATION:
@@ -89,6 +112,8 @@ class SpielWorld(AdaptedWorld):
         kind = game.get_type()
         if kind.reward_model != type(kind).RewardModel.TERMINAL:
             return None
+        if not self.forfeits:
+            return None if self.penalty else (game.min_utility(), game.max_utility())
         forfeits = self.forfeit(self.sides[0]).values()
         return min(game.min_utility(), *forfeits), max(game.max_utility(), *forfeits)
 
@@ -101,6 +126,60 @@ class SpielWorld(AdaptedWorld):
 
     def load(self) -> Any:
         return load_game(self.game, self.settings)
+
+    @property
+    def has_oracle(self) -> bool:
+        return bool(self.teacher) and self.against == "self"
+
+    def oracle(self, state: Trail) -> str:
+        """What the teacher says, drawn by the episode's seed. Raises UserError where there is none."""
+        if not self.teacher:
+            raise UserError(f"{self.label} has no teacher; take random or equilibrium")
+        game = SpielGame(self, self.load().new_initial_state())
+        game.start(state.seed)
+        for action in state.actions:
+            game.act(action)
+        legal, share = game.state.legal_actions(), None
+        if self.teacher != "random":
+            chances = (
+                equilibrium(self.game, self.settings).action_probabilities(game.state)
+                if isinstance(self.teacher, str)
+                else self.teacher(game.state)
+            )
+            share = np.array([chances[a] for a in legal]) / sum(chances.values())
+        rng = rng_of(("teacher", state.seed, len(state.actions)))
+        return game.names()[int(rng.choice(len(legal), p=share))]
+
+    def situations(self) -> dict[str, tuple[str, Mapping[int, str]]]:
+        """By information state: all that its player is shown there, and the words of the legal
+        actions. In these words a reply is an action or none, so a policy's probabilities of them
+        are how it plays.
+
+        Raises UserError where a policy is more than that: replies without `words`, a seat that
+        remembers what it said, another player in a seat, two views of one situation; or where the
+        game is too large.
+        """
+        if not self.words or self.memory or self.against != "self":
+            need = "words for its actions, memory=False and against=self"
+            raise UserError(f"{self.label}: a policy is a table only with {need}")
+        found = dict[str, tuple[str, Mapping[int, str]]]()
+        for state in decisions(self.load()):
+            player, legal = state.current_player(), state.legal_actions()
+            told = "\n\n".join((self.describe(), SpielGame(self, state).text(player)))
+            seen = (told, {a: self.words[a] for a in legal})
+            if found.setdefault(state.information_state_string(player), seen) != seen:
+                raise UserError(f"{self.label} shows one situation in two ways: {told!r}")
+        return found
+
+    async def _refuse(self, trail: Trail, live: Live, scene: Scene, why: str) -> Frame:
+        """Asks again, ends the game, or has a random legal action in the place of the reply."""
+        if self.forfeits or trail.illegal < self.retries:
+            return await super()._refuse(trail, live, scene, why)
+        action = live.sample(rng_of(("stand-in", trail.seed, len(trail.actions))), "random")
+        after: Scene = live.act(action)  # type: ignore[assignment]
+        owed = {scene.seat: after.pay.get(scene.seat, 0.0) + (self.penalty or 0.0)}
+        trail = replace(trail, actions=(*trail.actions, action), illegal=trail.illegal + 1)
+        return await self._go_on(trail, live, replace(after, pay={**after.pay, **owed}))
 
     def forfeit(self, seat: str) -> Mapping[str, float]:
         """The lowest result; of two players the other one has the opposite."""
@@ -134,6 +213,44 @@ def load_game(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
     if game.get_type().dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
         raise UserError(f"spiel:{name} is a game of crowds, not of players; choose another")
     return game
+
+
+def decisions(game: Any) -> list[Any]:
+    """Every state of a game in which a player is to act. Raises UserError for a large game."""
+    found, seen, left = list[Any](), 0, [game.new_initial_state()]
+    while left:
+        state, seen = left.pop(), seen + 1
+        if seen + len(left) > HISTORIES:
+            name = game.get_type().short_name
+            raise UserError(
+                f"spiel:{name} has more than {HISTORIES:,} histories: too many to see all"
+            )
+        if not state.is_terminal():
+            found += [] if state.is_chance_node() else [state]
+            left += [state.child(a) for a in state.legal_actions()]
+    return found
+
+
+@lru_cache(maxsize=8)
+def equilibrium(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
+    """open_spiel's average policy of counterfactual regret minimisation. Raises UserError for a
+    game that is large, or not one of two players whose sums are zero.
+    """
+    game = load_game(name, settings)
+    kind = game.get_type()
+    if game.num_players() != 2 or kind.utility != type(kind).Utility.ZERO_SUM:
+        raise UserError(
+            f"spiel:{name} is no game of two whose sums are zero: no equilibrium is known"
+        )
+    decisions(game)
+    try:
+        from open_spiel.python.algorithms import cfr  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise missing_library(f"the equilibrium of {name}", "open_spiel", "games", error) from None
+    solver = cfr.CFRPlusSolver(game)
+    for _ in range(SWEEPS):
+        solver.evaluate_and_update_policy()
+    return solver.average_policy()
 
 
 def load_search(label: str) -> Any:
@@ -194,10 +311,13 @@ class SpielGame:
         return f"{whose}{shown.rstrip()}\nlegal actions: {', '.join(self.names())}"
 
     def names(self) -> list[str]:
-        return [self.state.action_to_string(a) for a in self.state.legal_actions()]
+        words, state = self.world.words, self.state
+        return [words[a] if words else state.action_to_string(a) for a in state.legal_actions()]
 
     def read(self, text: str) -> str:
         names = self.names()
+        if self.world.words and text not in names:
+            raise Illegal(f"That is no legal action. Reply with one of: {', '.join(names)}")
         return str(self.state.legal_actions()[names.index(named_action(text, names))])
 
     def sample(self, rng: np.random.Generator, how: str) -> str:

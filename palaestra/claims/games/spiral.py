@@ -1,0 +1,89 @@
+"""The claim of spiral: self-play on zero-sum games, with a baseline for each role."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.claims.starts import RATES, imitation
+from palaestra.recipes.games.spiral import build
+
+SHOWN = 60  # steps of imitation
+PLAY = "evaluations.play.after"
+LONGEST = 4  # tokens of a reply; a legal one has two
+
+
+def play_at_random(messages: Sequence[pl.Message], rng: np.random.Generator) -> str:
+    """Kuhn poker by a coin."""
+    return "pb"[int(rng.integers(2))]
+
+
+CHANCE = pl.Alternate(pl.Acted(pl.Script(fn=play_at_random, name="chance")))
+
+
+def after_showing(learned: pl.Recipe) -> pl.Pipeline:
+    """From a start that was shown hands of the naive player, measured by its exact play."""
+    learned = pl.override(learned, "sample.max_tokens", LONGEST)
+    learned = pl.vary(learned, evaluate={"play": pl.Exploitability()})
+    shown = pl.warm(imitation(SHOWN, warmup=5))
+    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(learned, model=pl.Output("shown"))})
+
+
+def still() -> pl.Pipeline:
+    """The start, which plays nothing."""
+    return after_showing(pl.vary(build(), schedule=pl.Schedule(prompts=64, steps=0)))
+
+
+def against_chance() -> pl.Pipeline:
+    """One seat of each game is the policy's, drawn; the other is played by a coin, at all times."""
+    return pl.override(after_showing(build()), "parts.rl.runnable.collect.links.0.cast", CHANCE)
+
+
+EXPERIMENT = pl.Experiment(
+    claim="In Kuhn poker, from a start that knows the moves and overrates low cards, self-play with a "
+    "baseline for each role ends with an exploitability at least 0.05 chips a hand below that of the same "
+    "training against an opponent who plays by a coin.",
+    quantity="self-play on Kuhn poker alone: +8.6% on maths benchmarks and +8.4% on general reasoning; "
+    "training against fixed opponents does worse; without the baseline for each role thinking collapses",
+    start=still(),
+    arms={
+        "fixed opponent": against_chance(),
+        "self-play": after_showing(build()),
+        "one baseline": after_showing(build(baseline="batch")),
+        "no baseline": after_showing(build(baseline="none")),
+        "earlier selves": after_showing(build(past=0.5, every=10)),
+    },
+    expect=pl.Greater(
+        "self-play",
+        "fixed opponent",
+        by=0.05,
+        why="a tenth of what uniform play can be exploited for, 11/24 chips",
+    ),
+    reasons=(pl.Needs("one baseline", "a baseline for each role"),),
+    falsified_if="training against the coin ends less than 0.05 chips more exploitable than self-play",
+    measure=pl.Less(pl.Final(f"{PLAY}.exploitability")),
+    metric="- exploitability, chips a hand, exact, at temperature 1",
+    tuned={"parts.rl.runnable.learners.policy.optimiser.lr": tuple(r / 3 for r in RATES)},
+    task="kuhn",
+    tokens=20_000,
+    evaluate=0,
+    seconds=60.0,
+    controls={
+        "chips a hand from a coin": pl.Final(f"{PLAY}.against_uniform"),
+        "share of illegal replies": pl.Final(f"{PLAY}.illegal"),
+        "exploitability of the likeliest moves": pl.Final(f"{PLAY}.greedy"),
+    },
+    note="One hand is a game, paid in chips, so that the exploitability of a policy is exact and its "
+    "measure has no noise of sampling. The start imitates 60 steps of a naive player who bets high "
+    "cards more often: imitation of random play teaches the model to overlook its cards, and then no "
+    "arm can learn anything but to bet always. A sampled token is one that any seat of a model says, so the "
+    "fixed opponent's arm has about twice as many games, and steps, for its budget. What could not be shown: "
+    "that a baseline for each role matters, if it does in longer games. In Kuhn poker the roles' values "
+    "differ by 1/9 chip at most at equilibrium, and by 1/4 in uniform play, while a hand pays one or two: "
+    "the two baselines differ by less than one hundredth of the variance, so `one baseline` will hardly "
+    "separate, and an open or refuted reason says that of this game alone. Nor that thinking gets better or "
+    "collapses: a reply is one letter. Nor that self-play nears an equilibrium: without regularisation "
+    "policies go round it, and in trials of one seed at a rate of 3e-5 exploitability rose and fell between "
+    ".12 and .26 (with an entropy bonus .31), so the last value is one point of that course. A coin is the weakest of "
+    "fixed opponents; the paper's are stronger models. `earlier selves` is not in the paper.",
+)

@@ -1,0 +1,79 @@
+"""SPIRAL: one policy plays both roles of zero-sum games against itself, and what a role earns is
+compared with the running mean of that role.
+
+    A = R - b[game][role],    b <- 0.95 b + 0.05 R        (RAE, role-conditioned advantage estimation)
+
+R is what the seat was paid for the game, gamma 1, so all turns of a seat get the same A; every turn
+is a row of its own. No division by a standard deviation and none by a length: token sums over the
+constant longest reply, as in Dr. GRPO. PPO's clipping, two passes over a batch, no KL. A seat with A
+= 0 is left out. A reply that is no action ends the game (arXiv:2506.24119).
+
+The paper pays +1 and -1 for a won and a lost game, also in poker, where one hand so scored makes
+folding pointless; here the game's own pay counts, in Kuhn poker chips. It takes a fixed number of
+turns out of whole games; here all turns of `games` games are a batch. `read_first` False updates b
+before it is read, as the paper's listing is remembered to; the released code reads first, and the
+two differ by the factor 0.95 alone. `past` is the share of games in which one seat, drawn, is one of
+the last `keep` snapshots, taken every `every` steps: not in the paper, which plays against itself.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="SPIRAL: self-play zero-sum games, role-conditioned advantage",
+    paper="arXiv:2506.24119",
+    claim="Self-play on zero-sum games with a baseline for each role trains a policy that fixed "
+    "opponents and a common baseline do not.",
+    source="abstract and released code (spiral-rl/spiral: train_spiral.py, run.sh, utils.py, envs); "
+    "that the listing updates first is from memory",
+    size=pl.Size(
+        setting="Qwen3-4B-Base on Kuhn poker, 128 turns a step, 400 steps, 4,096 tokens, "
+        "temperature 1, lr 1e-6 constant; 8 H100",
+        model="qwen3-4b",
+        prompts=128,
+        samples=1,
+        tokens=4096,
+        lr=1e-6,
+        arguments={"length": 4096},
+    ),
+)
+
+
+@pl.stage
+class Decided:
+    """Mutes who has no credit, as after a draw that was expected."""
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        for e in np.flatnonzero(x.x_N == 0).tolist():
+            table.episodes[e] = replace(table.episodes[e], muted=True)
+        return x
+
+
+def build(
+    baseline: Literal["seat", "batch", "none"] = "seat",
+    decay: float = 0.95,
+    read_first: bool = True,
+    past: float = 0.0,
+    every: int = 20,
+    keep: int = 4,
+    games: int = 64,
+    length: float = 64,
+) -> pl.Recipe:
+    """`baseline`: of each role, one of all ("batch"), or none. `length` is the longest reply in
+    tokens; another value only rescales the loss.
+    """
+    earlier = pl.Sometimes(pl.Alternate(pl.Frozen("past")), past) if past else None
+    mean = () if baseline == "none" else (pl.Ema(decay, baseline, read_first),)
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=1, cast=earlier), pl.Score()),
+        credit=pl.chain(*mean, Decided()),
+        objective=pl.Clipped(reduce="constant", length=length),
+        update=pl.Plain(epochs=2),
+        references={"past": pl.Snapshots(every, keep)} if past else {},
+        schedule=pl.Schedule(prompts=games, steps=100),
+    )
