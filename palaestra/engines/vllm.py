@@ -112,6 +112,8 @@ class VllmEngine:
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. A full context ends the sample as "length"."""
+        if self.model.added:
+            raise UserError("vLLM does not steer; set the engine to own")
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(
