@@ -359,13 +359,16 @@ from .objective.tokens import (
     Unmastered as Unmastered,
 )
 from .objective.track import Track as Track
+from .models.activations import activations as activations, steered as steered
 from .models.arithmetic import (
     Average as Average, Dare as Dare, PermuteUnits as PermuteUnits,
     TaskArithmetic as TaskArithmetic, Ties as Ties, linear_barrier as linear_barrier,
     weights_of as weights_of, write_weights as write_weights,
 )
 from .models.calls import TagCalls as TagCalls
+from .models.cursor import Cursor as Cursor
 from .models.lora import LoRA as LoRA
+from .models.probe import Probe as Probe, fit_probe as fit_probe
 from .models.score import output_gradients as output_gradients, score_pairs as score_pairs
 
 # Plans of a cluster, and what they cost

@@ -12,7 +12,7 @@ each, N = n q.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +81,17 @@ class Compact:
         """The weights have moved."""
         self._weights: list[LayerWeights] | None = None
 
-    def hidden(self, ids_nq: Tensor, at_nq: Tensor, seen_nqL: Tensor, cache: SlotCache) -> Tensor:
+    def hidden(
+        self,
+        ids_nq: Tensor,
+        at_nq: Tensor,
+        seen_nqL: Tensor,
+        cache: SlotCache,
+        added: Mapping[int, Tensor],
+    ) -> Tensor:
         """[n, q, D] after the last norm, of tokens at their positions in the slots where `cache`
-        writes; `seen_nqL` are the columns of its slot that each of them attends to.
+        writes; `seen_nqL` are the columns of its slot that each of them attends to, `added` the
+        vectors [D] that steer the model, by place.
         """
         if self._weights is None:
             self._weights = [gather_weights(layer) for layer in self.layers]
@@ -92,6 +100,7 @@ class Compact:
         bias = bias.repeat_interleave(self.shared, 0) if q == 1 else bias[:, None]
         turn = self.turns[at_nq.flatten()]
         x = embedding(ids_nq.flatten(), self.decoder.embed_tokens.weight)
+        x = x + added[0] if 0 in added else x
         for i, w in enumerate(self._weights):
             qkv = on_enough_rows(torch.mm, self._norm(x), w.qkv).view(n * q, -1, 2 * turn.shape[2])
             pairs = qkv[:, : self.heads + self.shared].unflatten(2, (-1, 2))
@@ -103,6 +112,7 @@ class Compact:
             x = add_product(x, seen.reshape(n * q, -1), w.out)
             gate, up = on_enough_rows(torch.mm, self._norm(x), w.gate_up).chunk(2, 1)
             x = add_product(x, silu(gate).mul_(up), w.down)
+            x = x + added[i + 1] if i + 1 in added else x
         return self.decoder.norm(x).view(n, q, -1)
 
     def _norm(self, x: Tensor) -> Tensor:

@@ -52,6 +52,10 @@ class Decoder:
         """Gives back the memory of keys, values and copied weights."""
         self.cache = SlotCache()
         self.forget_weights()
+        self.forget_graphs()
+
+    def forget_graphs(self) -> None:
+        """Drops captured steps, whose work is no longer what a step does."""
         if self.graphs:
             self.graphs.forget()
 
@@ -108,7 +112,7 @@ class Decoder:
         seen = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
         every = torch.arange(len(last_n), device=last_n.device)
         if self.compact:
-            hidden = self.compact.hidden(ids_nq, at_nq, seen, self.cache)
+            hidden = self.compact.hidden(ids_nq, at_nq, seen, self.cache, self.model.added)
             return on_enough_rows(self.model.logits, hidden[every, last_n]).float()
         with self.linears:
             hidden = self.model.hidden(

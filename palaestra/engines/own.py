@@ -68,6 +68,7 @@ class OwnEngine:
         self.dialect = Chat(model.tokenizer)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
+        self._added = model.added  # what steers the model; see `activations.steered`
         self._version = 0
         self.seconds = 0.0  # spent in this engine
         self.sampled_tokens = 0
@@ -156,6 +157,10 @@ class OwnEngine:
         try:
             while self._waiting or self._running:
                 await self._settle()
+                if self.model.added is not self._added:  # what is held was steered otherwise
+                    self._added = self.model.added
+                    self.forget()
+                    self.decoder.forget_graphs()
                 begin = time.perf_counter()
                 self._admit()
                 self._decode()

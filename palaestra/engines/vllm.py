@@ -118,6 +118,8 @@ class VllmEngine:
                 "distribution restricted to whole replies (its structured outputs mask token by "
                 "token); use --engine own"
             )
+        if self.model.added:
+            raise UserError("vLLM does not steer; set the engine to own")
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(

@@ -140,6 +140,14 @@ def code_steering(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     )
 
 
+def q_logsumexp(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
+    """[N] log sum_v exp Q(h, v) of the head "q": less Q of the token that followed, its loss as a
+    choice among all (the conservative term of ILQL, arXiv:2206.11871).
+    """
+    return model.heads["q"](at.hidden_ND).logsumexp(-1)
+
+
 FEATURES: Mapping[str, Callable[..., Tensor]] = {
-    f.__name__: f for f in (prefix_rank, head_gradient, embedding, code_usage, code_steering)
+    f.__name__: f
+    for f in (prefix_rank, head_gradient, embedding, code_usage, code_steering, q_logsumexp)
 }

@@ -67,10 +67,36 @@ class ProjectionHead(nn.Module):
         return self.out(hidden_ND.to(self.out.weight.dtype))
 
 
-def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
-    """An untrained head; "projection" gives vectors, every other name a number, "prior..." on a
-    random prior.
+class ActionValueHead(nn.Module):
+    """Q(h, v), a number for every token v of the vocabulary; zero at the start.
+
+    Where `strength` w is not 0 the model acts by it: pi(v) exp(w Q(v)), renormalised, which is
+    pi exp(w A) as well, since a state's value is the same for all tokens (ILQL, arXiv:2206.11871).
     """
+
+    def __init__(self, width: int, vocabulary: int, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.strength = 0.0
+        self.out = nn.Linear(width, vocabulary, dtype=dtype)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V], in the head's own precision."""
+        return self.out(hidden_ND.to(self.out.weight.dtype))
+
+    def act(self, hidden_ND: Tensor, logits_NV: Tensor) -> Tensor:
+        """[N, V] logits of pi exp(w Q)."""
+        # it learns from its own loss, not from what it makes the model say
+        return logits_NV + self.strength * self(hidden_ND).detach().to(logits_NV)
+
+
+def head(name: str, width: int, vocabulary: int, dtype: torch.dtype) -> nn.Module:
+    """An untrained head; "projection" gives vectors, "q" a number for every token, every other name
+    a number, "prior..." on a random prior.
+    """
+    if name == "q":
+        return ActionValueHead(width, vocabulary, dtype)
     if name == "projection":
         return ProjectionHead(width, dtype=dtype)
     return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,9 +19,10 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.models.files import explain_failures, read_module, silence_transformers
-from palaestra.models.heads import VocabularyHead, head
+from palaestra.models.heads import ActionValueHead, VocabularyHead, head
 from palaestra.models.latent import PREFIX, LatentHead
 from palaestra.models.packed import enable
+from palaestra.models.residual import hooked, layers_of
 from palaestra.models.template import end_of_turn
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
@@ -42,6 +43,8 @@ class Model:
     recompute: bool = False
     # a frozen model that shares the weights of one with adapters, and runs without these
     bare: bool = False
+    # vectors [D] added between its layers, by place; see `activations.steered`
+    added: Mapping[int, Tensor] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: what was worked out from it is worked out there again."""
@@ -158,26 +161,43 @@ class Model:
         """[B, T, D] after the last norm. Options go to the decoder: positions, mask, cache (none
         unless asked for).
         """
-        with self._without_adapters():
+        with self._without_adapters(), self._between_layers({}):
             return self._decoder(
                 input_ids=ids_BT, **{"use_cache": False, **options}
             ).last_hidden_state
 
+    def stream(self, ids_BT: Tensor, places: Sequence[int], **options: Any) -> list[Tensor]:
+        """[B, T, D] of each place as transformers counts hidden states: 0 the embeddings, l what
+        layer l gives, and of the last layer what the last norm gives.
+        """
+        found: dict[int, Tensor] = {}
+        last = len(self.layers)
+        seen = {p: partial(found.__setitem__, p) for p in places if p != last}
+        with self._without_adapters(), self._between_layers(seen):
+            run = self._decoder(input_ids=ids_BT, **{"use_cache": False, **options})
+        found[last] = run.last_hidden_state
+        return [found[p] for p in places]
+
     def attention(self, ids_BT: Tensor) -> tuple[Tensor, ...]:
         """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
-        with self._without_adapters():
+        with self._without_adapters(), self._between_layers({}):
             return self._decoder(
                 input_ids=ids_BT, use_cache=False, output_attentions=True
             ).attentions
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """[N, V] as the module itself makes them from hidden states, scaling and soft-capping
-        included; by way of codes where there is a latent head.
+        included; by way of codes where there is a latent head, and with the values of tokens where
+        there is a head "q" that acts.
         """
         with self._without_adapters():
-            return (
+            logits_NV = (
                 self.latent.logits(hidden_ND, self._head) if self.latent else self._head(hidden_ND)
             )
+        q = self.heads.get("q")
+        if isinstance(q, ActionValueHead) and q.strength:
+            return q.act(hidden_ND, logits_NV)
+        return logits_NV
 
     @property
     def latent(self) -> LatentHead | None:
@@ -192,9 +212,11 @@ class Model:
 
     def read(self, head: str, hidden_ND: Tensor, token_N: Tensor) -> Tensor:
         """[N] what a head says of hidden states; of a latent head the cost of the tokens that
-        followed.
+        followed, of values of tokens theirs.
         """
         found = self.heads[head]
+        if isinstance(found, ActionValueHead):
+            return found(hidden_ND).gather(1, token_N[:, None])[:, 0]
         return (
             found.construct(hidden_ND, token_N, self._head)
             if isinstance(found, LatentHead)
@@ -227,6 +249,16 @@ class Model:
         finally:
             for layer in layers:
                 del layer.__dict__["forward"]
+
+    def _between_layers(
+        self, seen: Mapping[int, Callable[[Tensor], None]]
+    ) -> AbstractContextManager[None]:
+        any_place = self.added or seen
+        return hooked(self.layers, self.added, seen) if any_place else nullcontext()
+
+    @cached_property
+    def layers(self) -> list[nn.Module]:
+        return layers_of(self.causal)
 
     @cached_property
     def _decoder(self) -> Any:
@@ -283,7 +315,7 @@ class Model:
         """The head of that name, made if there is none."""
         if name not in self.heads:
             dtype = torch.promote_types(self.dtype, torch.float32)
-            made = head(name, self.width, dtype)
+            made = head(name, self.width, self.vocabulary, dtype)
             if name.startswith(PREFIX):
                 made = LatentHead(
                     int(name.removeprefix(PREFIX)), self.width, self.vocabulary, dtype

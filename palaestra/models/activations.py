@@ -1,0 +1,127 @@
+"""Hidden states by layer, and steering by vectors added to them. N = rows, L = chosen places, T =
+tokens of a row, D = the model's width.
+
+A model of 4 layers has the places 0 to 4, as transformers counts its hidden states: 0 the
+embeddings, l what layer l gives. The last place is read after the model's last norm, and added to
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palaestra.errors import UserError
+from palaestra.models.model import Model
+from palaestra.models.residual import check_places
+from palaestra.types import Row
+
+POSITIONS = 8192  # of a forward pass
+
+
+@torch.no_grad()
+def activations(
+    model: Model,
+    rows: Sequence[str | Sequence[int] | Row],
+    layers: Sequence[int] | None = None,
+    at: Literal["last", "mean"] = "last",
+) -> np.ndarray:
+    """Hidden states of texts, ids or rows.
+
+    Args:
+        model: what reads them, steered as it is.
+        rows: texts as the tokenizer reads them, without a chat template; or ids; or rows of
+            episodes, of which the training view counts. Each at least one token.
+        layers: places, 0 the embeddings; all where none are named.
+        at: the state at the last token, or the mean over all.
+
+    Returns:
+        [N, L, D] in float64.
+
+    Raises:
+        UserError: for a place that the model does not have, for places of several widths (some
+            models project their last state), and for a row without tokens or longer than the
+            context.
+    """
+    places = range(len(model.layers) + 1) if layers is None else layers
+    check_places(places, len(model.layers), model.name)
+    ids = [_ids(model, r) for r in rows]
+    for i, each in enumerate(ids):
+        if not 0 < len(each) <= model.context:
+            raise UserError(
+                f"row {i} has {len(each)} tokens; {model.name} reads 1 to {model.context}"
+            )
+    found: list[np.ndarray] = [np.zeros(0)] * len(ids)
+    todo = sorted(range(len(ids)), key=lambda i: (-len(ids[i]), i))
+    while todo:
+        n = max(1, POSITIONS // len(ids[todo[0]]))
+        part, todo = todo[:n], todo[n:]
+        for i, x in zip(
+            part, _read_part(model, [ids[i] for i in part], list(places), at), strict=True
+        ):
+            found[i] = x
+    return np.stack(found) if found else np.zeros((0, len(places), model.width))
+
+
+def _ids(model: Model, row: str | Sequence[int] | Row) -> Sequence[int]:
+    if isinstance(row, Row):
+        return row.view().ids_T.tolist()
+    return (
+        model.tokenizer.encode(row, add_special_tokens=False) if isinstance(row, str) else list(row)
+    )
+
+
+def _read_part(model: Model, ids: list[Sequence[int]], places: list[int], at: str) -> np.ndarray:
+    """[n, L, D] of one forward pass. Rows are padded behind, where no token of theirs looks."""
+    length_n = torch.tensor([len(i) for i in ids], device=model.device)
+    T = int(length_n.max())
+    ids_nT = torch.tensor([[*i, *[0] * (T - len(i))] for i in ids], device=model.device)
+    found = model.stream(ids_nT, places)
+    if len({x.shape[-1] for x in found}) > 1:
+        raise UserError(f"the last state of {model.name} has another width: ask for it alone")
+    stream = torch.stack(found, 1).double()
+    if at == "last":
+        state = stream[torch.arange(len(ids)), :, length_n - 1]
+    else:
+        own_nT = torch.arange(T, device=model.device) < length_n[:, None]
+        state = (stream * own_nT[:, None, :, None]).sum(2) / length_n[:, None, None]
+    return state.cpu().numpy()
+
+
+@contextmanager
+def steered(model: Model, added: Mapping[int, np.ndarray | Tensor]) -> Generator[None]:
+    """Inside, a vector is added to the hidden states at each named place, at every token: in what
+    the model's own engine samples, in what is scored, measured and trained (activation addition,
+    arXiv:2308.10248). Afterwards the model is what it was, to the bit.
+
+    Weights are not touched; copies made inside are not steered. Blocks may stand inside one
+    another: their vectors add up. Answers under way when a block begins or ends are of both.
+
+    Args:
+        model: what is steered.
+        added: a vector [D] by place, see `activations`.
+
+    Raises:
+        UserError: for a place or a width that the model does not have.
+    """
+    check_places(added, len(model.layers), model.name)
+    before, vectors = model.added, dict(model.added)
+    width = model.causal.config.get_text_config().hidden_size
+    for place, given in added.items():
+        vector = torch.as_tensor(given).to(model.device, model.dtype).detach()
+        if vector.shape != (width,):
+            raise UserError(
+                f"a vector of shape {tuple(vector.shape)} cannot be added to hidden states of "
+                f"{width} numbers"
+            )
+        vectors[place] = vectors[place] + vector if place in vectors else vector
+    model.added = vectors
+    try:
+        yield
+    finally:
+        model.added = before
