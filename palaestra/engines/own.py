@@ -25,8 +25,10 @@ from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault
 from palaestra.models.dialect import Chat
+from palaestra.models.eyes import Seen
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model
+from palaestra.pictures import Picture, by_digest, pictures_in
 from palaestra.types import Completion, Key, Sampling, rng_of
 
 
@@ -38,6 +40,7 @@ class SampleRequest:
     sampling: Sampling
     uniform_T: np.ndarray
     done: asyncio.Future[Completion]
+    pictures: tuple[Picture, ...] = ()
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     version: int = 0  # of the weights that drew its first token
@@ -63,7 +66,7 @@ class OwnEngine:
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
-        self.dialect = Chat(model.tokenizer)
+        self.dialect = Chat(model.tokenizer, model.places)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
         self._version = 0
@@ -99,6 +102,16 @@ class OwnEngine:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as
         "length".
         """
+        return await self.generate_seeing(prompt, (), sampling, key)
+
+    async def generate_seeing(
+        self, prompt: tuple[int, ...], pictures: tuple[Picture, ...], sampling: Sampling, key: Key
+    ) -> Completion:
+        """`generate` where places of pictures are among the ids. Raises UserError where the pixels
+        of one are missing.
+        """
+        if self.model.eyes is not None:
+            pictures_in(prompt, by_digest(pictures))
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(
@@ -108,7 +121,11 @@ class OwnEngine:
             )
         limit = min(sampling.max_tokens, room)
         request = SampleRequest(
-            prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future()
+            prompt,
+            sampling,
+            rng_of(key).random(limit),
+            asyncio.get_running_loop().create_future(),
+            pictures,
         )
         self._waiting.append(request)
         if self._pump is None or self._pump.done():
@@ -179,9 +196,9 @@ class OwnEngine:
         for slot in [s for s in self.prefixes.by_slot if s >= self.decoder.cache.slots]:
             self.prefixes.release(slot)
         start = self._reuse(prompts, first, first + len(entering), most)
-        logits = self.decoder.extend(
-            first, [p[n:] for p, n in zip(prompts, start, strict=True)], start
-        )
+        tails = [p[n:] for p, n in zip(prompts, start, strict=True)]
+        seen = Seen.of((p for r in entering for p in r.pictures), self.model.device)
+        logits = self.decoder.extend(first, tails, start, seen)
         self.read_tokens += sum(map(len, prompts)) - sum(start)
         if others:
             slots = range(first + len(prompts), first + len(entering))

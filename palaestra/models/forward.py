@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.attention import SCORES, attention_scores
+from palaestra.models.eyes import Seen
 from palaestra.models.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Layout
 from palaestra.models.model import Model
@@ -97,7 +98,7 @@ def forward(
         hidden_ND = (
             packed_hidden(model, batch, row_N, at_N)
             if model.packs
-            else model.hidden(ids_BT)[row_N, at_N]
+            else model.hidden(ids_BT, Seen.in_batch(batch))[row_N, at_N]
         )
     token_N = ids_BT[row_N, at_N + 1]
     temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
@@ -128,7 +129,11 @@ def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Te
         1, 1, 1, 1, dtype=torch.bool, device=row_N.device
     )  # a finished mask: the layout has the real ones
     run = model.hidden(
-        layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout
+        layout.ids[None],
+        Seen.in_batch(batch),
+        position_ids=layout.position[None],
+        attention_mask=whole,
+        layout=layout,
     )
     return run[0, layout.before[row_N, at_N + 1]]
 

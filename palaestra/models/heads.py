@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palaestra.models.eyes import EYES, Eyes
 from palaestra.types import rng_of
 
 
@@ -69,8 +70,10 @@ class ProjectionHead(nn.Module):
 
 def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
     """An untrained head; "projection" gives vectors, every other name a number, "prior..." on a
-    random prior.
+    random prior. "eyes" reads no hidden states: it sees the pictures of a prompt.
     """
+    if name == EYES:
+        return Eyes(width, dtype)
     if name == "projection":
         return ProjectionHead(width, dtype=dtype)
     return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)
