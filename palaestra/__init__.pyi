@@ -88,6 +88,7 @@ from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.preferences import Preferences as Preferences
 from .toys.rec import Rec as Rec
+from .toys.screen import Screen as Screen
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
 from .toys.wiki import WikiTasks as WikiTasks
