@@ -4,7 +4,11 @@ can only be seen.
 A picture of 32 x 32 pixels has 4 x 4 cells, and each widget fills one. The question names a colour;
 the action to take is that of the widget of this colour, at its place:
 
-    use red     ->     <think>c2</think><answer>{action: click, [10,6]}</answer>
+    use red      ->     <think>c2 click</think><answer>{action: click, [10,6]}</answer>
+    find red     ->     c2 click
+
+The second question (`asks="find"`) is what a model learns to see by: nearly all of its answer is in
+the picture.
 
 Answers are read as UI-R1 reads them (arXiv:2503.21620; github.com/lll6gg/UI-R1, verifier of
 actions): the first action's name and the first pair of numbers inside of the answer's tags, quoted
@@ -103,13 +107,15 @@ class Screen:
     `theme` is the background: "light" is meant as what was never trained on. `blind` leaves the
     picture out of the same question. `thinking`: whether an answer has the form with a thought.
     `clicks` is the share of questions whose widget is a button; the others are as many each.
+    `asks` is the question, see above.
     """
 
-    widgets: int = 3
+    widgets: int = 2
     theme: Literal["dark", "light"] = "dark"
     blind: bool = False
     thinking: bool = True
     clicks: float = 0.5
+    asks: Literal["use", "find"] = "use"
     name: str = "screen"
     size: int | None = None
     max_tokens: int = 96
@@ -132,31 +138,38 @@ class Screen:
                 return self._task(f"{self.name}/{split}/{index}", rng, cells)
         raise UserError(f"{self!r} has too few layouts for a {split} split")
 
-    def _task(self, name: str, rng: np.random.Generator, cells: list[int]) -> Task:
+    def _task(self, identity: str, rng: np.random.Generator, cells: list[int]) -> Task:
         order = rng.permutation(self.widgets)
         colours = [list(COLOURS)[int(i)] for i in rng.permutation(len(COLOURS))[: self.widgets]]
         actions = [ACTIONS[int(i)] for i in rng.integers(0, len(ACTIONS), self.widgets)]
         others = [a for a in ACTIONS if a != "click"]
         actions[0] = "click" if rng.random() < self.clicks else others[int(rng.integers(4))]
         cells = [cells[int(i)] for i in order]
-        asked = f"use {colours[0]}"
-        shown = draw_screen(tuple(zip(cells, actions, colours, strict=True)), THEMES[self.theme])
+        asked = f"{self.asks} {colours[0]}"
+        shown = draw_screen(tuple(zip(colours, cells, actions, strict=True)), THEMES[self.theme])
         message = Message(role="user", content=asked)
         if not self.blind:
             message = Message(role="user", content=f"{PICTURE_MARK}{asked}", pictures=(shown,))
-        meta = {"action": actions[0], "box": box_of(cells[0]), "cell": cells[0]}
-        answer = write_action(actions[0], cells[0])
-        return Task(id=name, prompt=(message,), answer=answer, meta=meta, domain=self.name)
+        name, cell, action = f"{cell_name(cells[0])} {actions[0]}", cells[0], actions[0]
+        meta = {"action": action, "box": box_of(cell), "cell": cell, "scale": SCALE, "name": name}
+        answer = name if self.asks == "find" else write_action(action, cell)
+        return Task(id=identity, prompt=(message,), answer=answer, meta=meta, domain=self.name)
 
     def check(self, text: str, task: Task) -> Mapping[str, float]:
-        """1 for the right action at the right place, however it is written; with the three parts."""
+        """1 for the right action at the right place, however it is written; with the three parts.
+        Of a thing to find, 1 for its name.
+        """
+        if self.asks == "find":
+            return {"exact": float(text.strip() == task.answer)}
         action, box = task.meta["action"], task.meta["box"]
         parts = action_parts(text, action, box, SCALE, thinking=self.thinking)
         return {**parts, "total": parts["point"], "solved": parts["point"]}
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-        """A working names the cell before the answer."""
-        thought = f"<think>{cell_name(task.meta['cell'])}</think>" if self.thinking else ""
+        """A thought names the widget before the answer."""
+        if self.asks == "find":
+            return str(task.answer)
+        thought = f"<think>{task.meta['name']}</think>" if self.thinking else ""
         return f"{thought}<answer>{task.answer}</answer>"
 
 
@@ -173,17 +186,20 @@ def cell_name(cell: int) -> str:
 
 def write_action(action: str, cell: int) -> str:
     """The answer's text; a point is the middle of the cell."""
-    x, y = (int((CELL * at + CELL // 2) / s) for at, s in zip((cell % CELLS, cell // CELLS), SCALE, strict=True))
+    x, y = (
+        int((CELL * at + CELL // 2) / s)
+        for at, s in zip((cell % CELLS, cell // CELLS), SCALE, strict=True)
+    )
     return f"{{action: {action}, [{x},{y}]}}"
 
 
 def draw_screen(
-    widgets: tuple[tuple[int, str, str], ...], background: tuple[int, int, int]
+    widgets: tuple[tuple[str, int, str], ...], background: tuple[int, int, int]
 ) -> Picture:
-    """A picture of widgets: (cell, action, colour) each."""
+    """A picture of widgets: (colour, cell, action) each."""
     side = CELLS * CELL
     pixels = np.full((side, side, 3), background, np.uint8)
-    for cell, action, colour in widgets:
+    for colour, cell, action in widgets:
         on = np.array([[c == "#" for c in line] for line in SHAPES[action]])
         left, top, right, bottom = box_of(cell)
         pixels[top : bottom + 1, left : right + 1][on] = COLOURS[colour]
