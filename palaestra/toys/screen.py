@@ -48,7 +48,7 @@ SHAPES = {
     "navigate_back": ("...#..", "..##..", ".#####", ".#####", "..##..", "...#.."),
     "input_text": ("######", "#....#", "#....#", "#....#", "#....#", "######"),
 }
-THEMES = {"dark": (20, 20, 30), "light": (235, 235, 225)}  # the background
+THEMES = {"dark": (20, 20, 30), "grey": (70, 70, 80), "light": (235, 235, 225)}  # the background
 TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 ACTION = re.compile(r"""['"]?action['"]?\s*:\s*['"]?(\w+)""")
 POINT = re.compile(r"\[\s*(-?\d{1,6})\s*,\s*(-?\d{1,6})\s*\]")
@@ -111,7 +111,7 @@ class Screen:
     """
 
     widgets: int = 2
-    theme: Literal["dark", "light"] = "dark"
+    theme: Literal["dark", "grey", "light"] = "dark"
     blind: bool = False
     thinking: bool = True
     clicks: float = 0.5
