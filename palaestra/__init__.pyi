@@ -48,6 +48,7 @@ from .errors import (
     Fatal as Fatal, Fault as Fault, PalaestraError as PalaestraError, Paused as Paused,
     Stopped as Stopped, UserError as UserError,
 )
+from .pictures import PICTURE_MARK as PICTURE_MARK, Picture as Picture
 from .schedule import (
     Cosine as Cosine, Exponential as Exponential, Jump as Jump, Linear as Linear,
     Sigmoid as Sigmoid, Staircase as Staircase, check_bounds as check_bounds,
@@ -88,6 +89,7 @@ from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.preferences import Preferences as Preferences
 from .toys.rec import Rec as Rec
+from .toys.screen import Screen as Screen, action_parts as action_parts
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
 from .toys.wiki import WikiTasks as WikiTasks
@@ -116,7 +118,9 @@ from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 
 # Which problems
 from .curriculum.arms import Bandit as Bandit, Learnability as Learnability
-from .curriculum.difficulty import EasyToHard as EasyToHard, ProbedArms as ProbedArms
+from .curriculum.difficulty import (
+    EasyToHard as EasyToHard, ProbedArms as ProbedArms, pass_rates as pass_rates,
+)
 from .curriculum.draw import Shuffled as Shuffled
 from .curriculum.memory import (
     Memorise as Memorise, Note as Note, Recalled as Recalled, notes_of as notes_of,
@@ -301,7 +305,9 @@ from .credit.gae import (
     Gae as Gae, kl_needs as kl_needs,
 )
 from .credit.labelled import Labelled as Labelled
-from .credit.length import LengthReward as LengthReward, Shortest as Shortest
+from .credit.length import (
+    AdaptiveLength as AdaptiveLength, LengthReward as LengthReward, Shortest as Shortest,
+)
 from .credit.links import (
     Center as Center, Chain as Chain, Fact as Fact, Link as Link, Outcome as Outcome, Scale as Scale,
     Shift as Shift, chain as chain,

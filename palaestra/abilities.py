@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import numpy as np
 
 from palaestra.context import Credit, Pool
+from palaestra.pictures import Picture
 from palaestra.types import (
     Batch,
     Call,
+    Completion,
     Dialect,
+    Key,
     Malformed,
     Message,
     Outputs,
+    Sampling,
     Task,
     Tasks,
     ToolSchema,
@@ -125,6 +129,17 @@ class Mixes(Protocol):
     @property
     def parts(self) -> Sequence[tuple[Tasks, float]]:
         """The sources with their weights."""
+        ...
+
+
+@runtime_checkable
+class SeesPictures(Protocol):
+    """An engine whose model sees pictures. Without it a prompt with one is refused."""
+
+    async def generate_seeing(
+        self, prompt: tuple[int, ...], pictures: tuple[Picture, ...], sampling: Sampling, key: Key
+    ) -> Completion:
+        """Continues `prompt`, in which places of the pictures stand. Raises `Fault`."""
         ...
 
 

@@ -26,6 +26,7 @@ from typing import (
 import numpy as np
 
 from palaestra.errors import UserError
+from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +83,9 @@ def rng_of(key: Key) -> np.random.Generator:
 class Message:
     """One message of a conversation. `author` says who really wrote it; `trained` lets
     demonstrations be learned from. A tool's result has the tool's `name` and the call's `call_id`.
+
+    Where it has `pictures`, U+FFFC stands in the content at the place of each, in their order;
+    ValueError where their number is another. Without, that is a character like others.
     """
 
     role: str
@@ -92,6 +96,19 @@ class Message:
     # of a tool's result alone, and left out of the text of all messages, by which tasks are drawn
     name: str = field(default="", repr=False)
     call_id: str = field(default="", repr=False)
+    pictures: tuple[Picture, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.pictures and self.content.count(PICTURE_MARK) != len(self.pictures):
+            raise ValueError(
+                f"a message has {len(self.pictures)} pictures and "
+                f"{self.content.count(PICTURE_MARK)} places for them (U+FFFC) in its content"
+            )
+
+    def __repr__(self) -> str:
+        """Of a message without pictures as if there were none: tasks are drawn by it."""
+        shown = [f.name for f in fields(self) if f.repr] + ["pictures"] * bool(self.pictures)
+        return f"Message({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 @value_class
@@ -159,6 +176,7 @@ class Segment:
     text: str = ""
     finish: Literal["", "eos", "stop", "length"] = ""
     choices: Choices | None = None  # what it was restricted to; logp is under that restriction
+    pictures: tuple[Picture, ...] = ()  # those that ids are places of
 
     @property
     def versions(self) -> tuple[tuple[int, int], ...]:
@@ -220,6 +238,8 @@ class Row:
             trained_T[of] = s.trained and policy in (None, s.policy)
             logp_T[of] = np.nan if s.logp is None else s.logp
             temperature_T[of] = s.temperature
+            if s.pictures:  # nobody chose their places
+                trained_T[of] &= ids_T[of] < FIRST_PLACE
         return View(
             ids_T=ids_T,
             trained_T=trained_T,
@@ -227,6 +247,14 @@ class Row:
             turn_T=turn_T,
             temperature_T=temperature_T,
         )
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """All that are in its context, each once, hidden ones included. Raises UserError where the
+        pixels of one are missing.
+        """
+        given = [p for s in self.segments for p in s.pictures]
+        return pictures_in(self.context(), by_digest(given)) if given else ()
 
     @property
     def n_sampled(self) -> int:
@@ -682,7 +710,7 @@ class ChatRequest:
     """One call. Equal requests with different seeds are different samples.
 
     `choices` are words whose log-probability as the start of the reply is wanted, e.g. ("Yes",
-    "No").
+    "No"). Raises UserError where a message holds a picture: text alone is sent.
     """
 
     messages: tuple[Message, ...]
@@ -693,6 +721,13 @@ class ChatRequest:
     seed: int = 0
     schema: Mapping[str, Any] | None = None  # JSON schema that the reply is asked to fit
     choices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(m.pictures for m in self.messages):
+            raise UserError(
+                "a message to a chat model holds a picture, and text alone is sent; use a model of "
+                "the run in its place"
+            )
 
     def digest(self, *who: str) -> str:
         """sha256 of the request as it is put to `who`."""

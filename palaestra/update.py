@@ -21,6 +21,7 @@ from palaestra.errors import UserError
 from palaestra.models.choices import COLUMN, choices_of, read_beside, stack
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
+from palaestra.pictures import FIRST_PLACE, Picture, by_digest, pictures_in
 from palaestra.schedule import Scheduled
 from palaestra.types import (
     EXACT,
@@ -30,6 +31,7 @@ from palaestra.types import (
     Metrics,
     Objective,
     Outputs,
+    Row,
     State,
     need_at_least,
     rng_of,
@@ -96,7 +98,7 @@ def pack(
     """Rows as one right-padded batch; rows without a trained token are left out. None = nothing to
     train on.
     """
-    rows, units, choices = [], [], list[list[int]]()
+    rows, units, pictures, choices = [], [], list[tuple[Picture, ...]](), list[list[int]]()
     for i, e in enumerate(examples):
         view = e.row.view(policy)
         columns: dict[str, Any] = {
@@ -109,16 +111,48 @@ def pack(
         columns |= e.columns
         columns["trained"] = np.array(columns["trained"], bool)
         columns["trained"][:1] = False  # nothing precedes the first token, so it has no log-prob
+        shown = _pictures_of(e.row, view.ids_T)
+        if shown:  # nobody chose their places
+            columns["trained"] &= view.ids_T < FIRST_PLACE
         if columns["trained"].any():
             rows.append(columns)
             units.append(e.unit or f"\0{i}")
+            pictures.append(shown)
             choices.append(choices_of(e.row, policy))
     if not rows:
         return None
     batch = _stack(rows, units, dtype)
-    if not any(choices):
-        return batch
-    return replace(batch, columns={**batch.columns, COLUMN: stack(choices)})
+    more = _picture_columns(pictures)
+    if any(choices):
+        more[COLUMN] = stack(choices)
+    return replace(batch, columns={**batch.columns, **more}) if more else batch
+
+
+def _pictures_of(row: Row, ids_T: np.ndarray) -> tuple[Picture, ...]:
+    """Those of its training view. Raises UserError where the pixels of one are missing."""
+    places = ids_T[ids_T >= FIRST_PLACE].tolist()
+    return pictures_in(places, by_digest(row.pictures)) if places else ()
+
+
+def _picture_columns(pictures: Sequence[tuple[Picture, ...]]) -> dict[str, Tensor]:
+    """Digests "picture" [B, P] and "pixels" [B, P, H, W, C] in uint8 of the pictures of each row,
+    the last one again where there are fewer; nothing where there is none.
+    """
+    by_digest(p for row in pictures for p in row)
+    every = next((row for row in pictures if row), None)
+    if every is None:
+        return {}
+    most = max(map(len, pictures))
+    # a row without any holds one that none of its places is of
+    filled = [(*row, *[(row or every)[-1]] * (most - len(row))) for row in pictures]
+    shapes = {p.shape for row in filled for p in row}
+    if len(shapes) > 1:
+        raise UserError(f"pictures of one batch have different shapes: {sorted(shapes)}")
+    pixels = np.frombuffer(b"".join(p.data for row in filled for p in row), np.uint8).copy()
+    return {
+        "picture": torch.tensor([[p.digest for p in row] for row in filled]),
+        "pixels": torch.from_numpy(pixels).view(len(filled), most, *shapes.pop()),
+    }
 
 
 def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> Batch:

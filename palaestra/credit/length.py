@@ -21,6 +21,45 @@ def shortness(length_N: np.ndarray, right_N: np.ndarray) -> np.ndarray:
     return np.where(right_N, lambda_N, np.minimum(0.0, lambda_N))
 
 
+def length_terms(
+    reward_N: np.ndarray, length_N: np.ndarray, full: float, a: float, b: float
+) -> np.ndarray:
+    """What UI-R1-E adds to the rewards of one group, by their lengths in tokens.
+
+    With p the share of full rewards, L_r the mean length of these (0 where there is none) and L_max
+    the longest of all: L_b = p L_r + (1 - p) L_max, l = (L - L_b) / L_b; max(a l + b, 0.1) for a
+    full reward, min(0.9 l - 0.1, -0.1) for the others.
+    """
+    right_N = reward_N >= full - 1e-9
+    p = right_N.mean()
+    mean_right = length_N[right_N].mean() if right_N.any() else 0.0
+    bound = p * mean_right + (1 - p) * length_N.max()
+    l_N = (length_N - bound) / max(bound, 1.0)
+    return np.where(right_N, np.maximum(a * l_N + b, 0.1), np.minimum(0.9 * l_N - 0.1, -0.1))
+
+
+@stage
+class AdaptiveLength:
+    """x + `length_terms` within the group, muted answers included: brevity pays where a group is
+    mostly right, length where it is mostly wrong (lll6gg/UI-R1, stage 1 of UI-R1-E).
+
+    `full` is the highest reward.
+    """
+
+    full: float = 1.0
+    a: float = -0.5
+    b: float = 0.5
+    spreads: ClassVar[bool] = True
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        x, term_E = table.lift(x, "episode"), np.zeros(len(table.episodes))
+        for g in np.unique(table.group_E):
+            mine = table.group_E == g
+            reward, length = table.reward_E[mine], table.lengths_E[mine]
+            term_E[mine] = length_terms(reward, length, self.full, self.a, self.b)
+        return Values(level="episode", x_N=x.x_N + term_E)
+
+
 @stage
 class LengthReward:
     """x + weight * `shortness` within the group, muted and wrong answers included

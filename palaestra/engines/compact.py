@@ -81,25 +81,29 @@ class Compact:
         """The weights have moved."""
         self._weights: list[LayerWeights] | None = None
 
+    def embed(self, ids_nq: Tensor) -> Tensor:
+        """[n, q, D] of tokens."""
+        return embedding(ids_nq, self.decoder.embed_tokens.weight)
+
     def hidden(
         self,
-        ids_nq: Tensor,
+        x_nqD: Tensor,
         at_nq: Tensor,
         seen_nqL: Tensor,
         cache: SlotCache,
         added: Mapping[int, Tensor],
     ) -> Tensor:
-        """[n, q, D] after the last norm, of tokens at their positions in the slots where `cache`
-        writes; `seen_nqL` are the columns of its slot that each of them attends to, `added` the
-        vectors [D] that steer the model, by place.
+        """[n, q, D] after the last norm, of embeddings at their positions in the slots where
+        `cache` writes; `seen_nqL` are the columns of its slot that each of them attends to, `added`
+        the vectors [D] that steer the model, by place.
         """
         if self._weights is None:
             self._weights = [gather_weights(layer) for layer in self.layers]
-        n, q = ids_nq.shape
+        n, q = at_nq.shape
         bias = torch.zeros(seen_nqL.shape).masked_fill_(~seen_nqL, float("-inf"))
         bias = bias.repeat_interleave(self.shared, 0) if q == 1 else bias[:, None]
         turn = self.turns[at_nq.flatten()]
-        x = embedding(ids_nq.flatten(), self.decoder.embed_tokens.weight)
+        x = x_nqD.flatten(0, 1)
         x = x + added[0] if 0 in added else x
         for i, w in enumerate(self._weights):
             qkv = on_enough_rows(torch.mm, self._norm(x), w.qkv).view(n * q, -1, 2 * turn.shape[2])

@@ -21,6 +21,7 @@ from palaestra.engines.cache import SlotCache, round_up
 from palaestra.engines.compact import LEAST_ROWS, Compact, on_enough_rows
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered
+from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
@@ -66,9 +67,15 @@ class Decoder:
             self.compact.forget()
 
     @torch.no_grad()
-    def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
+    def extend(
+        self,
+        first: int,
+        tails: Sequence[Sequence[int]],
+        start: Sequence[int],
+        seen: Seen | None = None,
+    ) -> Tensor:
         """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first +
-        i.
+        i. `seen` are the pictures whose places are among them.
         """
         found, i = [], 0
         while i < len(tails):
@@ -78,18 +85,25 @@ class Decoder:
             ):
                 longest = max(longest, len(tails[j]))
                 j += 1
-            found.append(self._extend(first + i, tails[i:j], start[i:j]))
+            found.append(self._extend(first + i, tails[i:j], start[i:j], seen))
             i = j
         return torch.cat(found)
 
-    def _extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
+    def _extend(
+        self,
+        first: int,
+        tails: Sequence[Sequence[int]],
+        start: Sequence[int],
+        seen: Seen | None,
+    ) -> Tensor:
         device = self.model.device
         q = -(-max(map(len, tails)) // LEAST_ROWS) * LEAST_ROWS
         ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
         at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
         last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
         upto = max(s + len(t) for s, t in zip(start, tails, strict=True))
-        return self._run(first, ids_nq, at_nq.clamp(max=self.cache.length - 1), upto, last_n)
+        at_nq = at_nq.clamp(max=self.cache.length - 1)
+        return self._run(first, ids_nq, at_nq, upto, last_n, seen)
 
     @torch.no_grad()
     def step(self, tokens: Sequence[int], at: Sequence[int]) -> Tensor:
@@ -106,18 +120,28 @@ class Decoder:
         token_n, at_n = put_2n
         return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
 
-    def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
+    def _run(
+        self,
+        first: int,
+        ids_nq: Tensor,
+        at_nq: Tensor,
+        upto: int,
+        last_n: Tensor,
+        seen: Seen | None = None,
+    ) -> Tensor:
         columns = round_up(upto)
         self.cache.place(first, at_nq, columns)
-        seen = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
+        past_nqL = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
         every = torch.arange(len(last_n), device=last_n.device)
         if self.compact:
-            hidden = self.compact.hidden(ids_nq, at_nq, seen, self.cache, self.model.added)
+            x_nqD = self.model.embed(ids_nq, seen) if seen else self.compact.embed(ids_nq)
+            hidden = self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
             return on_enough_rows(self.model.logits, hidden[every, last_n]).float()
         with self.linears:
             hidden = self.model.hidden(
                 ids_nq,
-                attention_mask=seen[:, None],
+                seen,
+                attention_mask=past_nqL[:, None],
                 position_ids=at_nq.clamp(
                     max=upto - 1
                 ),  # no longer than what counts: some architectures look at the longest

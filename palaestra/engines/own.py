@@ -26,8 +26,10 @@ from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault
 from palaestra.models.dialect import Chat
+from palaestra.models.eyes import Seen
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model
+from palaestra.pictures import Picture, by_digest, pictures_in
 from palaestra.types import Completion, Key, Replies, Sampling, rng_of
 
 
@@ -39,6 +41,7 @@ class SampleRequest:
     sampling: Sampling
     uniform_T: np.ndarray
     done: asyncio.Future[Completion]
+    pictures: tuple[Picture, ...] = ()
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     version: int = 0  # of the weights that drew its first token
@@ -65,7 +68,7 @@ class OwnEngine:
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
-        self.dialect = Chat(model.tokenizer)
+        self.dialect = Chat(model.tokenizer, model.places)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
         self._added = model.added  # what steers the model; see `activations.steered`
@@ -105,6 +108,16 @@ class OwnEngine:
         Of `sampling.choices` all are scored in one wave, off the prompt that they share, and one is
         drawn; only its tokens count as sampled.
         """
+        return await self.generate_seeing(prompt, (), sampling, key)
+
+    async def generate_seeing(
+        self, prompt: tuple[int, ...], pictures: tuple[Picture, ...], sampling: Sampling, key: Key
+    ) -> Completion:
+        """`generate` where places of pictures are among the ids. Raises UserError where the pixels
+        of one are missing.
+        """
+        if self.model.eyes is not None:
+            pictures_in(prompt, by_digest(pictures))
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(
@@ -114,24 +127,27 @@ class OwnEngine:
             )
         if sampling.choices:
             need_room(sampling.choices, room)
-            scored = await self._score(prompt, sampling.choices, sampling.temperature or 1.0)
+            warm = sampling.temperature or 1.0
+            scored = await self._score(prompt, pictures, sampling.choices, warm)
             chosen = choose(scored, sampling.temperature, float(rng_of(key).random()))
             self.sampled_tokens += len(chosen.ids)
             text = self.dialect.decode(chosen.ids[:-1])
             return replace(chosen, text=text, cut=len(text))
         limit = min(sampling.max_tokens, room)
-        return await self._enqueue(prompt, sampling, rng_of(key).random(limit))
+        return await self._enqueue(prompt, sampling, rng_of(key).random(limit), pictures=pictures)
 
     async def _score(
-        self, prompt: tuple[int, ...], replies: Replies, temperature: float
+        self,
+        prompt: tuple[int, ...],
+        pictures: tuple[Picture, ...],
+        replies: Replies,
+        temperature: float,
     ) -> list[Completion]:
         """The replies with their log-probs after `prompt`, all under the same weights."""
+        plain = Sampling(temperature=temperature)
         while True:
             found = await asyncio.gather(
-                *(
-                    self._enqueue(prompt, Sampling(temperature=temperature), np.zeros(len(r)), r)
-                    for r in replies
-                )
+                *(self._enqueue(prompt, plain, np.zeros(len(r)), r, pictures) for r in replies)
             )
             if len({x.version for x in found}) == 1 and not any(x.moved for x in found):
                 return found
@@ -142,9 +158,12 @@ class OwnEngine:
         sampling: Sampling,
         uniform_T: np.ndarray,
         given: tuple[int, ...] = (),
+        pictures: tuple[Picture, ...] = (),
     ) -> asyncio.Future[Completion]:
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting.append(SampleRequest(prompt, sampling, uniform_T, done, given=given))
+        self._waiting.append(
+            SampleRequest(prompt, sampling, uniform_T, done, pictures=pictures, given=given)
+        )
         if self._pump is None or self._pump.done():
             self._pump = asyncio.ensure_future(self._serve())
         return done
@@ -217,9 +236,9 @@ class OwnEngine:
         for slot in [s for s in self.prefixes.by_slot if s >= self.decoder.cache.slots]:
             self.prefixes.release(slot)
         start = self._reuse(prompts, first, first + len(entering), most)
-        logits = self.decoder.extend(
-            first, [p[n:] for p, n in zip(prompts, start, strict=True)], start
-        )
+        tails = [p[n:] for p, n in zip(prompts, start, strict=True)]
+        seen = Seen.of((p for r in entering for p in r.pictures), self.model.device)
+        logits = self.decoder.extend(first, tails, start, seen)
         self.read_tokens += sum(map(len, prompts)) - sum(start)
         if others:
             slots = range(first + len(prompts), first + len(entering))

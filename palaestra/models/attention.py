@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from palaestra.errors import UserError
+from palaestra.models.eyes import Seen
 from palaestra.types import Batch
 
 LAYERS, HEADS = 5, 0.3  # of arXiv:2510.13554
@@ -68,7 +69,7 @@ def attention_scores(model: Any, batch: Batch, needs: Sequence[str]) -> dict[str
     try:
         for rows in torch.arange(len(batch.unit_B)).split(size):
             part = batch.part(rows.to(batch["ids"].device))
-            maps = read_maps(model, part["ids"])
+            maps = read_maps(model, part["ids"], Seen.in_batch(part))
             for i, row in enumerate(rows.tolist()):
                 n, on_T = int(part["length"][i]), part.mask[i] > 0
                 local_TT, global_TT = split_heads(maps[i, :, :n, :n], on_T[:n])
@@ -81,9 +82,9 @@ def attention_scores(model: Any, batch: Batch, needs: Sequence[str]) -> dict[str
     return found
 
 
-def read_maps(model: Any, ids_BT: Tensor) -> Tensor:
+def read_maps(model: Any, ids_BT: Tensor, seen: Seen | None = None) -> Tensor:
     """[B, layers * heads, T, T] of the chosen layers."""
-    every = model.attention(ids_BT)
+    every = model.attention(ids_BT, seen)
     if not every or every[0] is None:
         raise UserError(
             f"{model.name} gives no attention maps, which this method needs; use a model with "

@@ -33,6 +33,7 @@ from palaestra.models.calls import (
     with_rules,
 )
 from palaestra.models.template import REFUSALS, end_of_turn, render, specials
+from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
 from palaestra.types import Call, Malformed, Message, ToolSchema, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -53,8 +54,8 @@ CALL_IDS = re.compile(
 )  # a policy's other ids are not shown again: some refuse them
 
 Talk: TypeAlias = list[dict[str, str]]
-# text, and the message whose content it is; None = the template's
-Parts: TypeAlias = list[tuple[str, int | None]]
+# text or a picture, and the message whose content it is; None = the template's
+Parts: TypeAlias = list[tuple[str | Picture, int | None]]
 Tokens: TypeAlias = list[tuple[int, int | None]]  # id, and the same
 
 
@@ -69,15 +70,28 @@ class Piece:
     trained: bool = False
     hidden: bool = False
     text: str = ""
+    pictures: tuple[Picture, ...] = ()  # those that ids are places of
+
+
+def no_pictures(picture: Picture) -> int:
+    """Raises UserError: nothing here sees."""
+    raise UserError(
+        "a prompt holds a picture, which this engine cannot show to its model; use the engine 'own'"
+    )
 
 
 class Chat:
     """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template
-    changes in old replies.
+    changes in old replies. `places` says how many places a picture takes.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        places: Callable[[Picture], int] = no_pictures,
+    ):
         self.tokenizer: Any = tokenizer
+        self.places = places
         self.name = tokenizer.name_or_path or "the tokenizer"
         self.specials = specials(tokenizer)
         self._special_ids = frozenset(self.specials.values())
@@ -103,8 +117,9 @@ class Chat:
         return tuple(i for i, _ in self._spell([(text, 0)]))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
-        return self._text.decode(list(ids), skip_special_tokens=False)
+        """The text of ids, special tokens included; places of pictures have none."""
+        tokens = [i for i in ids if i < FIRST_PLACE]
+        return self._text.decode(tokens, skip_special_tokens=False)
 
     def extend(
         self,
@@ -168,14 +183,22 @@ class Chat:
             author, trained = (
                 (message.author, message.trained) if message else ("environment", False)
             )
-            uses.append((author, trained, at in hidden))
+            uses.append((author, trained and i < FIRST_PLACE, at in hidden))
+        known = by_digest(p for m in say for p in m.pictures)
         pieces: list[Piece] = []
         for (author, trained, unseen), run in groupby(
             zip(tokens, uses, strict=True), key=lambda pair: pair[1]
         ):
             ids = tuple(i for (i, _), _ in run)
             pieces.append(
-                Piece(ids=ids, author=author, trained=trained, hidden=unseen, text=self.decode(ids))
+                Piece(
+                    ids=ids,
+                    author=author,
+                    trained=trained,
+                    hidden=unseen,
+                    text=self.decode(ids),
+                    pictures=pictures_in(ids, known) if known else (),
+                )
             )
         return tuple(pieces)
 
@@ -231,8 +254,17 @@ class Chat:
         _, end, after = pieces[0].partition(self.tokenizer.convert_ids_to_tokens(self.end))
         parts: Parts = [(after if closed and end and not first else pieces[0], None)]
         for i, template in zip(slots, pieces[2::2], strict=True):
-            parts += [(self._content(say[i]), i), (template, None)]
+            parts += [*self._content_parts(say[i], i), (template, None)]
         return self._spell(parts)
+
+    def _content_parts(self, message: Message, owner: int) -> Parts:
+        """The content, where it has pictures in pieces with these between them."""
+        text = self._content(message)
+        if not message.pictures:
+            return [(text, owner)]
+        first, *rest = text.split(PICTURE_MARK)
+        shown = zip(message.pictures, rest, strict=True)
+        return [(first, owner), *((x, owner) for pair in shown for x in pair)]
 
     def _content(self, message: Message) -> str:
         core = message.content.strip()
@@ -290,6 +322,11 @@ class Chat:
         tokens: Tokens = []
         run, owners = "", []
         for text, owner in parts:
+            if isinstance(text, Picture):
+                tokens += self._read(run, owners)
+                tokens += [(i, owner) for i in text.ids(self.places(text))]
+                run, owners = "", []
+                continue
             at = 0
             for mark in self._marks.finditer(text) if owner is None else ():
                 tokens += self._read(

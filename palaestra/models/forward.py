@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.attention import SCORES, attention_scores
 from palaestra.models.choices import Replying, with_texts
+from palaestra.models.eyes import Seen
 from palaestra.models.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Fork, Layout
 from palaestra.models.model import Model
@@ -156,7 +157,11 @@ def packed_hidden(
         1, 1, 1, 1, dtype=torch.bool, device=row_N.device
     )  # a finished mask: the layout has the real ones
     run = model.hidden(
-        layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout
+        layout.ids[None],
+        Seen.in_batch(batch),
+        position_ids=layout.position[None],
+        attention_mask=whole,
+        layout=layout,
     )
     return run[0, layout.before[row_N, at_N + 1]], run[0, layout.before_forks]
 
@@ -166,7 +171,7 @@ def padded_hidden(
 ) -> tuple[Tensor, Tensor]:
     """As `packed_hidden`, of rows that are padded on the right."""
     ids, row_M, at_M = with_texts(batch, forks) if forks else (batch["ids"], row_N[:0], at_N[:0])
-    run = model.hidden(ids)
+    run = model.hidden(ids, Seen.in_batch(batch))
     return run[row_N, at_N], run[row_M, at_M]
 
 

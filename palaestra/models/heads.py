@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palaestra.models.eyes import EYES, Eyes
 from palaestra.types import rng_of
 
 
@@ -93,8 +94,11 @@ class ActionValueHead(nn.Module):
 
 def head(name: str, width: int, vocabulary: int, dtype: torch.dtype) -> nn.Module:
     """An untrained head; "projection" gives vectors, "q" a number for every token, every other name
-    a number, "prior..." on a random prior.
+    a number, "prior..." on a random prior. "eyes" reads no hidden states: it sees the pictures of a
+    prompt.
     """
+    if name == EYES:
+        return Eyes(width, dtype)
     if name == "q":
         return ActionValueHead(width, vocabulary, dtype)
     if name == "projection":

@@ -18,12 +18,15 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from palaestra.errors import UserError
+from palaestra.models.eyes import EYES, Eyes, Seen, count_places
 from palaestra.models.files import explain_failures, read_module, silence_transformers
 from palaestra.models.heads import ActionValueHead, VocabularyHead, head
 from palaestra.models.latent import PREFIX, LatentHead
 from palaestra.models.packed import enable
 from palaestra.models.residual import hooked, layers_of
 from palaestra.models.template import end_of_turn
+from palaestra.pictures import FIRST_PLACE, Picture
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
 
@@ -157,13 +160,13 @@ class Model:
         """Runs rows without padding and shared prompts once; see `packed`."""
         return enable(self.causal)
 
-    def hidden(self, ids_BT: Tensor, **options: Any) -> Tensor:
-        """[B, T, D] after the last norm. Options go to the decoder: positions, mask, cache (none
-        unless asked for).
+    def hidden(self, ids_BT: Tensor, seen: Seen | None = None, **options: Any) -> Tensor:
+        """[B, T, D] after the last norm. `seen` are the pictures whose places are among the ids.
+        Options go to the decoder: positions, mask, cache (none unless asked for).
         """
         with self._without_adapters(), self._between_layers({}):
             return self._decoder(
-                input_ids=ids_BT, **{"use_cache": False, **options}
+                **self._inputs(ids_BT, seen), **{"use_cache": False, **options}
             ).last_hidden_state
 
     def stream(self, ids_BT: Tensor, places: Sequence[int], **options: Any) -> list[Tensor]:
@@ -178,12 +181,37 @@ class Model:
         found[last] = run.last_hidden_state
         return [found[p] for p in places]
 
-    def attention(self, ids_BT: Tensor) -> tuple[Tensor, ...]:
+    def attention(self, ids_BT: Tensor, seen: Seen | None = None) -> tuple[Tensor, ...]:
         """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
         with self._without_adapters(), self._between_layers({}):
             return self._decoder(
-                input_ids=ids_BT, use_cache=False, output_attentions=True
+                **self._inputs(ids_BT, seen), use_cache=False, output_attentions=True
             ).attentions
+
+    def _inputs(self, ids_BT: Tensor, seen: Seen | None) -> dict[str, Tensor]:
+        """Tokens as they are where there are no pictures."""
+        return (
+            {"input_ids": ids_BT} if seen is None else {"inputs_embeds": self.embed(ids_BT, seen)}
+        )
+
+    def embed(self, ids_BT: Tensor, seen: Seen) -> Tensor:
+        """[B, T, D]: embeddings of tokens, and of places of pictures. Raises UserError where one
+        is not among those seen, or the model has no eyes.
+        """
+        if self.eyes is None:
+            raise UserError(f"{self.name} has no eyes, and a row holds a picture")
+        text_BTD = self.causal.get_input_embeddings()(ids_BT.where(ids_BT < FIRST_PLACE, 0))
+        return seen.embed(self.eyes, ids_BT, text_BTD)
+
+    @property
+    def eyes(self) -> Eyes | None:
+        """What it sees pictures with; None = it reads text alone."""
+        found = self.heads.get(EYES)
+        return found if isinstance(found, Eyes) else None
+
+    def places(self, picture: Picture) -> int:
+        """How many places a picture takes in a row. Raises UserError where it cannot be seen."""
+        return count_places(self.eyes, picture, self.name)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """[N, V] as the module itself makes them from hidden states, scaling and soft-capping

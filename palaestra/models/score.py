@@ -15,6 +15,7 @@ from torch import Tensor
 
 from palaestra.models.forward import LOGITS, packed_hidden, padded_hidden
 from palaestra.models.model import Model
+from palaestra.pictures import FIRST_PLACE, pictures_in
 from palaestra.types import Batch
 
 Pair = tuple[Sequence[int], Sequence[int]]  # ids of a context (at least one) and of a target
@@ -128,6 +129,8 @@ def _batch(pairs: list[Pair]) -> Batch:
     for b, (context, target) in enumerate(pairs):
         ids[b, : length[b]] = torch.tensor([*context, *target])
         trained[b, len(context) : length[b]] = 1
+    if int(ids.max()) >= FIRST_PLACE:  # of pictures whose pixels are not here
+        pictures_in(ids.flatten().tolist(), {})
     columns = {"ids": ids, "trained": trained, "length": torch.tensor(length)}
     n = int(trained.sum())
     return Batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from palaestra.abilities import SeesPictures
 from palaestra.context import Engine
 from palaestra.errors import Fault, UserError
 from palaestra.types import (
@@ -25,6 +26,22 @@ from palaestra.types import (
     rng_of,
     value_class,
 )
+
+
+async def continue_row(
+    engine: Engine, row: Row, said: tuple[int, ...], sampling: Sampling, key: Key
+) -> Completion:
+    """What an engine says after a row and the ids `said`. Raises UserError where the row holds
+    pictures, which the engine cannot show to its model.
+    """
+    prompt, pictures = (*row.context(), *said), row.pictures
+    if not pictures:
+        return await engine.generate(prompt, sampling, key)
+    if not isinstance(engine, SeesPictures):
+        raise UserError(
+            f"{type(engine).__name__} cannot show pictures to its model; use the engine 'own'"
+        )
+    return await engine.generate_seeing(prompt, pictures, sampling, key)
 
 
 @value_class
@@ -57,6 +74,7 @@ class EnginePlayer:
                 policy=self.policy if p.trained else "",
                 turn=turn,
                 text=p.text,
+                pictures=p.pictures,
             )
             for p in pieces
         )
@@ -97,7 +115,7 @@ class EnginePlayer:
             stop=self.stop(ask),
             choices=self.replies(ask),
         )
-        return await self.engine.generate(row.context(), sampling, key)
+        return await continue_row(self.engine, row, (), sampling, key)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         return self.engine.dialect.parse(text, finish)
@@ -184,7 +202,7 @@ class Continued(Resuming):
         room = max(self.player.limit(ask) - len(before.ids), 1)
         sampling = replace(self.player.sampling, max_tokens=min(self.cap or room, room), stop=stop)
         try:
-            more = await self.player.engine.generate((*row.context(), *before.ids), sampling, key)
+            more = await continue_row(self.player.engine, row, before.ids, sampling, key)
         except Fault as fault:
             if fault.cause != "context" or not before.ids:
                 raise

@@ -65,6 +65,7 @@ def recorded_episode(
             trained=p.trained,
             hidden=p.hidden,
             text=p.text,
+            pictures=p.pictures,
         )
         for p in dialect.extend(prompt, first=True, closed=False, tools=tools)
     )

@@ -33,6 +33,7 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
+from palaestra.toys.screen import Screen
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.toys.wiki import WikiTasks
@@ -51,7 +52,7 @@ WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a wei
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights,
-    "constraints": ConstraintTasks, "unanswerable": Unanswerable,
+    "constraints": ConstraintTasks, "unanswerable": Unanswerable, "screen": Screen,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,

@@ -30,6 +30,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from palaestra.errors import UserError
 from palaestra.models.attention import SCORES
 from palaestra.models.forward import forward
 from palaestra.models.model import Model
@@ -90,6 +91,10 @@ def shard(model: Model, mesh: DeviceMesh) -> TrainingForward:
     Trained weights below float32 are kept in float32, gathered in their own precision, and their
     gradients summed in float32: what `MasterWeights` does in one process.
     """
+    if model.eyes is not None:
+        raise UserError(
+            f"{model.name} has eyes, whose weights are learned in one process; train it without ranks"
+        )
     # a model remembers what it finds out about itself, and finds it in whole weights alone
     _ = model.packs, model.position_bytes
     model.logits(torch.zeros(1, model.width, dtype=model.dtype, device=model.device))

@@ -24,7 +24,7 @@ ROW = pa.struct(
     {
         "seat": pa.string(),
         "thread": pa.string(),
-        "ids": pa.list_(pa.int32()),
+        "ids": pa.list_(pa.int64()),  # from 2**62 on they are places of pictures
         "tokens": pa.list_(pa.string()),
         "trained": pa.list_(pa.bool_()),
         "hidden": pa.list_(pa.bool_()),
@@ -209,7 +209,7 @@ class TokenColumns:
         author_S = [authors.index(s.author) for s in self.segments]
         texts = pa.array([decode((i,)) for i in kinds.tolist()], pa.string())
         of_tokens = {
-            "ids": pa.array(ids_N, pa.int32()),
+            "ids": pa.array(ids_N),
             "tokens": texts.take(pa.array(kind_N)),
             "trained": pa.array(self.trained_N),
             "hidden": pa.array(self.hidden_N),

@@ -86,7 +86,7 @@ class Spending:
 
 
 @dataclass
-class Answer:
+class JointAnswer:
     """A text on its way: its tokens, and which agent chose each of them (-1 = nobody in
     particular).
     """
@@ -157,7 +157,7 @@ class ControlledDecoding:
             "sampled_tokens": 0,
         }
 
-    async def _answer(self, place: "Place") -> Answer:
+    async def _answer(self, place: "Place") -> JointAnswer:
         if self.method == "collab":
             return await Search(place).answer()
         if not self.forwards:
@@ -165,11 +165,11 @@ class ControlledDecoding:
         found = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
         return max(found, key=lambda a: place.judge(a.ids))
 
-    async def _joint(self, place: "Place") -> list[Answer]:
+    async def _joint(self, place: "Place") -> list[JointAnswer]:
         """Answers to whose every token all agents are heard, some at a time, until the next might
         not be paid for.
         """
-        found: list[Answer] = []
+        found: list[JointAnswer] = []
         price = len(self.agents) * place.limit
         while (n := place.spending.left // price) or not found:
             found += joint_answers(place, max(1, n), len(found), self.method == "average")
@@ -218,7 +218,9 @@ def target(parts: Mapping[str, float]) -> float:
     return parts["right"] + parts["polite"] / 2 + parts["brief"] / 2
 
 
-def reference_nats(ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[Answer]) -> float:
+def reference_nats(
+    ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[JointAnswer]
+) -> float:
     """-log p of the answers under the run's own model, in nats a token."""
     dialect = ctx.engine("policy").dialect
     pairs = []
@@ -239,27 +241,27 @@ async def generate(
     return list(made.ids)
 
 
-async def greedy(place: Place, agent: str) -> Answer:
+async def greedy(place: Place, agent: str) -> JointAnswer:
     ids = await generate(place, agent, (), place.limit, 0.0, place.key("greedy"))
-    return Answer(ids, [0] * len(ids))
+    return JointAnswer(ids, [0] * len(ids))
 
 
-async def best_of_n(place: Place) -> list[Answer]:
+async def best_of_n(place: Place) -> list[JointAnswer]:
     """Samples of the agents in turn, until the next might not be paid for."""
-    found: list[Answer] = []
+    found: list[JointAnswer] = []
     while place.spending.left >= place.limit or not found:
         n, agents = len(found), place.how.agents
         j = n % len(agents)
         heat, key = place.how.temperature, place.key("sample", n)
         ids = await generate(place, agents[j], (), place.limit, heat, key)
-        found.append(Answer(ids, [j] * len(ids)))
+        found.append(JointAnswer(ids, [j] * len(ids)))
     return found
 
 
-def joint_answers(place: Place, n: int, first: int, average: bool) -> list[Answer]:
+def joint_answers(place: Place, n: int, first: int, average: bool) -> list[JointAnswer]:
     """`n` answers in step: at every token an agent is drawn, or the mean of all logits."""
     eos, agents = place.ctx.model("policy").eos, place.how.agents
-    found = [Answer() for _ in range(n)]
+    found = [JointAnswer() for _ in range(n)]
     rngs = [pl.rng_of(place.key("joint", first + i)) for i in range(n)]
     open_rows = list(range(n))
     cursors = [place.cursor(a).fork([0] * n) for a in agents]
@@ -290,10 +292,10 @@ class Search:
         self.eos = place.ctx.model("policy").eos
         self.cursors = [place.cursor(a) for a in place.how.agents]
         self.ref = place.cursor("policy")
-        self.answer_so_far = Answer()
+        self.answer_so_far = JointAnswer()
         self.ends: dict[tuple[int, tuple[int, ...]], list[int]] = {}  # greedy ones, by agent
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> JointAnswer:
         """Token by token, until a text ends or is full; the agent that spoke last ends it greedily
         where no search can be paid for any more.
         """

@@ -122,7 +122,7 @@ def test_a_search_finds_what_no_agent_says_alone(agents):
 
 def test_nats_are_those_of_the_reference(agents):
     tasks = [agents.bench.tasks.task("test", i) for i in range(2)]
-    answers = [c.Answer(list(b"= 7"), [0] * 3), c.Answer(list(b"= 12"), [0] * 4)]
+    answers = [c.JointAnswer(list(b"= 7"), [0] * 3), c.JointAnswer(list(b"= 12"), [0] * 4)]
     place = [c.Place(agents, t, t, c.Spending(0), c.ControlledDecoding()) for t in tasks]
     found = score_pairs(agents.model("policy"), [(p.prompt, a.ids) for p, a in zip(place, answers, strict=True)])
     assert c.reference_nats(agents, tasks, answers) == pytest.approx(-sum(x.sum() for x in found) / 7)

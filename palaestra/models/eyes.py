@@ -1,0 +1,137 @@
+"""What a language model sees pictures with: patches as embeddings that stand among those of tokens.
+
+M = pictures of a forward pass, P = places of a picture, D = the model's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
+
+from palaestra.errors import UserError
+from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest
+from palaestra.types import Batch, rng_of
+
+EYES = "eyes"  # the name of the head
+SIDE, PATCH, CHANNELS = 32, 8, 3  # pixels of a picture and of a patch, both square
+INNER, HEADS = 96, 4  # width of the one layer, and its attention heads
+SPREAD = 0.25  # of an embedding at the start, about that of the embedded model's tokens
+
+
+class Eyes(nn.Module):
+    """One transformer layer over the patches of a picture of 32 x 32 pixels: 16 places, each with
+    the embedding of its patch in the light of the others. (Patches: arXiv:2010.11929.)
+
+    Its random start is a path's, the same on every machine.
+    """
+
+    places = (SIDE // PATCH) ** 2
+
+    def __init__(self, width: int, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.patch = nn.Linear(PATCH * PATCH * CHANNELS, INNER, dtype=dtype)
+        self.position = nn.Parameter(torch.empty(self.places, INNER, dtype=dtype))
+        self.qkv = nn.Linear(INNER, 3 * INNER, dtype=dtype)
+        self.mix = nn.Linear(INNER, INNER, dtype=dtype)
+        self.up = nn.Linear(INNER, 4 * INNER, dtype=dtype)
+        self.down = nn.Linear(4 * INNER, INNER, dtype=dtype)
+        self.out = nn.Linear(INNER, width, dtype=dtype)
+        with torch.no_grad():
+            for name, p in self.named_parameters():
+                if name.endswith("bias"):
+                    p.zero_()
+                    continue
+                drawn = rng_of(("head", EYES, name, width)).standard_normal(tuple(p.shape))
+                scale = 1.0 if name == "position" else p.shape[1] ** -0.5
+                p.copy_(torch.from_numpy(drawn * scale))
+            self.out.weight.mul_(SPREAD)
+
+    def forward(self, pixels_MHWC: Tensor) -> Tensor:
+        """[M, P, D] of uint8 pixels [M, 32, 32, 3]."""
+        M, n = len(pixels_MHWC), SIDE // PATCH
+        x = pixels_MHWC.to(self.patch.weight.dtype) / 127.5 - 1
+        x = x.view(M, n, PATCH, n, PATCH, CHANNELS).transpose(2, 3).reshape(M, n * n, -1)
+        x = self.patch(x) + self.position
+        q, k, v = self.qkv(_norm(x)).view(M, n * n, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        seen = scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(M, n * n, INNER)
+        x = x + self.mix(seen)
+        x = x + self.down(gelu(self.up(_norm(x))))
+        return self.out(_norm(x))
+
+
+def _norm(x: Tensor) -> Tensor:
+    return layer_norm(x, x.shape[-1:])
+
+
+def count_places(eyes: Any, picture: Picture, of: str) -> int:
+    """How many places a picture takes. Raises UserError where it cannot be seen."""
+    if not isinstance(eyes, Eyes):
+        raise UserError(
+            f"{of} has no eyes, and a prompt holds a picture; train it with heads=('{EYES}',), or "
+            "start from a model that was"
+        )
+    if picture.shape != (SIDE, SIDE, CHANNELS):
+        raise UserError(
+            f"a picture has {'x'.join(map(str, picture.shape))} numbers; {of} sees pictures of "
+            f"{SIDE}x{SIDE}x{CHANNELS}"
+        )
+    return eyes.places
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The pictures of a forward pass, each once: digests [M] in rising order, uint8 pixels
+    [M, H, W, C].
+    """
+
+    digest_M: Tensor
+    pixels_MHWC: Tensor
+
+    @classmethod
+    def of(cls, pictures: Iterable[Picture], device: torch.device) -> Seen | None:
+        """None where there are none."""
+        known = by_digest(pictures)
+        if not known:
+            return None
+        digests = sorted(known)
+        pixels = np.stack([pixels_of(known[d]) for d in digests])
+        return cls(torch.tensor(digests, device=device), torch.from_numpy(pixels).to(device))
+
+    @classmethod
+    def in_batch(cls, batch: Batch) -> Seen | None:
+        """Those of a batch's columns "picture" and "pixels"; None where it has no such."""
+        if "picture" not in batch.columns:
+            return None
+        digest_N, pixels_NHWC = batch["picture"].flatten(), batch["pixels"].flatten(0, 1)
+        digest_M, which_N = digest_N.unique(return_inverse=True)
+        first_M = torch.empty_like(digest_M).scatter_(
+            0, which_N, torch.arange(len(digest_N), device=digest_N.device)
+        )
+        return cls(digest_M, pixels_NHWC[first_M])
+
+    def embed(self, eyes: Eyes, ids_BT: Tensor, text_BTD: Tensor) -> Tensor:
+        """[B, T, D]: the embeddings of tokens, and at the places of pictures what the eyes make of
+        these. Raises UserError for a place of a picture that is not here.
+        """
+        on_BT = ids_BT >= FIRST_PLACE
+        if not on_BT.any():
+            return text_BTD
+        place_N = ids_BT[on_BT] - FIRST_PLACE
+        digest_K, which_N = (place_N >> PLACE_BITS).unique(return_inverse=True)
+        at_K = torch.searchsorted(self.digest_M, digest_K).clamp(max=len(self.digest_M) - 1)
+        if not torch.equal(self.digest_M[at_K], digest_K):
+            raise UserError("the pixels of a picture are not here; give them with the tokens")
+        looked_KPD = eyes(self.pixels_MHWC[at_K]).to(text_BTD.dtype)
+        found_ND = looked_KPD[which_N, place_N & ((1 << PLACE_BITS) - 1)]
+        return text_BTD.masked_scatter(on_BT[..., None], found_ND)
+
+
+def pixels_of(picture: Picture) -> np.ndarray:
+    """uint8 [height, width, channels], which cannot be written to."""
+    return np.frombuffer(picture.data, np.uint8).reshape(picture.shape)

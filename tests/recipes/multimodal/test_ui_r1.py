@@ -1,0 +1,204 @@
+"""UI-R1: the catalogue's values by hand, which answers are right, and which screens are chosen."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from palaestra.credit.length import length_terms
+from palaestra.errors import UserError
+from palaestra.models.load import load
+from palaestra.recipes.multimodal import ui_r1
+from palaestra.step import start, step
+from palaestra.store.codec import decode, encode
+from palaestra.toys.screen import ACTIONS, Screen, action_parts, point_in_box, read_action
+from palaestra.types import Task
+
+from tests.recipes.objectives.helpers import advantages, near
+
+BOX = (400, 40, 420, 60)
+
+
+def said(action, point, form="<think>t</think><answer>[{{'action': '{}', 'coordinate': [{},{}]}}]</answer>"):
+    return form.format(action, *point)
+
+
+def test_a_point_is_scaled_and_cut_before_it_is_looked_for():
+    """(330, 41) at (1.25, 1.25) is (412, 51), inside of [400, 40, 420, 60]."""
+    assert (int(330 * 1.25), int(41 * 1.25)) == (412, 51)
+    assert point_in_box((330, 41), BOX, (1.25, 1.25))
+    # borders are inside, and cutting leads to the top left
+    assert point_in_box((320, 32), BOX, (1.25, 1.25)) and point_in_box((336, 48), BOX, (1.25, 1.25))
+    assert not point_in_box((319, 32), BOX, (1.25, 1.25)) and not point_in_box((337, 48), BOX, (1.25, 1.25))
+    assert point_in_box((420, 60), BOX) and not point_in_box((421, 60), BOX)
+    assert point_in_box((336, 41), (400, 40, 420, 60), (1.2529, 1.25))  # 420.97 is cut to 420
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        (said("click", (330, 41)), "click", (1, 1, 1)),
+        (said("click", (100, 41)), "click", (1, 0, 1)),
+        (said("scroll", (330, 41)), "click", (0, 0, 1)),
+        (said("scroll", (0, 0)), "scroll", (1, 1, 1)),  # no point is asked for
+        ("<think>t</think><answer>{action: click, [330,41]}</answer>", "click", (1, 1, 1)),
+        ('<think>t</think><answer>{"action": "click", "coordinate": [330, 41]}</answer>', "click", (1, 1, 1)),
+        ("<answer>action: click [330,41]</answer>", "click", (1, 1, 0)),
+        ("x <think>t</think><answer>action: click [330,41]</answer>", "click", (1, 1, 0)),
+        ("<think>t</think><answer>action: click [330,41]</answer> x", "click", (1, 1, 0)),
+        ("<think>action: click [330,41]</think><answer></answer>", "click", (0, 0, 1)),
+        ("<think>t</think><answer>action: click</answer>", "click", (1, 0, 1)),  # (0, 0)
+        ("<think>t</think><answer>action: scroll, action: click [330,41]</answer>", "click", (0, 0, 1)),
+        ("<think>t</think><answer>action: click [1,1] [330,41]</answer>", "click", (1, 0, 1)),
+        ("action: click [330,41]", "click", (0, 0, 0)),
+        ("<think>t</think><answer>nothing</answer>", "click", (0, 0, 1)),
+        ("", "click", (0, 0, 0)),
+    ],
+)
+def test_what_an_answer_is_worth(text, kind, expected):
+    assert tuple(action_parts(text, kind, BOX, (1.25, 1.25)).values()) == expected
+
+
+def test_without_thoughts_the_form_is_an_answer_alone():
+    text = "<answer>action: click [330,41]</answer>"
+    assert action_parts(text, "click", BOX, (1.25, 1.25), thinking=False)["format"] == 1
+    assert action_parts(f"<think>t</think>{text}", "click", BOX, (1.25, 1.25), thinking=False)["format"] == 0
+
+
+def test_an_answer_without_a_pair_points_at_the_corner():
+    assert read_action("<answer>action: click</answer>") == ("click", (0, 0))
+    assert read_action("") == ("", (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "lengths", "totals"),
+    [
+        ((3, 3, 2, 1), (40, 80, 60, 100), (3.75, 3.5, 1.675, 0.9)),
+        ((1, 1, 1, 1), (50, 100, 50, 100), (0.45, 0.9, 0.45, 0.9)),  # longer is preferred on hard items
+        ((3, 3, 3, 3), (20, 40, 60, 80), (3.8, 3.6, 3.4, 3.2)),
+    ],
+)
+def test_length_terms(rewards, lengths, totals):
+    terms = length_terms(np.array(rewards, float), np.array(lengths, float), 3.0, -0.5, 0.5)
+    assert list(np.array(rewards) + terms) == near(totals, 1e-9)
+
+
+def test_advantages_with_and_without_the_length_term():
+    """Rewards 3 3 2 1: mean 2.25, std .957427; with lengths 40 80 60 100 of 3.75 3.5 1.675 .9: mean 2.45625, std 1.384726."""
+    answers = [{"reward": r, "length": n} for r, n in zip((3, 3, 2, 1), (40, 80, 60, 100), strict=True)]
+    plain = list(advantages(ui_r1.build(kl=0.0), *answers))
+    assert plain == near([0.783267, 0.783267, -0.261089, -1.305445], 1e-5)
+    totals = np.array([3.75, 3.5, 1.675, 0.9])
+    term = list(advantages(ui_r1.build(kl=0.0, length=True), *answers))
+    assert term == near((totals - totals.mean()) / (totals.std(ddof=1) + 1e-4), 1e-6)
+
+
+def test_parts_that_do_not_count_are_told():
+    task = Screen().task("train", 0)
+    right = Screen().demonstration(task, None, "work")
+    reward = ui_r1.ActionReward().judge(right, task)
+    assert (reward.total, reward.solved, dict(reward.parts)) == (3, True, {"type": 1, "point": 1, "format": 1})
+    assert ui_r1.ActionReward(("type", "format")).judge(right, task).total == 2
+    with pytest.raises(UserError, match="parts"):
+        ui_r1.ActionReward(("typo",))
+    with pytest.raises(UserError, match="no action on a screen"):
+        ui_r1.ActionReward().judge("", Task(id="x"))
+
+
+def test_wrong_screens_are_chosen_kind_by_kind():
+    kinds = ["click", "click", "click", "scroll", "open_app", "scroll", "click"]
+    rates = np.array([0, 0, 0, 0, 1, np.nan, 0])
+    assert ui_r1.choose_by_kind(kinds, rates, 3) == [0, 3, 1]
+    assert ui_r1.choose_by_kind(kinds, rates, 6) == [0, 3, 1, 2, 6, 4]
+
+
+def test_few_screens_come_once_an_epoch(context):
+    ctx, state, seen = context("screen"), {}, []
+    draw = ui_r1.FewScreens(5, "first", 5)
+    for i in range(4):
+        tasks, state = asyncio.run(draw(ctx, ("k", i), 5, state))
+        seen.append([t.id for t in tasks])
+    assert len(set(map(tuple, seen))) > 1 and all(len(set(ids)) == 5 for ids in seen)
+    assert {i for ids in seen for i in ids} == {f"screen/train/{i}" for i in range(5)}
+    with pytest.raises(UserError, match="cannot be chosen"):
+        ui_r1.FewScreens(9, "first", 5)
+
+
+def test_no_layout_is_in_both_splits_and_themes_and_blind_ones_are_the_same_screens():
+    def layout(t):
+        pixels = np.frombuffer(t.prompt[0].pictures[0].data, np.uint8).reshape(32, 32, 3)
+        lit = (pixels.reshape(4, 8, 4, 8, 3) != (20, 20, 30)).any((1, 3, 4))
+        return tuple(np.flatnonzero(lit).tolist())
+
+    train, test = ({layout(Screen().task(s, i)) for i in range(150)} for s in ("train", "test"))
+    assert len(train) > 60 and len(test) > 8 and not train & test
+    for i in range(5):
+        one, light, blind = (Screen(**o).task("test", i) for o in ({}, {"theme": "light"}, {"blind": True}))
+        assert one.meta == light.meta == blind.meta and one.prompt != light.prompt
+        assert blind.prompt[0].content == one.prompt[0].content[1:] and not blind.prompt[0].pictures
+    kinds = [Screen().task("train", i).meta["action"] for i in range(300)]
+    assert set(kinds) == set(ACTIONS) and 0.4 < kinds.count("click") / 300 < 0.6
+
+
+def test_the_middle_of_every_widget_is_right_and_the_next_cell_is_wrong():
+    for i in range(40):
+        task = Screen(widgets=4).task("train", i)
+        right = Screen().demonstration(task, None, "work")
+        assert Screen().check(right, task) == {"type": 1, "point": 1, "format": 1, "total": 1, "solved": 1}
+        cell = task.meta["cell"]
+        moved = right.replace(f"[{4 * (cell % 4) + 2},", f"[{(4 * (cell % 4) + 6) % 16},")
+        assert moved != right
+        assert Screen().check(moved, task)["solved"] == float(task.meta["action"] != "click")
+
+
+def test_a_run_sees_the_same_pixels_after_a_checkpoint(context, small):
+    """Two steps with a lag of one, so that rows with pictures wait in the state: the second gives the same
+    whether or not the state has been written and read in between, by a process that has seen no picture."""
+
+    def recipe():
+        made = small(ui_r1.build(kl=0.0, items=0))
+        return replace(made, schedule=replace(made.schedule, prompts=2, lag=1))
+
+    from palaestra.run.driver import prepare
+
+    def begin():
+        ctx = context("screen")
+        prepare(recipe(), ctx)
+        return ctx
+
+    ctx = begin()
+    state, _ = asyncio.run(step(recipe(), ctx, start(0)))
+    weights = {k: v.clone() for k, v in ctx.model("policy").named_trainable().items()}
+    optimiser = ctx.optimiser_state("policy")
+    import copy
+
+    optimiser = copy.deepcopy(optimiser)
+    waiting = [e for groups in state["queue"] for g in groups for e in g.episodes]
+    assert waiting and all(len(e.rows[0].pictures) == 1 for e in waiting)
+    plain, tensors = encode(state)
+    on, _ = asyncio.run(step(recipe(), ctx, state))
+
+    other = begin()
+    for k, v in other.model("policy").named_trainable().items():
+        v.data.copy_(weights[k])
+    other.optimisers["policy"].load_state_dict(optimiser)
+    again, _ = asyncio.run(step(recipe(), other, decode(plain, tensors)))
+    assert encode(again)[0] == encode(on)[0]
+    for k, v in other.model("policy").named_trainable().items():
+        assert v.equal(ctx.model("policy").named_trainable()[k]), k
+
+
+def test_a_start_with_eyes_keeps_them(context, small, tmp_path):
+    """The eyes that a run has trained are those that another begins with."""
+    import palaestra as pl
+
+    ctx = context("screen", out=tmp_path, evaluate=0, steps=1)
+    shown = small(pl.vary(pl.recipe("sft"), heads=("eyes",)))
+    result = asyncio.run(shown.run(ctx))
+    found = load(result.artifacts["policy"])
+    assert found.eyes is not None
+    for name, p in ctx.model("policy").eyes.named_parameters():
+        assert p.equal(dict(found.eyes.named_parameters())[name])
+    fresh = load("tiny")
+    fresh.add_head("eyes")
+    assert not fresh.eyes.patch.weight.equal(found.eyes.patch.weight)
