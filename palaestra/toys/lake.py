@@ -1,12 +1,12 @@
 """T-lake: worlds of a small square board in which actions and things have made-up names, another
 for every world. Nobody knows what they do until it was tried.
 
-    user: use b j o w / b2 gc1 ka3    assistant: w    tool: b1 gc1 ka3    ...
+    user: use 0 5 6 9 / b2 7c1 8a3    assistant: 9    tool: b1 7c1 8a3    ...
 
-Who plays is on b2, and the thing g lies on c1. On one of the two things the episode is won, on the
+Who plays is on b2, and the thing 7 lies on c1. On one of the two things the episode is won, on the
 other it is lost. Of each world there are `boards` episodes, which share its names and differ in
 where things are: what was found out in one helps in the next. Columns are letters from the left,
-rows are numbers from the top. FrozenLake (gymnasium) with renamed actions, without slipping.
+rows are numbers from the top, and names are digits that no row has. FrozenLake (gymnasium) with renamed actions, without slipping.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from palaestra.types import (
     value_class,
 )
 
-LETTERS = "ghijklmnopqrstuvwxyz"  # of names; those before are columns
+SIDE, DIGITS = 3, "0456789"  # squares of a row; names
 
 
 @value_class
 class LakeState:
-    size: int
     at: Square
     goal: Square
     hole: Square
@@ -66,28 +65,26 @@ class LakeTasks:
     of its world, and "start".
 
     Args:
-        side: squares of a row, 3 to 6.
         boards: episodes of a world.
     """
 
-    side: int = 3
     boards: int = 10
     name: str = "lake"
     size: int | None = None
 
     def __post_init__(self) -> None:
-        need_at_least(self, side=3, boards=1)
+        need_at_least(self, boards=1)
 
     def task(self, split: str, index: int) -> Task:
         world = f"{self.name}/{split}/world {index // self.boards}"
-        letters = rng_of((repr(self), world)).permutation(list(LETTERS))
-        names = dict(zip((*MOVES, "goal", "hole"), map(str, letters), strict=False))
+        digits = rng_of((repr(self), world)).permutation(list(DIGITS))
+        names = dict(zip((*MOVES, "goal", "hole"), map(str, digits), strict=False))
         return draw_task(self, split, index, lambda rng: self._draw(rng, world, names))
 
     def _draw(self, rng: np.random.Generator, world: str, names: Mapping[str, str]) -> Task:
-        cells = rng.choice(self.side**2, 3, replace=False)
-        at, goal, hole = ((int(c) % self.side, int(c) // self.side) for c in cells)
-        start = LakeState(size=self.side, at=at, goal=goal, hole=hole, names=names)
+        cells = rng.choice(SIDE**2, 3, replace=False)
+        at, goal, hole = ((int(c) % SIDE, int(c) // SIDE) for c in cells)
+        start = LakeState(at=at, goal=goal, hole=hole, names=names)
         actions = " ".join(sorted(names[move] for move in MOVES))
         meta = {"world": world, "start": start}
         return question_task(self.name, f"use {actions}\n{start}", None, meta)
@@ -95,7 +92,7 @@ class LakeTasks:
 
 @stage
 class Lake:
-    """Pays 1 on the goal; the last letter that is said is the action. One without a meaning, and
+    """Pays 1 on the goal; the last digit that is said is the action. One without a meaning, and
     one into a wall, costs a turn and changes nothing.
 
     Facts: "steps", (from, action, to) with the names of squares; "result", "won", "lost" or "";
@@ -111,7 +108,7 @@ class Lake:
         return self._ask(task.meta["start"], task.prompt)
 
     def step(self, state: LakeState, acts: tuple[Act, ...], key: Key) -> Frame:
-        action = acts[0].text.strip()[-1:]
+        action = next((c for c in reversed(acts[0].text) if c in DIGITS), "")
         state = replace(state, steps=(*state.steps, (state.at, action, moved(state, action))))
         state = replace(state, at=state.steps[-1][2])
         if state.result or len(state.steps) >= self.turns:
@@ -137,7 +134,7 @@ def moved(state: LakeState, action: str) -> Square:
         return state.at
     (x, y), (dx, dy) = state.at, MOVES[move]
     to = (x + dx, y + dy)
-    return to if min(to) >= 0 and max(to) < state.size else state.at
+    return to if min(to) >= 0 and max(to) < SIDE else state.at
 
 
 def way_to(state: LakeState, target: Square, around: Square) -> str:
@@ -146,7 +143,7 @@ def way_to(state: LakeState, target: Square, around: Square) -> str:
     for at in todo:  # grows: breadth first
         for move in ("left", "right", "up", "down"):
             to = (at[0] + MOVES[move][0], at[1] + MOVES[move][1])
-            if min(to) >= 0 and max(to) < state.size and to != around and to not in firsts:
+            if min(to) >= 0 and max(to) < SIDE and to != around and to not in firsts:
                 firsts[to] = firsts[at] or move
                 todo.append(to)
     return firsts[target]  # one square in the way parts no board of three rows

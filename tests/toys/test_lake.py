@@ -7,11 +7,11 @@ from palaestra.toys.lake import Lake, LakeState, LakeTasks, moved, way_to
 from palaestra.types import Act, Ask
 
 TASKS = LakeTasks()
-NAMES = {"up": "k", "down": "r", "left": "s", "right": "t", "goal": "m", "hole": "g"}
+NAMES = {"up": "4", "down": "5", "left": "6", "right": "7", "goal": "9", "hole": "8"}
 
 
 def state(at, goal, hole, **more):
-    return LakeState(size=3, at=at, goal=goal, hole=hole, names=NAMES, **more)
+    return LakeState(at=at, goal=goal, hole=hole, names=NAMES, **more)
 
 
 def said(text):
@@ -43,23 +43,23 @@ def test_nothing_shown_says_which_thing_is_which():
 
 
 def test_moves_walls_and_words_without_a_meaning():
-    assert str(state((1, 1), (0, 0), (2, 2))) == "b2 gc3 ma1"
-    assert moved(state((1, 1), (0, 0), (2, 2)), "k") == (1, 0)
-    assert moved(state((1, 0), (0, 0), (2, 2)), "k") == (1, 0)  # a wall
-    assert moved(state((1, 1), (0, 0), (2, 2)), "x") == (1, 1)  # no name
+    assert str(state((1, 1), (0, 0), (2, 2))) == "b2 8c3 9a1"
+    assert moved(state((1, 1), (0, 0), (2, 2)), "4") == (1, 0)
+    assert moved(state((1, 0), (0, 0), (2, 2)), "4") == (1, 0)  # a wall
+    assert moved(state((1, 1), (0, 0), (2, 2)), "u") == (1, 1)  # no name
 
 
 def test_an_episode_is_won_lost_or_cut():
     world = Lake(turns=2)
-    won = world.step(state((0, 1), (0, 0), (2, 2)), said(">ma1 Uk"), ("k",))
+    won = world.step(state((0, 1), (0, 0), (2, 2)), said("t9a1 u4"), ("k",))
     assert won.pay == {("policy", ""): 1.0} and won.status == "finished" and not won.asks
-    assert won.facts["steps"] == (("a2", "k", "a1"),) and won.facts["result"] == "won"
-    assert won.facts["thing"] == "m" and won.facts["correct"] and won.facts["executed"] == (True,)
-    lost = world.step(state((0, 1), (2, 2), (0, 0)), said("k"), ("k",))
-    assert lost.pay == {("policy", ""): 0.0} and lost.status == "finished" and lost.facts["thing"] == "g"
+    assert won.facts["steps"] == (("a2", "4", "a1"),) and won.facts["result"] == "won"
+    assert won.facts["thing"] == "9" and won.facts["correct"] and won.facts["executed"] == (True,)
+    lost = world.step(state((0, 1), (2, 2), (0, 0)), said("4"), ("k",))
+    assert lost.pay == {("policy", ""): 0.0} and lost.status == "finished" and lost.facts["thing"] == "8"
     on = world.step(state((1, 1), (0, 0), (2, 2)), said(""), ("k",))
-    assert on.asks[0].say[0].content == "b2 gc3 ma1" and on.facts["steps"] == (("b2", "", "b2"),)
-    cut = world.step(on.state, said("k"), ("k",))
+    assert on.asks[0].say[0].content == "b2 8c3 9a1" and on.facts["steps"] == (("b2", "", "b2"),)
+    cut = world.step(on.state, said("4"), ("k",))
     assert cut.status == "truncated:turns" and cut.pay == {("policy", ""): 0.0} and cut.facts["result"] == ""
 
 
@@ -73,5 +73,5 @@ def test_the_oracle_wins_by_a_shortest_way_around_the_hole():
         while frame.asks:
             frame, n = world.step(frame.state, said(world.oracle(frame.state)), ("k",)), n + 1
         assert frame.facts["result"] == "won" and n <= 4
-    with pytest.raises(UserError, match="side"):
-        LakeTasks(side=2)
+    with pytest.raises(UserError, match="boards"):
+        LakeTasks(boards=0)

@@ -43,9 +43,9 @@ CARD = pl.Card(
     ),
 )
 
-DIRECTIONS = {"U": (0, -1), "D": (0, 1), "L": (-1, 0), "R": (1, 0)}
-RULE = re.compile(r"\b([UDLR])(\w)\b")
-AIM = re.compile(r">(\w)\b")
+DIRECTIONS = {"u": (0, -1), "d": (0, 1), "l": (-1, 0), "r": (1, 0)}
+RULE = re.compile(r"\b([udlr])([0-9])\b")
+AIM = re.compile(r"\bt([0-9])\b")
 RULES, PLAYBOOK = "rules: ", "playbook: "
 
 
@@ -77,7 +77,7 @@ class WriteMoves:
     """A program in place of a model: reads off the steps of an episode which action moved where, and
     from its outcome which thing to go to.
 
-    The grammar: "Uk Lr" (k moves up, r left) and ">m" (to m). What is seen anew corrects what was written. A step that
+    The grammar: "u4 l7" (4 moves up, 7 left) and "t9" (to 9). What is seen anew corrects what was written. A step that
     changed nothing teaches nothing. Of two things, the one that was not lost on is gone to.
     """
 
@@ -92,7 +92,7 @@ class WriteMoves:
         aim, result = episode.facts.get("thing", ""), episode.facts.get("result", "")
         if result == "lost":
             aim = next(x for x in things_in(task) if x != aim)
-        return replace(known, rules=written, playbook=f">{aim}" if aim else known.playbook)
+        return replace(known, rules=written, playbook=f"t{aim}" if aim else known.playbook)
 
 
 @pl.stage
@@ -134,7 +134,7 @@ An episode that was played:
 {episode}
 
 Keep what it confirms, correct what it refutes, add what it shows. Write the rules alone, as in
-"Uk Lr" where the action k moves up and r moves left."""
+"u4 l7" where the action 4 moves up and 7 moves left."""
 PLAYBOOK_ASKED = """\
 The rules of a game: {rules}
 The playbook so far; it may be empty or wrong: {playbook}
@@ -142,7 +142,7 @@ The playbook so far; it may be empty or wrong: {playbook}
 An episode that was {outcome}:
 {episode}
 
-Write the playbook alone: advice on how to win, as in ">m" where the thing m is to be reached."""
+Write the playbook alone: advice on how to win, as in "t9" where the thing 9 is to be reached."""
 
 
 def read_rules(text: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 
 from tests.recipes.objectives.helpers import advantages, near, scored
 
-BOARD = Task(id="t", prompt=(Message(role="user", content="use k r s t\nb2 gc3 ma1"),), meta={"world": "w"})
+BOARD = Task(id="t", prompt=(Message(role="user", content="use 4 5 6 7\nb2 8c3 9a1"),), meta={"world": "w"})
 
 
 def write(*steps, known=WorldTexts(), result="", thing=""):
@@ -27,31 +27,31 @@ def test_advantages_of_the_catalogue():
 
 
 def test_rule_quality_of_the_catalogue():
-    right, wrong = ("b2", "k", "b1"), ("b1", "k", "b2")
-    assert rule_quality("Uk Ls", [right] * 8 + [wrong, ("b2", "x", "c2")]) == 0.8
+    right, wrong = ("b2", "4", "b1"), ("b1", "4", "b2")
+    assert rule_quality("u4 l6", [right] * 8 + [wrong, ("b2", "5", "c2")]) == 0.8
     assert rule_quality("", [right]) == 0
-    assert rule_quality("Uk", []) is None is rule_quality("Uk", [("b1", "k", "b1")])  # a wall tells nothing
+    assert rule_quality("u4", []) is None is rule_quality("u4", [("b1", "4", "b1")])  # a wall tells nothing
 
 
 def test_the_first_episode_of_a_world_sees_no_rules_and_the_next_one_does():
     put = cel.PutKnowledge()
     bare = put(BOARD, [])
     assert bare.prompt == BOARD.prompt and bare.meta["known"] == WorldTexts()
-    facts = {"rules": "Uk", "playbook": ">m", "episodes": 1}
+    facts = {"rules": "u4", "playbook": "t9", "episodes": 1}
     (shown,) = put(BOARD, [Note(text="", about="w", facts=facts)]).prompt
-    assert shown.content == "rules: Uk\nplaybook: >m\nuse k r s t\nb2 gc3 ma1"
+    assert shown.content == "rules: u4\nplaybook: t9\nuse 4 5 6 7\nb2 8c3 9a1"
     facts["rules"] = ""
-    assert put(BOARD, [Note(text="", facts=facts)]).prompt[0].content.startswith("playbook: >m\nuse")
+    assert put(BOARD, [Note(text="", facts=facts)]).prompt[0].content.startswith("playbook: t9\nuse")
 
 
 def test_the_program_reads_moves_off_an_episode():
-    assert write(("b2", "k", "b1"), ("b1", "k", "b1"), ("b1", "", "b1"), ("b1", "s", "a1")).rules == "Uk Ls"
-    known = WorldTexts(rules="Uk Ds", playbook=">m")
-    corrected = write(("b2", "k", "b3"), ("b2", "t", "c2"), known=known)
-    assert corrected == WorldTexts(rules="Dk Rt", playbook=">m")
-    assert write(result="won", thing="m").playbook == ">m"
-    assert write(result="lost", thing="g").playbook == ">m", "of two things, the other one"
-    assert write(result="lost", thing="m").playbook == ">g"
+    assert write(("b2", "4", "b1"), ("b1", "4", "b1"), ("b1", "", "b1"), ("b1", "6", "a1")).rules == "u4 l6"
+    known = WorldTexts(rules="u4 d6", playbook="t9")
+    corrected = write(("b2", "4", "b3"), ("b2", "7", "c2"), known=known)
+    assert corrected == WorldTexts(rules="d4 r7", playbook="t9")
+    assert write(result="won", thing="9").playbook == "t9"
+    assert write(result="lost", thing="8").playbook == "t9", "of two things, the other one"
+    assert write(result="lost", thing="9").playbook == "t8"
     assert write() == WorldTexts()
 
 
@@ -60,20 +60,20 @@ def test_a_model_writes_rules_and_then_the_playbook():
 
     def reply(request):
         asked.append(request.messages[0].content)
-        return "old\n" + "r" * 6 if len(asked) == 1 else ">m"
+        return "old\n" + "r" * 6 if len(asked) == 1 else "t9"
 
     e = Episode(rows=(Row(segments=(Segment(ids=(1,), text="at b2"),)),), reward=Reward(total=1.0))
     run = type("Run", (), {"client": lambda self, source: source.open()})()
     write = WriteByModel(Scripted(reply), limit=8)
-    found = asyncio.run(write(run, ("k",), BOARD, e, WorldTexts(rules="Uk", playbook=">g", episodes=2)))
-    assert found == WorldTexts(rules="d rrrrrr", playbook=">m", episodes=2), "the front is cut"
-    assert "Uk" in asked[0] and "at b2" in asked[0] and "won" not in asked[0]
-    assert "d rrrrrr" in asked[1] and ">g" in asked[1] and "that was won" in asked[1]
+    found = asyncio.run(write(run, ("k",), BOARD, e, WorldTexts(rules="u4", playbook="t8", episodes=2)))
+    assert found == WorldTexts(rules="d rrrrrr", playbook="t9", episodes=2), "the front is cut"
+    assert "u4" in asked[0] and "at b2" in asked[0] and "won" not in asked[0]
+    assert "d rrrrrr" in asked[1] and "t8" in asked[1] and "that was won" in asked[1]
 
 
-@pytest.mark.parametrize(("updates", "episodes", "rules"), [(0, 5, "Uk"), (1, 0, "Uk"), (1, 1, ""), (2, 1, "Uk")])
+@pytest.mark.parametrize(("updates", "episodes", "rules"), [(0, 5, "u4"), (1, 0, "u4"), (1, 1, ""), (2, 1, "u4")])
 def test_frozen_texts_stay_as_they_are(updates, episodes, rules):
-    told = Episode(facts={"steps": (("b2", "k", "b1"),)}, reward=Reward(total=0.0))
+    told = Episode(facts={"steps": (("b2", "4", "b1"),)}, reward=Reward(total=0.0))
     task = Task(id="t", prompt=BOARD.prompt, meta={"known": WorldTexts(episodes=episodes)})
     link = cel.WriteDown(WriteMoves(), updates)
     after = asyncio.run(link(None, ("k",), Group(task=task, episodes=(told,))))
