@@ -100,9 +100,9 @@ class MemoryExam:
 def mean_parts(groups: Sequence[Group]) -> dict[str, float]:
     """Means of the parts of rewards over the episodes that have them."""
     parts: dict[str, list[float]] = {}
-    for e in (e for g in groups for e in g.valid if e.reward is not None):
-        for name, value in e.reward.parts.items():
-            parts.setdefault(name, []).append(value)
+    rewards = (e.reward for g in groups for e in g.valid if e.reward is not None)
+    for name, value in (item for r in rewards for item in r.parts.items()):
+        parts.setdefault(name, []).append(value)
     return {f"part/{name}": sum(xs) / len(xs) for name, xs in parts.items()}
 
 

@@ -6,7 +6,8 @@ for every world. Nobody knows what they do until it was tried.
 Who plays is on b2, and the thing 7 lies on c1. On one of the two things the episode is won, on the
 other it is lost. Of each world there are `boards` episodes, which share its names and differ in
 where things are: what was found out in one helps in the next. Columns are letters from the left,
-rows are numbers from the top, and names are digits that no row has. FrozenLake (gymnasium) with renamed actions, without slipping.
+rows are numbers from the top, and names are digits that no row has. FrozenLake (gymnasium) with
+renamed actions, without slipping.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Lake:
     one into a wall, costs a turn and changes nothing.
 
     Facts: "steps", (from, action, to) with the names of squares; "result", "won", "lost" or "";
-    "thing", the name of what it ended on.
+    "thing", the name of what it ended on; "invalid", how many actions had no meaning.
     """
 
     turns: int = 6
@@ -150,11 +151,12 @@ def way_to(state: LakeState, target: Square, around: Square) -> str:
 
 
 def lake_facts(state: LakeState) -> dict[str, Any]:
-    ends = {"won": "goal", "lost": "hole"}
+    ends, actions = {"won": "goal", "lost": "hole"}, [state.names[move] for move in MOVES]
     return {
         "turns": len(state.steps),
         "steps": tuple((square_name(a), said, square_name(b)) for a, said, b in state.steps),
         "executed": tuple(a != b for a, _, b in state.steps),
+        "invalid": sum(said not in actions for _, said, _ in state.steps),
         "result": state.result,
         "thing": state.names[ends[state.result]] if state.result else "",
         "correct": state.result == "won",

@@ -59,6 +59,7 @@ def test_an_episode_is_won_lost_or_cut():
     assert lost.pay == {("policy", ""): 0.0} and lost.status == "finished" and lost.facts["thing"] == "8"
     on = world.step(state((1, 1), (0, 0), (2, 2)), said(""), ("k",))
     assert on.asks[0].say[0].content == "b2 8c3 9a1" and on.facts["steps"] == (("b2", "", "b2"),)
+    assert on.facts["invalid"] == 1 and won.facts["invalid"] == 0
     cut = world.step(on.state, said("4"), ("k",))
     assert cut.status == "truncated:turns" and cut.pay == {("policy", ""): 0.0} and cut.facts["result"] == ""
 
