@@ -46,7 +46,7 @@ class LakeState:
 
     @property
     def result(self) -> str:
-        """ "won", "lost", or "" as long as neither is true."""
+        """Whether it is "won" or "lost"; "" = neither yet."""
         return "won" if self.at == self.goal else "lost" if self.at == self.hole else ""
 
     def __str__(self) -> str:

@@ -7,17 +7,17 @@ are empty before the first episode. With tau the first episode of a group, Z its
                   what the action is expected to do, and the action itself
     reflection    G_{k+1} = writer(tau, G_k),    P_{k+1} = writer(tau, Z, G_{k+1}, P_k)
 
-and GRPO on the outcomes (0 or 1) of the episodes of a group, which share world and board. Each world
-is met `length` times, a board of its own each time. Of a text over `limit` characters the front is
-cut off. The part "rules" of a reward: the share of the episode's moves that the rules known before it
-predict.
+and GRPO on the outcomes (0 or 1) of the episodes of a group, which share world and board. Each
+world is met `length` times, a board of its own each time: the tasks' `boards`. Of a text over
+`limit` characters the front is cut off. The part "rules" of a reward: the share of the episode's
+moves that the rules known before it predict.
 
 `writer` is a language model (`WriteByModel`) or a program. The default `WriteMoves` is a program
 that stands in for one: it reads the moves of T-lake off the episode in a fixed grammar, makes no
 mistake, and cannot be trained.
 
 Deviations: reflections are not trained, so the policy gradient is that of acting alone (the
-catalogue's reward for them, the mean outcome of the next group, is not built); the lookahead over
+reward that would train them, the mean outcome of the next group, is not built); the lookahead over
 all actions is the one expectation that the reply names; there are no verbal values. The formulas of
 the paper were not read.
 """
@@ -77,8 +77,9 @@ class WriteMoves:
     """A program in place of a model: reads off the steps of an episode which action moved where, and
     from its outcome which thing to go to.
 
-    The grammar: "u4 l7" (4 moves up, 7 left) and "t9" (to 9). What is seen anew corrects what was written. A step that
-    changed nothing teaches nothing. Of two things, the one that was not lost on is gone to.
+    The grammar: "u4 l7" (4 moves up, 7 left) and "t9" (to 9). What is seen anew corrects what was
+    written. A step that changed nothing teaches nothing. Of two things, the one that was not lost on
+    is gone to.
     """
 
     async def __call__(
@@ -210,8 +211,9 @@ class PutKnowledge:
 
 @pl.stage
 class WriteDown:
-    """Writes down what the first episode of a group taught, beside the task. Rewards get the part
-    "rules", the share of the episode's moves that the rules known before predict.
+    """Writes down what the first episode of a group taught, beside the task. A writer that fails
+    leaves the texts as they were. Rewards get the part "rules", the share of the episode's moves
+    that the rules known before predict.
 
     Args:
         writer: of the texts.
@@ -226,9 +228,19 @@ class WriteDown:
         episodes = tuple(self._told(e, known) for e in group.episodes)
         learned = replace(known, episodes=known.episodes + 1)
         if group.valid and not 0 < self.updates <= known.episodes:
-            learned = await self.writer(ctx, (*key, "write"), group.task, group.valid[0], learned)
+            learned = await self._written(ctx, key, group, learned)
         task = replace(group.task, meta={**group.task.meta, "learned": learned})
         return replace(group, task=task, episodes=episodes)
+
+    async def _written(
+        self, ctx: pl.Context, key: pl.Key, group: pl.Group, known: WorldTexts
+    ) -> WorldTexts:
+        try:
+            return await self.writer(ctx, (*key, "write"), group.task, group.valid[0], known)
+        except pl.Fatal:
+            raise
+        except pl.Fault:  # its client has counted it
+            return known
 
     def _told(self, e: pl.Episode, known: WorldTexts) -> pl.Episode:
         quality = rule_quality(known.rules, e.facts.get("steps", ()))

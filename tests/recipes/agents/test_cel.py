@@ -83,6 +83,16 @@ def test_frozen_texts_stay_as_they_are(updates, episodes, rules):
     assert note.about == "" and note.facts["rules"] == rules
 
 
+def test_a_writer_that_fails_leaves_the_texts_as_they_were():
+    async def fails(ctx, key, task, episode, known):
+        raise pl.Fault("chat", "nobody answers")
+
+    known = WorldTexts(rules="u4", episodes=2)
+    group = Group(task=Task(id="t", prompt=BOARD.prompt, meta={"known": known}), episodes=(Episode(),))
+    after = asyncio.run(cel.WriteDown(fails)(None, ("k",), group))
+    assert after.task.meta["learned"] == WorldTexts(rules="u4", episodes=3)
+
+
 def test_what_a_step_wrote_is_read_in_the_next_one(context, small):
     ctx = context("lake")
     recipe, state = small(cel.build()), start(0)
