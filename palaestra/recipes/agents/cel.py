@@ -74,12 +74,12 @@ class Writer(Protocol):
 
 @pl.stage
 class WriteMoves:
-    """A program in place of a model: reads off the steps of an episode which action moved where, and
-    from its outcome which thing to go to.
+    """A program in place of a model: reads off the steps of an episode which action moved where,
+    and from its outcome which thing to go to.
 
     The grammar: "u4 l7" (4 moves up, 7 left) and "t9" (to 9). What is seen anew corrects what was
-    written. A step that changed nothing teaches nothing. Of two things, the one that was not lost on
-    is gone to.
+    written. A step that changed nothing teaches nothing. Of two things, the one that was not lost
+    on is gone to.
     """
 
     async def __call__(
