@@ -85,6 +85,9 @@ from .toys.hop import Hop as Hop, HopTasks as HopTasks
 from .toys.judging import CompareAnswers as CompareAnswers, Grade as Grade, Pairs as Pairs
 from .toys.knights import Knights as Knights
 from .toys.ladder import Add as Add, Bool as Bool, Sort as Sort
+from .toys.lake import (
+    Lake as Lake, LakeTasks as LakeTasks, square_name as square_name, way_to as way_to,
+)
 from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.preferences import Preferences as Preferences
@@ -121,7 +124,7 @@ from .curriculum.arms import Bandit as Bandit, Learnability as Learnability
 from .curriculum.difficulty import (
     EasyToHard as EasyToHard, ProbedArms as ProbedArms, pass_rates as pass_rates,
 )
-from .curriculum.draw import Shuffled as Shuffled
+from .curriculum.draw import Series as Series, Shuffled as Shuffled
 from .curriculum.memory import (
     Memorise as Memorise, Note as Note, Recalled as Recalled, notes_of as notes_of,
 )
@@ -435,7 +438,7 @@ from .ledger.measures import (
     TokensTo as TokensTo,
 )
 from .ledger.untrained import Untrained as Untrained
-from .run.evaluators import Exam as Exam
+from .run.evaluators import Exam as Exam, MemoryExam as MemoryExam
 from .run.exploitability import Exploitability as Exploitability
 from .run.evaluation import (
     attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,

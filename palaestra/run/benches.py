@@ -30,6 +30,7 @@ from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
+from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
@@ -63,6 +64,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid": (GridTasks, Grid),
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
+    "lake": (LakeTasks, Lake),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
     "wiki-2": (

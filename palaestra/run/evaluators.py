@@ -7,19 +7,20 @@ of `HeldOut.json`, and mappings of these.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import UserError
-from palaestra.run.evaluation import LABEL, evaluate
+from palaestra.run.evaluation import LABEL, bounds_of_pay, evaluate, judge_held_out
 from palaestra.store import rollouts
 from palaestra.store.checkpoint import jsonable
-from palaestra.types import Group, need_at_least, rng_of, stage
+from palaestra.types import Group, Key, State, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Evaluator
+    from palaestra.context import Collect, Draw, Evaluator, Observe
     from palaestra.run.context import RunContext
     from palaestra.run.plan import Plan
     from palaestra.run.settings import Settings
@@ -56,6 +57,53 @@ class Exam:
             bench = replace(bench, first_held_out=ctx.bench.first_held_out)
             ctx = ctx.with_bench(bench, players)
         return await evaluate(ctx, self.n, self.samples, self.temperature)
+
+
+@stage
+class MemoryExam:
+    """How good a model is in each of several rounds, where what one round teaches is remembered in
+    the next: a recipe's own parts on held-out tasks, with a memory that begins empty. Nothing is
+    trained, and the run's memory is neither read nor written.
+
+    Args:
+        draw: of held-out tasks, n a round, with what is remembered.
+        collect: attempts and scores a task.
+        observe: keeps what a round taught.
+        rounds: how many; found as "round 1", "round 2", and so on, with means of the rewards' parts.
+        n: tasks of a round.
+    """
+
+    draw: Draw
+    collect: Collect
+    observe: Observe
+    rounds: int = 10
+    n: int = 64
+
+    def __post_init__(self) -> None:
+        need_at_least(self, rounds=1, n=1)
+
+    async def __call__(self, ctx: RunContext) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
+        state: State = {}
+        for at in range(1, self.rounds + 1):
+            key: Key = (ctx.seed, "memory exam", at)
+            tasks, state = self.draw(ctx, key, self.n, state)
+            attempts = (self.collect(ctx, (*key, i), Group(task=t)) for i, t in enumerate(tasks))
+            groups = list(await asyncio.gather(*attempts))
+            state = self.observe(groups, {}, state)
+            ctx.attempted(f"{LABEL} round {at}", groups)
+            found[f"round {at}"] = judge_held_out(groups, bounds_of_pay(ctx.bench)).json()
+            found[f"round {at}"] |= mean_parts(groups)
+        return found
+
+
+def mean_parts(groups: Sequence[Group]) -> dict[str, float]:
+    """Means of the parts of rewards over the episodes that have them."""
+    parts: dict[str, list[float]] = {}
+    rewards = (e.reward for g in groups for e in g.valid if e.reward is not None)
+    for name, value in (item for r in rewards for item in r.parts.items()):
+        parts.setdefault(name, []).append(value)
+    return {f"part/{name}": sum(xs) / len(xs) for name, xs in parts.items()}
 
 
 def exams_of(settings: Settings, samples: int = 0) -> dict[str, Evaluator]:

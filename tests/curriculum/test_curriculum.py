@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.draw import Series, Shuffled
 from palaestra.curriculum.pool import is_mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes
 from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt
+from palaestra.errors import UserError
 from palaestra.types import Episode, Group, Message, Reward, Task, rng_of
 
 from tests.fake import episode
@@ -98,3 +99,30 @@ def test_an_error_is_nothing_to_compare_with():
     broken = replace(wrong, status="error:x")
     assert is_mixed(Group(task=Task(id="a"), episodes=(right, wrong)))
     assert not is_mixed(Group(task=Task(id="a"), episodes=(right, broken)))
+
+
+def numbered_tasks(size):
+    task = lambda split, i: Task(id=f"{split} {i}")
+    return SimpleNamespace(bench=SimpleNamespace(tasks=SimpleNamespace(size=size, task=task), first_held_out=7))
+
+
+def series_drawn(draw, size, n, times):
+    state, found = {}, []
+    for _ in range(times):
+        tasks, state = draw(numbered_tasks(size), ("k",), n, state)
+        found.append([int(t.id.split()[1]) for t in tasks])
+    return found, state
+
+
+def test_series_follow_one_another_a_task_of_each_a_draw():
+    found, _ = series_drawn(Series(3, staggered=False), None, 2, 4)
+    assert found == [[0, 3], [1, 4], [2, 5], [6, 9]]
+    staggered, state = series_drawn(Series(3), None, 3, 4)
+    assert staggered == [[0, 4, 8], [1, 5, 9], [2, 10, 12], [11, 13, 15]], "places 0, 1 and 2 at once"
+    assert state["begun"] == 6
+    assert series_drawn(Series(4), 10, 2, 3)[0] == [[0, 6], [1, 7], [2, 8]]
+    assert series_drawn(Series(4, staggered=False), 5, 2, 2)[0] == [[0, 4], [1, 0]], "a short source begins again"
+    held_out, _ = series_drawn(Series(3, split="test", staggered=False), None, 2, 1)
+    assert held_out == [[21, 24]], "from the first held-out problem on"
+    with pytest.raises(UserError, match="length"):
+        Series(0)

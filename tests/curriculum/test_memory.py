@@ -58,6 +58,20 @@ def test_what_is_recalled_is_put_into_tasks():
     assert sorted(tasks[0].meta["notes"]) == ["own 0", "own 1"] and notes_of(after) == []
 
 
+def test_of_each_subject_there_is_one_note_and_it_is_found_by_it():
+    told = lambda g: [Note(text=t, about=g.task.meta["subject"]) for t in g.task.meta["texts"]]
+    of = lambda subject, *texts: Group(task=Task(id=subject, meta={"subject": subject, "texts": texts}))
+    state = Memorise(told, most=2)([of("a", "x"), of("b", "x"), of("a", "y")], {}, {})
+    assert [(n.about, n.text) for n in notes_of(state)] == [("b", "x"), ("a", "y")], "the newest about it, as newest"
+    state = Memorise(told, most=2)([of("c", "")], {}, state)
+    assert [n.about for n in notes_of(state)] == ["a", "c"] and decode(*encode(state)) == state
+    put = lambda task, notes: replace(task, meta={"notes": tuple(n.about for n in notes)})
+    tasks, _ = Recalled(put, draw=Numbered(), about=lambda t: "ac"[int(t.id)])(None, (0,), 2, state)
+    assert [t.meta["notes"] for t in tasks] == [("a",), ("c",)]
+    (nobody,), _ = Recalled(put, draw=Numbered(), about=lambda t: "b")(None, (0,), 1, state)
+    assert nobody.meta["notes"] == ()
+
+
 def test_nothing_of_the_held_out_split_is_remembered(context, small):
     import palaestra as pl
 

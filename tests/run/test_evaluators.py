@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import palaestra as pl
 import pytest
@@ -12,6 +13,8 @@ from palaestra.ends import beside_ends, found_beside, with_before
 from palaestra.errors import UserError
 from palaestra.store import rollouts
 from palaestra.types import Key
+
+from tests.fake import episode
 
 SMALL = {"schedule.prompts": 2, "collect.links.0.n": 2}
 
@@ -121,3 +124,26 @@ def test_exams_on_the_command_line_and_in_the_report(tmp_path, capsys):
     assert main(["train", "--resume", str(out), "--steps", "3", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert set(again["evaluations"]) == {"add(d=3)", "knights"}
+
+
+def test_a_memory_exam_remembers_from_round_to_round_and_leaves_the_run_alone(context):
+    put = lambda task, notes: replace(task, meta={**task.meta, "notes": len(notes)})
+    seen = []
+
+    async def collect(ctx, key, group):
+        seen.append((group.task.id, group.task.meta["notes"]))
+        right = float(group.task.meta["notes"] > 0)
+        e = episode((0,), (1,), right)
+        return replace(group, episodes=(replace(e, reward=pl.Reward(total=right, parts={"half": right / 2})),))
+
+    observe = pl.Memorise(lambda g: [pl.Note(text=g.task.id)])
+    draw = pl.Recalled(put, draw=pl.Series(3, split="test", staggered=False))
+    ctx = context()
+    found = asyncio.run(pl.MemoryExam(draw, collect, observe, rounds=3, n=2)(ctx))
+    first = ctx.bench.first_held_out * 3
+    ids = [ctx.bench.tasks.task("test", first + i).id for i in (0, 3, 1, 4, 2, 5)]
+    assert seen == list(zip(ids, (0, 0, 2, 2, 4, 4), strict=True))
+    assert [found[f"round {k}"]["mean"] for k in (1, 2, 3)] == [0, 1, 1]
+    assert [found[f"round {k}"]["part/half"] for k in (1, 2, 3)] == [0, 0.5, 0.5]
+    with pytest.raises(UserError, match="rounds"):
+        pl.MemoryExam(draw, collect, observe, rounds=0)

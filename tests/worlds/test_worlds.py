@@ -10,6 +10,7 @@ from palaestra.toys.base import split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridState, GridTasks
 from palaestra.toys.hop import NOTHING, USAGE, Hop, HopTasks
+from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.types import Act, Ask, Frame, Message, Task, rng_of
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing_squares, draw_board, random_move
@@ -20,6 +21,7 @@ WORLDS = [
     (Hop(noise=0.5), HopTasks(hops=(1, 2))),
     (Grid(), GridTasks()),
     (Grid(turns=14), GridTasks(side=4, steps=14)),
+    (Lake(), LakeTasks()),
 ]
 each = pytest.mark.parametrize("world,tasks", WORLDS, ids=repr)
 

@@ -86,7 +86,7 @@ class Spending:
 
 
 @dataclass
-class JointAnswer:
+class SignedAnswer:
     """A text on its way: its tokens, and which agent chose each of them (-1 = nobody in
     particular).
     """
@@ -138,7 +138,7 @@ class ControlledDecoding:
         spendings = [Spending(self.forwards) for _ in tasks]
         answers = await asyncio.gather(
             *(
-                self._answer(Place(ctx, task, tasks[(i + 1) % len(tasks)], spent, self))
+                self._answer(ProblemInRun(ctx, task, tasks[(i + 1) % len(tasks)], spent, self))
                 for i, (task, spent) in enumerate(zip(tasks, spendings, strict=True))
             )
         )
@@ -157,7 +157,7 @@ class ControlledDecoding:
             "sampled_tokens": 0,
         }
 
-    async def _answer(self, place: "Place") -> JointAnswer:
+    async def _answer(self, place: "ProblemInRun") -> SignedAnswer:
         if self.method == "collab":
             return await Search(place).answer()
         if not self.forwards:
@@ -165,18 +165,18 @@ class ControlledDecoding:
         found = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
         return max(found, key=lambda a: place.judge(a.ids))
 
-    async def _joint(self, place: "Place") -> list[JointAnswer]:
+    async def _joint(self, place: "ProblemInRun") -> list[SignedAnswer]:
         """Answers to whose every token all agents are heard, some at a time, until the next might
         not be paid for.
         """
-        found: list[JointAnswer] = []
+        found: list[SignedAnswer] = []
         price = len(self.agents) * place.limit
         while (n := place.spending.left // price) or not found:
             found += joint_answers(place, max(1, n), len(found), self.method == "average")
         return found
 
 
-class Place:
+class ProblemInRun:
     """A problem in a run, what may be spent on it, and how an answer is judged while decoding."""
 
     def __init__(
@@ -219,7 +219,7 @@ def target(parts: Mapping[str, float]) -> float:
 
 
 def reference_nats(
-    ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[JointAnswer]
+    ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[SignedAnswer]
 ) -> float:
     """-log p of the answers under the run's own model, in nats a token."""
     dialect = ctx.engine("policy").dialect
@@ -232,7 +232,7 @@ def reference_nats(
 
 
 async def generate(
-    place: Place, agent: str, said: Sequence[int], most: int, temperature: float, key: pl.Key
+    place: ProblemInRun, agent: str, said: Sequence[int], most: int, temperature: float, key: pl.Key
 ) -> list[int]:
     """What an agent says after the prompt and `said`."""
     sampling = pl.Sampling(temperature=temperature, max_tokens=most)
@@ -241,27 +241,27 @@ async def generate(
     return list(made.ids)
 
 
-async def greedy(place: Place, agent: str) -> JointAnswer:
+async def greedy(place: ProblemInRun, agent: str) -> SignedAnswer:
     ids = await generate(place, agent, (), place.limit, 0.0, place.key("greedy"))
-    return JointAnswer(ids, [0] * len(ids))
+    return SignedAnswer(ids, [0] * len(ids))
 
 
-async def best_of_n(place: Place) -> list[JointAnswer]:
+async def best_of_n(place: ProblemInRun) -> list[SignedAnswer]:
     """Samples of the agents in turn, until the next might not be paid for."""
-    found: list[JointAnswer] = []
+    found: list[SignedAnswer] = []
     while place.spending.left >= place.limit or not found:
         n, agents = len(found), place.how.agents
         j = n % len(agents)
         heat, key = place.how.temperature, place.key("sample", n)
         ids = await generate(place, agents[j], (), place.limit, heat, key)
-        found.append(JointAnswer(ids, [j] * len(ids)))
+        found.append(SignedAnswer(ids, [j] * len(ids)))
     return found
 
 
-def joint_answers(place: Place, n: int, first: int, average: bool) -> list[JointAnswer]:
+def joint_answers(place: ProblemInRun, n: int, first: int, average: bool) -> list[SignedAnswer]:
     """`n` answers in step: at every token an agent is drawn, or the mean of all logits."""
     eos, agents = place.ctx.model("policy").eos, place.how.agents
-    found = [JointAnswer() for _ in range(n)]
+    found = [SignedAnswer() for _ in range(n)]
     rngs = [pl.rng_of(place.key("joint", first + i)) for i in range(n)]
     open_rows = list(range(n))
     cursors = [place.cursor(a).fork([0] * n) for a in agents]
@@ -287,15 +287,15 @@ def joint_answers(place: Place, n: int, first: int, average: bool) -> list[Joint
 class Search:
     """Collab on one problem."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ProblemInRun) -> None:
         self.place, self.how = place, place.how
         self.eos = place.ctx.model("policy").eos
         self.cursors = [place.cursor(a) for a in place.how.agents]
         self.ref = place.cursor("policy")
-        self.answer_so_far = JointAnswer()
+        self.answer_so_far = SignedAnswer()
         self.ends: dict[tuple[int, tuple[int, ...]], list[int]] = {}  # greedy ones, by agent
 
-    async def answer(self) -> JointAnswer:
+    async def answer(self) -> SignedAnswer:
         """Token by token, until a text ends or is full; the agent that spoke last ends it greedily
         where no search can be paid for any more.
         """

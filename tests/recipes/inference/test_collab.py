@@ -79,7 +79,7 @@ def test_the_best_of_several_is_no_worse_and_keeps_the_budget(agents, method):
 def test_switching_between_equals_is_sampling_and_the_mean_of_equals_too(agents):
     """One law under three names: an answer's tokens are drawn from it, by whatever name."""
     task = agents.bench.tasks.task("test", 0)
-    place = c.Place(agents, task, task, c.Spending(1e9), c.ControlledDecoding())
+    place = c.ProblemInRun(agents, task, task, c.Spending(1e9), c.ControlledDecoding())
     law = place.cursor("policy").logits()[0].softmax(-1)
     for average in (False, True):
         said = c.joint_answers(place, 100, 0, average)
@@ -122,8 +122,8 @@ def test_a_search_finds_what_no_agent_says_alone(agents):
 
 def test_nats_are_those_of_the_reference(agents):
     tasks = [agents.bench.tasks.task("test", i) for i in range(2)]
-    answers = [c.JointAnswer(list(b"= 7"), [0] * 3), c.JointAnswer(list(b"= 12"), [0] * 4)]
-    place = [c.Place(agents, t, t, c.Spending(0), c.ControlledDecoding()) for t in tasks]
+    answers = [c.SignedAnswer(list(b"= 7"), [0] * 3), c.SignedAnswer(list(b"= 12"), [0] * 4)]
+    place = [c.ProblemInRun(agents, t, t, c.Spending(0), c.ControlledDecoding()) for t in tasks]
     found = score_pairs(agents.model("policy"), [(p.prompt, a.ids) for p, a in zip(place, answers, strict=True)])
     assert c.reference_nats(agents, tasks, answers) == pytest.approx(-sum(x.sum() for x in found) / 7)
 
