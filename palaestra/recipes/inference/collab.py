@@ -159,7 +159,7 @@ class ControlledDecoding:
 
     async def _answer(self, place: "ProblemInRun") -> SignedAnswer:
         if self.method == "collab":
-            return await Search(place).answer()
+            return await TokenSearch(place).answer()
         if not self.forwards:
             return await greedy(place, self.agents[0])
         found = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
@@ -284,7 +284,7 @@ def joint_answers(place: ProblemInRun, n: int, first: int, average: bool) -> lis
     return found
 
 
-class Search:
+class TokenSearch:
     """Collab on one problem."""
 
     def __init__(self, place: ProblemInRun) -> None:
