@@ -53,10 +53,11 @@ WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a wei
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights,
-    "constraints": ConstraintTasks, "unanswerable": Unanswerable, "screen": Screen,
+    "constraints": ConstraintTasks, "unanswerable": Unanswerable,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
+    "screen": Screen,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

@@ -81,9 +81,10 @@ def test_agreement_right_after_an_update_that_moves_the_eyes(model):
     own.add_head("eyes")
     engine, messages = OwnEngine(own), [question(picture(i)) for i in range(4)]
     before = played(engine, messages)
+    torch.manual_seed(0)  # how far apart two float32 sums are depends on the tokens drawn
     with torch.no_grad():
         for name, p in own.named_trainable().items():
-            p.add_(0.01 * torch.randn_like(p) if name.startswith("head.eyes") else 0)
+            p.add_(0.001 * torch.randn_like(p) if name.startswith("head.eyes") else 0)
     engine.version = 1
     engine.forget()
     assert float(gaps(own, before).max()) > 1e-4  # the eyes count

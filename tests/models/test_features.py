@@ -120,7 +120,7 @@ def test_local_heads_are_those_with_the_shortest_span():
 
 def test_layers_are_those_of_the_middle_third():
     """Of 24 the five from 8 to 16; of two, which are fewer than five, those there are."""
-    maps = lambda L: lambda ids: tuple(torch.full((1, 1, 1, 1), float(i)) for i in range(L))
+    maps = lambda L: lambda ids, seen: tuple(torch.full((1, 1, 1, 1), float(i)) for i in range(L))
     for layers, chosen in ((24, [8, 10, 12, 14, 16]), (2, [1])):
         found = read_maps(SimpleNamespace(attention=maps(layers)), torch.zeros(1, 1))
         assert found[0, :, 0, 0].tolist() == chosen
