@@ -16,9 +16,9 @@ layers of 64 and is fitted 8 times an iteration, where the released one has five
 times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -125,14 +125,14 @@ class LaRe:
         asked = self.reward in ("factors", "shuffled", "constant")
         factors = await self.ask(ctx, key) if asked else ()
         shaping = self.shaping(factors, key)
-        curve: list[tuple[int, float]] = []
-        policy = await self.learner.learn(
-            self.sim,
-            self.steps,
-            (*key, "learn"),
-            shaping,
-            log=lambda m: curve.append((m["env_steps"], m["reward"])),
-        )
+        taken = [0]
+
+        def log(metrics: Mapping[str, Any]) -> None:
+            ctx.log(metrics)
+            taken.append(metrics["env_steps"])
+
+        policy = await self.learner.learn(self.sim, self.steps, (*key, "learn"), shaping, log=log)
+        ctx.spend("env_steps", taken[-1])
         games = pl.play_games(self.sim, policy.act, GAMES, (*key, "test"))
         fitted = isinstance(shaping, pl.Decomposer)
         told = shaping.reward(games) if fitted else shaping(games)
@@ -142,8 +142,7 @@ class LaRe:
             metrics={
                 "return": float(pl.returns_of(games).mean()),
                 "correlation": float(agrees),
-                "env_steps": curve[-1][0] if curve else 0,
-                "curve": curve,
+                "env_steps": taken[-1],
                 "factors": len(factors),
                 "calls": ctx.client(self.asked).meter.calls if asked else 0,
                 "sampled_tokens": 0,
@@ -156,14 +155,14 @@ class LaRe:
             self.sim, self.learner.start(self.sim, key).act, SAMPLE, (*key, "sample")
         )
         program = pl.checked_program(QUANTITIES, self.sim.quantities(games))
-        client, found = ctx.client(self.asked), list[str]()
+        found = list[str]()
         for n in range(self.candidates):
             request = pl.ChatRequest(messages=pl.question_messages(TASK), temperature=1.0, seed=n)
-            said = await pl.ask(client, request, program, asks=ASKS)
+            said = await ctx.ask_for(self.asked, request, program, asks=ASKS)
             found.append(said.model_dump_json())
         last = f"{TASK}\n\n{MERGE}" + "\n".join(found)
         request = pl.ChatRequest(messages=pl.question_messages(last), temperature=0.3)
-        merged = await pl.ask(client, request, program, asks=ASKS)
+        merged = await ctx.ask_for(self.asked, request, program, asks=ASKS)
         return tuple(merged.expressions)
 
     def shaping(self, factors: Sequence[pl.Expression], key: pl.Key) -> pl.Shaping:
