@@ -15,7 +15,7 @@ from palaestra.recipes.agents.cel import (
     things_in,
 )
 
-SHOWN = 130  # steps of imitation
+SHOWN = 260  # steps of imitation
 MOVES = {"u": "up", "d": "down", "l": "left", "r": "right"}
 
 
@@ -152,5 +152,14 @@ EXPERIMENT = pl.Experiment(
             "evaluations.new worlds.after.round 10.part/rules"
         ),
     },
-    note="NOTE",
+    note="Texts are written by a program that makes no mistake and cannot be trained; the paper's "
+    "writer is the policy itself. So this cannot show that a model learns to write rules, only what "
+    "texts that are kept up to date are worth to a policy that was shown how they are read. Nor can "
+    "it show that reinforcement learning teaches to read them: in the trials the start had what the "
+    "claim asks for before its first step, and no arm gained on it. Trials on one seed, 48 worlds, "
+    "sixth to tenth episodes: from a start of 260 steps of imitation, .758 with texts written anew "
+    "and .425 with frozen ones before any step; .783 and .388 after 15 steps (rate 1e-4), .762 after "
+    "24; after 24 steps .163 with shuffled texts, .212 without any. From a start of 130 steps, which "
+    "read less well, .404 and .258 before, .338 and .233 after 30 steps. The longer start was taken "
+    "after that look.",
 )
