@@ -116,3 +116,13 @@ def test_a_steered_model_has_another_law(tiny):
         inside = Cursor.start(tiny, TEXT).logits()
         torch.testing.assert_close(inside, law(tiny, TEXT), atol=1e-4, rtol=0)
     assert not torch.allclose(inside, Cursor.start(tiny, TEXT).logits(), atol=1e-2)
+
+
+def test_a_fork_of_what_has_a_gradient_has_one_of_its_own(tiny):
+    """The graph of the trunk is gone when its gradient was taken; that of the branch is not."""
+    cursor = Cursor.start(tiny, TEXT)
+    leaf = tuple(x.clone().requires_grad_() for x in cursor.past)
+    trunk = cursor.on(leaf)
+    (first,) = torch.autograd.grad(trunk.logits()[0, 17], leaf[:1])
+    (again,) = torch.autograd.grad(trunk.fork([0]).logits()[0, 17], leaf[:1])
+    assert torch.equal(first, again) and first.abs().sum() > 0

@@ -46,6 +46,14 @@ def test_shares(context):
     assert len(found) == 4 and all(abs(n - 125) < 42 for n in found.values())
 
 
+def test_of_three_seats_one_is_the_policys_and_a_rare_cast_is_rare(context):
+    ctx, two = seats(context)
+    three = {**two, "third": next(iter(two.values()))}
+    assert {n.count("policy") for n in names(pl.Alternate(BETS), ctx, three, range(20))} == {1}
+    rare = names(pl.Sometimes(pl.Alternate(BETS), 0.1), ctx, two, range(1000))
+    assert 50 < sum("bets" in n for n in rare) < 150
+
+
 def test_a_seat_with_a_player_of_its_own_is_not_swapped(context):
     ctx = context("tictactoe")
     with pytest.raises(UserError, match="1 of 2 seats are the policy's"):

@@ -22,7 +22,20 @@ from palaestra.rollout.collect import Sample
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer, Handover, Script
 from palaestra.services.chat.scripted import Scripted
-from palaestra.types import Ask, Completion, Example, Frame, Group, Message, Row, Sampling, Segment, Task, stage
+from palaestra.types import (
+    Ask,
+    Choices,
+    Completion,
+    Example,
+    Frame,
+    Group,
+    Message,
+    Row,
+    Sampling,
+    Segment,
+    Task,
+    stage,
+)
 from palaestra.update import backward, pack
 from pyarrow.parquet import read_table
 from scipy.stats import chisquare
@@ -195,6 +208,17 @@ def test_entropy_of_a_turn_in_closed_form():
     h = lambda *p: -sum(x * np.log(x) for x in np.array(p) / sum(p))
     expected = [h(q[0] + q[1], q[2]), 0.0, h(q[0], q[1])]
     assert out["entropy"][0, len(prompt) :].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_training_does_not_see_moves_the_turn_forward():
+    """Text that was shown and is hidden from training has no place in the batch."""
+    model, engine = moved(), SimpleNamespace(dialect=OwnEngine(load("tiny")).dialect)
+    prompt, replies = spelled(engine)
+    said = Segment(ids=replies[0], policy="policy", trained=True, choices=Choices(ids=replies, log_mass=0.0))
+    bare = Row(segments=(Segment(ids=prompt), said))
+    guided = Row(segments=(Segment(ids=(50, 51, 52), hidden=True), Segment(ids=prompt), said))
+    logp = [forward(model, pack([Example(row=r, columns={})]), ("logp",))["logp"] for r in (bare, guided)]
+    assert torch.equal(*logp) and logp[0].sum() < 0
 
 
 def test_the_gradient_is_that_of_the_restricted_distribution():

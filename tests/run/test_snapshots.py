@@ -50,6 +50,15 @@ def test_one_snapshot_has_the_references_name(context):
     assert list(ctx.snapshots("past")) == ["past"] and "past" in ctx.models
 
 
+def test_heads_stay_with_the_learner(context):
+    """A snapshot acts; what a value head of the learner learns is no part of that."""
+    ctx, state = context("kuhn"), start(0) | {"run": {}}
+    ctx.model("policy").add_head("value")
+    follow_learners(recipe(every=1, keep=1), ctx, state)
+    assert not any("value" in n for n in state["snapshots"]["past"][0])
+    assert equal(weights(ctx.model("past")), weights(ctx.model("policy")))
+
+
 def test_who_rolls_out_elsewhere_is_refused(context):
     ctx, elsewhere = context("kuhn"), type("Elsewhere", (), {})
     ctx.carrier = elsewhere()
