@@ -201,19 +201,19 @@ def _children() -> Generator[Start]:
 
 
 def _run(place: Path, request: CellRequest, start: Start) -> str:
-    """Runs a cell in its own process: why it failed, "" if it did not."""
+    """Runs a cell in its own process: why it failed, "" if it did not. What has its numbers is
+    done, however its process ended.
+    """
     place.mkdir(parents=True, exist_ok=True)
     write_atomic(place / REQUEST, json.dumps(asdict(replace(request, recipe=None)), indent=1))
     (place / LOG).write_bytes(b"")
     child = start(place, request)
     child.join()
-    status = child.exitcode
+    if child.exitcode == 0 or (place / DONE).is_file():
+        return ""
     lines = (place / LOG).read_text(errors="replace").strip().splitlines()
-    return (
-        ""
-        if status == 0
-        else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place / LOG})"
-    )
+    said = lines[-1] if lines else f"exit status {child.exitcode}"
+    return f"failed: {said} (see {place / LOG})"
 
 
 # ---- one cell, in its own process

@@ -281,6 +281,22 @@ def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
         cells.run_requested(place)
 
 
+@pytest.mark.parametrize(("wrote", "exitcode"), [(True, None), (True, 1), (False, 0), (False, 1), (False, None)])
+def test_a_cell_with_its_numbers_is_done_however_its_process_ended(wrote, exitcode, tmp_path):
+    def start(place, request):
+        if wrote:
+            (place / cells.DONE).write_text("{}")
+        (place / cells.LOG).write_text("out of luck\n")
+        return SimpleNamespace(join=lambda: None, exitcode=exitcode)
+
+    request = CellRequest(label="x", settings=Settings(recipe="sft"), tokens=1)
+    found = cells._run(tmp_path / "cell", request, start)
+    if wrote or exitcode == 0:
+        assert found == ""
+    else:
+        assert found.startswith("failed: out of luck (see ")
+
+
 def test_the_seconds_of_a_cell_are_those_of_all_parts_of_its_run(tmp_path, monkeypatch):
     """Parts of 2 s (interrupted) and 3 s make 5 s; of a part that was killed outright nobody knows."""
     wall, used = iter([10.0, 12.0, 50.0, 53.0, 53.0, 90.0, 91.0, 92.0]), iter([4.0, 5.0, 7.0, 7.5, 7.5, 9.0, 9.5, 9.6])
