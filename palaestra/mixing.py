@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -277,6 +277,14 @@ def look_ahead(
     return slope if math.isfinite(slope) else 0.0
 
 
+@runtime_checkable
+class Sliced(Protocol):
+    """A tensor of which every rank holds a part."""
+
+    def full_tensor(self) -> Tensor: ...
+
+
 def dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     """The inner product of two lists of tensors; of slices that several ranks hold, the whole."""
-    return sum(float((x.double() * y.double()).sum()) for x, y in zip(a, b, strict=True))
+    parts = [(x.double() * y.double()).sum() for x, y in zip(a, b, strict=True)]
+    return sum(float(p.full_tensor() if isinstance(p, Sliced) else p) for p in parts)
