@@ -37,9 +37,8 @@ ARMS = {
     "sign flipped": mixed(flipped=True),
 }
 # six settings of every arm: the weight that it begins with, or keeps, and the rate
-MU = "parts.rl.runnable.learners.policy.objective.weight"
-WEIGHTS = dict.fromkeys(ARMS, MU) | {"linear decay": f"{MU}.start"}
-BEGINS = (0.2, 0.5, 0.8)
+MU, BEGINS = "parts.rl.runnable.learners.policy.objective.weight", (0.2, 0.5, 0.8)
+WEIGHTS = {a: {MU: BEGINS} for a in ARMS} | {"linear decay": {f"{MU}.start": (0.5, 0.8, 1.0)}}
 
 EXPERIMENT = pl.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, a weight between imitation and reinforcement that "
@@ -58,7 +57,7 @@ EXPERIMENT = pl.Experiment(
     ),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    constants={a: {WEIGHTS[a]: BEGINS, "rl.optimiser.lr": RATES[1:]} for a in ARMS},
+    constants={a: {**WEIGHTS[a], "rl.optimiser.lr": RATES[1:]} for a in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
     tokens=40_000,
     evaluate=256,
