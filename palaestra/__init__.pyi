@@ -60,7 +60,7 @@ from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, warm
 from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
 from .mixing import (
     AdaptiveMixture as AdaptiveMixture, Interpolation as Interpolation, MetaWeight as MetaWeight,
-    MixtureReadings as MixtureReadings, WeightRule as WeightRule, look_ahead as look_ahead,
+    MixtureReadings as MixtureReadings, WeightRule as WeightRule,
 )
 
 # Problems and worlds
