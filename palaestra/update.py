@@ -336,9 +336,7 @@ class Plain:
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):
-                found = step_optimiser(
-                    ctx, name, learner, mini, clock, self.room(ctx.model(name))
-                )
+                found = step_optimiser(ctx, name, learner, mini, clock, self.room(ctx.model(name)))
                 clock += not found["skipped"]
                 seen.append(found)
         metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
