@@ -59,6 +59,10 @@ from .stats import Interval as Interval, proportion as proportion
 from .step import Learner as Learner, Recipe as Recipe, Schedule as Schedule, Unchanged as Unchanged
 from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, warm as warm
 from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
+from .mixing import (
+    AdaptiveMixture as AdaptiveMixture, Interpolation as Interpolation, MetaWeight as MetaWeight,
+    MixtureReadings as MixtureReadings, WeightRule as WeightRule,
+)
 
 # Problems and worlds
 from .tasks.files import FileTasks as FileTasks

@@ -87,9 +87,12 @@ class AdamW:
 
     def set(self, optimiser: Optimizer, clock: int) -> None:
         """Before a step: what may follow a schedule."""
-        lr = self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
         for group in optimiser.param_groups:
-            group.update(lr=lr, weight_decay=self.weight_decay)
+            group.update(lr=self.rate(clock), weight_decay=self.weight_decay)
+
+    def rate(self, clock: int) -> float:
+        """Of learning, after `clock` optimiser steps."""
+        return self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
 
 
 def pack(
@@ -375,15 +378,14 @@ class Plain:
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):
-                found = step_optimiser(
-                    ctx, name, learner, mini, clock, self._budget(ctx.model(name))
-                )
+                found = step_optimiser(ctx, name, learner, mini, clock, self.room(ctx.model(name)))
                 clock += not found["skipped"]
                 seen.append(found)
         metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
         return metrics | {"updates": len(seen)}, {"clock": clock}
 
-    def _budget(self, model: Model) -> int:
+    def room(self, model: Model) -> int:
+        """Tokens that a forward pass of a model may hold."""
         memory = self.memory_mb << 20
         if model.device.type == "cuda":
             memory = max(memory, free_bytes(model.device) // 2)

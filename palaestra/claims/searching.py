@@ -3,40 +3,49 @@ is logged.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import palaestra as pl
 from palaestra.claims.starts import imitation
 
 
+class HastyOracle:
+    """`Search` whose oracle, in the share `hasty` of the turns that should search, answers with who
+    was found last, which is wrong.
+    """
+
+    def __init__(self, world: pl.Search, hasty: float, key: pl.Key) -> None:
+        self.world, self.hasty, self.rng = world, hasty, pl.rng_of(key)
+        self.seats = world.seats
+
+    def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
+        return self.world.reset(task, key)
+
+    async def step(self, state: Any, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
+        return await self.world.step(state, acts, key)
+
+    def oracle(self, state: Any) -> str:
+        text = self.world.oracle(state)
+        form, _ = self.world.read(text)
+        if form != "search" or self.rng.random() >= self.hasty:
+            return text
+        _, answer = self.world.forms
+        return f"<{answer}>{state.task.meta['path'][len(state.outcomes)]}</{answer}>"
+
+
 @pl.stage
 class DemonstrateSearch:
-    """An episode of `Search`, turn by turn, as its oracle plays it. In the share `hasty` of the
-    turns that should search, who was found last is the answer instead, which is wrong.
-    """
+    """An episode of `Search`, turn by turn, as its oracle plays it, or a `HastyOracle`."""
 
     hasty: float = 0.4
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        world, rng = ctx.bench.world, pl.rng_of(key)
+        world = ctx.bench.world
         if not isinstance(world, pl.Search):
             raise pl.UserError(f"{ctx.bench.name} is no world of searches")
-        world = replace(world, seconds=0.0)
-        frame, said = world.reset(group.task, key), list(group.task.prompt)
-        while True:
-            text, known = world.oracle(frame.state), len(frame.state.outcomes)
-            form, _ = world.read(text)
-            if form == "search" and rng.random() < self.hasty:
-                _, answer = world.forms
-                text = f"<{answer}>{group.task.meta['path'][known]}</{answer}>"
-            ask = frame.asks[0]
-            act = pl.Act(ask=ask, text=text, call=None, finish="eos", n_tokens=0)
-            frame = await world.step(frame.state, (act,), key)
-            if not frame.asks:
-                break
-            shown = pl.Message(role="assistant", content=text, author="demonstration", trained=True)
-            said += [shown, *frame.asks[0].say]
-        made = pl.recorded_episode(ctx, "policy", tuple(said), text, 1.0, judged=False)
-        return replace(group, episodes=(made,))
+        played = HastyOracle(replace(world, seconds=0.0), self.hasty, key)
+        there = ctx.with_bench(replace(ctx.bench, world=played))
+        return await pl.Demonstrate()(there, key, group)
 
 
 def after_showing(learned: pl.Runnable, steps: int, lr: float = 2e-3) -> pl.Pipeline:

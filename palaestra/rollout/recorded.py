@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from palaestra.abilities import Habit, Solves, solves, tools_of
+from palaestra.context import RewardFn
 from palaestra.errors import UserError
-from palaestra.rollout.collect import none_right, rewards
+from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
 from palaestra.rollout.player import shown_tools
 from palaestra.toys.base import demonstration
@@ -136,8 +137,10 @@ class Swap:
     """Puts demonstrations in the place of up to `k` wrong episodes, drawn at random, where
     `when(rewards)` holds. The others stay as they are, in their order.
 
-    A task has several by its column `demonstrations`, of which `k` are drawn, else one, as for
-    `Demonstrate`. They are paid 1, have no age, and have the fact `mark`.
+    A task has several by its column `demonstrations`, else one, as for `Demonstrate`. Of several `k`
+    are drawn, or those are taken that have the most of `score`, a reward of them as episodes; of
+    equal ones the shorter. One that cannot be scored is not taken. They are paid 1, have no age, and
+    have the fact `mark`.
     """
 
     k: int = 2
@@ -145,6 +148,7 @@ class Swap:
     habit: Habit = "work"
     model: str = "policy"
     mark: str = "demonstration"
+    score: RewardFn | None = None
 
     def __post_init__(self) -> None:
         need_at_least(self, k=1)
@@ -156,22 +160,35 @@ class Swap:
             return group
         given = [str(text) for text in task.meta.get("demonstrations") or ()]
         texts = given or [written_answer(ctx.bench.tasks, task, rng, self.habit)]
-        chosen = [texts[i] for i in rng.permutation(len(texts))[: self.k]]
-        places = rng.permutation(len(wrong))[: len(chosen)]
+        drawn = rng.permutation(len(texts)).tolist()
         tools, episodes = await tools_of(ctx.bench.world), list(group.episodes)
-        for place, text in zip(sorted(places.tolist()), chosen, strict=False):
-            made = recorded_episode(
+        made = [
+            recorded_episode(
                 ctx,
                 self.model,
                 task.prompt,
-                text,
+                texts[i],
                 1.0,
                 of=f"task {task.id!r}: its demonstration",
                 tools=tools,
                 judged=False,
             )
-            episodes[wrong[place]] = replace(made, facts={**made.facts, self.mark: True})
+            for i in (drawn if self.score else drawn[: self.k])
+        ]
+        chosen = await self._best(ctx, Group(task=task, episodes=tuple(made)))
+        places = rng.permutation(len(wrong))[: len(chosen)]
+        for place, e in zip(sorted(places.tolist()), chosen, strict=False):
+            episodes[wrong[place]] = replace(e, facts={**e.facts, self.mark: True})
         return replace(group, episodes=tuple(episodes))
+
+    async def _best(self, ctx: Context, made: Group) -> list[Episode]:
+        """The `k` that have the most of `score`; without one, as many as there are."""
+        if self.score is None:
+            return list(made.episodes)
+        found = await judge_group(ctx, self.score, made)
+        pairs = zip(found, made.episodes, strict=True)
+        able = [(-r.total, len(e.rows[0].context()), e) for r, e in pairs if isinstance(r, Reward)]
+        return [e for *_, e in sorted(able, key=lambda x: x[:2])[: self.k]]
 
 
 @stage

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from palaestra.credit.links import Center, Fact, chain
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.models.score import score_pairs
+from palaestra.rewards.intrinsic import AnswerProbability, answer_score, debias
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.budget import Instead
 from palaestra.rollout.collect import Sample, Score, When, links, rewards
@@ -244,6 +245,64 @@ def test_a_group_that_somebody_solved_is_left_alone(context):
     assert [e.total for e in swapped.episodes] == [1, 1] and swapped.episodes[1] == right.episodes[1]
     assert [e.total for e in run(Swap(), ctx, one).episodes] == [1]
     assert sorted(e.total for e in run(Swap(), ctx, two).episodes) == [0, 0, 1]  # there is one demonstration
+
+
+def failures(ctx, n, *demonstrations, index=0):
+    group = group_of(ctx, index, *[0.0] * n)
+    meta = {**group.task.meta, "demonstrations": list(demonstrations)} if demonstrations else group.task.meta
+    return replace(group, task=replace(group.task, meta=meta))
+
+
+def swapped_texts(ctx, group, **options):
+    """Demonstrations that were put in, in the order of the group."""
+    made = run(Swap(**options), ctx, group)
+    return [e.rows[0].segments[-1].text for e in made.episodes if e.facts.get("demonstration")]
+
+
+def test_the_best_of_several_demonstrations(context):
+    """AMPO: answer probabilities [.9, .8] behind A's reasoning and [.5, .3] behind B's, .2 without any: .65 and .20, A first.
+    Of equal scores the shorter counts, and what cannot be scored is not taken."""
+    ctx, known = (
+        context("chain"),
+        {"B": [0.5, 0.3], "A": [0.9, 0.8], "C, longer": [0.1, 0.1], "C": [0.1, 0.2], "D": None},
+    )
+    asked = []
+
+    async def comprehension(ctx, group):
+        asked.append([response_text(e) for e in group.episodes])
+        scores = {k: p and debias(answer_score(np.log(p)), 0.2) for k, p in known.items()}
+        return [Fault("none", "no score") if scores[t] is None else Reward(total=scores[t]) for t in asked[-1]]
+
+    assert {k: pytest.approx(debias(answer_score(np.log(known[k])), 0.2)) for k in "ABC"} == {
+        "A": 0.65,
+        "B": 0.2,
+        "C": 0,
+    }
+    take = lambda k, n=8: swapped_texts(ctx, failures(ctx, n, *known), k=k, score=comprehension)
+    assert (take(1), take(2), take(3)) == (["A"], ["A", "B"], ["A", "B", "C"])
+    assert take(9) == ["A", "B", "C", "C, longer"]
+    assert take(2, n=1) == ["A"]  # there is one failure to take the place of
+    assert all(sorted(x) == sorted(known) for x in asked)
+    assert run(Swap(score=comprehension), ctx, group_of(ctx, 0, 0, 1)) == group_of(ctx, 0, 0, 1) and len(asked) == 5
+
+
+def test_what_the_policy_understands_best(context):
+    """Its own probability of the answer behind the working, as of AMPO: the task's own working before that of another."""
+    ctx = context("chain")
+    working = lambda own, task: "\n".join([*ctx.bench.tasks.steps(own), f"= {task.answer}"])
+    for index in range(4):
+        task, other = (ctx.bench.tasks.task("train", i) for i in (index, index + 10))
+        group = failures(ctx, 8, working(other, task), working(task, task), index=index)
+        assert swapped_texts(ctx, group, k=1, score=AnswerProbability(baseline="policy")) == [working(task, task)]
+
+
+def test_without_a_score_they_are_drawn(context):
+    ctx = context("chain")
+    group, texts = failures(ctx, 8, "a", "b", "c"), set()
+    for i in range(12):
+        made = run(Swap(k=1), ctx, group, ("k", i))
+        texts |= {e.rows[0].segments[-1].text for e in made.episodes if e.facts.get("demonstration")}
+    assert texts == {"a", "b", "c"}
 
 
 def test_feedback_is_hidden_as_well(context):
