@@ -48,6 +48,11 @@ class Picture:
         first = FIRST_PLACE + (self.digest << PLACE_BITS)
         return tuple(range(first, first + places))
 
+    @property
+    def title(self) -> str:
+        """What it is called where it cannot be shown: "picture 32x32 1a2b", height first."""
+        return f"picture {self.shape[0]}x{self.shape[1]} {self.digest:x}"
+
     def __repr__(self) -> str:
         return f"Picture({'x'.join(map(str, self.shape))}, {self.digest:x})"
 
@@ -67,6 +72,18 @@ def by_digest(pictures: Iterable[Picture]) -> Mapping[int, Picture]:
                 "of them"
             )
     return found
+
+
+def need_text_alone(ids: Sequence[int], why: str) -> None:
+    """Raises UserError where a place of a picture is among the ids; `why` says who cannot see it."""
+    if max(ids, default=0) >= FIRST_PLACE:
+        raise UserError(f"{why}, and there is a picture among the tokens")
+
+
+def name_pictures(content: str, pictures: Sequence[Picture]) -> str:
+    """The content for the eye, each picture by its size and digest: "[picture 32x32 1a2b] use red"."""
+    first, *rest = content.split(PICTURE_MARK, len(pictures))
+    return first + "".join(f"[{p.title}] {text}" for p, text in zip(pictures, rest, strict=True))
 
 
 def pictures_in(ids: Sequence[int], known: Mapping[int, Picture]) -> tuple[Picture, ...]:

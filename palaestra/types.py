@@ -26,7 +26,14 @@ from typing import (
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
+from palaestra.pictures import (
+    FIRST_PLACE,
+    PICTURE_MARK,
+    Picture,
+    by_digest,
+    name_pictures,
+    pictures_in,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -104,6 +111,20 @@ class Message:
                 f"a message has {len(self.pictures)} pictures and "
                 f"{self.content.count(PICTURE_MARK)} places for them (U+FFFC) in its content"
             )
+
+    @property
+    def text(self) -> str:
+        """The content, for who reads text alone. Raises UserError where there are pictures in it."""
+        if self.pictures:
+            raise UserError(
+                f"a message holds a picture, and its text alone is read: {self.shown!r}"
+            )
+        return self.content
+
+    @property
+    def shown(self) -> str:
+        """The content for the eye, with what each picture is called at its place."""
+        return name_pictures(self.content, self.pictures)
 
     def __repr__(self) -> str:
         """Of a message without pictures as if there were none: tasks are drawn by it."""

@@ -196,7 +196,7 @@ class RecordedGroup:
 
 def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
     """Episodes of Parquet files as one table, without their tokens if not asked for."""
-    names = [n for n in rollouts.SCHEMA.names if tokens or n != "rows"]
+    names = [n for n in rollouts.SCHEMA.names if tokens or n not in ("rows", "pictures")]
     if not files:
         return rollouts.SCHEMA.empty_table().select(names)
     found = ds.dataset(list(map(str, files)), schema=rollouts.SCHEMA, format="parquet")

@@ -29,7 +29,7 @@ from palaestra.models.dialect import Chat
 from palaestra.models.eyes import Seen
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model
-from palaestra.pictures import Picture, by_digest, pictures_in
+from palaestra.pictures import Picture, by_digest, need_text_alone, pictures_in
 from palaestra.types import Completion, Key, Replies, Sampling, rng_of
 
 
@@ -116,7 +116,9 @@ class OwnEngine:
         """`generate` where places of pictures are among the ids. Raises UserError where the pixels
         of one are missing.
         """
-        if self.model.eyes is not None:
+        if self.model.eyes is None:
+            need_text_alone(prompt, f"{self.model.name} has no eyes")
+        else:
             pictures_in(prompt, by_digest(pictures))
         room = self.model.context - len(prompt)
         if room < 1:

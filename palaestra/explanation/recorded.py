@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from palaestra.explanation.reading import (
     sampled_remark,
 )
 from palaestra.models.load import find, load
+from palaestra.pictures import Picture, by_digest, pictures_in
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
@@ -177,7 +178,8 @@ def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[st
     prompts: dict[int, Task] = {}
     texts: dict[int, list[str]] = {}
     for line in lines:
-        rows = tuple(_row(r) for r in line["rows"])
+        pictures = _pictures(line)
+        rows = tuple(_row(r, pictures) for r in line["rows"])
         texts |= {id(row): _visible_tokens(r) for row, r in zip(rows, line["rows"], strict=True)}
         reward = None if line["reward"] is None else Reward(total=line["reward"])
         facts = json.loads(line["facts"] or "{}")
@@ -194,7 +196,15 @@ def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[st
     return groups, sorted(episodes), texts
 
 
-def _row(found: dict[str, Any]) -> Row:
+def _pictures(line: dict[str, Any]) -> Mapping[int, Picture]:
+    """By their digests; files of older runs have none."""
+    return by_digest(
+        Picture(shape=(p["height"], p["width"], p["channels"]), data=p["data"])
+        for p in line.get("pictures") or ()
+    )
+
+
+def _row(found: dict[str, Any], pictures: Mapping[int, Picture]) -> Row:
     """Every token as a segment of its own: the file has columns, not segments."""
     columns = (found[n] for n in ("ids", "author", "trained", "hidden", "logp", "turn"))
     segments = tuple(
@@ -207,6 +217,7 @@ def _row(found: dict[str, Any]) -> Row:
             logp=None if logp is None else (logp,),
             turn=turn or 0,
             version=0 if trained else None,
+            pictures=pictures_in((token,), pictures),
         )
         for token, author, trained, hidden, logp, turn in zip(*columns, strict=True)
     )

@@ -92,9 +92,9 @@ def fields_of(task: Task) -> dict[str, str]:
     record.
     """
     texts = {k: v for k, v in task.meta.items() if isinstance(v, str)}
-    said = [m.content for m in task.prompt if m.role != "system"]
+    said = [m.text for m in task.prompt if m.role != "system"]
     question = (
-        said[0] if len(said) == 1 else "\n\n".join(f"{m.role}: {m.content}" for m in task.prompt)
+        said[0] if len(said) == 1 else "\n\n".join(f"{m.role}: {m.text}" for m in task.prompt)
     )
     reference = {} if task.answer is None else {"reference": reference_of(task)}
     return {**texts, "question": question, **reference}

@@ -19,6 +19,7 @@ from torch import Tensor
 from palaestra.errors import UserError
 from palaestra.models.model import Model
 from palaestra.models.residual import check_places
+from palaestra.pictures import need_text_alone
 from palaestra.types import Row
 
 POSITIONS = 8192  # of a forward pass
@@ -45,13 +46,14 @@ def activations(
 
     Raises:
         UserError: for a place that the model does not have, for places of several widths (some
-            models project their last state), and for a row without tokens or longer than the
-            context.
+            models project their last state), and for a row without tokens, longer than the context
+            or with a picture.
     """
     places = range(len(model.layers) + 1) if layers is None else layers
     check_places(places, len(model.layers), model.name)
     ids = [_ids(model, r) for r in rows]
     for i, each in enumerate(ids):
+        need_text_alone(each, f"row {i} is read as text alone")
         if not 0 < len(each) <= model.context:
             raise UserError(
                 f"row {i} has {len(each)} tokens; {model.name} reads 1 to {model.context}"

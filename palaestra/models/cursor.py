@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from palaestra.errors import UserError
 from palaestra.models.model import Model
+from palaestra.pictures import need_text_alone
 
 Past: TypeAlias = tuple[Tensor, ...]  # keys and values of a layer in turn, [B, heads, T - 1, dim]
 
@@ -48,11 +49,12 @@ class Cursor:
     ) -> Cursor:
         """One row, of the given tokens.
 
-        Raises UserError where there is none, and for a model whose memory is not keys and values of
-        every token.
+        Raises UserError where there is none or one is a place of a picture, and for a model whose
+        memory is not keys and values of every token.
         """
         if not len(ids):
             raise UserError("a cursor stands at a token, and there is none")
+        need_text_alone(ids, "a cursor reads text alone")
         ids_BT = torch.tensor([list(ids)], device=model.device)
         cursor = cls(model, ids_BT[:, -1:], (), count)
         if len(ids) > 1:

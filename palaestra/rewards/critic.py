@@ -79,7 +79,7 @@ class ModelCritic:
 
 def critic_prompt(dialect: Chat, task: Task, lines: Sequence[str]) -> tuple[int, ...]:
     """The critic's prompt."""
-    question = "\n".join(m.content for m in task.prompt)
+    question = "\n".join(m.text for m in task.prompt)
     numbered = "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
     text = (
         f"question: {question}\nreference answer: {task.answer}\nsolution:\n{numbered}\n"

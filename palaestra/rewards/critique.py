@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from palaestra.credit.seats import freeze_row
 from palaestra.errors import Fault
 from palaestra.rewards.learned import Learned
+from palaestra.rollout.player import continue_row
 from palaestra.types import (
     Episode,
     Group,
@@ -100,9 +101,8 @@ class CritiqueThenScore:
         row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         try:
-            said = await ctx.engine(self.model).generate(
-                row.context(), sampling, ("critique", ctx.seed, ctx.step, task.id, i)
-            )
+            key = ("critique", ctx.seed, ctx.step, task.id, i)
+            said = await continue_row(ctx.engine(self.model), row, (), sampling, key)
         except Fault as fault:
             return fault
         return replace(

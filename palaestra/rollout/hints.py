@@ -18,7 +18,7 @@ from palaestra.schedule import check_bounds
 from palaestra.toys.formats import (
     add_examples,
     critique,
-    question_text,
+    question_message,
     rephrase,
     retry,
     reveal_answer,
@@ -89,7 +89,7 @@ class Hinted:
     def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
         text = self.guidance(ctx, group, rng).strip("\n")
         task = group.task
-        return rephrase(task, f"{question_text(task)}\nhint:\n{text}") if text else None
+        return rephrase(task, f"{question_message(task).content}\nhint:\n{text}") if text else None
 
 
 @stage

@@ -239,7 +239,7 @@ class Continued(Resuming):
         if not rest:
             raise UserError("the world strays: no legal reply begins like the one to be continued")
         sampling = replace(self.player.sampling, choices=rest)
-        more = await self.player.engine.generate((*row.context(), *before.ids), sampling, key)
+        more = await continue_row(self.player.engine, row, before.ids, sampling, key)
         assert more.choices is not None
         seen = before.choices.log_mass if before.choices else more.choices.log_mass
         ids = (*before.ids, *more.ids)

@@ -88,6 +88,20 @@ def tell_or_stop(ctx: RunContext, found: Sequence[Finding], judge: Payer) -> Non
         ctx.say(f"oracle check: {line}")
 
 
+def check_pictures(recipe: Any, ctx: RunContext) -> None:
+    """Where a run's first problem holds a picture, its policy and references must see: UserError."""
+    if split_size(ctx.bench.tasks, "train") == 0:
+        return
+    prompt = ctx.bench.tasks.task("train", 0).prompt
+    pictures = [p for m in prompt for p in m.pictures]
+    if not pictures:
+        return
+    ctx.engine().dialect.extend(prompt, first=True, closed=False)
+    for name in recipe.references:
+        for picture in pictures if name in ctx.models else ():
+            ctx.model(name).places(picture)
+
+
 def check_prompts(ctx: RunContext, tools: tuple[ToolSchema, ...] = ()) -> None:
     """Prompts of the user's data must fit into the model's context, with what describes the
     tools.

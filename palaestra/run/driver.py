@@ -28,6 +28,7 @@ from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
+from palaestra.run.checks import check_pictures
 from palaestra.run.evaluation import (
     attempt_tasks,
     bounds_of_pay,
@@ -59,6 +60,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     plan = ctx.plan
     steps = length(recipe, plan)
     prepare(recipe, ctx)
+    check_pictures(recipe, ctx)
     state, log = resume(recipe, ctx)
     if log is not None:
         ctx.trackers.start(ctx.folder, state["step"])

@@ -50,6 +50,9 @@ class Raw:
     advantage: float | None
 
 
+LARGE = ("rows", "pictures")
+
+
 class StepRollouts:
     """The rollouts of a step. Tokens are unpacked for those that are shown only: files are large,
     pages are not.
@@ -60,7 +63,7 @@ class StepRollouts:
 
         table = pq.ParquetFile(path).read()  # `read_table` would import pandas, where there is one
         self._rows = table.column("rows") if "rows" in table.column_names else None
-        plain = table.drop_columns(["rows"]) if self._rows is not None else table
+        plain = table.drop_columns([n for n in LARGE if n in table.column_names])
         self.all = [_rollout(at, found) for at, found in enumerate(plain.to_pylist())]
         self.step = self.all[0].step if self.all else 0
 

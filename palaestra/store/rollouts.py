@@ -17,9 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from palaestra.pictures import by_digest
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
 from palaestra.types import Episode, Group, Key, Row
 
+PICTURE = pa.struct(
+    {
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "channels": pa.int32(),
+        "data": pa.binary(),  # 8 bits a channel, row by row
+    }
+)
 ROW = pa.struct(
     {
         "seat": pa.string(),
@@ -53,6 +62,7 @@ SCHEMA = pa.schema(
         "policy_version": pa.int32(),  # the newest among its tokens
         "n_tokens": pa.int32(),  # sampled
         "facts": pa.string(),  # JSON
+        "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
         "rows": pa.list_(ROW),
     }
 )
@@ -229,6 +239,12 @@ class TokenColumns:
         return pa.StructArray.from_arrays([columns[f.name] for f in ROW], fields=list(ROW))
 
 
+def _pictures(e: Episode) -> list[dict[str, Any]]:
+    names = ("height", "width", "channels")
+    known = by_digest(p for r in e.rows for p in r.pictures)
+    return [dict(zip(names, p.shape, strict=True)) | {"data": p.data} for p in known.values()]
+
+
 def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
     """What is said of an episode, but for its rows."""
     versions = [v for r in e.rows for s in r.segments for _, v in s.versions]
@@ -236,7 +252,7 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
     return {
         "task_id": group.task.id,
         "domain": group.task.domain,
-        "prompt": "\n".join(m.content for m in group.task.prompt),
+        "prompt": "\n".join(m.shown for m in group.task.prompt),
         "answer": answer
         if answer is None or isinstance(answer, str)
         else json.dumps(jsonable(answer), default=str),
@@ -250,4 +266,5 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "policy_version": max(versions, default=None),
         "n_tokens": e.n_sampled,
         "facts": json.dumps(jsonable(e.facts), default=str),
+        "pictures": _pictures(e),
     }

@@ -18,9 +18,14 @@ ANSWER_AT_ONCE = Message(role="system", content="answer at once")
 UNSURE_ANSWER = f"{ANSWER_PREFIX}?"  # how the tiny model says that it does not know
 
 
-def question_text(task: Task) -> str:
+def question_message(task: Task) -> Message:
     """The first message of the user in the task's prompt."""
-    return next(m.content for m in task.prompt if m.role == "user")
+    return next(m for m in task.prompt if m.role == "user")
+
+
+def question_text(task: Task) -> str:
+    """Its text. Raises UserError where it holds a picture: in text alone that would be lost."""
+    return question_message(task).text
 
 
 def rephrase(task: Task, content: str) -> Task:
@@ -38,7 +43,11 @@ def add_hint(task: Task, steps: Sequence[str]) -> Task:
     """The question with the first steps of its working. The reply is expected to repeat them and go
     on.
     """
-    return rephrase(task, "\n".join([question_text(task), "hint:", *steps])) if steps else task
+    return _behind(task, ["hint:", *steps]) if steps else task
+
+
+def _behind(task: Task, lines: Sequence[str]) -> Task:
+    return rephrase(task, "\n".join([question_message(task).content, *lines]))
 
 
 def add_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:

@@ -120,6 +120,36 @@ def test_prompts_that_differ_in_a_picture_alone_share_no_slot_and_no_prompt_run(
     assert len(prompts) == 2 and owner == [0, 1, 0]
 
 
+def test_pictures_of_equal_pixels_at_other_places_share_nothing(model):
+    """Two patches swapped, or the same numbers in another shape."""
+    a = picture(1)
+    pixels = np.frombuffer(a.data, np.uint8).reshape(a.shape).copy()
+    pixels[:8, :8], pixels[24:, 24:] = pixels[24:, 24:].copy(), pixels[:8, :8].copy()
+    b = replace(a, data=pixels.tobytes())
+    c = Picture(shape=(64, 16, 3), data=a.data)
+    assert sorted(a.data) == sorted(b.data) and len({a.digest, b.digest, c.digest}) == 3
+    assert not set(a.ids(16)) & set(b.ids(16)) and not set(a.ids(16)) & set(c.ids(16))
+    engine, words = OwnEngine(model), "what is this?"
+    rows = [played(engine, [question(p, words=words)])[0] for p in (a, b)]
+    assert engine.reused_tokens < rows[0].segments[0].ids.index(a.ids(1)[0]) + 1
+    assert float(gaps(model, rows).max()) < 1e-5
+
+
+def test_the_same_picture_shares_its_slot_and_its_prompt_run(model):
+    """An equal copy, made from the same pixels, is the same picture."""
+    a, engine = picture(1), OwnEngine(model)
+    copy = Picture(shape=a.shape, data=bytes(bytearray(a.data)))
+    assert copy is not a and copy.ids(16) == a.ids(16)
+    first = played(engine, [question(a)])[0]
+    read, places = engine.read_tokens, len(first.segments[0].ids)
+    again = played(engine, [question(copy)] * 3, seed=1)
+    assert engine.reused_tokens >= 16 and engine.read_tokens - read < places
+    batch = pack([Example(row=r, columns={}) for r in (first, *again)])
+    prompts, owner, _ = prompts_and_tails(batch)
+    assert len(prompts) == 1 and owner == [0] * 4
+    assert len(Seen.in_batch(batch).digest_M) == 1
+
+
 def test_different_pictures_are_seen_as_different(model):
     with torch.no_grad():
         ids = torch.tensor([picture(1).ids(16), picture(2).ids(16)])
