@@ -104,7 +104,8 @@ class Screen:
     """Screens with `widgets` widgets of different colours; no two splits share a layout, the cells
     that are filled.
 
-    `theme` is the background: "light" is meant as what was never trained on. `blind` leaves the
+    `theme` is the background: "grey" and "light" are meant as what was never trained on, near to
+    "dark" and far from it. `blind` leaves the
     picture out of the same question. `thinking`: whether an answer has the form with a thought.
     `clicks` is the share of questions whose widget is a button; the others are as many each.
     `asks` is the question, see above.

@@ -77,3 +77,11 @@ def test_every_metric_of_the_page_is_one(place, capsys):
     named = set(re.findall(r"`([a-z_]+)`", PAGE.split("| metric | what |")[1]))
     logged = [set(json.loads(line)) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert set().union(*logged) - {"step", "evaluation", "episodes"} <= named
+
+
+def test_pictures_in_prompts(place):
+    (block,) = (code for kind, code in BLOCKS if kind == "python" and "pl.Picture(" in code)
+    found = {}
+    exec(block, found)
+    assert found["message"].pictures == (found["grey"],)
+    assert (place / "runs" / "seeing").is_dir() and len(found["run"].steps) == 2

@@ -13,7 +13,8 @@ holds for all of ours); "first" takes the first ones instead. What the choice sa
 `length` is UI-R1-E's first stage: longer answers are paid less where a group is mostly right. Its
 second is the same RL without thoughts: `thinking=False`, on a task whose answers have none.
 
-The policy needs eyes: a start that was trained with them, else it gets untrained ones.
+The policy needs eyes, so begin with a model that was trained with them. Where there is none it gets
+untrained ones, and `kl` must be 0: a reference without eyes is refused before the first step.
 """
 
 from __future__ import annotations
