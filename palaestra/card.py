@@ -61,3 +61,4 @@ class Card:
     paper: str = ""  # "arXiv:2402.03300"
     source: str = ""  # where the formulas come from, and how sure that is
     size: Size | None = None
+    task: str = ""  # learned where the user names no problem; "" = as every recipe

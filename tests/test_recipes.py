@@ -38,9 +38,10 @@ def test_card_is_complete(entry):
 @pytest.mark.parametrize("entry", RECIPES, ids=lambda e: e.id)
 def test_law_09_two_steps(entry, context):
     recipe, found = build(entry), []
+    task = catalogue.find(entry.id).CARD.task or "chain"
     begin = time.perf_counter()
     for _ in range(2):
-        ctx, state = context(), start(0)
+        ctx, state = context(task), start(0)
         prepare(recipe, ctx)
         untouched = weights_sha256(ctx.model("policy"))
         for _ in range(2):
@@ -48,7 +49,7 @@ def test_law_09_two_steps(entry, context):
         found.append(weights_sha256(ctx.model("policy")))
         assert state["step"] == 2 and metrics["episodes"] > 0
     assert found[0] == found[1], "the same seed gave different weights"
-    if metrics.get("updates"):
+    if metrics.get("updates") and task == "chain":  # what is paid nothing elsewhere, its own tests show to learn
         assert found[0] != untouched, "an update moved nothing"
     assert time.perf_counter() - begin < 20  # two runs: the law allows ten seconds each
     again = decode(*encode(state))
@@ -61,7 +62,10 @@ def test_law_09_two_steps(entry, context):
 def test_other_shapes_run(entry, context, tmp_path):
     built, ctx = build(entry), context(out=tmp_path, evaluate=4, steps=1)
     result = asyncio.run(built.run(ctx))
-    assert 0 <= result.metrics["accuracy_after"]["mean"] <= 1
+    if entry.id == "collab":  # it trains its agents, and is no policy: what decoding reaches is its result
+        assert 0 <= result.metrics["right"] <= 1
+    else:
+        assert 0 <= result.metrics["accuracy_after"]["mean"] <= 1
 
 
 def test_every_recipe_file_is_in_the_catalogue():

@@ -25,6 +25,7 @@ from palaestra.ends import (
     evaluation_of,
 )
 from palaestra.errors import Fault, Paused, Stopped, UserError
+from palaestra.models.eyes import EYES
 from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
@@ -181,6 +182,9 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
 
 def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     """`prepare` without the optimisers."""
+    for name, learner in recipe.learners.items():
+        if name in ctx.models and EYES in learner.heads:
+            ctx.model(name).add_head(EYES)  # first, as references are copies and see as it does
     for name, source in recipe.references.items():
         if name not in ctx.models and not isinstance(source, Snapshots):
             ctx.reference(name, source)

@@ -229,12 +229,22 @@ def context(
 
 def settings_for(runnable: Any, settings: Settings) -> Settings:
     """The settings of a run; where it names no problem and every part of its pipeline has one of its
-    own, the last one's is the run's.
+    own, the last one's is the run's, and of other recipes that of their card.
     """
-    parts = list(runnable.parts.values()) if isinstance(runnable, Pipeline) else []
-    if settings.task or settings.data or settings.env or not all(p.problem for p in parts):
+    if settings.task or settings.data or settings.env:
         return settings
-    return replace(settings, **parts[-1].problem) if parts else settings
+    parts = list(runnable.parts.values()) if isinstance(runnable, Pipeline) else []
+    if parts and all(p.problem for p in parts):
+        return replace(settings, **parts[-1].problem)
+    return replace(settings, task=card_task(settings.recipe))
+
+
+def card_task(method: str) -> str:
+    """The task that a method's card names; "" = none, or the recipe is a value without a card."""
+    try:
+        return catalogue.find(method).CARD.task
+    except UserError:
+        return ""
 
 
 def problems_of(runnable: Any, settings: Settings) -> str:

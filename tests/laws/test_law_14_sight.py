@@ -180,7 +180,11 @@ def test_vllm_refuses_when_it_reads_the_prompt():
         )
 
 
-@pytest.mark.parametrize("recipe", [pl.recipe("grpo"), ui_r1.build()], ids=["no eyes", "a reference without"])
+@pytest.mark.parametrize(
+    "recipe",
+    [pl.recipe("grpo"), pl.vary(ui_r1.build(), references={"ref": "tiny"})],
+    ids=["no eyes", "a reference without"],
+)
 def test_a_run_that_cannot_see_stops_before_its_first_step(context, small, recipe):
     ctx = context("screen", steps=1)
     with pytest.raises(UserError, match="has no eyes, and a prompt holds a picture"):

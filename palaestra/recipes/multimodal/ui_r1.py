@@ -13,8 +13,8 @@ holds for all of ours); "first" takes the first ones instead. What the choice sa
 `length` is UI-R1-E's first stage: longer answers are paid less where a group is mostly right. Its
 second is the same RL without thoughts: `thinking=False`, on a task whose answers have none.
 
-The policy needs eyes, so begin with a model that was trained with them. Where there is none it gets
-untrained ones, and `kl` must be 0: a reference without eyes is refused before the first step.
+The policy needs eyes, so begin with a model that was trained with them; another one gets untrained
+eyes, and so does its reference.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ CARD = pl.Card(
         samples=8,
         lr=1e-6,
     ),
+    task="screen",
 )
 PARTS = ("type", "point", "format")
 
@@ -73,7 +74,8 @@ class ActionReward:
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         if not {"action", "box"} <= task.meta.keys():
             raise pl.UserError(
-                f"task {task.id!r} is no action on a screen: it has no `action` and `box`"
+                f"task {task.id!r} is no action on a screen: it has no `action` and `box`; "
+                "the task `screen` has them"
             )
         action, box = task.meta["action"], task.meta["box"]
         scale = task.meta.get("scale") or (1.0, 1.0)

@@ -1,10 +1,12 @@
 """UI-R1: the catalogue's values by hand, which answers are right, and which screens are chosen."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from palaestra.cli.main import main
 from palaestra.credit.length import length_terms
 from palaestra.errors import UserError
 from palaestra.models.load import load
@@ -186,6 +188,12 @@ def test_a_run_sees_the_same_pixels_after_a_checkpoint(context, small):
     assert encode(again)[0] == encode(on)[0]
     for k, v in other.model("policy").named_trainable().items():
         assert v.equal(ctx.model("policy").named_trainable()[k]), k
+
+
+def test_it_learns_screens_where_nothing_is_said(tmp_path):
+    assert main(["train", "ui-r1", "--smoke", "--out", str(tmp_path / "run")]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["task"] == "screen" and summary["steps"] == 2
 
 
 def test_a_start_with_eyes_keeps_them(context, small, tmp_path):
