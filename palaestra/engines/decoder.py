@@ -145,8 +145,7 @@ class Decoder:
                 position_ids=at_nq.clamp(
                     max=upto - 1
                 ),  # no longer than what counts: some architectures look at the longest
-                past_key_values=self.cache,
-                use_cache=True,
+                cache=self.cache,
                 **self.grouped,
             )
             return self.model.logits(hidden[every, last_n]).float()

@@ -124,7 +124,7 @@ class Cursor:
         cache = DynamicCache(pairs) if pairs else DynamicCache()
         if self.count is not None:
             self.count(ids_BT.numel())
-        hidden_BTD = self.model.hidden(ids_BT, past_key_values=cache, use_cache=True)
+        hidden_BTD = self.model.hidden(ids_BT, cache=cache)
         layers = [x for x in cache.layers if isinstance(x, DynamicLayer)]
         kept = [x.keys for x in layers if x.keys is not None]
         if len(kept) != len(self.model.layers):

@@ -7,7 +7,9 @@ import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
+from functools import cache as remember
 from functools import cached_property, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.errors import UserError
@@ -29,6 +32,21 @@ from palaestra.models.template import end_of_turn
 from palaestra.pictures import FIRST_PLACE, Picture
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
+
+
+def with_cache(module: nn.Module, cache: Cache | None) -> dict[str, Any]:
+    """What a decoder or causal model of transformers is called with to use a cache, or none: up to
+    5.23 it is named `past_key_values`, and from 5.24 on that name makes a warning.
+    """
+    if cache is None:
+        return {"use_cache": False}
+    return {cache_name(type(module)): cache, "use_cache": True}
+
+
+@remember
+def cache_name(architecture: type[nn.Module]) -> str:
+    """What its forward pass calls a cache."""
+    return "cache" if "cache" in signature(architecture.forward).parameters else "past_key_values"
 
 
 @dataclass(eq=False)
@@ -160,13 +178,15 @@ class Model:
         """Runs rows without padding and shared prompts once; see `packed`."""
         return enable(self.causal)
 
-    def hidden(self, ids_BT: Tensor, seen: Seen | None = None, **options: Any) -> Tensor:
+    def hidden(
+        self, ids_BT: Tensor, seen: Seen | None = None, cache: Cache | None = None, **options: Any
+    ) -> Tensor:
         """[B, T, D] after the last norm. `seen` are the pictures whose places are among the ids.
-        Options go to the decoder: positions, mask, cache (none unless asked for).
+        The cache holds the past and takes the tokens. Options go to the decoder: positions, mask.
         """
         with self._without_adapters(), self._between_layers({}):
             return self._decoder(
-                **self._inputs(ids_BT, seen), **{"use_cache": False, **options}
+                **self._inputs(ids_BT, seen), **with_cache(self._decoder, cache), **options
             ).last_hidden_state
 
     def stream(self, ids_BT: Tensor, places: Sequence[int], **options: Any) -> list[Tensor]:

@@ -21,7 +21,7 @@ from palaestra.models.template import end_of_turn
 from palaestra.types import Batch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedTokenizerFast
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -168,8 +168,21 @@ def test_recomputation_leaves_sampling_alone():
     model.recompute = True
     forward(model, batch_of([5]), ("logp",))["logp"].sum().backward()
     assert not any(m.training for m in model.module.modules())
-    got = model.module(input_ids=torch.tensor([[5, 6, 7]]), use_cache=True)
-    assert got.past_key_values.get_seq_length() == 3
+    _, cache = model.module(input_ids=torch.tensor([[5, 6, 7]]), use_cache=True).to_tuple()
+    assert cache.get_seq_length() == 3
+
+
+@pytest.mark.parametrize("kind", ["llama", "opt"])
+def test_a_cache_is_called_what_this_transformers_calls_it(kind):
+    """One name makes a warning from transformers 5.24 on, the other is unknown before."""
+    model, cache = build(kind), DynamicCache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = model.hidden(torch.tensor([[5, 6]]), cache=cache)
+        second = model.hidden(torch.tensor([[7]]), cache=cache, position_ids=torch.tensor([[2]]))
+    whole = model.hidden(torch.tensor([[5, 6, 7]]))
+    assert cache.get_seq_length() == 3
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
 
 
 def test_recomputation_drops_nothing_out():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from transformers import DynamicCache, LlamaForCausalLM
 
+from palaestra.models.model import with_cache
 from palaestra.types import Message
 from tools.tiny_model import tokenizer as tokens
 from tools.tiny_model.build import CONTEXT, encode
@@ -62,8 +63,8 @@ def decoded(
             input_ids=ids_BT,
             attention_mask=seen_BT,
             position_ids=at_BT,
-            past_key_values=cache,
             logits_to_keep=1,
+            **with_cache(model, cache),
         ).logits[:, -1]
         next_B = next_token(logits_BV, temperature, generator)
         ended_B |= next_B == tokens.END
