@@ -227,7 +227,9 @@ class Bench:
     reward: RewardFn | None = None
     max_tokens: int = 64  # of one turn
     max_turns: int = 64
-    first_held_out: int = 0  # of the tasks that are measured, where there is no last one
+    # where there is no last task: the number of the first that is measured, and of the first drawn
+    first_held_out: int = 0
+    first_drawn: int = 0
     dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
 

@@ -475,7 +475,9 @@ class RunContext:
                 "task out"
             )
         bench, players = self.open_problem(problem)
-        if bench == self.bench:
+        own = self.bench
+        bench = replace(bench, first_held_out=own.first_held_out, first_drawn=own.first_drawn)
+        if bench == own:
             return
         self.bench, self.players = bench, players
         self.plan = self.planned or self.plan

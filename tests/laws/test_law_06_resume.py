@@ -64,8 +64,8 @@ def lines(folder):
 )
 def test_ten_kills_each(tmp_path, recipe, more):
     """SIGKILL at ten random moments of each run: at start-up, and 0 to 0.3 s after 1 or 2 further lines of its log, which
-    is somewhere in a rollout, an update or a checkpoint."""
-    whole, broken, said, steps = tmp_path / "whole", tmp_path / "broken", tmp_path / "said", "24"
+    is somewhere in a rollout, an update or a checkpoint. There are more steps than ten such pieces take."""
+    whole, broken, said, steps = tmp_path / "whole", tmp_path / "broken", tmp_path / "said", "60"
     apart = [
         sys.executable,
         "-m",
