@@ -38,6 +38,7 @@ from palaestra.run.progress import Pulse
 from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
+from palaestra.services.sandbox import bubblewrap
 from palaestra.step import Recipe, start, step
 
 EXTRAS = {
@@ -139,9 +140,14 @@ def extras() -> dict[str, dict[str, Any]]:
 
 def tools() -> dict[str, dict[str, Any]]:
     return {
-        name: {"installed": shutil.which(name) is not None, "for": what}
+        name: {"installed": _find_tool(name) is not None, "for": what}
         for name, what in TOOLS.items()
     }
+
+
+def _find_tool(name: str) -> str | None:
+    """Where a tool lies: the sandbox also takes the `bwrap` that its extra brings."""
+    return bubblewrap.find() if name == "bwrap" else shutil.which(name)
 
 
 def sandbox_here() -> dict[str, Any]:
