@@ -96,16 +96,16 @@ class RollIn:
     ) -> pl.Episode | None:
         """None = an attempt in which the policy would say nothing."""
         rolls, u = pl.rng_of((*key, "roll-in")).random(2)
-        said = None
+        said, sample = None, replace(self.sample, n=1)
         if rolls < self.beta:
-            begun = await self.sample.play(ctx, (*key, "in"), pl.Group(task=task), first)
+            begun = await sample.play(ctx, (*key, "in"), pl.Group(task=task), first)
             if not begun.episodes[0].ok:
                 return begun.episodes[0]
             said = first_turn(begun.episodes[0])
         if said is None or len(said.ids) < 2:
             if not student:
                 return None
-            made = await self.sample.play(ctx, (*key, "out"), pl.Group(task=task), second)
+            made = await sample.play(ctx, (*key, "out"), pl.Group(task=task), second)
             return _with(made.episodes[0], 0.0)
         kept = cut_turn(said, kept_tokens(u, len(said.ids)), ctx.decode)
 
@@ -113,7 +113,7 @@ class RollIn:
             return pl.Handover(player=p, said=kept) if isinstance(p, pl.EnginePlayer) else p
 
         cast = {seat: handed(p) for seat, p in second.items()}
-        made = await self.sample.play(ctx, (*key, "out"), pl.Group(task=task), cast)
+        made = await sample.play(ctx, (*key, "out"), pl.Group(task=task), cast)
         e = made.episodes[0]
         return _with(e, len(kept.ids) / max(e.n_sampled, 1))
 

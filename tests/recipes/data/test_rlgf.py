@@ -42,7 +42,7 @@ def test_the_mask_of_two_tokens_of_five(trained, mask):
     """What is kept of the first is trained where it is the policy's: ppo++ [0,0,1,1,1], aggrevate [1,1,0,0,0]."""
     owner = {"policy": "policy" if trained else "", "trained": trained}
     said = Segment(
-        ids=(5, 6, 7, 8), logp=(-1.0, -2.0, -3.0, -4.0), version=0, moved=((1, 1), (3, 2)), finish="eos", **owner
+        ids=(5, 6, 7, 8), logp=(-1.0, -2.0, -3.0, -4.0), version=0, moved=((1, 1), (2, 2)), finish="eos", **owner
     )
     kept = rlgf.cut_turn(said, 2, lambda ids: " ".join(map(str, ids)))
     assert (kept.ids, kept.logp, kept.moved, kept.text, kept.finish) == ((5, 6), (-1.0, -2.0), ((1, 1),), "5 6", "")
@@ -59,7 +59,7 @@ def test_one_begins_and_the_other_ends(context, kind):
     assert len(group.episodes) == 8
     for e in group.episodes:
         first, second = reply(e)
-        assert 1 <= len(first.ids) and first.finish == "" and second.finish
+        assert len(first.ids) >= 1 and first.finish == "" and second.finish
         assert [s.trained for s in (first, second)] == [kind == "aggrevate", kind == "ppo++"]
         assert [s.policy for s in (first, second)] == (["policy", ""] if kind == "aggrevate" else ["", "policy"])
         assert first.logp is not None and second.logp is not None
