@@ -175,10 +175,9 @@ class Reattach:
         return replace(made, facts={**made.facts, MARK: 1.0})
 
 
-def by_stage(table: pl.Table, episode: int) -> tuple[int, Any, bool]:
-    """Answers of one stage to one task are compared; what is imitated is not among them."""
-    facts = table.episodes[episode].facts
-    return int(table.group_E[episode]), facts.get("stratum", 0), MARK in facts
+def by_stage(table: pl.Table, episode: int) -> tuple[int, Any]:
+    """Answers of one stage to one task are compared with one another."""
+    return int(table.group_E[episode]), table.episodes[episode].facts.get("stratum", 0)
 
 
 def build(
