@@ -20,8 +20,8 @@ there is no token of the policy, so nothing is played; the released code trains 
 there. In the released code the values of the guide's tokens lie between the last trained token and
 the reward; here these are no states of the policy, and an aggrevate attempt has its reward at
 the hand-over. One value head serves both: with `lols` it is a mean of what the two would reach,
-where the paper keeps a critic for each. What a roll-in throws away was sampled, so it is in the budget. The two go on with
-one another's tokens, so the guide has the policy's tokenizer.
+where the paper keeps a critic for each. What a roll-in throws away was sampled, so it is in the
+budget. The two go on with one another's tokens, so the guide has the policy's tokenizer.
 """
 
 import asyncio

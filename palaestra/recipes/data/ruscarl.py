@@ -17,8 +17,8 @@ it, and "scaffolded" trains on that prompt. GRPO with the standard deviation (dd
 tokens, two minibatches, 0.001 of KL (k3) to the start; temperature 0.7, top-p 0.8, top-k 20.
 
 `judge` is asked about each criterion by itself, as its rubric, and a verdict of a half or more means
-met; without one the problem's own reward counts. A judge that fails is a failed episode and no 0, as it is in
-the released code; `pl.Judge(unparsed=0.0)` is that. `graded=False` tells all answers as much,
+met; without one the problem's own reward counts. A judge that fails makes a failed episode; in the
+released code it is a 0 (`pl.Judge(unparsed=0.0)` for a verdict that cannot be read). `graded=False` tells all answers as much,
 `fades=False` never stops. A chat template that has a system message of its own needs
 `place="prompt"`. Whoever judges by what was shown can be told what is asked for without its being
 done: keep a held-out judge. The released data are medical: for research, no advice to anyone.
