@@ -96,6 +96,7 @@ from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.preferences import Preferences as Preferences
 from .toys.rec import Rec as Rec
+from .toys.rubrics import Rubrics as Rubrics
 from .toys.screen import Screen as Screen, action_parts as action_parts
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants

@@ -76,3 +76,14 @@ def judging_start() -> pl.Recipe:
     mostly true.
     """
     return imitation(80, DemonstrateVerdict(), warmup=5)
+
+
+def half_taught(rl: pl.Runnable, steps: int = 25) -> pl.Pipeline:
+    """So many steps of imitation of chains of 4 to 6 numbers modulo 9; then the arm."""
+    easier = warm_chain(steps)
+    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
+
+
+def warm_chain(steps: int = 25) -> pl.Part:
+    """Imitation of chains of 4 to 6 numbers modulo 9: of 6 or 7 numbers about 0.4 are right then."""
+    return pl.warm(imitation(steps), "chain(modulo=9)")

@@ -121,6 +121,9 @@ def test_criteria_are_a_share_of_those_that_judge():
     assert [len(lines(x)) - 1 for x in (0.2, 0.5, 1.0)] == [1, 2, 5]
     assert lines(1.0)[1:] == ["- a", "- b", "- c", "- d", "- e"]
     assert Criteria(0.0)(CHAIN, Group(task=task), rng()) is None and Criteria()(CHAIN, GROUP, rng()) is None
+    behind = Criteria(1.0, "prompt")(CHAIN, Group(task=task), rng())
+    assert question_text(behind).splitlines() == [*question_text(task).splitlines(), *lines(1.0)]
+    assert [m.role for m in behind.prompt] == [m.role for m in task.prompt]
 
 
 def test_guidance_of_a_mixture_is_of_the_tasks_own_source():
