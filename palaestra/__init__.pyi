@@ -149,7 +149,8 @@ from .rollout.branch import (
     Rescue as Rescue,
 )
 from .rollout.budget import (
-    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick, TopUp as TopUp,
+    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick,
+    Regroup as Regroup, TopUp as TopUp,
 )
 from .rollout.collect import (
     none_right as none_right,
@@ -162,8 +163,8 @@ from .rollout.guide import (
     Under as Under,
 )
 from .rollout.hints import (
-    Criteria as Criteria, Examples as Examples, Feedback as Feedback, Hinted as Hinted,
-    Unleaked as Unleaked, Working as Working,
+    Criteria as Criteria, Examples as Examples, Feedback as Feedback, HintColumn as HintColumn,
+    Hinted as Hinted, Unleaked as Unleaked, Working as Working, leaks_answer as leaks_answer,
 )
 from .rollout.player import (
     EnginePlayer as EnginePlayer, Handover as Handover, Script as Script,
@@ -224,7 +225,7 @@ from .rewards.verified import Verified as Verified
 from .rewards.verify import (
     ByDomain as ByDomain, Exact as Exact, Verify as Verify, response_text as response_text,
 )
-from .rewards.weighted import Weighted as Weighted
+from .rewards.weighted import AccuracyAndFormat as AccuracyAndFormat, Weighted as Weighted
 from .rewards.where import Where as Where
 from .judges.audit import (
     attack_reward as attack_reward, judge_agreement as judge_agreement, order_bias as order_bias,
