@@ -81,7 +81,8 @@ from .toys.constraints import ConstraintTasks as ConstraintTasks
 from .toys.count import Count as Count
 from .toys.formats import (
     ANSWER_AT_ONCE as ANSWER_AT_ONCE, THINK_STEPWISE as THINK_STEPWISE,
-    UNSURE_ANSWER as UNSURE_ANSWER, add_instruction as add_instruction,
+    UNSURE_ANSWER as UNSURE_ANSWER, add_examples as add_examples,
+    add_instruction as add_instruction,
     judging_task as judging_task, question_text as question_text,
 )
 from .toys.grid import Grid as Grid, GridState as GridState, GridTasks as GridTasks
@@ -164,7 +165,8 @@ from .rollout.guide import (
 )
 from .rollout.hints import (
     Criteria as Criteria, Examples as Examples, Feedback as Feedback, HintColumn as HintColumn,
-    Hinted as Hinted, Unleaked as Unleaked, Working as Working, leaks_answer as leaks_answer,
+    Hinted as Hinted, Unleaked as Unleaked, Working as Working, another_task as another_task,
+    leaks_answer as leaks_answer,
 )
 from .rollout.player import (
     EnginePlayer as EnginePlayer, Handover as Handover, Script as Script,

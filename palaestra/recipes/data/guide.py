@@ -17,7 +17,7 @@ gamma is that of the whole batch; in the released code of a micro-batch, which i
 answer. Nothing is known of a guided answer's format there beside its accuracy, so it isn't here.
 
 `guidance`: "hint" is the column `hint`, else half of the working; "answer" tells a wrong attempt the
-right answer. `mixin` fills a guided group up with unguided failures in the place of guided ones.
+right answer, "verdict" only that it is wrong. `mixin` fills a guided group up with unguided failures in the place of guided ones.
 `every` guides all prompts. `correction` "constant" and "power" are the other shapes of the released
 code; "none" takes the ratio to the bare prompt, with PPO's clip, as if the answers came from there.
 `context="guided"` trains on the prompt that was seen, as GHPO does.
@@ -76,7 +76,7 @@ def guided_and_failures(group: pl.Group) -> Sequence[int]:
 
 
 def build(
-    guidance: Literal["hint", "answer"] = "hint",
+    guidance: Literal["hint", "answer", "verdict"] = "hint",
     correction: Literal["quantile", "constant", "power", "none"] = "quantile",
     gamma: float = 0.9,
     context: Literal["bare", "guided"] = "bare",
@@ -87,8 +87,11 @@ def build(
 ) -> pl.Recipe:
     """`gamma` is the quantile, the constant or the power. `size` groups are trained on a step."""
     hint = pl.HintColumn(otherwise=pl.Working(0.5))
-    told = pl.Under(pl.Feedback("answer"), pl.Sample(n=1), MARK, times=n)
-    shown = told if guidance == "answer" else pl.Under(pl.Hinted(hint), pl.Sample(n=n), MARK)
+    shown = (
+        pl.Under(pl.Hinted(hint), pl.Sample(n=n), MARK)
+        if guidance == "hint"
+        else pl.Under(pl.Feedback(guidance), pl.Sample(n=1), MARK, times=n)
+    )
     seen = pl.links(shown, pl.Hide(MARK)) if context == "bare" else shown
     keep = pl.Regroup(guided_and_failures if mixin else guided_alone)
     again = pl.links(seen, pl.Score(), keep)
