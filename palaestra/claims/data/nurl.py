@@ -31,9 +31,9 @@ ARMS = {
     "all hinted": nudged(bare=0),
     "first line": nudged(lines=1),
     "shuffled": nudged(shuffled=True),
-    "prompt, cue": nudged("cue", "prompt"),
-    "prompt, steps": nudged("steps", "prompt"),
-    "prompt, answer": nudged("answer", "prompt"),
+    "cue in the prompt": nudged("cue", "prompt"),
+    "steps in the prompt": nudged("steps", "prompt"),
+    "answer in the prompt": nudged("answer", "prompt"),
 }
 
 EXPERIMENT = pl.Experiment(
