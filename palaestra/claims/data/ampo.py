@@ -55,10 +55,11 @@ def guided(teachers: tuple[str, ...] = tuple(TEACHERS), **options: Any) -> pl.Re
 
 def unguided() -> pl.Recipe:
     """The same losses and rewards, without teachers."""
-    learned = build(length=LONGEST)
-    sample, score, _ = learned.collect.links
+    score = pl.Score(reward=pl.AccuracyAndFormat(0.1, accuracy=0.9))
     return pl.vary(
-        learned, collect=pl.links(sample, score), schedule=pl.Schedule(prompts=8, steps=200)
+        build(length=LONGEST),
+        collect=pl.links(pl.Sample(n=8), score),
+        schedule=pl.Schedule(prompts=8, steps=200),
     )
 
 

@@ -46,7 +46,8 @@ class AnyLine:
 
 def refined(rewrite: "pl.Rewrite | None" = None, **options: Any) -> pl.Recipe:
     """8 prompts a step; a wrong answer is shown as `rewrite` puts it in the place of a critique."""
-    learned = build(**{"kind": "critique", "length": LONGEST, **options})
+    setting: dict[str, Any] = {"kind": "critique", "length": LONGEST, **options}
+    learned = build(**setting)
     if rewrite is not None:
         learned = pl.override(learned, "collect.links.2.link.rewrite", rewrite)
     return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))

@@ -51,7 +51,7 @@ EXPERIMENT = pl.Experiment(
     metric="held-out accuracy without guidance (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="add(d=4)",
-    tokens=20_000,
+    tokens=8_000,
     evaluate=128,
     samples=8,
     seconds=60.0,

@@ -24,7 +24,8 @@ class Mismatched:
 
 def expert(rewrite: "pl.Rewrite | None" = None, **options: Any) -> pl.Recipe:
     """8 prompts a step; the expert sees what `rewrite` shows in the place of an example."""
-    learned = build(**{"fades": FADES, **options})
+    setting: dict[str, Any] = {"fades": FADES, **options}
+    learned = build(**setting)
     if rewrite is not None:
         learned = pl.override(learned, "collect.links.1.rewrite", rewrite)
     return pl.vary(learned, schedule=replace(learned.schedule, prompts=8, steps=200))

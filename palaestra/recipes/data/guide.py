@@ -116,7 +116,7 @@ def build(
     )
 
 
-def surrogate(correction: str, gamma: float) -> pl.Algebra:
+def surrogate(correction: str, gamma: float) -> pl.Shaped | pl.Clipped:
     """The loss of guided tokens, whose ratio is to the prompt that was seen, but for "none"."""
     if correction == "quantile":
         return pl.Shaped("quantile", old="behaviour", quantile=gamma)

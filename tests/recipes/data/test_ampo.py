@@ -56,9 +56,13 @@ def test_a_failure_in_its_form_is_still_a_failure(context):
     """.9 for the answer and .1 for its form: .1 is not right, 1.0 is."""
     group = swapped(context, [0] * 8, solutions(context).values())
     assert len(shown(group)) == 2
-    assert all(e.total == pytest.approx(0.1 * e.reward.parts["format"]) for e in group.episodes if e not in shown(group))
+    assert all(
+        e.total == pytest.approx(0.1 * e.reward.parts["format"]) for e in group.episodes if e not in shown(group)
+    )
     right = swapped(context, [1] + [0] * 7)
-    assert not shown(right) and right.episodes[0].total == pytest.approx(0.9 + 0.1 * right.episodes[0].reward.parts["format"])
+    assert not shown(right) and right.episodes[0].total == pytest.approx(
+        0.9 + 0.1 * right.episodes[0].reward.parts["format"]
+    )
 
 
 def test_what_is_comprehended_best_is_taken(context):
