@@ -95,7 +95,7 @@ EXPERIMENT = pl.Experiment(
     metric="held-out accuracy without critiques (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task=f"chain(operands=(6,7),max_tokens={LONGEST})",
-    tokens=15_000,
+    tokens=8_000,
     evaluate=128,
     samples=8,
     seconds=40.0,
@@ -103,5 +103,14 @@ EXPERIMENT = pl.Experiment(
         "surrogate of refinements": pl.Logged(f"{MARK}/shaped", last=0),
         "entropy": pl.Logged("entropy_sampled"),
     },
-    note="TODO",
+    note="What a critique says is of no use to this model, only that one is made: of wrong answers, one "
+    "trial seed, 16 tasks x 6: asked again .30, verdict .52, first wrong line .80, any line .80, `think "
+    "step by step` .92 are right. So Critique-GRPO has better answers to learn from, and `any line` "
+    "is expected to do as well. Where the habit is taught already, critiques are worse than asking again "
+    "(chains modulo 9 after 25 steps of imitation: .41 asked again, .30 first wrong line, .23 verdict), also when "
+    "half of what was imitated were corrections behind such critiques (25, 40 and 60 steps: .28 and .21, .41 and .31 for "
+    "any line, .70 and .51), on sums of six digits they gain little (.05 and .08), on knights nothing; there the claim "
+    "could not be reproduced. One cell an arm was looked at, rate 1e-4, 15,000 tokens: grpo .91, critique .88, "
+    "any line .88, so the budget is smaller. A critique costs tokens: six or seven refinements, of which one is learned. "
+    "That a text of a stronger model helps cannot be shown here.",
 )

@@ -60,5 +60,14 @@ EXPERIMENT = pl.Experiment(
         "weight of a guided token": pl.Logged(f"{MARK}/shaped", last=0),
         "groups with a gradient": pl.Logged("groups_mixed", last=0),
     },
-    note="TODO",
+    note="Only a told answer makes a gap to correct in this model. Looked at on trial seeds, 24 tasks x 4: "
+    "of 57 right answers behind `wrong, it is X` 19 are copies without working, whose log-prob behind "
+    "the bare prompt is 6.1 nats lower in the median (56% of their tokens by more than 0.18), and worked "
+    "ones 0.4 nats; behind the verdict alone nothing is copied. With five or six digits too little is copied "
+    "(2 of 9 and none), and hints make no gap. Also one cell an arm, rate 1e-4, 12,000 tokens: start .30, grpo .89, "
+    "guide .82, uncorrected .83. So GRPO nears the ceiling there, which is why the budget is smaller, and "
+    "the veto against it may well speak: what is told here is the answer, and a copy teaches no sum. "
+    "This decides whether the weights matter where there is a gap; it cannot show what a hint does for a "
+    "model that reads it. About a third of the prompts are all wrong in four answers at the start. "
+    "gamma is the quantile of a whole batch.",
 )
