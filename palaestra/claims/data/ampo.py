@@ -10,12 +10,12 @@ from palaestra.recipes.data.ampo import build
 
 LONGEST = 96  # tokens of an answer
 
-# ways to write a column that the start never uses, whose own is `x+y+carry=sum`
+# ways to write a column; the start has met the first alone
 TEACHERS: Mapping[str, Callable[[int, int, int], str]] = {
+    "columns": lambda x, y, c: f"{x}+{y}+{c}={x + y + c}",
     "carry first": lambda x, y, c: f"{c}+{x}+{y}={x + y + c}",
     "sum first": lambda x, y, c: f"{x + y + c}={x}+{y}+{c}",
     "two sums": lambda x, y, c: f"{x}+{y}={x + y}+{c}={x + y + c}",
-    "digits apart": lambda x, y, c: f"{x} {y} {c} {x + y + c}",
 }
 
 
@@ -63,7 +63,7 @@ def unguided() -> pl.Recipe:
     )
 
 
-ONE = ("two sums",)
+ONE, BEST = ("two sums",), ("columns",)
 
 EXPERIMENT = pl.Experiment(
     claim="On sums of six and of seven digits, of which the start solves few and none, two of four "
@@ -75,6 +75,7 @@ EXPERIMENT = pl.Experiment(
         "random": guided(choice="random"),
         "one teacher": guided(ONE, k=1),
         "one teacher always": guided(ONE, k=1, always_on=True),
+        "best teacher": guided(BEST, k=1),
         "mean of each": guided(level="sequences"),
     },
     expect=pl.Greater(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import palaestra as pl
 import pytest
+import torch
 from palaestra.claims.data.guide import EXPERIMENT
 from palaestra.models.score import score_pairs
 from palaestra.recipes.data import guide
@@ -23,12 +24,17 @@ def objective(**options):
     return guide.build(**options).learners["policy"].objective
 
 
-def gradient(ratios, A, marked, behaviour=-0.5, policy=-0.5, **options):
-    """Loss and gradients of one token a row, whose ratio to the prompt that was seen is given."""
+def gradient(ratios, A, marked, policy=-0.5, **options):
+    """Loss and gradients of one token a row, whose ratio to the prompt that was seen is given; each was seen with another
+    log-prob there."""
+    seen = [-0.5 - 0.3 * i for i in range(len(ratios))]
     columns = {"is:guided": [np.array([0.0, float(m)]) for m in marked]}
     columns["policy_logp"] = [np.array([0.0, policy])] * len(ratios)
-    batch = token_batch(A, behaviour, **columns)
-    loss, grads, _ = token_gradient(objective(**options), batch, logp=[math.log(r) + behaviour for r in ratios])
+    batch = token_batch(A, **columns)
+    batch.columns["behaviour_logp"][:, 1] = torch.tensor(seen)
+    loss, grads, _ = token_gradient(
+        objective(**options), batch, logp=[math.log(r) + x for r, x in zip(ratios, seen, strict=True)]
+    )
     return loss, grads["logp"]
 
 
