@@ -13,14 +13,14 @@ shorter. A = r - mean r over the mixed group, so all wrong but two teachers has 
     own        PPO's clip at 0.2, of a negative advantage at most 10 A
     teacher    -A p / (p + 0.1),    p = pi(o | q)
 
-summed over tokens and divided by the longest answer allowed, 0.001 of entropy, no KL. Gold behind a
-teacher's reasoning weighs a token by 0.1 p / (p + 0.1)^2.
+summed over tokens and divided by the longest answer allowed, 0.001 of entropy, no KL. A teacher's
+token weighs 0.1 p / (p + 0.1)^2, most where the policy would rarely say it.
 
 `level="sequences"` means each teacher's tokens first, so that a long solution does not weigh more, as
 the paper has it. The released code has an option of that name, but its loss is the sum over tokens
 in either case: only the logged number is a mean, so "tokens" is the default. A teacher whose answer
-is wrong has to be left out of the data beforehand. `choice="random"` draws the solutions; `always`
-guides groups that have right answers too.
+is wrong has to be left out of the data beforehand. `choice="random"` draws the solutions;
+`always_on` guides groups that have right answers too.
 """
 
 from typing import Literal

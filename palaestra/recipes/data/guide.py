@@ -13,8 +13,8 @@ weighs r gamma / (r + gamma)^2, at most a quarter, and is never clipped. A = (r 
 (std r + 1e-6), ddof 1, over the group as it was collected; a mean over tokens, no KL. Groups of one
 kind of answer are dropped, and prompts drawn until `size` are left; more wait one step.
 
-gamma is that of the whole batch; in the released code of a micro-batch, which its scripts make one
-answer. Nothing is known of a guided answer's format there beside its accuracy, so it isn't here.
+gamma is that of the whole batch; in the released code it is of a micro-batch, which its scripts make
+one answer long. Its check of an answer's format is left out.
 
 `guidance`: "hint" is the column `hint`, else half of the working; "answer" tells a wrong attempt the
 right answer, "verdict" only that it is wrong. `mixin` fills a guided group up with unguided failures in the place of guided ones.
