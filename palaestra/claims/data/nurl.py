@@ -74,5 +74,6 @@ EXPERIMENT = pl.Experiment(
     "half of the steps .55, by the first line .47, by all .99; in the prompt a cue .21, half of the steps .25, the "
     "answer .28. A quarter of the groups are all wrong in eight, which is the room. Hints that the start writes "
     "itself need a model that can: `write_hints` is tested with one that is played. Hints begin at once, "
-    "where the paper waits until GRPO no longer gains; pass@8 stands for its pass@1024. NUMBERS",
+    "where the paper waits until GRPO no longer gains; pass@8 stands for its pass@1024. One "
+    "cell an arm, rate 1e-4, 20,000 tokens, 64 tasks x 8: grpo .42 and pass@8 .86, nurl .44 and .86.",
 )

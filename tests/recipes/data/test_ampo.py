@@ -121,7 +121,11 @@ def test_teachers_write_right_sums_in_four_ways(context):
     task = source.task("train", 3)
     texts = {name: solution(task, column) for name, column in TEACHERS.items()}
     own = pl.format_answer(source.steps(task), task.answer)
-    assert texts["columns"] == own and len({*texts.values()}) == 4 and all(source.check(t, task) == 1 for t in texts.values())
+    assert (
+        texts["columns"] == own
+        and len({*texts.values()}) == 4
+        and all(source.check(t, task) == 1 for t in texts.values())
+    )
     assert all(len(t) < 96 for t in texts.values())
 
 
