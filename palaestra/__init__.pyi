@@ -81,7 +81,8 @@ from .toys.constraints import ConstraintTasks as ConstraintTasks
 from .toys.count import Count as Count
 from .toys.formats import (
     ANSWER_AT_ONCE as ANSWER_AT_ONCE, THINK_STEPWISE as THINK_STEPWISE,
-    UNSURE_ANSWER as UNSURE_ANSWER, add_instruction as add_instruction,
+    UNSURE_ANSWER as UNSURE_ANSWER, add_examples as add_examples,
+    add_instruction as add_instruction,
     judging_task as judging_task, question_text as question_text,
 )
 from .toys.grid import Grid as Grid, GridState as GridState, GridTasks as GridTasks
@@ -150,7 +151,8 @@ from .rollout.branch import (
     Rescue as Rescue,
 )
 from .rollout.budget import (
-    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick, TopUp as TopUp,
+    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick,
+    Regroup as Regroup, TopUp as TopUp,
 )
 from .rollout.collect import (
     none_right as none_right,
@@ -163,8 +165,9 @@ from .rollout.guide import (
     Under as Under,
 )
 from .rollout.hints import (
-    Criteria as Criteria, Examples as Examples, Feedback as Feedback, Hinted as Hinted,
-    Unleaked as Unleaked, Working as Working,
+    Criteria as Criteria, Examples as Examples, Feedback as Feedback, HintColumn as HintColumn,
+    Hinted as Hinted, Unleaked as Unleaked, Working as Working, another_task as another_task,
+    leaks_answer as leaks_answer,
 )
 from .rollout.player import (
     EnginePlayer as EnginePlayer, Handover as Handover, Script as Script,
@@ -225,7 +228,7 @@ from .rewards.verified import Verified as Verified
 from .rewards.verify import (
     ByDomain as ByDomain, Exact as Exact, Verify as Verify, response_text as response_text,
 )
-from .rewards.weighted import Weighted as Weighted
+from .rewards.weighted import AccuracyAndFormat as AccuracyAndFormat, Weighted as Weighted
 from .rewards.where import Where as Where
 from .judges.audit import (
     attack_reward as attack_reward, judge_agreement as judge_agreement, order_bias as order_bias,

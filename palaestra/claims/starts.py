@@ -1,9 +1,11 @@
-"""What several claims share: the rates that are tried, short imitation, and a start that judges
-better than a coin.
+"""What several claims share: the rates that are tried, short imitation, a start that judges better
+than a coin, and the word that switches a habit.
 """
 
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 import palaestra as pl
 
@@ -41,6 +43,16 @@ class DemonstrateVerdict:
             ctx, "policy", judged.prompt, pl.format_answer(own, judged.answer), 1.0
         )
         return pl.Group(task=task, episodes=(made,))
+
+
+@pl.stage
+class ThinkInstead:
+    """The question behind "think step by step": the control for guidance that may only switch a
+    habit.
+    """
+
+    def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
+        return pl.add_instruction(group.task, pl.THINK_STEPWISE)
 
 
 def imitation(

@@ -64,6 +64,17 @@ class Working:
 
 
 @stage
+class HintColumn:
+    """The task's column `hint`, written beforehand; where it has none, what `otherwise` says."""
+
+    otherwise: GuidanceSource | None = None
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> str:
+        written = str(group.task.meta.get("hint") or "")
+        return written or (self.otherwise(ctx, group, rng) if self.otherwise else "")
+
+
+@stage
 class Unleaked:
     """The guidance, but nothing where the task's answer stands in it as a word of its own."""
 

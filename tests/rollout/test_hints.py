@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.rollout.hints import Criteria, Examples, Feedback, Hinted, Unleaked, Working, leaks_answer
+from palaestra.rollout.hints import Criteria, Examples, Feedback, HintColumn, Hinted, Unleaked, Working, leaks_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.formats import question_text
 from palaestra.toys.ladder import Add
@@ -134,3 +134,11 @@ def test_guidance_of_a_mixture_is_of_the_tasks_own_source():
     for task in tasks:
         shown = question_text(Examples(1)(ctx_of(mixture), Group(task=task), rng())).splitlines()[1]
         assert (" mod " in shown) == (task.domain == "chain")
+
+
+def test_a_hint_that_was_written_beforehand():
+    group = Group(task=Task(id="t", answer="1", meta={"hint": "add from the right", "demonstration": "a\nb\n= 1"}))
+    bare = Group(task=Task(id="t", answer="1", meta={"demonstration": "a\nb\n= 1"}))
+    said = [HintColumn()(CHAIN, group, rng()), HintColumn()(CHAIN, bare, rng())]
+    assert said == ["add from the right", ""]
+    assert HintColumn(otherwise=Working(0.5))(CHAIN, bare, rng()) == "a\n"
