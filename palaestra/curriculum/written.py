@@ -98,9 +98,7 @@ ASKED = (
     "Write one problem of the kind {domain}{about}. It must have one answer that can be checked, "
     "and must hold all that is needed to solve it. Do not solve it."
 )
-JUDGED = (
-    "Is this problem well-posed, true to facts and solvable? Rate it perfect, acceptable or bad.\n\n"
-)
+JUDGED = "Is this problem well-posed, true to facts and solvable? Rate it perfect, acceptable or bad.\n\n"
 
 
 @stage

@@ -53,7 +53,9 @@ def density_weights(data: Sequence[float], target: Sequence[float]) -> np.ndarra
     return np.asarray(target, np.float64) / np.asarray(data, np.float64)
 
 
-def risks(data: Sequence[float], target: Sequence[float], losses: Sequence[float]) -> dict[str, float]:
+def risks(
+    data: Sequence[float], target: Sequence[float], losses: Sequence[float]
+) -> dict[str, float]:
     """The loss on the data and on the target, and the latter again as a weighted mean over the
     data.
     """

@@ -15,7 +15,7 @@ too, and where that is not enough it is an error.
 `place="between"` puts the thought between question and answer, the order in which a model that is
 asked will need it; "before" is the paper's. `form="chat"` writes question and answer in the form of
 the model's chats, the thought being a part of the reply, and trains all of it but the marks of the
-template. `matched` adds further texts without thoughts until there are as many tokens as with them,
+template. `shuffled` takes the thought of another text, a control. `matched` adds further texts without thoughts until there are as many tokens as with them,
 the control of equal tokens.
 """
 
@@ -85,13 +85,15 @@ class WriteDocument:
     form: Literal["document", "chat"] = "document"
     writer: pl.Source | None = None
     copied: float = 0.5
+    shuffled: bool = False
     model: str = "policy"
     recorded: ClassVar[bool] = True
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task = group.task
         question, text = split_text(task)
-        thought = await self._thought(ctx, key, task, text) if self.thoughts else ""
+        other = self._another(ctx, key) if self.shuffled else task
+        thought = await self._thought(ctx, key, other, text) if self.thoughts else ""
         made = self.episode(ctx, question, text, thought)
         if thought and len(made.rows[0].context()) > ctx.model(self.model).context:
             made = self.episode(ctx, question, text, "")
@@ -103,10 +105,18 @@ class WriteDocument:
             )
         return replace(group, episodes=(*group.episodes, made))
 
+    def _another(self, ctx: pl.Context, key: pl.Key) -> pl.Task:
+        """A training problem drawn anew."""
+        tasks = ctx.bench.tasks
+        number = int(pl.rng_of((*key, "another")).integers(tasks.size or 1 << 30))
+        return tasks.task("train", number)
+
     async def _thought(self, ctx: pl.Context, key: pl.Key, task: pl.Task, text: str) -> str:
         thought = task.meta.get("thought")
         if thought is None and self.writer is not None:
-            thought = await ctx.ask(self.writer, ASKED + text, seed=int(pl.seed_of(key) % (1 << 31)))
+            thought = await ctx.ask(
+                self.writer, ASKED + text, seed=int(pl.seed_of(key) % (1 << 31))
+            )
         if thought is None and task.answer is not None:
             worked = pl.written_answer(ctx.bench.tasks, task, pl.rng_of(key), "work")
             thought = "\n".join(worked.splitlines()[:-1])

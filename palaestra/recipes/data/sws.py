@@ -63,7 +63,9 @@ def is_weak(rates: Sequence[float], least: float = LEAST) -> bool:
     return float(epochs @ np.asarray(rates)) < -1e-12
 
 
-def fail_ratios(rates: Mapping[str, Sequence[float]], domains: Mapping[str, str]) -> dict[str, float]:
+def fail_ratios(
+    rates: Mapping[str, Sequence[float]], domains: Mapping[str, str]
+) -> dict[str, float]:
     """The share of weak problems, by domain."""
     found: dict[str, list[bool]] = {}
     for identity, seen in rates.items():
