@@ -54,5 +54,12 @@ EXPERIMENT = pl.Experiment(
     note="Families are moduli of one syntax, as the built-in model cannot read 24 texts of puzzles: on "
     "those its slope would be 0 by capacity. So what scales is one rule in eight forms, which is "
     "far from 1,000 environments. The recipe itself runs on reasoning-gym's generators with a model "
-    "that reads them, and audits their verifiers before and after.",
+    "that reads them, and audits their verifiers before and after. Looked at: the audit of 90 "
+    "generators (all that tasks are taken from but the four whose items follow a hash), 4 held-out "
+    "problems each, of five slow ones 1: every reference answer counts as solved; of what solves nothing "
+    "the question again does in one problem of string_manipulation, whose answer is its last line; "
+    "with a character changed some references still do in eight generators, by a tolerance "
+    "(decimal_arithmetic, power_function, polynomial_equations, number_sorting, time_intervals) or as "
+    "they pay by parts (game_of_life, modulo_grid, emoji_mystery). And a few steps of every arm: after 25 "
+    "steps of imitation modulo 10 the start solves 2 to 4 of 16 problems modulo 9.",
 )

@@ -165,7 +165,7 @@ class TransferStudy:
     examined before and after.
 
     Its summary has `transfer`, D by what was trained on ("all" = the mixture), `start`, the scores
-    before, and `specialisation`; with `samples` `transfer_of_samples`, the same of pass@`samples`.
+    before, and `specialisation`; with `samples` the same of pass@`samples` as `of_samples`.
 
     Args:
         recipe: what trains; its draw is limited to a domain.
@@ -181,26 +181,30 @@ class TransferStudy:
         domains = [part.name for part in pl.arms_of(ctx.bench.tasks)]
         exams = {d: pl.Exam(d if len(domains) > 1 else "", self.n, self.samples) for d in domains}
         recipe = pl.vary(self.recipe, evaluate={**self.recipe.evaluate, **exams})
-        scores = {"greedy": "greedy"} | ({f"pass@{self.samples}": ""} if self.samples else {})
         results: dict[str, pl.Result] = {}
         for i, domain in enumerate(domains if len(domains) > 1 else []):
             draw = pl.override(recipe, "draw.domain", domain)
             results[domain] = await ctx.once(f"domain-{i}", draw)
         results["all"] = last = await ctx.once("all", recipe)
-        found: dict[str, Any] = {}
-        for name in scores:
-            before = self.ends(last, domains, "before", name)
-            after = {i: self.ends(r, domains, "after", name) for i, r in results.items()}
-            moved = transfer(before, after)
-            found[name] = {
-                "start": before,
-                "transfer": moved,
-                "specialisation": specialisation(moved, domains if len(domains) > 1 else []),
-            }
+        metrics = {**last.metrics, **self.study(results, domains, "greedy")}
+        if self.samples:
+            metrics["of_samples"] = self.study(results, domains, f"pass@{self.samples}")
         tokens = sum(r.metrics.get("sampled_tokens", 0) for r in results.values())
-        metrics = {**last.metrics, **found.pop("greedy"), "sampled_tokens": tokens}
-        metrics |= {"of_samples": found[n] for n in found}
-        return pl.Result(metrics=metrics, artifacts=last.artifacts)
+        return pl.Result(metrics={**metrics, "sampled_tokens": tokens}, artifacts=last.artifacts)
+
+    def study(
+        self, results: Mapping[str, pl.Result], domains: Sequence[str], score: str
+    ) -> dict[str, Any]:
+        """What training on each did to a score of all."""
+        before = self.ends(results["all"], domains, "before", score)
+        after = {i: self.ends(r, domains, "after", score) for i, r in results.items()}
+        moved = transfer(before, after)
+        several = domains if len(domains) > 1 else []
+        return {
+            "start": before,
+            "transfer": moved,
+            "specialisation": specialisation(moved, several) if several else None,
+        }
 
     def ends(
         self, result: pl.Result, domains: Sequence[str], end: str, name: str

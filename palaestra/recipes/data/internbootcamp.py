@@ -14,9 +14,10 @@ family's verifier says of the last answer in it:
 
 A mixture holds the families: --task 'rg:chain_sum+rg:basic_arithmetic' (extra gym), or the built-in
 ones. Their verifiers know rules where many answers are right. Before the first step and after the
-last one every family is audited on `audited` of its problems: the share of reference answers that
-are paid in full, and of replies that solve nothing: empty ones, the question again, talk to a judge, and
-the reference with one character changed. Of the last some may be right answers too.
+last one every family is audited on `audited` of its problems: how many count as solved by the
+reference answer, by what solves nothing (empty replies, the question again, talk to a judge), and by
+the reference with one character changed. Of the last some may be right answers too, or near enough
+where a verifier has a tolerance or pays by parts.
 
 Deviations: a verifier that fails is an error of the episode and never a score, where the released
 code gives `form`; a verifier's number 0 and False are one thing here, and there only False earns
@@ -127,9 +128,9 @@ def change_one(answer: str, rng: np.random.Generator) -> str:
 class VerifierAudit:
     """An evaluator: what each family's verifier pays. Nothing is sampled.
 
-    By domain the shares of `tasks` held-out problems of which the reference is paid in full
-    ("gold"), so is the reference with a character changed ("changed"), and any reply that solves
-    nothing, the most of these ("nothing").
+    By domain the shares of `tasks` held-out problems that count as solved by the reference ("gold"),
+    by the reference with a character changed ("changed"), and by a reply that solves nothing, the
+    most of these ("nothing").
     """
 
     tasks: int = 8
@@ -154,7 +155,12 @@ class VerifierAudit:
 
         assert ctx.bench.reward is not None
         paid = await pl.attack_reward(
-            ctx.bench.reward, tasks, gold=gold, above=0.98, also={"changed": changed}, ctx=ctx
+            ctx.bench.reward,
+            tasks,
+            gold=gold,
+            above=pl.SOLVED_TOTAL - 1e-9,
+            also={"changed": changed},
+            ctx=ctx,
         )
         nothing = [v for k, v in paid.items() if k not in ("gold", "changed")]
         return {"gold": paid["gold"], "changed": paid["changed"], "nothing": max(nothing)}

@@ -15,8 +15,8 @@ too, and where that is not enough it is an error.
 `place="between"` puts the thought between question and answer, the order in which a model that is
 asked will need it; "before" is the paper's. `form="chat"` writes question and answer in the form of
 the model's chats, the thought being a part of the reply, and trains all of it but the marks of the
-template. `shuffled` takes the thought of another text, a control. `matched` adds further texts without thoughts until there are as many tokens as with them,
-the control of equal tokens.
+template. `shuffled` takes the thought of another text, a control. `matched` adds further texts
+without thoughts until there are as many tokens as with them, the control of equal tokens.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Gemma2-9B; 150,000 documents of STEM (36.8M tokens of text) and as many of law (28.3M); "
         "MMLU up to 8 points better on the hardest problems",
-        model="gemma2-9b",
+        model="gemma-2-9b",
     ),
 )
 REFUSALS = ("i can't", "i cannot", "i'm sorry", "i am sorry", "as an ai")

@@ -47,7 +47,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="LLaMA-2-7B and 13B, Mistral-7B with LoRA; 175 seed tasks, 45K instructions; 63 to 66% of "
         "the tasks of Super-NaturalInstructions improved over Self-Instruct",
-        model="llama2-7b",
+        model="llama-2-7b",
     ),
 )
 WEIGHTS = (0.0078, -0.4421, 0.3212, 0.1520, -0.0274)  # of Rew, Und, Nat, Coh, and the constant
