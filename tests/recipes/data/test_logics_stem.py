@@ -63,6 +63,21 @@ def test_the_control_writes_of_any_documents(failing):
     assert len(state["written"]) == 24
 
 
+def test_any_documents_are_drawn_evenly():
+    task = pl.Task(id="t", prompt=(pl.Message(role="user", content="abc"),))
+    counts = [pl.count_character_ngrams(text, 3) for text in ("abc", "xyz")]
+    assert replace(SMALL, of="anything")._odds(task, counts).tolist() == [0.5, 0.5]
+    assert replace(SMALL, top=1)._odds(task, counts).tolist() == [1.0, 0.0]
+
+
+def test_a_query_fails_that_is_solved_in_a_quarter_of_its_attempts(context, monkeypatch):
+    async def rates(ctx, key, tasks, sample):
+        return np.array([0.25, 0.5] * (len(tasks) // 2))
+
+    monkeypatch.setattr(pl, "pass_rates", rates)
+    assert draw(context(TASK), SMALL)[1]["found"]["failures"] == 4
+
+
 def test_a_document_gives_so_many_problems_at_most(failing):
     _, state = draw(failing, replace(SMALL, top=1, cap=1, written=50))
     assert len(state["written"]) <= 4 + 4  # each failure has one nearest document

@@ -144,6 +144,28 @@ def test_a_model_writes_of_concepts_that_a_model_names(context):
     assert any("liars" in text and "truth" in text for text in asked if text.startswith("Write"))
 
 
+class Copies:
+    """A writer that hands in a seed and notes what it was asked for."""
+
+    def __init__(self):
+        self.orders = []
+
+    async def __call__(self, ctx, key, order):
+        self.orders.append(order)
+        return [ctx.bench.tasks.task("train", 0)]
+
+
+def test_a_seed_is_no_written_problem_and_concepts_are_those_of_the_domain(context):
+    ctx, writer = context(TASK), Copies()
+    known, _ = rated(ctx, 8, "knights(d=3)")
+    known |= {k: [0.3, 0.1] for k in known if k.startswith("add")}
+    recipe = pl.override(sws.build(seeds=8, written=6, gate=False), "draw.writer", writer)
+    _, state = draw(ctx, recipe, {"cursor": 24, "rates": known})
+    assert state["written"] == [] and state["found"]["cleaned"] == 2
+    assert {o.domain: o.concepts for o in writer.orders} == {d: (d,) for d in ("add(d=2)", "knights(d=3)")}
+    assert all(o.examples[0].domain == o.domain and o.n == 3 for o in writer.orders)
+
+
 def test_pass_rates_are_kept_by_task():
     solved = lambda *each: replace(
         g := played(*each),
