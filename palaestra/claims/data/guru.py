@@ -19,7 +19,7 @@ EXPERIMENT = pl.Experiment(
     tokens=40_000,
     evaluate=64,
     seconds=300.0,
-    not_testable="It needs a second start, pre-trained on the same mixture without lists and knights: "
+    not_testable="a second start, pre-trained on the same mixture without lists and knights: "
     "the built-in model has met all four domains, and its habit of working a problem out carries from "
     "each to all others. Until then the protocol is what there is: `palaestra train guru --task A+B+C` "
     "trains on each domain and on all, and prints the matrix of gains, with any model.",

@@ -41,9 +41,8 @@ CARD = pl.Card(
     size=pl.Size(
         setting="7B and 32B models, 92K problems of maths, code, science, logic, simulation and tables; "
         "3K a domain in the controlled study; 17 tasks, 7.9 and 6.7 points above the best open models",
-        model="qwen2.5-7b",
-        samples=16,
     ),
+    task="add(d=4)+bool(d=4)+sort(d=4)",
 )
 BUCKETS = (
     ("impossible", 0.0), ("very hard", 0.2), ("hard", 0.4), ("medium", 0.6), ("easy", 0.8),

@@ -12,8 +12,11 @@ family's verifier says of the last answer in it:
     min(s c / 256, s a / 128)     of a score s where the reply has c < 256 characters, or a < 128 behind
                              </think>   (`short`)
 
-A mixture holds the families: --task 'rg:chain_sum+rg:basic_arithmetic' (extra gym), or the built-in
-ones. Their verifiers know rules where many answers are right. Before the first step and after the
+A mixture holds the families, reasoning-gym's (extra gym) or the built-in ones:
+
+    palaestra train internbootcamp --model smollm2 --task 'rg:chain_sum+rg:letter_counting+rg:gcd'
+
+ Their verifiers know rules where many answers are right. Before the first step and after the
 last one every family is audited on `audited` of its problems: how many count as solved by the
 reference answer, by what solves nothing (empty replies, the question again, talk to a judge), and by
 the reference with one character changed. Of the last some may be right answers too, or near enough

@@ -15,9 +15,13 @@ nothing is weak, nothing is written and the seeds go on. With one epoch no slope
 is weak. Budgets are rounded so that their sum holds; the released code cuts off, and loses up to a
 problem a domain.
 
-Who writes is `draw.writer`: the sources of the task (`pl.ProblemsFromSource`), or a model
-(`pl.ProblemsByModel`), with the majority of 8 solutions as the answer, and judges. Concepts are the
-task's column `concepts`, else its domain alone; a model is asked for them with `draw.concepts`.
+Who writes is `draw.writer`: the sources of the task (`pl.ProblemsFromSource`), or a user's model, with
+the majority of 8 solutions as the answer, and judges:
+
+    pl.override(pl.recipe("sws"), "draw.writer", pl.ProblemsByModel(pl.Endpoint(...), judges=(...)))
+
+Concepts are the task's column `concepts`, else its domain alone; with `draw.concepts` a model is asked
+for them.
 
 Deviations: the run goes on from the policy of phase 1, where the paper trains from the base again,
 so that arms have the same start and budget; `mixed` filters in phase 1 too, where groups of equal
