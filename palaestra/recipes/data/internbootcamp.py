@@ -16,11 +16,11 @@ A mixture holds the families, reasoning-gym's (extra gym) or the built-in ones:
 
     palaestra train internbootcamp --model smollm2 --task 'rg:chain_sum+rg:letter_counting+rg:gcd'
 
- Their verifiers know rules where many answers are right. Before the first step and after the
-last one every family is audited on `audited` of its problems: how many count as solved by the
-reference answer, by what solves nothing (empty replies, the question again, talk to a judge), and by
-the reference with one character changed. Of the last some may be right answers too, or near enough
-where a verifier has a tolerance or pays by parts.
+Their verifiers know rules where many answers are right. Before the first step and after the last
+one every family is audited on `audited` of its problems: how many count as solved by the reference
+answer, by what solves nothing (empty replies, the question again, talk to a judge), and by the
+reference with one character changed. Of the last some may be right answers too, or near enough where
+a verifier has a tolerance or pays by parts.
 
 Deviations: a verifier that fails is an error of the episode and never a score, where the released
 code gives `form`; a verifier's number 0 and False are one thing here, and there only False earns

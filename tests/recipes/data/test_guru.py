@@ -76,7 +76,7 @@ def rated(monkeypatch):
 
 def test_the_filter_keeps_what_can_be_learned(context, rated):
     ctx = context(TASK)
-    rated([0.95, 0.0, 0.2, 0.0], [1.0, 0.0625, 0.8, 0.5])
+    rated([0.95, 0.0, 0.2, 0.0], [0.8, 0.0625, 0.95, 0.5])
     found, state = draw(ctx, guru.FilteredDomain(candidates=4))
     assert state["kept"] == {"add(d=2)": [2, 3], "bool(d=2)": [2, 3]}
     assert state["dropped"]["add(d=2)"] == {"easy": 1, "hard": 1}
