@@ -83,6 +83,8 @@ def test_the_audit_sees_what_verifiers_pay(context):
     assert audit(generous)["add(d=2)"] == {"gold": 1.0, "changed": 1.0, "nothing": 1.0}
     mean = ctx.with_bench(replace(ctx.bench, reward=Verify(lambda text, task: 0.5)))
     assert audit(mean)["bool(d=2)"] == {"gold": 0.0, "changed": 0.0, "nothing": 0.0}
+    parrot = ctx.with_bench(replace(ctx.bench, reward=Verify(lambda text, task: float(text == task.prompt[0].content))))
+    assert audit(parrot)["bool(d=2)"] == {"gold": 0.0, "changed": 0.0, "nothing": 1.0}
     assert list(audit(context("chain"))) == ["chain"] and audit(context("grid")) == {}
 
 

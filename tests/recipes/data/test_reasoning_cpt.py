@@ -59,7 +59,11 @@ def test_a_chat_trains_what_is_said_and_not_the_marks(context):
     row = write(ctx, form="chat").episodes[0].rows[0]
     view = row.view()
     trained = ctx.decode(view.ids_T[view.trained_T].tolist())
-    assert trained.startswith(row.segments[1].text) and trained.endswith("<|end|>") and "<|user|>" not in trained
+    assert (
+        trained.startswith(ctx.bench.tasks.task("train", 0).prompt[0].content)
+        and trained.endswith("<|end|>")
+        and "<|user|>" not in trained
+    )
 
 
 def test_thoughts_of_another_text_are_a_control(context):
