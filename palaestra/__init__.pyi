@@ -67,7 +67,7 @@ from .mixing import (
 # Problems and worlds
 from .tasks.files import FileTasks as FileTasks
 from .tasks.gym import Gym as Gym
-from .tasks.mixture import Mixture as Mixture
+from .tasks.mixture import Mixture as Mixture, part_task as part_task
 from .tasks.options import (
     add_options as add_options, contains_options as contains_options,
     letter_options as letter_options, option_texts as option_texts,
@@ -126,7 +126,13 @@ from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 
 # Which problems
-from .curriculum.arms import Bandit as Bandit, Learnability as Learnability
+from .curriculum.arms import (
+    Bandit as Bandit, Learnability as Learnability, arms_of as arms_of,
+    draw_from_arms as draw_from_arms,
+)
+from .curriculum.deduplicate import (
+    Deduplicate as Deduplicate, Deduplicated as Deduplicated, prompt_text as prompt_text,
+)
 from .curriculum.difficulty import (
     EasyToHard as EasyToHard, ProbedArms as ProbedArms, pass_rates as pass_rates,
 )
@@ -140,6 +146,11 @@ from .curriculum.prioritised import Prioritised as Prioritised, Successes as Suc
 from .curriculum.replay import Replay as Replay
 from .curriculum.respelled import Respelled as Respelled
 from .curriculum.select import NearValue as NearValue, Select as Select
+from .curriculum.written import (
+    ProblemOrder as ProblemOrder, ProblemsByModel as ProblemsByModel,
+    ProblemsFromSource as ProblemsFromSource, ProblemWriter as ProblemWriter,
+    agreed_answer as agreed_answer,
+)
 
 # Attempts
 from .rollout.cast import (
@@ -297,8 +308,8 @@ from .verifiers.text.formats import (
     Boxed as Boxed, Clean as Clean, Label as Label, Tags as Tags, TheoremVariant as TheoremVariant,
 )
 from .verifiers.text.similarity import (
-    count_character_ngrams as count_character_ngrams, edit_similarity as edit_similarity,
-    jaccard as jaccard,
+    count_character_ngrams as count_character_ngrams, count_cosine as count_cosine,
+    edit_similarity as edit_similarity, jaccard as jaccard, rouge_l as rouge_l,
 )
 from .verifiers.text.spelling import (
     Spelling as Spelling, cluster_consensus as cluster_consensus,
@@ -449,7 +460,7 @@ from .ledger.untrained import Untrained as Untrained
 from .run.evaluators import Exam as Exam, MemoryExam as MemoryExam
 from .run.exploitability import Exploitability as Exploitability
 from .run.evaluation import (
-    attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
+    attempt_tasks as attempt_tasks, chosen_tasks as chosen_tasks, greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out, vote_key as vote_key,
 )
 from .run.merging import Merged as Merged
