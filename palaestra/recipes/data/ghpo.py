@@ -38,6 +38,7 @@ CARD = pl.Card(
     ),
 )
 MARK = "guided"
+ATTEMPT = pl.Stratum(fact="")  # whatever the number of turns
 
 
 def none_paid(accuracies: np.ndarray) -> bool:
@@ -72,6 +73,6 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(sample, score, *ladder),
-        credit=pl.chain(pl.Fact(MARK), pl.Center("stratum"), pl.Scale("stratum", eps=1e-4)),
+        credit=pl.chain(pl.Fact(MARK), pl.Center(ATTEMPT), pl.Scale(ATTEMPT, eps=1e-4)),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
     )
