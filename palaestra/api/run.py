@@ -22,7 +22,7 @@ from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.run.setup import build
 from palaestra.stats import false_discoveries, fisher
 from palaestra.step import Recipe
-from palaestra.store import rollouts
+from palaestra.store import columns
 from palaestra.store.folder import RunFolder, read_run
 from palaestra.types import SOLVED_TOTAL
 
@@ -111,7 +111,7 @@ class Run:
         """The answers to one prompt of a step, by its number in the step. Raises UserError where it
         is not recorded.
         """
-        file = rollouts.path(self.folder, step)
+        file = columns.path(self.folder, step)
         if not file.is_file():
             raise UserError(
                 f"{self.folder} has no rollouts of step {step}; see run.episodes()['step'], which "
@@ -176,7 +176,7 @@ class RecordedGroup:
 
     def episodes(self) -> pa.Table:
         """Its rows of the rollout file, with their tokens."""
-        found = ds.dataset(str(self.file), schema=rollouts.SCHEMA, format="parquet")
+        found = ds.dataset(str(self.file), schema=columns.SCHEMA, format="parquet")
         return found.to_table(filter=ds.field("group") == self.number)
 
     def explain(self, method: str | Recipe, **settings: Any) -> dict[str, Any]:
@@ -196,10 +196,10 @@ class RecordedGroup:
 
 def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
     """Episodes of Parquet files as one table, without their tokens if not asked for."""
-    names = [n for n in rollouts.SCHEMA.names if tokens or n not in ("rows", "pictures")]
+    names = [n for n in columns.SCHEMA.names if tokens or n not in ("rows", "pictures")]
     if not files:
-        return rollouts.SCHEMA.empty_table().select(names)
-    found = ds.dataset(list(map(str, files)), schema=rollouts.SCHEMA, format="parquet")
+        return columns.SCHEMA.empty_table().select(names)
+    found = ds.dataset(list(map(str, files)), schema=columns.SCHEMA, format="parquet")
     return found.to_table(columns=names)
 
 

@@ -76,6 +76,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             state["run"] |= await measure(recipe, ctx, log, 0, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
+            phases = dict(ctx.seconds)
             with pulse(ctx, f"step {state['step'] + 1}", progress):
                 state, metrics = await step(recipe, ctx, state)
             skipped = count_skips(skipped, metrics)
@@ -85,6 +86,9 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
+            record |= {
+                f"seconds/{k}": round(s - phases.get(k, 0.0), 4) for k, s in ctx.seconds.items()
+            }
             if log is not None:
                 save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})

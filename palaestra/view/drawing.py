@@ -81,6 +81,14 @@ def main_metric(records: Metrics) -> str:
     return "reward" if "reward" in names else next(losses, "reward")
 
 
+def entropy_metric(records: Metrics) -> str:
+    """The entropy of the policy where the loss measures it, else what its sampled log-probs say of
+    it.
+    """
+    names = {k for r in records for k in r}
+    return "entropy" if "entropy" in names else "entropy_sampled"
+
+
 def smooth(y_N: np.ndarray) -> np.ndarray:
     """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag
     behind.

@@ -29,7 +29,15 @@ from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import RunFolder, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
-from palaestra.view.drawing import duration, main_metric, percent, series, short_number, smooth
+from palaestra.view.drawing import (
+    duration,
+    entropy_metric,
+    main_metric,
+    percent,
+    series,
+    short_number,
+    smooth,
+)
 from palaestra.view.plots import curve, curve_svg
 
 AVERAGED = (
@@ -327,7 +335,7 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         ("length", "Answer length, tokens", "{:.1f}".format, 1.0),
         ("truncated", "Answers cut off at the limit", percent, 0.2),
         ("groups_mixed", "Groups with differing rewards", percent, 0.2),
-        ("entropy", "Entropy, nats a token", two, 0.05),
+        (entropy_metric(run.steps), "Entropy, nats a token", two, 0.05),
         ("reward", "Reward of the training batch", two, 0.1),
     ]
     told += (
@@ -550,6 +558,10 @@ def errors(run: RunFolder) -> dict[str, Any]:
     return {"total": total, "steps": steps, "causes": causes}
 
 
+def view_command(folder: Path) -> str:
+    return f"palaestra view {shlex.quote(str(folder))}"
+
+
 def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Settings by dotted path."""
     found: list[tuple[str, str]] = []
@@ -583,5 +595,6 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
         found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:
         path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")
+        found.append(("See every answer, search them, compare runs", view_command(run.folder)))
         found.append(("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()"))
     return [(label, text) for label, text in found if text]

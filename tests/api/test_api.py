@@ -41,9 +41,8 @@ def test_train_makes_the_run_that_the_command_makes(run, capsys):
     names = {p.relative_to(run.folder) for p in run.folder.rglob("*")}
     assert names == {p.relative_to("command") for p in Path("command").rglob("*")}
     assert run.steps["step"].to_pylist() == [1, 2] and run.config["recipe"] == "rloo"
-    assert run.steps.drop_columns(["seconds", "tokens_per_second"]).equals(
-        Run("command").steps.drop_columns(["seconds", "tokens_per_second"])
-    )
+    clocks = [n for n in run.steps.column_names if n.startswith("seconds")] + ["tokens_per_second"]
+    assert run.steps.drop_columns(clocks).equals(Run("command").steps.drop_columns(clocks))
 
 
 @pytest.mark.slow
