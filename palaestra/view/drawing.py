@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.store.checkpoint import write_atomic
 from palaestra.store.reading import number
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ def drawing_style() -> Generator[None]:
 def save(figure: Figure, path: str | Path) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, dpi=200, format=Path(path).suffix[1:] or "png")
+    from palaestra.store.checkpoint import write_atomic  # which imports torch
+
     write_atomic(Path(path), picture.getvalue())
 
 
