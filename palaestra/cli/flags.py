@@ -288,7 +288,7 @@ def atlas(parser: FlagParser) -> None:
 
 BENCHES = (
     "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "verifiers",
-    "control", "gpu",
+    "control", "view", "gpu",
 )  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but busy, control, sandbox, notebook and verifiers (default: cuda where there is one)",
+        help="of all but busy, control, sandbox, notebook, verifiers and view (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
     add(

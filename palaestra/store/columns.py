@@ -72,7 +72,6 @@ VERSION = 2
 SCHEMA_VERSION = b"palaestra.rollouts"  # in the file's own metadata
 # there too, where it holds some of the step's episodes: how many there were
 SAMPLED_FROM = b"palaestra.sampled_from"
-GROUPS_APART = 1_000_000  # tokens of a step from which on each group can be read alone
 
 
 def path(run: Path, step: int) -> Path:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from palaestra.pictures import by_digest
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
-from palaestra.store.columns import GROUPS_APART, ROW, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
+from palaestra.store.columns import ROW, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
 from palaestra.types import Episode, Group, Key, Row, value_class
 
 
@@ -111,19 +111,9 @@ def encode(
     told = {SCHEMA_VERSION: str(VERSION)}
     told |= {SAMPLED_FROM: str(total)} if len(lines) < total else {}
     buffer = io.BytesIO()
-    with pq.ParquetWriter(buffer, table.schema.with_metadata(told), compression="zstd") as out:
-        for part in _parts(table, tokens.n):
-            out.write_table(part)
+    # one row group: pyarrow cannot read nested dictionaries (the authors) across several
+    pq.write_table(table.replace_schema_metadata(told), buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def _parts(table: pa.Table, n_tokens: int) -> list[pa.Table]:
-    """The row groups of a file: of a large step a group each, so that one is read alone."""
-    if n_tokens < GROUPS_APART:
-        return [table]
-    group_L = table["group"].to_numpy()
-    ends = [0, *(np.flatnonzero(np.diff(group_L)) + 1).tolist(), len(group_L)]
-    return [table.slice(a, b - a) for a, b in pairwise(ends)]
 
 
 Line: TypeAlias = tuple[int, int, Group, Episode]  # number of the group, and in it

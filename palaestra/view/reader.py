@@ -77,6 +77,9 @@ class EpisodeTable:
 
     @property
     def texts(self) -> pa.Table:
+        return self.read_texts()
+
+    def read_texts(self) -> pa.Table:
         """Prompt and text of each row of the index."""
         with self._lock:
             if self._texts is None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from threading import Thread
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from palaestra.errors import UserError
@@ -75,6 +76,14 @@ class ViewerServer(ThreadingHTTPServer):
         self.names = NAMES if host in ("127.0.0.1", "::1", "localhost") else (*NAMES, host.lower())
         self.open = self.names is not NAMES
         super().__init__((host, port), PageHandler)
+        read = Thread(target=self.read_ahead, args=[runs], daemon=True)
+        read.start()
+
+    def read_ahead(self, runs: Sequence[RunReader]) -> None:
+        """The texts, before somebody searches them."""
+        for run in runs:
+            for table in run.tables.values():
+                table.read_texts()
 
     @property
     def url(self) -> str:

@@ -111,3 +111,39 @@ def test_a_step_without_episodes_has_the_columns(tmp_path):
     file = columns.path(tmp_path, 2)
     rollouts.write(file, 2, [], rollouts.NOTHING, decode)
     assert pq.read_schema(file).names == columns.SCHEMA.names and pq.read_table(file).num_rows == 0
+
+
+def test_what_a_step_made_of_each_token_is_kept(tmp_path):
+    """Over the training view, null where the token was not trained or the number is none."""
+    file, key = columns.path(tmp_path, 1), (0, "a")
+    trace = rollouts.StepTrace(
+        weights={key: np.array([9.0, 9.0, -1.5, 2.5])},
+        ratios={key: np.array([1.0, 1.0, np.nan, 0.5])},
+        kept={key: "trained"},
+    )
+    rollouts.write(file, 1, groups(), trace, decode)
+    first, second = pq.read_table(file).to_pylist()
+    assert first["rows"][0]["weight"] == [None, None, None, -1.5, 2.5]
+    assert first["rows"][0]["ratio"] == [None, None, None, None, 0.5]
+    assert first["rows"][1]["weight"] == [None] * 3 and (first["kept"], second["kept"]) == ("trained", None)
+    assert columns.version_of(file) == columns.VERSION == 2
+
+
+def test_characters_of_several_tokens_are_whole():
+    """As a tokenizer of bytes decodes them: the last token of a character has it."""
+    said = "aé∑!€"
+    ids = list(said.encode())
+    read = lambda some: bytes(some).decode("utf-8", "replace")
+    rows = np.array([0, len(ids), len(ids) + 1])  # the second row begins with a byte that is none
+    found = rollouts.token_texts(np.array([*ids, 0xC3]), rows, read).to_pylist()
+    assert found == ["a", "", "é", "", "", "∑", "!", "", "", "€", "\ufffd"]
+    assert "".join(found[:-1]) == said
+
+
+def test_turns_stand_on_lines_of_their_own(tmp_path):
+    said = [replace(ANSWER, text=t, turn=n) for t, n in (("0", 1), ("1", 1), ("3", 2))]
+    row = Row(segments=(PROMPT, said[0], said[1], PROMPT, said[2]))
+    episode = Episode(rows=(row, Row(segments=(said[2],))), status="finished")
+    file = columns.path(tmp_path, 1)
+    rollouts.write(file, 1, [Group(task=Task(id="t"), episodes=(episode,))], rollouts.NOTHING, decode)
+    assert pq.read_table(file)["text"].to_pylist() == ["01\n3\n3"]
