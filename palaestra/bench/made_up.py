@@ -124,6 +124,7 @@ def episode_columns(
         "kept": ["trained"] * E,
         "n_tokens": length_E,
         "facts": ["{}"] * E,
+        "verdicts": [[]] * E,
         "pictures": [[]] * E,
     }
 

@@ -25,6 +25,13 @@ PICTURE = pa.struct(
         "data": pa.binary(),  # 8 bits a channel, row by row
     }
 )
+VERDICT = pa.struct(
+    {
+        "judge": pa.string(),
+        "score": pa.float64(),  # null where what it said could not be read
+        "said": pa.string(),  # the beginning
+    }
+)
 ROW = pa.struct(
     {
         "seat": pa.string(),
@@ -62,6 +69,7 @@ SCHEMA = pa.schema(
         "kept": pa.string(),  # see `StepTrace`; null of an evaluation
         "n_tokens": pa.int32(),  # sampled
         "facts": pa.string(),  # JSON
+        "verdicts": pa.list_(VERDICT),  # of judges
         "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
         "rows": pa.list_(ROW),
     }

@@ -286,5 +286,9 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "oldest_version": min(versions, default=None),
         "n_tokens": e.n_sampled,
         "facts": json.dumps(jsonable(e.facts), default=str),
+        "verdicts": [
+            {"judge": v.judge, "score": v.score, "said": v.said}
+            for v in (e.reward.verdicts if e.reward else ())
+        ],
         "pictures": _pictures(e),
     }
