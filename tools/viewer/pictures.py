@@ -10,9 +10,10 @@ import sys
 import threading
 from pathlib import Path
 
+from playwright.sync_api import sync_playwright
+
 from palaestra.view.reader import open_runs
 from palaestra.view.server import ViewerServer
-from playwright.sync_api import sync_playwright
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHOTS = {
