@@ -350,8 +350,12 @@ class Context(Protocol):
         """Numbers about the episodes of a step."""
         ...
 
-    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
-        """Keeps a step's episodes and credit for the run folder."""
+    def record(
+        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
+    ) -> None:
+        """Keeps a step's episodes for the run folder, with their credit, and what became of the
+        episode of each row, by its key.
+        """
         ...
 
     def attempted(self, label: str, groups: Groups) -> None:

@@ -85,6 +85,7 @@ class Weighted:
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
         total, parts, solved, silent = 0.0, dict[str, float](), list[bool](), list[str]()
+        verdicts = tuple(v for r in found if isinstance(r, Reward) for v in r.verdicts)
         for (name, _, weight), each in zip(self.parts, found, strict=True):
             if isinstance(each, NotApplicable):
                 silent.append(name)
@@ -105,4 +106,6 @@ class Weighted:
                 f"none of {', '.join(name for name, _, _ in self.parts)} says anything"
             )
         right = all(solved) if solved else None
-        return Reward(total=total, parts=parts, solved=right, silent=tuple(silent))
+        return Reward(
+            total=total, parts=parts, solved=right, silent=tuple(silent), verdicts=verdicts
+        )

@@ -33,8 +33,10 @@ from palaestra.run.cases import dump_case
 from palaestra.run.checks import check_bench
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
+from palaestra.run.moves import TokenMoves, moves_by_row
 from palaestra.run.plan import PartRun, Plan
 from palaestra.schedule import resolve
+from palaestra.store.rollouts import NOTHING, StepTrace
 from palaestra.trackers.feed import Trackers
 from palaestra.types import (  # fmt: skip
     Batch,
@@ -109,7 +111,8 @@ class RunContext:
         self.step = 0
         self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
-        self.advantages: dict[Key, Any] = {}
+        self.trace = NOTHING
+        self.moves: dict[str, TokenMoves] = {}  # of the step under way, by learner
         # of the evaluation under way, by their labels; None = nobody keeps them
         self.attempts: dict[str, list[Group]] | None = None
         self.spent: dict[str, float] = {}  # by meter
@@ -245,8 +248,9 @@ class RunContext:
     def backward(
         self, name: str, objective: Objective, batch: Batch, budget: int
     ) -> dict[str, Tensor]:
-        """`update.backward` on a model of this process."""
+        """`update.backward` on a model of this process; what moves each token is kept."""
         model, run = self.model(name), self.forward(name, objective.needs)
+        run = self.moves.setdefault(name, TokenMoves()).watch(run)
         return backward(run, objective, batch.to(model.device), budget, model.packs)
 
     def outputs(
@@ -486,15 +490,20 @@ class RunContext:
         self.plan = replace(self.plan, labels=labels, conditions=depends)
         await check_bench(self)
 
-    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
-        """Keeps the step's episodes and advantages for the run folder."""
+    def record(
+        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
+    ) -> None:
+        """Keeps the step's episodes and what it made of them for the run folder."""
         self.seen = list(seen)
-        self.advantages = {
+        credit = {
             e.row.key: e.columns["advantage"]
             for each in examples.values()
             for e in each
             if "advantage" in e.columns and e.row.key
         }
+        weights, ratios = moves_by_row(self.moves, examples)
+        self.trace = StepTrace(advantages=credit, weights=weights, ratios=ratios, kept=kept)
+        self.moves.clear()
 
     def attempted(self, label: str, groups: Groups) -> None:
         """Keeps the attempts of an evaluation for the run folder."""

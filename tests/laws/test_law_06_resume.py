@@ -50,7 +50,7 @@ def summary(folder):
 def records(folder):
     """metrics.jsonl without the clock."""
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in r.items() if k not in {"seconds", "tokens_per_second"}} for r in lines]
+    return [{k: v for k, v in r.items() if k != "tokens_per_second" and not k.startswith("seconds")} for r in lines]
 
 
 def lines(folder):
