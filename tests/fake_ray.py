@@ -14,12 +14,18 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from palaestra.scale import carrier
+from palaestra.scale import carrier, judges
 from palaestra.scale.cluster import Cluster
 from ray import cloudpickle
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
 NEWS = threading.Condition()
+RETRIES = 3  # of a call of an actor that is made anew
+KNOWN = {}  # references and actors, which travel by name
+
+
+def known(number):
+    return KNOWN[number]
 
 
 class Reference:
@@ -27,6 +33,13 @@ class Reference:
 
     def __init__(self):
         self.found = Future()
+        KNOWN[id(self)] = self
+
+    def __reduce__(self):
+        return known, (id(self),)
+
+    def hex(self):
+        return f"{id(self):x}"
 
     def future(self):
         return self.found
@@ -76,9 +89,7 @@ def wait(references, num_returns=1, timeout=None):
 
 
 def kill(actor, no_restart=True):
-    actor.die()
-    if not no_restart and actor.restarts > 0:
-        actor.begin_anew()
+    actor.die(again=not no_restart)
 
 
 def values(given):
@@ -104,14 +115,18 @@ class Actor:
     ray: FakeRay
     kind: type
     given: tuple
-    restarts: int = 0
+    again: bool = False  # whether Ray makes it anew where it ends
     life: int = 0
     dead: bool = False
     calls: dict = field(default_factory=dict)  # that are not answered, by reference
 
     def __post_init__(self):
         self.lock = threading.RLock()
+        KNOWN[id(self)] = self
         self.begin()
+
+    def __reduce__(self):
+        return known, (id(self),)
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -123,21 +138,13 @@ class Actor:
         self.phase, self.object, self.dead = "starting", None, False
         threading.Thread(target=self.live, args=(self.life, self.inbox), daemon=True).start()
 
-    def begin_anew(self):
-        """As an actor with restarts left: the same call again, in a new process."""
-        with self.lock:
-            self.restarts, self.life = self.restarts - 1, self.life + 1
-            self.begin()
-            for reference, (name, given, sign) in list(self.calls.items()):
-                self.send(reference, name, given, sign)
-
     def call(self, name, given, sign):
         reference = Reference()
         with self.lock:
             if self.dead:
                 reference.bring(error=ActorDiedError())
                 return reference
-            self.calls[reference] = (name, given, sign)
+            self.calls[reference] = [name, given, sign, 0]
             self.send(reference, name, given, sign)
         return reference
 
@@ -170,7 +177,7 @@ class Actor:
             value = packed(getattr(self.object, name)(*values(given)))
         except Exception as raised:
             error = RayTaskError(name, str(raised), raised, "fake", 1, "here")
-        if name == "collect":
+        if name in ("collect", "judge"):
             self.at("answering", life)
         with self.lock:
             if life == self.life and not self.dead and self.calls.pop(reference, None):
@@ -184,15 +191,21 @@ class Actor:
         while self.stopped.is_set() and life == self.life:
             time.sleep(0.01)
 
-    def die(self):
+    def die(self, again=True):
+        """Its process ends. One that is made anew has the calls again that it did not answer."""
         with self.lock:
-            self.dead = True
-            if self.restarts <= 0:
-                self.life += 1
-                for reference in self.calls:
-                    reference.bring(error=ActorDiedError())
-                self.calls.clear()
-                self.inbox.put(None)
+            self.dead, self.life = True, self.life + 1
+            self.inbox.put(None)
+            for call in self.calls.values():
+                call[3] += 1
+            keeps = again and self.again
+            for reference in [r for r, call in self.calls.items() if not keeps or call[3] > RETRIES]:
+                del self.calls[reference]
+                reference.bring(error=ActorDiedError())
+            if keeps:
+                self.begin()
+                for reference, (name, given, sign, _) in list(self.calls.items()):
+                    self.send(reference, name, given, sign)
 
 
 @dataclass
@@ -210,7 +223,7 @@ class FakeRay:
         class Handle:
             @staticmethod
             def remote(*given):
-                made = Actor(self, watched(kind), given, restarts)
+                made = Actor(self, watched(kind), given, again=restarts != 0)
                 self.actors.append(made)
                 return made
 
@@ -241,6 +254,7 @@ def fake_ray(monkeypatch, on_phase=lambda actor, phase: None):
     fake = FakeRay(on_phase)
     with monkeypatch.context() as patch:
         patch.setattr(carrier, "ray", fake)
+        patch.setattr(judges, "ray", fake)
         patch.setattr(Cluster, "connect", lambda self: False)
         patch.setattr(Cluster, "actor", lambda self, kind, gpus=None, restarts=0: fake.actor(kind, restarts))
         yield fake

@@ -18,9 +18,18 @@ import torch
 from torch import Tensor
 
 from palaestra.abilities import OffersTools
-from palaestra.context import Bench, Carrier, Client, Collects, Engine, Runnable, Source
+from palaestra.context import (
+    Bench,
+    Carrier,
+    Client,
+    Collects,
+    Engine,
+    RewardFn,
+    Runnable,
+    Source,
+)
 from palaestra.engines import select
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, load_heads
 from palaestra.models.lora import LoRA
@@ -50,6 +59,7 @@ from palaestra.types import (  # fmt: skip
     Outputs,
     Player,
     Result,
+    Reward,
     Sampling,
     Signals,
     State,
@@ -63,6 +73,7 @@ PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 
 M = TypeVar("M", bound="BaseModel")
 Opened: TypeAlias = tuple[Bench, Mapping[str, Player]]
+Asks: TypeAlias = Callable[["RunContext", RewardFn, Group], Awaitable[Sequence[Reward | Fault]]]
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
@@ -115,6 +126,7 @@ class RunContext:
         self.spent: dict[str, float] = {}  # by meter
         self.lines: programs.ProgramLog | None = None
         self.carrier: Carrier = InProcess()
+        self.ask_elsewhere: Asks | None = None  # rewards in other processes; None = in this one
         use_threads(self.models.values())
 
     # ---- parts
@@ -349,6 +361,12 @@ class RunContext:
         """Lets a GPU finish what it was given: its work is done behind the program's back."""
         if any(m.device.type == "cuda" for m in self.models.values()):
             torch.cuda.synchronize()
+
+    async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+        """What a reward says of a group's episodes, in this process or where `ask_elsewhere` asks."""
+        if self.ask_elsewhere is None:
+            return await reward(self, group)
+        return await self.ask_elsewhere(self, reward, group)
 
     @contextmanager
     def judging(self) -> Generator[None]:

@@ -14,6 +14,7 @@ from palaestra import values
 from palaestra.errors import UserError
 from palaestra.types import need_at_least
 
+RETRIES = 3  # of a call whose process has ended
 STARTING = 600.0  # seconds that a new process may take until it says anything
 
 
@@ -23,8 +24,10 @@ class Cluster:
 
     workers: int = 2  # rollout processes; 0 = the learner's process samples
     learners: int = 1  # ranks of the learner, this process among them; more than one shard it
-    cpus: float = 1  # of each
-    gpus: float = 0  # of each; a share lets several use one
+    judges: int = 0  # processes that reward; 0 = each rollout process does so itself
+    judge_gpus: float = 0  # of each of them
+    cpus: float = 1  # of each process
+    gpus: float = 0  # of each rollout process; a share lets several use one
     waves: int = 0  # tickets that a step's groups are cut into; 0 = one for each worker
     address: str = ""  # of a cluster that is there, HOST:PORT or "auto"; "" = this machine
     depth: int = 1  # tickets at a worker; 2 hides long ways, and lets short ones wait for long ones
@@ -33,8 +36,27 @@ class Cluster:
 
     def __post_init__(self) -> None:
         need_at_least(
-            self, workers=0, learners=1, meeting=1, cpus=0, gpus=0, waves=0, depth=1, silence=1
+            self,
+            workers=0,
+            learners=1,
+            judges=0,
+            judge_gpus=0,
+            meeting=1,
+            cpus=0,
+            gpus=0,
+            waves=0,
+            depth=1,
+            silence=1,
         )
+        if self.judges and not self.workers:
+            raise UserError(
+                "cluster: judges reward what rollout processes collect; give workers too"
+            )
+
+    @property
+    def processes(self) -> int:
+        """Beside the one that a user starts."""
+        return self.workers + self.judges + self.learners - 1
 
     @classmethod
     def read(cls, text: str) -> Cluster:
@@ -43,9 +65,10 @@ class Cluster:
             return cls(workers=int(text))
         return cls(**values.from_toml(Path(text), get_type_hints(cls)))
 
-    def actor(self, kind: type, gpus: float | None = None) -> Any:
+    def actor(self, kind: type, gpus: float | None = None, restarts: int = 0) -> Any:
         """A class whose objects are processes of the cluster, which answer how they are also while
-        they work.
+        they work. One that ends is made anew `restarts` times, -1 = always, and a call that it did
+        not answer is made again, `RETRIES` times at most.
         """
         import ray
 
@@ -56,7 +79,8 @@ class Cluster:
         return remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus if gpus is None else gpus,
-            max_restarts=0,
+            max_restarts=restarts,
+            max_task_retries=RETRIES if restarts else 0,
             concurrency_groups={"signs": 1},
             runtime_env={"env_vars": threads},
         )(kind)
@@ -75,7 +99,7 @@ class Cluster:
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
             return True
         ray.init(
-            num_cpus=max(1, round(self.cpus * (self.workers + self.learners - 1))),
+            num_cpus=max(1, round(self.cpus * self.processes)),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

@@ -8,9 +8,9 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,8 +22,12 @@ from palaestra.rollout.tickets import collect
 from palaestra.run.context import RunContext
 from palaestra.types import Group, Meter, Player
 
+if TYPE_CHECKING:
+    from palaestra.scale.judges import AskJudges
+
 # of every learner, what moves in its model: adapters alone where there are adapters; heads too
 Weights: TypeAlias = Mapping[str, Mapping[str, Any]]
+C = TypeVar("C", bound=RunContext)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +58,13 @@ class WorkerParts:
             cache_mb=ctx.cache_mb,
         )
 
-    def context(self) -> RunContext:
+    def context(self, kind: type[C] = RunContext) -> C:
         """A context that samples and judges, and trains nothing."""
 
         async def drive(recipe: Any, ctx: Any) -> Any:
             raise Fault("worker", "a rollout process runs no recipe")
 
-        return RunContext(
+        return kind(
             bench=self.bench,
             seed=self.seed,
             models=dict(self.models),
@@ -82,15 +86,26 @@ class Brought:
     begin: float
     loaded: float  # when its weights were there
     end: float
+    judged: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
 
 
 class Worker:
     """One rollout process. Tickets are collected one at a time, so none shares a forward pass with
     another.
+
+    Args:
+        parts: what it is made from.
+        number: of its place.
+        judges: processes that reward; () = it does so itself.
     """
 
-    def __init__(self, parts: WorkerParts):
+    def __init__(self, parts: WorkerParts, number: int = 0, judges: Sequence[Any] = ()):
         self.recipe, self.ctx = parts.recipe, parts.context()
+        self.judges: AskJudges | None = None
+        if judges:
+            from palaestra.scale.judges import AskJudges
+
+            self.judges = self.ctx.ask_elsewhere = AskJudges(judges, number, parts.bench)
         self.version: int | None = None
         self.failed: Exception | None = None
         self.phase = "ready"
@@ -100,8 +115,12 @@ class Worker:
         """Where it is, and what it does."""
         return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
 
-    def collect(self, ticket: Ticket, version: int, weights: Weights | None) -> Brought:
-        """The groups of a ticket. `weights` are those of the version; None = it has them."""
+    def collect(
+        self, ticket: Ticket, version: int, weights: Weights | None, lent: Sequence[Any] = ()
+    ) -> Brought:
+        """The groups of a ticket. `weights` are those of the version; None = it has them. `lent`:
+        the same as a reference, for the judges.
+        """
         begin = time.time()
         if weights is not None and not (ticket.renew and self._has(version)):
             self.phase = f"loading weights of step {version}"
@@ -113,12 +132,24 @@ class Worker:
         loaded = time.time()
         self.phase = f"collecting {ticket.name}"
         before = usage_of(self.ctx)
+        if self.judges is not None:
+            self.judges.version, self.judges.lent = version, list(lent)
         groups = self.loop.run_until_complete(collect(self.recipe, self.ctx, ticket, self.version))
         if self.failed is not None:
             raise self.failed
         counts = difference(usage_of(self.ctx), before)
+        judged = tuple(self.judges.spans) if self.judges is not None else ()
+        if self.judges is not None:
+            self.judges.spans.clear()
         self.phase = "ready"
-        return Brought(groups=groups, counts=counts, begin=begin, loaded=loaded, end=time.time())
+        return Brought(
+            groups=groups,
+            counts=counts,
+            begin=begin,
+            loaded=loaded,
+            end=time.time(),
+            judged=judged,
+        )
 
     def renew(self, version: int, weights: Weights) -> None:
         """Newer weights for what is under way; from another thread, so between two of its tokens."""

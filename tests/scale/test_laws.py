@@ -80,7 +80,7 @@ def test_age_bound_and_drawn_is_trained(lag, in_flight, monkeypatch, unlimited):
     """
     found = ages(lag, in_flight, samples=4_000, seed=lag, monkeypatch=monkeypatch)
     assert found["samples"] >= 4_000 and found["deaths"] > 5
-    assert found["oldest"] == lag and found["youngest"] >= 0
+    assert found["youngest"] >= 0 and found["oldest"] <= lag and (in_flight or found["oldest"] == lag)
     assert found["tokens without one version"] == 0
     assert in_flight == (found["samples of several versions"] > 0)
     assert abs(found["slowest tenth"] - 0.1) <= 0.01
