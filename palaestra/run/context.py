@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.abilities import OffersTools
+from palaestra.abilities import HasBudget, OffersTools
 from palaestra.context import (
     Bench,
     Carrier,
@@ -126,6 +126,7 @@ class RunContext:
         self.spent: dict[str, float] = {}  # by meter
         self.lines: programs.ProgramLog | None = None
         self.carrier: Carrier = InProcess()
+        self.part = (0, 1)  # of budgets: which of how many, where processes share them
         self.ask_elsewhere: Asks | None = None  # rewards in other processes; None = in this one
         use_threads(self.models.values())
 
@@ -184,7 +185,11 @@ class RunContext:
     def client(self, source: Source) -> Client:
         """The run's one client of a source: its budget, its cache and its counts are the run's."""
         if source not in self.clients:
-            self.clients[source] = source.open(self)
+            client = self.clients[source] = source.open(self)
+            if isinstance(client, HasBudget):
+                client.take_part(
+                    *self.part, lambda: self.carrier.counts.meters.get(client.name) or Meter()
+                )
         return self.clients[source]
 
     def snapshots(self, name: str) -> Mapping[str, int]:

@@ -103,6 +103,7 @@ class Place:
     about: Mapping[str, Any] = field(default_factory=dict)
     deaths: list[float] = field(default_factory=list)  # when workers here have ended
     open: bool = True
+    counts: Usage = field(default_factory=Usage)  # of all workers here
 
     @property
     def name(self) -> str:
@@ -130,7 +131,7 @@ class RayCarrier:
         self.judges = [Place(number=i, role="judge") for i in range(cluster.judges)]
         for place in self.judges:
             place.actor = cluster.actor(JudgeProcess, cluster.judge_gpus, restarts=-1).remote(
-                self.parts
+                self.parts, (place.number, cluster.judges)
             )
             self._expect(place)
         self.places = [Place(number=i) for i in range(cluster.workers)]
@@ -287,6 +288,7 @@ class RayCarrier:
                     ) from None
                 return self._replace(place, f"ended: {first_line(error)}")
             else:
+                add_usage(place.counts, answer.counts)
                 self._tell("load_seconds", answer.loaded - answer.begin)
                 step, name = handed.ticket.step, f"groups from {handed.ticket.first} on"
                 span = Span("rollout", place.number, name, answer.begin, answer.end, step)
@@ -321,7 +323,8 @@ class RayCarrier:
 
     def _start(self, place: Place) -> None:
         judges = [judge.actor for judge in self.judges]
-        place.actor = self.cluster.actor(Worker).remote(self.parts, place.number, judges)
+        at = (place.number, self.cluster.workers)
+        place.actor = self.cluster.actor(Worker).remote(self.parts, at, judges, place.counts)
         self._expect(place)
 
     def _expect(self, place: Place) -> None:

@@ -81,8 +81,9 @@ class JudgeContext(RunContext):
 class JudgeProcess:
     """One judge."""
 
-    def __init__(self, parts: WorkerParts):
+    def __init__(self, parts: WorkerParts, place: tuple[int, int] = (0, 1)):
         self.ctx = parts.context(JudgeContext)
+        self.ctx.part = place
         self.rewards: dict[str, RewardFn] = {}
         self.version: int | None = None
         self.phase = "ready"

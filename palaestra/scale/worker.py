@@ -95,17 +95,26 @@ class Worker:
 
     Args:
         parts: what it is made from.
-        number: of its place.
+        place: its number, and how many there are; budgets are divided so.
         judges: processes that reward; () = it does so itself.
+        spent: what was counted in its place before it.
     """
 
-    def __init__(self, parts: WorkerParts, number: int = 0, judges: Sequence[Any] = ()):
+    def __init__(
+        self,
+        parts: WorkerParts,
+        place: tuple[int, int] = (0, 1),
+        judges: Sequence[Any] = (),
+        spent: Usage | None = None,
+    ):
         self.recipe, self.ctx = parts.recipe, parts.context()
+        self.ctx.part = place
+        add_usage(self.ctx.carrier.counts, spent or Usage())
         self.judges: AskJudges | None = None
         if judges:
             from palaestra.scale.judges import AskJudges
 
-            self.judges = self.ctx.ask_elsewhere = AskJudges(judges, number, parts.bench)
+            self.judges = self.ctx.ask_elsewhere = AskJudges(judges, place[0], parts.bench)
         self.version: int | None = None
         self.failed: Exception | None = None
         self.phase = "ready"
@@ -168,6 +177,8 @@ class Worker:
         return self.version is not None and self.version >= version
 
     def _load(self, version: int, weights: Weights) -> None:
+        for name, values in weights.items():  # all of a publication, or nothing of it
+            check_weights(self.ctx.model(name), values)
         for name, values in weights.items():
             load_weights(self.ctx.model(name), values)
         self.version = version
@@ -214,13 +225,19 @@ def flat_weights(model: Model) -> dict[str, Any]:
     return found
 
 
+def check_weights(model: Model, values: Mapping[str, Any]) -> None:
+    """Raises Fault where names or shapes of published weights are not those of a model."""
+    own = model.named_trainable()
+    differ = own.keys() ^ values.keys()
+    differ |= {n for n in own.keys() & values.keys() if own[n].shape != values[n].shape}
+    if differ:
+        raise Fault("weights", f"published weights and the model differ in {min(differ)}")
+
+
 @torch.no_grad()
 def load_weights(model: Model, values: Mapping[str, Any]) -> None:
-    """Puts published weights into a model. Raises Fault where the names differ."""
-    own = model.named_trainable()
-    if own.keys() != values.keys():
-        differ = sorted(own.keys() ^ values.keys())
-        raise Fault("weights", f"published weights and the model differ in {differ[0]}")
-    for name, p in own.items():
+    """Puts published weights into a model. Raises Fault where they do not fit."""
+    check_weights(model, values)
+    for name, p in model.named_trainable().items():
         given = torch.from_numpy(np.array(values[name]))  # a copy: what is shared is read-only
         p.copy_(given.view(torch.bfloat16) if p.dtype == torch.bfloat16 else given)
