@@ -256,5 +256,5 @@ def fake_ray(monkeypatch, on_phase=lambda actor, phase: None):
         patch.setattr(carrier, "ray", fake)
         patch.setattr(judges, "ray", fake)
         patch.setattr(Cluster, "connect", lambda self: False)
-        patch.setattr(Cluster, "actor", lambda self, kind, gpus=None, restarts=0: fake.actor(kind, restarts))
+        patch.setattr(Cluster, "actor", lambda self, kind, gpus=None, restarts=0, at=None: fake.actor(kind, restarts))
         yield fake

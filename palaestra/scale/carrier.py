@@ -127,6 +127,7 @@ class RayCarrier:
         self.waiting: deque[Handed] = deque()
         self.lock, self.news, self.ended = threading.RLock(), threading.Event(), False
         self.failed: BaseException | None = None
+        self.room = cluster.room()
         self.parts = ray.put(WorkerParts.of(recipe, ctx))
         self.judges = [Place(number=i, role="judge") for i in range(cluster.judges)]
         for place in self.judges:
@@ -177,6 +178,7 @@ class RayCarrier:
         self.pump.join()
         for place in [*self.places, *self.judges]:
             ray.kill(place.actor)
+        self.cluster.give_back(self.room)
         for handed in self._all_handed():
             handed.answer.cancel()
         if self.ctx.out is not None and self.spans:
@@ -323,8 +325,9 @@ class RayCarrier:
 
     def _start(self, place: Place) -> None:
         judges = [judge.actor for judge in self.judges]
-        at = (place.number, self.cluster.workers)
-        place.actor = self.cluster.actor(Worker).remote(self.parts, at, judges, place.counts)
+        kind = self.cluster.actor(Worker, at=(self.room, place.number))
+        part = (place.number, self.cluster.workers)
+        place.actor = kind.remote(self.parts, part, judges, place.counts)
         self._expect(place)
 
     def _expect(self, place: Place) -> None:
