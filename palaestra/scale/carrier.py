@@ -28,7 +28,7 @@ from ray import exceptions
 from palaestra.context import Collects, Context, Flight, Ticket, Usage
 from palaestra.errors import Fault
 from palaestra.scale.cluster import STARTING
-from palaestra.scale.judges import JudgeProcess
+from palaestra.scale.judges import AskJudges, JudgeProcess
 from palaestra.scale.trace import Span, trace_of
 from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage, weights_of
 from palaestra.store.checkpoint import write_atomic
@@ -324,7 +324,8 @@ class RayCarrier:
             self._ask(place)
 
     def _start(self, place: Place) -> None:
-        judges = [judge.actor for judge in self.judges]
+        actors = [judge.actor for judge in self.judges]
+        judges = AskJudges(actors, place.number) if actors else None
         kind = self.cluster.actor(Worker, at=(self.room, place.number))
         part = (place.number, self.cluster.workers)
         place.actor = kind.remote(self.parts, part, judges, place.counts)

@@ -41,7 +41,7 @@ KEPT = 16  # rewards that are known to each other by a reference; schedules make
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class JudgeCall:
     """A call of a judge: the reward as a reference of the store, under which it is kept."""
 
     reward: Any
@@ -52,7 +52,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdicts:
+class JudgeAnswer:
     """What comes back for a call. Times are of the wall clock, in seconds since the epoch."""
 
     said: list[Said]  # of each group
@@ -92,7 +92,7 @@ class JudgeProcess:
         """Where it is, and what it does."""
         return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
 
-    def judge(self, asked: Asked, weights: Weights | None) -> Verdicts:
+    def judge(self, asked: JudgeCall, weights: Weights | None) -> JudgeAnswer:
         """What a reward says of some groups, under published weights of the learners."""
         begin, before = time.time(), usage_of(self.ctx)
         reward = self._reward(asked.reward)
@@ -105,7 +105,7 @@ class JudgeProcess:
         said = asyncio.run(verdicts(ctx, reward, asked.groups))
         counts = difference(usage_of(self.ctx), before)
         self.phase = "ready"
-        return Verdicts(said=said, counts=counts, begin=begin, end=time.time())
+        return JudgeAnswer(said=said, counts=counts, begin=begin, end=time.time())
 
     def _reward(self, reference: Any) -> RewardFn:
         """Kept from call to call: a reward may hold what is dear to make."""
@@ -137,8 +137,9 @@ class AskJudges:
         first: whom to begin with, so that not all begin with the same.
     """
 
-    def __init__(self, actors: Sequence[Any], first: int, bench: Bench):
-        self.actors, self.turn, self.bench = actors, first, bench
+    def __init__(self, actors: Sequence[Any], first: int):
+        self.actors, self.turn = actors, first
+        self.bench: Bench | None = None  # the run's, in the process that asks
         self.version, self.lent = 0, list[Any]()  # weights, as a reference of the store
         self.known: dict[int, tuple[RewardFn, Any]] = {}
         self.spans: list[tuple[int, float, float]] = []  # of the ticket: judge, begin, end
@@ -155,7 +156,7 @@ class AskJudges:
         return found[0]
 
     async def _ask(self, ctx: RunContext, reward: RewardFn, groups: list[Group]) -> list[Said]:
-        asked = Asked(
+        asked = JudgeCall(
             reward=self._reference(reward),
             groups=tuple(groups),
             bench=None if ctx.bench is self.bench else ctx.bench,
@@ -165,7 +166,7 @@ class AskJudges:
         number = self.turn = (self.turn + 1) % len(self.actors)
         call = self.actors[number].judge.remote(asked, *(self.lent or [None]))
         try:
-            answer: Verdicts = await asyncio.wrap_future(call.future())
+            answer: JudgeAnswer = await asyncio.wrap_future(call.future())
         except exceptions.RayTaskError as error:
             raise error.cause from None
         except exceptions.RayError as error:

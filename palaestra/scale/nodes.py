@@ -25,7 +25,7 @@ EVERYWHERE = ("torch", "transformers", "ray", "numpy")  # that must be the same 
 
 
 @value_class
-class Node:
+class ClusterNode:
     """A node as a process on it sees it."""
 
     name: str
@@ -49,11 +49,11 @@ class Trouble:
     command: str
 
 
-def node_here(extras: Extras) -> Node:
+def node_here(extras: Extras) -> ClusterNode:
     """This process's own."""
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     there = range(torch.cuda.device_count())
-    return Node(
+    return ClusterNode(
         name=socket.gethostname(),
         versions={
             "python": platform.python_version(),
@@ -77,7 +77,7 @@ def version_of(package: str) -> str:
         return "none"
 
 
-def survey(cluster: Cluster, extras: Extras, seconds: float = STARTING) -> list[Node]:
+def survey(cluster: Cluster, extras: Extras, seconds: float = STARTING) -> list[ClusterNode]:
     """Every node that is alive, looked at by a process on it.
 
     Args:
@@ -101,7 +101,7 @@ def survey(cluster: Cluster, extras: Extras, seconds: float = STARTING) -> list[
         return [_node(ray, n, look) for n, look in zip(alive, looks, strict=True)]
 
 
-def _node(ray: Any, known: Mapping[str, Any], look: Any) -> Node:
+def _node(ray: Any, known: Mapping[str, Any], look: Any) -> ClusterNode:
     resources = known["Resources"]
     free = {"cpus_free": resources.get("CPU", 0.0), "gpus_free": resources.get("GPU", 0.0)}
     try:
@@ -109,7 +109,7 @@ def _node(ray: Any, known: Mapping[str, Any], look: Any) -> Node:
     except Exception as error:
         said = next(reversed(str(error).strip().splitlines()), type(error).__name__)
         name = known["NodeManagerHostname"]
-        return Node(
+        return ClusterNode(
             name=name, versions={}, extras=(), cores=0, memory_mb=0, gpus=(), arithmetic=(),
             error=said, **free,
         )  # fmt: skip
@@ -118,7 +118,7 @@ def _node(ray: Any, known: Mapping[str, Any], look: Any) -> Node:
 # ---- what speaks against a run
 
 
-def troubles(here: Node, nodes: Sequence[Node], cluster: Cluster) -> list[Trouble]:
+def troubles(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
     """What would go wrong with this process as the learner, the worst first."""
     found: list[Trouble] = []
     for node in nodes:
@@ -129,7 +129,7 @@ def troubles(here: Node, nodes: Sequence[Node], cluster: Cluster) -> list[Troubl
     return [*found, *_room(nodes, cluster)]
 
 
-def _unreached(here: Node, node: Node) -> Trouble:
+def _unreached(here: ClusterNode, node: ClusterNode) -> Trouble:
     if "No module named 'palaestra" in node.error:
         command = f"pip install 'palaestra[ray]=={here.versions['palaestra']}'"
         return Trouble(node=node.name, what="Palaestra is not installed there", command=command)
@@ -137,7 +137,7 @@ def _unreached(here: Node, node: Node) -> Trouble:
     return Trouble(node=node.name, what=f"it could not be looked at: {node.error}", command=command)
 
 
-def _versions(here: Node, node: Node) -> list[Trouble]:
+def _versions(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
     found: list[Trouble] = []
     for name, own in here.versions.items():
         other = node.versions.get(name, "none")
@@ -152,14 +152,14 @@ def _versions(here: Node, node: Node) -> list[Trouble]:
     return found
 
 
-def _extras(here: Node, node: Node) -> list[Trouble]:
+def _extras(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
     lacks = [n for n in here.extras if n not in node.extras]
     what = f"extras are missing that are here: {', '.join(lacks)}"
     command = f"pip install 'palaestra[{','.join(lacks)}]'"
     return [Trouble(node=node.name, what=what, command=command)] if lacks else []
 
 
-def _processor(here: Node, node: Node) -> list[Trouble]:
+def _processor(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
     if node.arithmetic == here.arithmetic:
         return []
     told = ", ".join(node.arithmetic) or "unknown instructions"
@@ -168,7 +168,7 @@ def _processor(here: Node, node: Node) -> list[Trouble]:
     return [Trouble(node=node.name, what=what, command=command)]
 
 
-def _room(nodes: Sequence[Node], cluster: Cluster) -> list[Trouble]:
+def _room(nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
     """Whether the processes find room, each on one node, the dearest first."""
     if not cluster.address:
         most = sum(n.cores for n in nodes)

@@ -10,20 +10,17 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 
-from palaestra.context import Bench, Collects, Ticket, Usage
+from palaestra.context import Bench, Collects, RewardFn, Ticket, Usage
 from palaestra.errors import Fault
 from palaestra.models.model import Model
 from palaestra.rollout.tickets import collect
 from palaestra.run.context import RunContext
-from palaestra.types import Group, Meter, Player
-
-if TYPE_CHECKING:
-    from palaestra.scale.judges import AskJudges
+from palaestra.types import Group, Meter, Player, Reward
 
 # of every learner, what moves in its model: adapters alone where there are adapters; heads too
 Weights: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -89,6 +86,19 @@ class Brought:
     judged: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
 
 
+class AsksElsewhere(Protocol):
+    """Who has rewards asked in other processes; see `scale.judges`."""
+
+    bench: Bench | None  # the run's
+    version: int  # of the weights that a ticket is sampled by
+    lent: list[Any]  # these weights, as a reference of the store
+    spans: list[tuple[int, float, float]]  # of the ticket: judge, begin, end
+
+    async def __call__(
+        self, ctx: RunContext, reward: RewardFn, group: Group
+    ) -> Sequence[Reward | Fault]: ...
+
+
 class Worker:
     """One rollout process. Tickets are collected one at a time, so none shares a forward pass with
     another.
@@ -96,7 +106,7 @@ class Worker:
     Args:
         parts: what it is made from.
         place: its number, and how many there are; budgets are divided so.
-        judges: processes that reward; () = it does so itself.
+        judges: where rewards are asked; None = in this process.
         spent: what was counted in its place before it.
     """
 
@@ -104,17 +114,15 @@ class Worker:
         self,
         parts: WorkerParts,
         place: tuple[int, int] = (0, 1),
-        judges: Sequence[Any] = (),
+        judges: AsksElsewhere | None = None,
         spent: Usage | None = None,
     ):
         self.recipe, self.ctx = parts.recipe, parts.context()
         self.ctx.part = place
         add_usage(self.ctx.carrier.counts, spent or Usage())
-        self.judges: AskJudges | None = None
-        if judges:
-            from palaestra.scale.judges import AskJudges
-
-            self.judges = self.ctx.ask_elsewhere = AskJudges(judges, place[0], parts.bench)
+        self.judges = self.ctx.ask_elsewhere = judges
+        if judges is not None:
+            judges.bench = parts.bench
         self.version: int | None = None
         self.failed: Exception | None = None
         self.phase = "ready"

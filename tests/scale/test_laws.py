@@ -189,7 +189,7 @@ class Wrong:
 
 def test_a_users_mistake_in_a_judge_is_told_as_it_is(context, small, monkeypatch):
     recipe = small(replace(grpo.build(), collect=links(Sample(2), Score(reward=Wrong()))))
-    with fake_ray(monkeypatch), pytest.raises(UserError, match="^line 3: no such column$"):
+    with fake_ray(monkeypatch), pytest.raises(UserError, match=r"^line 3: no such column$"):
         run(recipe, context(seed=3), opened(workers=1, judges=1), 1)
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from palaestra.cli import doctor
 from palaestra.scale.cluster import Cluster
-from palaestra.scale.nodes import Node, node_here, troubles
+from palaestra.scale.nodes import ClusterNode, node_here, troubles
 
-HERE = Node(
+HERE = ClusterNode(
     name="a",
     versions={"python": "3.11.7", "palaestra": "0.1", "torch": "2.13.0+cpu", "transformers": "5.23.0"},
     extras=("math", "ray"), cores=4, memory_mb=8000, gpus=(), arithmetic=("avx2",), cpus_free=4.0,
