@@ -376,6 +376,12 @@ class Context(Protocol):
         """Charges the time in which a reward is awaited to the phase "reward"."""
         ...
 
+    # ---- judging
+
+    async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+        """What a reward says of a group's episodes, wherever it is asked. Raises `Fault`."""
+        ...
+
     # ---- runs
 
     def say(self, text: str) -> None:

@@ -156,6 +156,17 @@ def sandbox_here() -> dict[str, Any]:
     return {"kind": kind.name, "runs": not kind.refusal(), "reason": kind.refusal()}
 
 
+def nodes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every node of the cluster that --cluster names, and what is to be mended there."""
+    settings = read_settings(arguments)
+    if not settings.cluster:
+        return {}
+    from palaestra.scale import nodes
+
+    modules = {name: modules for name, (modules, _) in EXTRAS.items()}
+    return nodes.report(settings.cluster, modules)
+
+
 def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs a few real steps and a small evaluation of the run in question, and scales them up."""
     settings = read_settings(arguments)
@@ -272,6 +283,20 @@ def show_sandbox(found: dict[str, Any]) -> Iterator[str]:
     yield f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}"
 
 
+def show_nodes(found: dict[str, Any]) -> Iterator[str]:
+    if not found:
+        return
+    yield "\nnodes of the cluster"
+    for x in found["nodes"]:
+        gpus = ", ".join(x["gpus"]) or "no GPU"
+        told = f"{x['cores']} cores, {x['memory_mb']} MB, {gpus}" if not x["error"] else "no answer"
+        yield f"  {x['name']:<14} {told}"
+    for x in found["troubles"]:
+        yield f"  {x['node']:<14} {x['what']}\n  {'':<14}   {x['command']}"
+    if not found["troubles"]:
+        yield "  they are alike, and the run has room there"
+
+
 def show_estimate(found: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<18} {x}" for name, x in found.items())
 
@@ -283,6 +308,7 @@ PARTS: dict[str, DoctorPart] = {
     "tools": (lambda _: tools(), show_tools),
     "plugins": (lambda _: standings(), show_plugins),
     "sandbox": (lambda _: sandbox_here(), show_sandbox),
+    "cluster": (nodes, show_nodes),
     "estimate": (estimate, show_estimate),
 }
 HEADS = {

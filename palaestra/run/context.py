@@ -17,10 +17,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.abilities import OffersTools
-from palaestra.context import Bench, Carrier, Client, Collects, Engine, Runnable, Source
+from palaestra.abilities import HasBudget, OffersTools
+from palaestra.context import (
+    Bench,
+    Carrier,
+    Client,
+    Collects,
+    Engine,
+    RewardFn,
+    Runnable,
+    Source,
+)
 from palaestra.engines import select
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, load_heads
 from palaestra.models.lora import LoRA
@@ -52,6 +61,7 @@ from palaestra.types import (  # fmt: skip
     Outputs,
     Player,
     Result,
+    Reward,
     Sampling,
     Signals,
     State,
@@ -65,6 +75,7 @@ PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 
 M = TypeVar("M", bound="BaseModel")
 Opened: TypeAlias = tuple[Bench, Mapping[str, Player]]
+Asks: TypeAlias = Callable[["RunContext", RewardFn, Group], Awaitable[Sequence[Reward | Fault]]]
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
@@ -118,6 +129,11 @@ class RunContext:
         self.spent: dict[str, float] = {}  # by meter
         self.lines: programs.ProgramLog | None = None
         self.carrier: Carrier = InProcess()
+        self.part: tuple[int, int] = (
+            0,
+            1,
+        )  # of budgets: which of how many, where processes share them
+        self.ask_elsewhere: Asks | None = None  # rewards in other processes; None = in this one
         use_threads(self.models.values())
 
     # ---- parts
@@ -175,7 +191,11 @@ class RunContext:
     def client(self, source: Source) -> Client:
         """The run's one client of a source: its budget, its cache and its counts are the run's."""
         if source not in self.clients:
-            self.clients[source] = source.open(self)
+            client = self.clients[source] = source.open(self)
+            if isinstance(client, HasBudget):
+                client.take_part(
+                    *self.part, lambda: self.carrier.counts.meters.get(client.name) or Meter()
+                )
         return self.clients[source]
 
     def snapshots(self, name: str) -> Mapping[str, int]:
@@ -353,6 +373,12 @@ class RunContext:
         """Lets a GPU finish what it was given: its work is done behind the program's back."""
         if any(m.device.type == "cuda" for m in self.models.values()):
             torch.cuda.synchronize()
+
+    async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+        """What a reward says of a group's episodes, in this process or where `ask_elsewhere` asks."""
+        if self.ask_elsewhere is None:
+            return await reward(self, group)
+        return await self.ask_elsewhere(self, reward, group)
 
     @contextmanager
     def judging(self) -> Generator[None]:
