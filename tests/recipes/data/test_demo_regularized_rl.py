@@ -27,7 +27,7 @@ from tests.fake import task
 from tests.objective.test_kl import KINDS, REF, loss_gradient, reward_gradient
 
 SMALL = {
-    "demonstrations": (0, 10, 40),
+    "demonstrations": (0, 4, 16),
     "states": 3,
     "actions": 2,
     "horizon": 3,
@@ -194,9 +194,9 @@ def test_the_program_knows_good_policies_and_repeats(context):
         assert x["gap"] <= 0.02 and 0 < x["episodes"] < 1_000_000, n
         assert x["missing"] <= 0.02 + x["lambda"] * 10  # the KL to the clone costs lambda times so many nats at most
     few = found["by_demonstrations"]
-    assert few["0"]["lambda"] == 0 and few["40"]["lambda"] == pytest.approx(4 * few["10"]["lambda"])
-    assert few["40"]["lambda"] == pytest.approx(0.02 * found["optimum"] * 40 / (3 * 2 * 3))
-    assert few["40"]["clone"] < few["10"]["clone"] < few["0"]["clone"]
+    assert few["0"]["lambda"] == 0 and few["16"]["lambda"] == pytest.approx(4 * few["4"]["lambda"])
+    assert few["16"]["lambda"] == pytest.approx(0.02 * found["optimum"] * 16 / (3 * 2 * 3))
+    assert few["16"]["clone"] < few["4"]["clone"] < few["0"]["clone"]
     assert found["env_steps"] == sum(x["episodes"] for x in few.values()) * 3
 
 
@@ -230,3 +230,12 @@ def test_the_claim_has_a_start_that_plays_nothing(context):
     assert [len(EXPERIMENT.settings_of(a)) for a in arms] == [1, 3, 3]
     found = run(context, most=0)
     assert found["env_steps"] == 0 and found["slope"] == 0
+
+
+def test_the_gap_is_that_of_the_plan_not_of_the_best_lower_value():
+    """One state: .5 seen once, bounds 0 and 1; .9 seen 100 times, bounds .89 and .91. The plan takes the first and lacks .4."""
+    mdp = TabularMDP(reward_HSA=np.array([[[0.5, 0.9]]]), next_HSAS=np.ones((1, 1, 2, 1)))
+    arrivals = np.array([1.0, 100.0]).reshape(1, 1, 2, 1)
+    plan = DemonstrationRegularised(bonus=1.0).plan(mdp, arrivals, np.full((1, 1, 2), 0.5), 0.0)
+    assert plan.upper_HSA[0, 0].tolist() == [1, 0] and plan.widest_HSA[0, 0].tolist() == [1, 0]
+    assert plan.gap == pytest.approx(1.0)
