@@ -8,12 +8,12 @@ from palaestra.recipes.data.kdrl import TEACHER, build
 
 BETA = "parts.rl.runnable.learners.policy.objective.parts.1.weight"
 BETAS = (0.01, 0.1)
-STEPS = 60
+STEPS = 12  # of the teacher
 
 
 def taught(rl: pl.Runnable, teacher: str = "teacher") -> pl.Pipeline:
     """The student has imitated chains of 4 to 6 numbers for 25 steps, its teacher those of the task
-    itself for 60 more; then the arm, with 8 prompts a step.
+    itself for a few more; then the arm, with 8 prompts a step.
     """
     return pl.Pipeline(
         parts={
@@ -82,5 +82,11 @@ EXPERIMENT = pl.Experiment(
         "KL to the teacher, last ten": pl.Logged(f"kl_{TEACHER}"),
         "length": pl.Logged("length"),
     },
-    note="NOTE",
+    note="Looked at before the declaration, on trial seed 2000 with 96 held-out tasks, greedy: the student "
+    "of 25 steps has .52, a teacher of 30 more steps .95 and of 12 more TWELVE. With a perfect teacher the KL alone is "
+    "expected to end as high as both, as the catalogue says, so the weaker one is taken: what RL adds is "
+    "what lies beyond it. beta is tried at 0.01 and 0.1 instead of 0.002, as 50 steps are a tenth of the "
+    "paper's. `teacher imitated` samples from the teacher, which costs as many tokens; the teacher's own "
+    "imitation is no part of the budget. Cannot show: reasoning outside the trained problems, where "
+    "the paper says that distillation is weak, and shorter answers, as all workings have one form.",
 )

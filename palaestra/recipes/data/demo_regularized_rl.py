@@ -265,7 +265,7 @@ class DemonstrationRegularised:
         h, s, a = mdp.shape
         visits = arrivals_HSAS.sum(-1)
         n, unseen = np.maximum(visits, 1), visits == 0
-        p = np.where(unseen[..., None], 0.0, arrivals_HSAS / n[..., None])
+        p = arrivals_HSAS / n[..., None]  # of what was never seen nothing is read
         reward = np.where(unseen, 0.0, mdp.reward_HSA)
         upper, widest = (np.zeros((h, s, a)) for _ in range(2))
         high, low, own, gap = (np.zeros(s) for _ in range(4))  # own: the lower value of the plan

@@ -120,4 +120,6 @@ def test_the_claim_tunes_every_arm_and_teaches_by_another_model():
     sizes = {arm: len(EXPERIMENT.settings_of(arm)) for arm in EXPERIMENT.arms}
     assert sizes == {a: 6 if a in ("kdrl", "k3", "wrong answers", "start as teacher") else 3 for a in sizes}
     for arm, pipeline in EXPERIMENT.arms.items():
-        assert pipeline.parts["rl"].models == {"teacher": pl.Output("sft" if arm == "start as teacher" else "teacher")}, arm
+        assert pipeline.parts["rl"].models == {
+            "teacher": pl.Output("sft" if arm == "start as teacher" else "teacher")
+        }, arm
