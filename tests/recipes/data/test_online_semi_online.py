@@ -41,7 +41,7 @@ def test_the_age_of_samples_over_a_cycle_of_five(context, form):
         follow_learners(recipe, ctx, state)
         sampled_at.setdefault(weights_sha256(ctx.model(generator)), updates)
         begun = sampled_at[weights_sha256(ctx.model(generator))]
-        state, metrics = asyncio.run(step(recipe, ctx, state))
+        state, _ = asyncio.run(step(recipe, ctx, state))
         n = 5 if form == "minibatches" else 1
         ages += [updates + i - begun for i in range(n)]
         updates += n
