@@ -63,7 +63,8 @@ def test_law_09_two_steps(entry, context):
     "entry", [e for e in BUILT if e.shape != "recipe" and e.family not in ("systems", "llm4rl")], ids=lambda e: e.id
 )
 def test_other_shapes_run(entry, context, tmp_path):
-    built, ctx = build(entry), context(out=tmp_path, evaluate=4, steps=1)
+    task = catalogue.find(entry.id).CARD.task or "chain"
+    built, ctx = build(entry), context(task, out=tmp_path, evaluate=4, steps=1)
     result = asyncio.run(built.run(ctx))
     if entry.id == "collab":  # it trains its agents, and is no policy: what decoding reaches is its result
         assert 0 <= result.metrics["right"] <= 1

@@ -15,7 +15,8 @@ def taught(rl: pl.Runnable) -> pl.Pipeline:
 
 def arm(sync: int, **options: Any) -> pl.Pipeline:
     """8 prompts an update with 4 answers."""
-    return taught(build(sync, **{"prompts": 8, "n": 4, **options}))
+    setting: dict[str, Any] = {"prompts": 8, "n": 4, **options}
+    return taught(build(sync, **setting))
 
 
 EXPERIMENT = pl.Experiment(
