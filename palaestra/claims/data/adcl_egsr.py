@@ -77,8 +77,7 @@ EXPERIMENT = pl.Experiment(
         "groups with a gradient": pl.Logged("groups_mixed", last=0),
         "share of guided tokens": pl.Logged("is:guided", last=0),
     },
-    note="All arms draw the same 160 tasks, four minibatches a step, as the order inside a batch does "
-    "nothing with one update. Measuring difficulty samples two answers a task, which is in the budget: "
+    note="All arms draw the same 160 tasks, in five batches of four steps. Measuring difficulty samples two answers a task, which is in the budget: "
     "adcl learns from fewer steps. `hard to easy` sorts by length, which needs no samples. Knights were "
     "left, as on them no arm of another claim gained more than 3 points of accuracy. `egsr` and `both` "
     "are shown and decide nothing: a hint in the prompt moves this model from guessing to working, "

@@ -18,8 +18,8 @@ instead. Where the guided answers are wrong too the group stays as it is, withou
 merely quotes, with nothing before its answer, counts as wrong (arXiv:2505.08364; NIR and ADCL by a
 public review, details of EGSR are inferred).
 
-The order inside a batch does something only with several updates a batch: `minibatches`. Either half
-stands alone: `curriculum="random"`, `expert=""`. "static" is the order of the start. Guided answers that
+A batch of the curriculum is many steps, so its inner order is that of the updates. Either half stands
+alone: `curriculum="random"`, `expert=""`. "static" is the order of the start. Guided answers that
 are not taken stay muted, so that their tokens are counted.
 """
 
@@ -120,7 +120,7 @@ def build(
     say: str = RESTATE,
     ratio: Literal["bare", "seen"] = "bare",
     scale: bool = True,
-    minibatches: int = 4,
+    minibatches: int = 1,
 ) -> pl.Recipe:
     """`probe` attempts measure a difficulty, `guided` ones follow a group without a right answer;
     `say` stands before the solution; `scale` divides by the group's deviation.

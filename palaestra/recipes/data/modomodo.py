@@ -37,6 +37,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Qwen2-VL-2B-Instruct, five image-text sets, GRPO; 5.24% above uniform out of "
         "distribution, 20.74% above the untuned model",
+        model="qwen2.5-1.5b",
     ),
     task="chain(modulo=7)+chain(modulo=9)+chain(modulo=11)",
 )

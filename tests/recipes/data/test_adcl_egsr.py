@@ -130,7 +130,7 @@ def test_the_halves_stand_alone():
     assert (both.draw.tasks, both.draw.batches, both.draw.probe.n) == (512, 5, 4)
     assert adcl_egsr.build("static").draw.batches == 1 and adcl_egsr.build("random").draw == pl.Shuffled()
     assert len(adcl_egsr.build(expert="").collect.links) == 2 and len(both.collect.links) == 3
-    assert found["learners.policy.update.minibatches"] == 4
+    assert found["learners.policy.update.minibatches"] == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"expert": "answer", "ratio": "seen"}, {"curriculum": "static", "expert": ""}])
