@@ -155,7 +155,7 @@ def arrivals_of(mdp: TabularMDP, state_NH: np.ndarray, action_NH: np.ndarray) ->
 
 
 @pl.value_class
-class StepModel:
+class TableStep:
     """What episodes have shown of one step, with bounds on what follows from values [S] behind it."""
 
     reward_SA: np.ndarray
@@ -270,7 +270,7 @@ class DemonstrationRegularised:
         upper, widest = (np.zeros((h, s, a)) for _ in range(2))
         high, low, own, gap = (np.zeros(s) for _ in range(4))  # own: the lower value of the plan
         for t in reversed(range(h)):
-            known = StepModel(
+            known = TableStep(
                 reward_SA=reward[t],
                 next_SAS=p[t],
                 visits_SA=visits[t],
