@@ -47,7 +47,7 @@ RESTATE = "Here is a solution. Understand it, then solve the problem in your own
 
 
 @pl.stage
-class Saying:
+class WithInstruction:
     """The guidance behind a sentence that says what to do with it."""
 
     say: str
@@ -126,7 +126,7 @@ def build(
     `say` stands before the solution; `scale` divides by the group's deviation.
     """
     shown = (
-        pl.Hinted(Saying(say, pl.Working(1.0, "characters")))
+        pl.Hinted(WithInstruction(say, pl.Working(1.0, "characters")))
         if expert == "solution"
         else pl.Feedback("answer")
     )

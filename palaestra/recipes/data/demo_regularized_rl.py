@@ -182,7 +182,7 @@ class TableStep:
 
 
 @pl.value_class
-class Plan:
+class TablePlan:
     """What follows from the episodes so far."""
 
     upper_HSA: np.ndarray  # of the upper values
@@ -261,7 +261,7 @@ class DemonstrationRegularised:
 
     def plan(
         self, mdp: TabularMDP, arrivals_HSAS: np.ndarray, prior_HSA: np.ndarray, weight: float
-    ) -> Plan:
+    ) -> TablePlan:
         h, s, a = mdp.shape
         visits = arrivals_HSAS.sum(-1)
         n, unseen = np.maximum(visits, 1), visits == 0
@@ -284,7 +284,7 @@ class DemonstrationRegularised:
             own = high - (upper[t] * (up - kept)).sum(-1)  # the KL is the same in both
             later = (upper[t] * known.most(gap, paid=False)).sum(-1)
             gap = np.minimum(step_gap(upper[t], up - down, weight) + later, high - own)
-        return Plan(upper_HSA=upper, widest_HSA=widest, gap=float(gap[0]))
+        return TablePlan(upper_HSA=upper, widest_HSA=widest, gap=float(gap[0]))
 
 
 def step_gap(policy_SA: np.ndarray, width_SA: np.ndarray, weight: float) -> np.ndarray:
@@ -312,7 +312,7 @@ def step_gap(policy_SA: np.ndarray, width_SA: np.ndarray, weight: float) -> np.n
     return found_S
 
 
-def explorers(plan: Plan, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def explorers(plan: TablePlan, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """H policies, each that of the upper values but for the widest gap at one step; and which of
     them plays each of `n` episodes.
     """

@@ -119,9 +119,9 @@ def test_the_loss_reads_the_bare_question(context, working, expert):
 def test_what_to_do_with_the_solution_stands_before_it(context):
     ctx = context("chain")
     group = Group(task=ctx.bench.tasks.task("train", 0))
-    said = adcl_egsr.Saying("say it again", pl.Working(1.0, "characters"))(ctx, group, pl.rng_of(("s",)))
+    said = adcl_egsr.WithInstruction("say it again", pl.Working(1.0, "characters"))(ctx, group, pl.rng_of(("s",)))
     assert said.startswith("say it again\n") and said.rstrip().endswith(f"= {group.task.answer}")
-    nothing = adcl_egsr.Saying("say it again", lambda *_: "")(ctx, group, pl.rng_of(("s",)))
+    nothing = adcl_egsr.WithInstruction("say it again", lambda *_: "")(ctx, group, pl.rng_of(("s",)))
     assert nothing == ""
 
 

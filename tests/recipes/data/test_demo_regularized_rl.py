@@ -245,7 +245,7 @@ def test_each_episode_doubts_at_one_step():
     """Three policies, each that of the upper values but for its own step; which one plays is drawn."""
     upper, widest = np.zeros((3, 1, 2)), np.zeros((3, 1, 2))
     upper[..., 0], widest[..., 1] = 1, 1
-    plan = rows.Plan(upper_HSA=upper, widest_HSA=widest, gap=1.0)
+    plan = rows.TablePlan(upper_HSA=upper, widest_HSA=widest, gap=1.0)
     policies, which = rows.explorers(plan, 300, pl.rng_of(("doubt",)))
     assert policies[:, :, 0, 1].tolist() == np.eye(3).tolist()
     assert set(which.tolist()) == {0, 1, 2}

@@ -123,3 +123,19 @@ def test_the_claim_tunes_every_arm_and_teaches_by_another_model():
         assert pipeline.parts["rl"].models == {
             "teacher": pl.Output("sft" if arm == "start as teacher" else "teacher")
         }, arm
+
+
+def test_both_terms_are_means_over_all_tokens():
+    """Answers of one and of three tokens, u = 1: tokens, not answers, weigh alike."""
+    from palaestra.types import Example, Row, Segment
+    from palaestra.update import pack
+
+    made = []
+    for n, taught in ((1, 1.0), (3, 0.0)):
+        said = Segment(ids=tuple(range(1, n + 1)), trained=True, policy="policy", logp=(-1.0,) * n, version=0)
+        columns = {"advantage": np.zeros(n + 1), "teacher_logp": np.full(n + 1, -2.0), "taught": np.full(n + 1, taught)}
+        made.append(Example(row=Row(segments=(Segment(ids=(0,)), said)), columns=columns))
+    batch = pack(made, "policy", dtype=torch.float64)
+    logp = torch.full(batch.mask.shape, -1.0, dtype=torch.float64)
+    loss, _ = learner(beta=1.0, mask="answers").objective({"logp": logp}, batch)
+    assert float(loss) == pytest.approx(0.5 / 4)
