@@ -71,6 +71,8 @@ EXPERIMENT = pl.Experiment(
     "curve from a line: both R2, of each pilot predicted from the others, are shown and decide nothing. "
     "`predicted` has the budget of its pilots on top, seven times its own, which the paper does not "
     "count either; `uniform` with eight times the steps would be the fair rival in tokens, and is left "
-    "out. Looked at before the declaration: the start, greedy on 150 held-out tasks of trial seed 2000, has 0.21, and nothing of the arms. Cannot show: other rewards by domain, and "
+    "out. Looked at before the declaration, greedy on 150 held-out "
+    "tasks of trial seed 2000: the start has .21, and .16 after ten steps on modulo 7 alone at 1e-4. "
+    "Cannot show: other rewards by domain, and "
     "scores out of the trained domains.",
 )

@@ -46,7 +46,7 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    tuned={"rl.optimiser.lr": RATES},
+    tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
     tokens=50_000,
     evaluate=128,
