@@ -417,6 +417,10 @@ from .scale.plan import (
 from .scale.rehearse import (
     CallSeconds as CallSeconds, measure_calls as measure_calls, rehearse as rehearse,
 )
+from .scale.slots import (
+    fewest_steps as fewest_steps, longest_first as longest_first, refill_steps as refill_steps,
+    rounds_steps as rounds_steps, shortest_first as shortest_first,
+)
 from .scale.resharding import TensorLayout as TensorLayout, Way as Way, reshard as reshard
 
 # Learners that are no language models, and what guides them
