@@ -142,7 +142,7 @@ def plain(tmp_path_factory):
 
 def lines(folder, clock=True):
     read = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return read if clock else [{k: v for k, v in line.items() if k not in CLOCK} for line in read]
+    return read if clock else [{k: v for k, v in line.items() if not k.startswith(CLOCK)} for line in read]
 
 
 def weights(folder):
