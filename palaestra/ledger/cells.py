@@ -49,6 +49,7 @@ from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
 MOST_DRAWN = 1 << 20  # training tasks that a seed has to itself
+MOST_MEASURED = 1 << 12  # held-out ones, where a program says how many it takes
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
 LOCK, CLOCK, METRICS = "lock", "clock.json", "metrics.jsonl"
 SHARED = "parts"  # beside the cells: parts that several of them have
@@ -278,7 +279,7 @@ def run_here(request: CellRequest, place: Path) -> None:
             seed = request.settings.seed
             ctx.bench = replace(
                 ctx.bench,
-                first_held_out=seed * request.settings.evaluate,
+                first_held_out=seed * (request.settings.evaluate or MOST_MEASURED),
                 first_drawn=seed * MOST_DRAWN,
             )
         try:

@@ -273,6 +273,9 @@ def test_seeds_have_tasks_of_their_own(tmp_path, monkeypatch):
     for own in (True, False):
         asked = replace(request(seed=3, evaluate=4), own_tasks=own)
         cells.run_here(asked, tmp_path)
+    asked = replace(request(seed=3, evaluate=0), own_tasks=True)
+    cells.run_here(asked, tmp_path)
+    assert seen.pop()[0] == 3 * cells.MOST_MEASURED  # of a program with a number of its own
     first = 3 * cells.MOST_DRAWN
     assert seen == [(12, [12, 13, 14, 15], [first + 5, first + 6]), (0, [0, 1, 2, 3], [5, 6])]
 
