@@ -45,7 +45,6 @@ CARD = pl.Card(
         samples=8,
         tokens=3072,
         lr=1e-6,
-        arguments={"size": 128},
     ),
 )
 MARK = "guided"
