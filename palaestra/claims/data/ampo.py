@@ -30,7 +30,7 @@ def solution(task: pl.Task, column: Callable[[int, int, int], str]) -> str:
 
 
 @pl.stage
-class Taught:
+class TaughtBySeveral:
     """Runs `link` on the task with the solutions of these teachers, and gives back the task."""
 
     link: pl.Collect
@@ -48,7 +48,7 @@ def guided(teachers: tuple[str, ...] = tuple(TEACHERS), **options: Any) -> pl.Re
     learned = build(length=LONGEST, **options)
     return pl.vary(
         learned,
-        collect=Taught(learned.collect, teachers),
+        collect=TaughtBySeveral(learned.collect, teachers),
         schedule=pl.Schedule(prompts=8, steps=200),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import palaestra as pl
 import pytest
-from palaestra.claims.data.ampo import EXPERIMENT, TEACHERS, Taught, solution
+from palaestra.claims.data.ampo import EXPERIMENT, TEACHERS, TaughtBySeveral, solution
 from palaestra.recipes.data import ampo
 from palaestra.rewards.intrinsic import answer_score, debias
 from palaestra.values import flatten, vary
@@ -138,7 +138,7 @@ def test_the_task_is_given_back_as_it_was(context):
         seen.append(group.task.meta["demonstrations"])
         return group
 
-    assert asyncio.run(Taught(link)(ctx, ("k",), pl.Group(task=task))).task == task and len(seen[0]) == 4
+    assert asyncio.run(TaughtBySeveral(link)(ctx, ("k",), pl.Group(task=task))).task == task and len(seen[0]) == 4
 
 
 @pytest.mark.parametrize("arm", EXPERIMENT.arms)
