@@ -297,8 +297,9 @@ def kept(
     or "no credit" of those in its batch, else "held:POOL", "stale" or "dropped:POOL".
     """
     of = lambda groups: {r.key: e for g in groups for e in g.episodes for r in e.rows}
-    waiting = [g for v in state["pool"].values() if holds(v, Group) for g in v]
-    batch, later = of(ready), of([*waiting, *state["again"]])
+    # a rank that only follows in learning has no pool, and keeps no record
+    waiting = [g for v in state.get("pool", {}).values() if holds(v, Group) for g in v]
+    batch, later = of(ready), of([*waiting, *state.get("again", ())])
     learned = {e.row.key for each in examples.values() for e in each}
     oldest, pool = state["step"] - max_age(recipe.schedule), type(recipe.pool).__name__
     found: dict[Key, str] = {}

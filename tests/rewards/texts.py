@@ -53,7 +53,9 @@ def exact_reward():
 def door(reward=None, **more):
     """As much of a context as a reward touches."""
     bench = Bench(name="b", tasks=None, world=None, reward=reward)
-    return SimpleNamespace(bench=bench, decode=decode, judging=nullcontext, sampling=False, seed=0, step=0, **more)
+    ctx = SimpleNamespace(bench=bench, decode=decode, judging=nullcontext, sampling=False, seed=0, step=0, **more)
+    ctx.verdicts = lambda reward, group: reward(ctx, group)
+    return ctx
 
 
 def paid(reward, task, *texts, ctx=None):

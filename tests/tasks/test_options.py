@@ -16,7 +16,7 @@ from palaestra.tasks.oracle import episode_saying, find_problems
 from palaestra.types import Group, Message, Task
 
 RED = ["red", "green", "blue"]
-CTX = SimpleNamespace(judging=nullcontext)
+CTX = SimpleNamespace(judging=nullcontext, verdicts=lambda reward, group: reward(CTX, group))
 
 
 def asked(prompt="Which?", **columns):
