@@ -86,7 +86,9 @@ def test_its_shape(model, chat):
 
 def test_conversations_have_the_tokens_of_a_run(model, chat):
     encode = build.Encoder(model.tokenizer)
-    for talk in drawn(60):
+    printed = Message(role="tool", content="408\n")  # what surrounds a content belongs to it
+    asked, reply = Message(role="user", content="12*34"), Message(role="assistant", content="= 408")
+    for talk in [*drawn(60), (asked, reply, printed, reply)]:
         ids, heard, first = [], [], True
         for message in talk:
             if message.role != "assistant":
@@ -143,9 +145,10 @@ def test_searches_are_hasty_at_random():
 
 
 def test_a_hint_holds_what_the_reply_repeats():
-    for talk in drawn(30, mixture.dose):
-        _, _, hint = talk[0].content.partition("\nhint:\n")
-        assert talk[-1].content.startswith(hint)
+    talks = drawn(30, mixture.dose)
+    hints = [talk[0].content.partition("\nhint:\n")[2] for talk in talks]
+    assert all(talk[-1].content.startswith(hint) for talk, hint in zip(talks, hints, strict=True))
+    assert 15 < sum(h != "" for h in hints) < 30
 
 
 def test_the_stand_in_for_python_shows_what_python_would():
@@ -199,8 +202,8 @@ def test_it_calls_tools_so_that_they_are_read_and_not_always(model, name):
     assert any(f["tool_calls"] == 0 for f in facts)
 
 
-def test_it_searches_and_is_sometimes_right(model):
-    right = rate(model, "wiki", 12, 4)
+def test_it_plays_and_is_sometimes_right(model):
+    right = rate(model, "hop", 12, 4)
     assert 0.05 < sum(right) / len(right) < 0.95
 
 
@@ -215,3 +218,11 @@ def test_the_card_states_the_shares():
     total = sum({**mixture.PARTS, **mixture.SINGLES}.values())
     for part, weight in mixture.PARTS.items():
         assert re.search(rf"\| {part.__name__} \| {100 * weight / total:.1f}% \|", card), part.__name__
+
+
+def test_a_card_gets_the_table():
+    card = f"before\n\n{skill.HEAD}| old | 1 |\n| older | 2 |\n\nafter | this\n"
+    numbers = {"greedy": 0.5, "sampled": 0.25, "pass@4": 0.75, "pass@8": 1.0}
+    found = skill.put_table(card, {"wiki": numbers})
+    assert found == f"before\n\n{skill.HEAD}| wiki | 0.50 | 0.25 | 0.75 | 1.00 |\n\nafter | this\n"
+    assert skill.put_table(found, {"wiki": numbers}) == found

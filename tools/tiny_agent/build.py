@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from palaestra.types import rng_of, seed_of
 from tools.tiny_agent import tokenizer as tokens
 from tools.tiny_agent.mixture import Conversation, Phase, conversation, phase_at
 from tools.tiny_model.build import OTHERS, loss_of, optimisers_of, share, share_of
+from tools.tiny_model.mixture import phase_at as first_phase_at
 from tools.tiny_model.tokenizer import SPECIALS
 
 CONVERSATIONS, PART = 40, 1024  # of a step; padded tokens of a micro-batch
@@ -78,10 +80,11 @@ class Encoder:
 
 
 def texts(seed: int) -> Iterator[str]:
-    """What the tokenizer is made from."""
+    """What the tokenizer is made from: all but copies, from which no spelling is learned."""
     for i in range(SPELLED):
         rng = rng_of(("tiny-agent", "spelling", seed, i))
-        yield from (m.content for m in conversation(rng, phase_at(i / SPELLED)))
+        phase = replace(first_phase_at(i / SPELLED), words=0.0)
+        yield from (m.content for m in conversation(rng, phase))
 
 
 def padded(rows: list[tuple[list[int], list[float]]]) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from palaestra.toys.lake import MOVES, Lake, LakeState, LakeTasks, way_to
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.mistakes import wrong_answer
 from palaestra.toys.unanswerable import Unanswerable
+from palaestra.toys.wiki import SYLLABLES
 from palaestra.toys.words import VERBS
 from palaestra.types import Ask, Frame, Message
 from palaestra.worlds.notebook import NO_CODE, SILENT, output
@@ -40,7 +41,6 @@ from tools.tiny_model.mixture import (
     either,
     habit,
     mistaken,
-    phase_at,
     pick,
     problem,
     said,
@@ -48,6 +48,21 @@ from tools.tiny_model.mixture import (
 )
 
 __all__ = ["Conversation", "Phase", "conversation", "phase_at"]
+
+
+# `words` is how much of copying there is besides, which comes when the forms are known: until
+# something is copied, searches and hints cannot be learned, and nothing teaches it faster
+PHASES = (
+    Phase(until=0.45, diligent=True, words=0.0, difficulty=(0.5, 0.3, 0.2)),
+    Phase(until=0.72, diligent=True, words=0.4),
+    Phase(until=0.87, diligent=True, words=1.0),
+    Phase(until=1.0, diligent=False, words=0.1),
+)
+
+
+def phase_at(done: float) -> Phase:
+    """The phase when a share `done` of the time is spent."""
+    return next((p for p in PHASES if done < p.until), PHASES[-1])
 
 
 def word(rng: Rng, phase: Phase) -> Conversation:
@@ -59,6 +74,19 @@ def common(rng: Rng, phase: Phase) -> Conversation:
     shown = " ".join(str(w) for w in rng.choice(WORDS, int(rng.integers(1, 5)), replace=False))
     verb = str(rng.choice(["copy", "upper"]))
     task = question_task("words", f"{verb} {shown}", VERBS[verb](shown))
+    return (*task.prompt, said(f"= {task.answer}"))
+
+
+def copying(rng: Rng, phase: Phase) -> Conversation:
+    """A line of words, names, keys and numbers, as it is."""
+    kinds = (
+        lambda: str(rng.choice(WORDS)),
+        lambda: "".join(str(s) for s in rng.choice(SYLLABLES, 2)),
+        lambda: f"{chr(97 + int(rng.integers(26)))}{int(rng.integers(10))}",
+        lambda: str(rng.integers(1000)),
+    )
+    shown = " ".join(kinds[int(i)]() for i in rng.integers(len(kinds), size=rng.integers(3, 16)))
+    task = question_task("words", f"copy {shown}", shown)
     return (*task.prompt, said(f"= {task.answer}"))
 
 
@@ -321,5 +349,5 @@ SINGLES: Mapping[str, float] = {
 
 
 def conversation(rng: Rng, phase: Phase) -> Conversation:
-    part = pick(rng, {**PARTS, **SINGLES})
+    part = pick(rng, {**PARTS, **SINGLES, copying: phase.words})
     return first.single(part, rng, phase) if isinstance(part, str) else part(rng, phase)

@@ -2,7 +2,7 @@
 `python -m tools.tiny_agent.skill [DIR] [--tasks 48] [--samples 8]`.
 
 Greedy, sampled (temperature 1) and pass@k on test splits, played and judged as a run evaluates;
-written to `skill.json` beside the weights.
+written to `skill.json` beside the weights, and into the table of the card where one lies there.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tools.tiny_model.skill import Numbers, line, table
 __all__ = ["line", "rows", "skills"]
 
 HERE = FOLDERS["tiny-agent"]
+HEAD = "| task | greedy | sampled | pass@4 | pass@8 |\n| --- | --- | --- | --- | --- |\n"
 Row = tuple[Bench, Mapping[str, Player]]
 
 
@@ -182,14 +183,24 @@ def skills(where: Path, tasks: int, samples: int) -> dict[str, Numbers]:
     return found
 
 
+def put_table(card: str, found: Mapping[str, Numbers]) -> str:
+    """The card with these numbers in the place of those below the table's head."""
+    before, head, after = card.partition(HEAD)
+    rest = after.partition("\n\n")[2]
+    lines = "".join(f"| {line(name, numbers)} |\n" for name, numbers in found.items())
+    return f"{before}{head}{lines}\n{rest}" if head else card
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the small agent.")
     parser.add_argument("dir", nargs="?", type=Path, default=HERE)
-    parser.add_argument("--tasks", type=int, default=48)
+    parser.add_argument("--tasks", type=int, default=24)
     parser.add_argument("--samples", type=int, default=8)
     args = parser.parse_args()
     found = skills(args.dir, args.tasks, args.samples)
     (args.dir / "skill.json").write_text(json.dumps(found, indent=1) + "\n")
+    if (card := args.dir / "README.md").exists():
+        card.write_text(put_table(card.read_text(), found))
 
 
 if __name__ == "__main__":
