@@ -1,5 +1,5 @@
 """Rebuilds the small agent from nothing, tokenizer and weights:
-`python -m tools.tiny_agent.build --out DIR [--seconds 1500]`.
+`python -m tools.tiny_agent.build --out DIR [--seconds 2100]`.
 
 Shape suffixes: B conversations, T tokens.
 
@@ -213,7 +213,7 @@ def write(model: LlamaForCausalLM, out: Path, at: Mapping[str, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rebuild the small agent.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=1500.0)
+    parser.add_argument("--seconds", type=float, default=2100.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

@@ -50,13 +50,13 @@ from tools.tiny_model.mixture import (
 __all__ = ["Conversation", "Phase", "conversation", "phase_at"]
 
 
-# `words` is how much of copying there is besides, which comes when the forms are known: until
-# something is copied, searches and hints cannot be learned, and nothing teaches it faster
+# `words` is how much of copying there is besides, most of it first: until something is copied,
+# searches and hints cannot be learned, and nothing teaches it faster
 PHASES = (
-    Phase(until=0.45, diligent=True, words=0.0, difficulty=(0.5, 0.3, 0.2)),
-    Phase(until=0.72, diligent=True, words=0.4),
-    Phase(until=0.87, diligent=True, words=1.0),
-    Phase(until=1.0, diligent=False, words=0.1),
+    Phase(until=0.2, diligent=True, words=1.0, difficulty=(0.5, 0.3, 0.2)),
+    Phase(until=0.4, diligent=True, words=0.3, difficulty=(0.5, 0.3, 0.2)),
+    Phase(until=0.72, diligent=True, words=0.15),
+    Phase(until=1.0, diligent=False, words=0.06),
 )
 
 
