@@ -67,7 +67,7 @@ from .mixing import (
 # Problems and worlds
 from .tasks.files import FileTasks as FileTasks
 from .tasks.gym import Gym as Gym
-from .tasks.mixture import Mixture as Mixture
+from .tasks.mixture import Mixture as Mixture, part_task as part_task
 from .tasks.options import (
     add_options as add_options, contains_options as contains_options,
     letter_options as letter_options, option_texts as option_texts,
@@ -81,7 +81,8 @@ from .toys.constraints import ConstraintTasks as ConstraintTasks
 from .toys.count import Count as Count
 from .toys.formats import (
     ANSWER_AT_ONCE as ANSWER_AT_ONCE, THINK_STEPWISE as THINK_STEPWISE,
-    UNSURE_ANSWER as UNSURE_ANSWER, add_instruction as add_instruction,
+    UNSURE_ANSWER as UNSURE_ANSWER, add_examples as add_examples,
+    add_instruction as add_instruction,
     judging_task as judging_task, question_text as question_text,
 )
 from .toys.grid import Grid as Grid, GridState as GridState, GridTasks as GridTasks
@@ -96,6 +97,7 @@ from .toys.lookup import LookupTasks as LookupTasks
 from .toys.mistakes import wrong_answer as wrong_answer
 from .toys.preferences import Preferences as Preferences
 from .toys.rec import Rec as Rec
+from .toys.rubrics import Rubrics as Rubrics
 from .toys.screen import Screen as Screen, action_parts as action_parts
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
@@ -124,7 +126,13 @@ from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 
 # Which problems
-from .curriculum.arms import Bandit as Bandit, Learnability as Learnability
+from .curriculum.arms import (
+    Bandit as Bandit, Learnability as Learnability, arms_of as arms_of,
+    draw_from_arms as draw_from_arms,
+)
+from .curriculum.deduplicate import (
+    Deduplicate as Deduplicate, Deduplicated as Deduplicated, prompt_text as prompt_text,
+)
 from .curriculum.difficulty import (
     EasyToHard as EasyToHard, ProbedArms as ProbedArms, pass_rates as pass_rates,
 )
@@ -138,6 +146,11 @@ from .curriculum.prioritised import Prioritised as Prioritised, Successes as Suc
 from .curriculum.replay import Replay as Replay
 from .curriculum.respelled import Respelled as Respelled
 from .curriculum.select import NearValue as NearValue, Select as Select
+from .curriculum.written import (
+    ProblemOrder as ProblemOrder, ProblemsByModel as ProblemsByModel,
+    ProblemsFromSource as ProblemsFromSource, ProblemWriter as ProblemWriter,
+    agreed_answer as agreed_answer,
+)
 
 # Attempts
 from .rollout.cast import (
@@ -149,7 +162,8 @@ from .rollout.branch import (
     Rescue as Rescue,
 )
 from .rollout.budget import (
-    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick, TopUp as TopUp,
+    Enough as Enough, Extra as Extra, Few as Few, Instead as Instead, Pick as Pick,
+    Regroup as Regroup, TopUp as TopUp,
 )
 from .rollout.collect import (
     none_right as none_right,
@@ -162,8 +176,9 @@ from .rollout.guide import (
     Under as Under,
 )
 from .rollout.hints import (
-    Criteria as Criteria, Examples as Examples, Feedback as Feedback, Hinted as Hinted,
-    Unleaked as Unleaked, Working as Working,
+    Criteria as Criteria, Examples as Examples, Feedback as Feedback, HintColumn as HintColumn,
+    Hinted as Hinted, Unleaked as Unleaked, Working as Working, another_task as another_task,
+    leaks_answer as leaks_answer,
 )
 from .rollout.player import (
     EnginePlayer as EnginePlayer, Handover as Handover, Script as Script,
@@ -224,7 +239,7 @@ from .rewards.verified import Verified as Verified
 from .rewards.verify import (
     ByDomain as ByDomain, Exact as Exact, Verify as Verify, response_text as response_text,
 )
-from .rewards.weighted import Weighted as Weighted
+from .rewards.weighted import AccuracyAndFormat as AccuracyAndFormat, Weighted as Weighted
 from .rewards.where import Where as Where
 from .judges.audit import (
     attack_reward as attack_reward, judge_agreement as judge_agreement, order_bias as order_bias,
@@ -293,8 +308,8 @@ from .verifiers.text.formats import (
     Boxed as Boxed, Clean as Clean, Label as Label, Tags as Tags, TheoremVariant as TheoremVariant,
 )
 from .verifiers.text.similarity import (
-    count_character_ngrams as count_character_ngrams, edit_similarity as edit_similarity,
-    jaccard as jaccard,
+    count_character_ngrams as count_character_ngrams, count_cosine as count_cosine,
+    edit_similarity as edit_similarity, jaccard as jaccard, rouge_l as rouge_l,
 )
 from .verifiers.text.spelling import (
     Spelling as Spelling, cluster_consensus as cluster_consensus,
@@ -402,6 +417,10 @@ from .scale.plan import (
 from .scale.rehearse import (
     CallSeconds as CallSeconds, measure_calls as measure_calls, rehearse as rehearse,
 )
+from .scale.slots import (
+    fewest_steps as fewest_steps, longest_first as longest_first, refill_steps as refill_steps,
+    rounds_steps as rounds_steps, shortest_first as shortest_first,
+)
 from .scale.resharding import TensorLayout as TensorLayout, Way as Way, reshard as reshard
 
 # Learners that are no language models, and what guides them
@@ -445,7 +464,7 @@ from .ledger.untrained import Untrained as Untrained
 from .run.evaluators import Exam as Exam, MemoryExam as MemoryExam
 from .run.exploitability import Exploitability as Exploitability
 from .run.evaluation import (
-    attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
+    attempt_tasks as attempt_tasks, chosen_tasks as chosen_tasks, greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out, vote_key as vote_key,
 )
 from .run.merging import Merged as Merged

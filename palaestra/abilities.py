@@ -22,6 +22,7 @@ from palaestra.types import (
     Key,
     Malformed,
     Message,
+    Meter,
     Outputs,
     Sampling,
     Task,
@@ -31,6 +32,22 @@ from palaestra.types import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# ---- clients
+
+
+@runtime_checkable
+class HasBudget(Protocol):
+    """A client that spends at most so much, of which each of several processes may have a part.
+    Without it there is nothing to divide.
+    """
+
+    def take_part(self, number: int, of: int, elsewhere: Callable[[], Meter]) -> None:
+        """Spends at most the part `number` of `of`, counted from 0, what was spent `elsewhere`
+        included. Raises UserError where it cannot be divided so.
+        """
+        ...
+
 
 # ---- sources of tasks, and worlds
 

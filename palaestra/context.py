@@ -227,7 +227,9 @@ class Bench:
     reward: RewardFn | None = None
     max_tokens: int = 64  # of one turn
     max_turns: int = 64
-    first_held_out: int = 0  # of the tasks that are measured, where there is no last one
+    # where there is no last task: the number of the first that is measured, and of the first drawn
+    first_held_out: int = 0
+    first_drawn: int = 0
     dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
 
@@ -348,8 +350,12 @@ class Context(Protocol):
         """Numbers about the episodes of a step."""
         ...
 
-    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
-        """Keeps a step's episodes and credit for the run folder."""
+    def record(
+        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
+    ) -> None:
+        """Keeps a step's episodes for the run folder, with their credit, and what became of the
+        episode of each row, by its key.
+        """
         ...
 
     def attempted(self, label: str, groups: Groups) -> None:
@@ -368,6 +374,12 @@ class Context(Protocol):
 
     def judging(self) -> AbstractContextManager[None]:
         """Charges the time in which a reward is awaited to the phase "reward"."""
+        ...
+
+    # ---- judging
+
+    async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+        """What a reward says of a group's episodes, wherever it is asked. Raises `Fault`."""
         ...
 
     # ---- runs

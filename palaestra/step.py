@@ -282,5 +282,35 @@ def learn(
             several = len(recipe.learners) > 1
             metrics |= {f"{name}/{k}" if several else k: v for k, v in found.items()}
     state["draw"] = recipe.observe(seen, examples, state["draw"])
-    ctx.record(seen, examples)
+    ctx.record(seen, examples, kept(recipe, state, ready, seen, examples))
     return metrics
+
+
+def kept(
+    recipe: Recipe,
+    state: State,
+    ready: list[Group],
+    seen: list[Group],
+    examples: Mapping[str, list[Example]],
+) -> dict[Key, str]:
+    """What became of the episodes that the step saw, by the keys of their rows: "trained", "muted"
+    or "no credit" of those in its batch, else "held:POOL", "stale" or "dropped:POOL".
+    """
+    of = lambda groups: {r.key: e for g in groups for e in g.episodes for r in e.rows}
+    waiting = [g for v in state["pool"].values() if holds(v, Group) for g in v]
+    batch, later = of(ready), of([*waiting, *state["again"]])
+    learned = {e.row.key for each in examples.values() for e in each}
+    oldest, pool = state["step"] - max_age(recipe.schedule), type(recipe.pool).__name__
+    found: dict[Key, str] = {}
+    for group in seen:
+        ages = [a for e in group.episodes if not e.muted and (a := e.oldest()) is not None]
+        for key in (r.key for e in group.episodes for r in e.rows):
+            if key in learned:
+                found[key] = "trained"
+            elif key in batch:
+                found[key] = "muted" if batch[key].muted else "no credit"
+            elif key in later:
+                found[key] = f"held:{pool}"
+            else:
+                found[key] = "stale" if min(ages, default=oldest) < oldest else f"dropped:{pool}"
+    return found

@@ -300,6 +300,15 @@ class Event:
     part: str = ""
 
 
+@value_class
+class JudgeVote:
+    """What one judge said of an episode, once. `score`: None = what it said could not be read."""
+
+    judge: str
+    score: float | None
+    said: str = ""
+
+
 # a total reward from here on counts as solved, where the reward does not say what does
 SOLVED_TOTAL = 1 - 1e-9
 
@@ -321,6 +330,7 @@ class Reward:
     solved: bool | None = None
     silent: tuple[str, ...] = ()
     judged: bool = True
+    verdicts: tuple[JudgeVote, ...] = ()  # of judges who were asked; nothing is computed from them
 
     @property
     def payees(self) -> tuple[str, ...]:

@@ -112,6 +112,7 @@ def pack(
             "turn": view.turn_T,
         }
         columns |= e.columns
+        columns.setdefault("place", float(i))  # among the examples, whose rows have names
         columns["trained"] = np.array(columns["trained"], bool)
         columns["trained"][:1] = False  # nothing precedes the first token, so it has no log-prob
         shown = _pictures_of(e.row, view.ids_T)

@@ -1,8 +1,9 @@
-"""Measures rollouts under Ray: python -m tests.cluster {sim,kills,price} OUT.json
+"""Measures rollouts under Ray: python -m tests.cluster {sim,kills,ages,price} OUT.json
 
 sim: the simulator beside a real Ray loop whose workers wait, in twelve cells, and what a step ahead brings there.
 kills: workers killed at random moments; runs must end in the bits of one process, each ticket taken once. What OUT.json
 holds already counts, so it goes on where it was ended.
+ages: how old what is trained is, over 100,000 samples with random delays and deaths; workers are threads here.
 price: processor seconds of a run under Ray and in one process, in pairs.
 """
 
@@ -18,10 +19,12 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from palaestra.curriculum.pool import Everything
 from palaestra.models.load import load, weights_sha256
 from palaestra.recipes.base import grpo
 from palaestra.rollout.tickets import InProcess
@@ -33,7 +36,7 @@ from palaestra.scale.cluster import Cluster
 from palaestra.scale.placement import open_carrier
 from palaestra.scale.simulate import Costs, simulate
 from palaestra.step import start, step
-from palaestra.types import rng_of
+from palaestra.types import Episode, Reward, Row, Segment, rng_of
 from palaestra.values import override
 
 
@@ -182,6 +185,100 @@ def kills(out, most=200, a_run=10):
         })  # fmt: skip
 
 
+# ---- ages
+
+TOKENS = 3  # of an answer
+GROUPS, ANSWERS = 8, 8  # of a step
+
+
+def group_seconds(key):
+    """What a group takes: log-normal with a heavy tail, median 0.5 ms."""
+    return 0.0005 * float(np.exp(1.2 * rng_of((*key, "seconds")).standard_normal()))
+
+
+@dataclass(frozen=True)
+class Aging:
+    """A collect stage that draws nothing: its tokens say which weights were there, and take their time."""
+
+    async def __call__(self, ctx, key, group):
+        pause = group_seconds(key) / TOKENS
+
+        async def answer():
+            versions = []
+            for _ in range(TOKENS):
+                await asyncio.sleep(pause)
+                versions.append(ctx.versions["policy"])
+            moved = tuple((i, v) for i, (u, v) in enumerate(pairwise(versions), 1) if u != v)
+            said = Segment(ids=(1,) * TOKENS, policy="policy", trained=True, logp=(0.0,) * TOKENS,
+                           version=versions[0], moved=moved)  # fmt: skip
+            return Episode(rows=(Row(segments=(said,)),), reward=Reward(total=0.0), status="finished")
+
+        return replace(group, episodes=tuple(await asyncio.gather(*(answer() for _ in range(ANSWERS)))))
+
+
+def ages(lag, in_flight, samples, seed, monkeypatch):
+    """Of a run under the real carrier on threads: ages of what is trained, and whether the slow are among it."""
+    from palaestra.scale.carrier import RayCarrier
+
+    from tests.fake_ray import fake_ray
+
+    steps = -(-samples // (GROUPS * ANSWERS))
+    recipe = replace(grpo.build(), collect=Aging(), learners={}, pool=Everything())
+    for path, given in {"schedule.lag": lag, "schedule.in_flight": in_flight, "schedule.prompts": GROUPS}.items():
+        recipe = override(recipe, path, given)
+    found, drawn, trained, over = [], {}, [], threading.Event()
+
+    def drawing(ctx, key, n, state, draw=recipe.draw):
+        drawn.update({(*key, i): group_seconds((*key, i)) for i in range(n)})
+        return draw(ctx, key, n, state)
+
+    def on(n, ctx):
+        if n == 0:
+            return
+        for e in (e for g in ctx.seen for e in g.episodes):
+            (segment,) = e.rows[0].segments
+            found.append((n - 1, segment.versions))
+        trained.extend(g.episodes[0].rows[0].key[:-2] for g in ctx.seen)
+        if n == steps:
+            over.set()
+        time.sleep(0.002)  # as a learner does
+
+    with fake_ray(monkeypatch) as fake:
+
+        def kill(rng=random.Random(seed)):
+            while not over.wait(rng.expovariate(10)):
+                if there := fake.alive():
+                    rng.choice(there).die()
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        cluster = Cluster(workers=3, waves=4)
+        run(replace(recipe, draw=drawing), make_context(seed), partial(RayCarrier, cluster), steps, on)
+        killer.join()
+    by_step = [(n - v, count) for n, versions in found for count, v in versions]
+    slow = float(np.quantile(list(drawn.values()), 0.9))
+    return {
+        "lag": lag, "in_flight": in_flight, "samples": len(found), "deaths": len(fake.actors) - 3,
+        "oldest": max(age for age, _ in by_step), "youngest": min(age for age, _ in by_step),
+        "tokens without one version": len(found) * TOKENS - sum(count for _, count in by_step),
+        "samples of several versions": sum(len(v) > 1 for _, v in found),
+        "slowest tenth": float(np.mean([drawn[key] > slow for key in trained])),
+    }  # fmt: skip
+
+
+def all_ages(out, most=100_000):
+    import pytest
+    from palaestra.scale import carrier
+
+    carrier.DEATHS = carrier.FATAL_KILLS = 10**6
+    cells, arms = [], [(lag, in_flight) for lag in (0, 1, 2, 4) for in_flight in (False, True) if lag or not in_flight]
+    for seed, (lag, in_flight) in enumerate(arms):
+        patch = pytest.MonkeyPatch()
+        cells.append(ages(lag, in_flight, -(-most // len(arms)), 100 + seed, patch))
+        print(cells[-1], flush=True)
+    write(out, "ages", {"samples": sum(c["samples"] for c in cells), "cells": cells})
+
+
 # ---- the price
 
 
@@ -232,4 +329,5 @@ def write(out, name, record):
 if __name__ == "__main__":
     from tests import cluster  # under the name by which its processes know it
 
-    {"sim": cluster.sim, "kills": cluster.kills, "price": cluster.price}[sys.argv[1]](sys.argv[2])
+    commands = {"sim": cluster.sim, "kills": cluster.kills, "ages": cluster.all_ages, "price": cluster.price}
+    commands[sys.argv[1]](sys.argv[2])

@@ -62,7 +62,7 @@ class FakeContext:
 
     describe = staticmethod(describe)
 
-    def record(self, seen, examples):
+    def record(self, seen, examples, kept):
         self.seen = seen
 
     def at(self, recipe, step, version=None):

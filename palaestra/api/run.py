@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
@@ -20,13 +19,10 @@ from palaestra.models.load import load
 from palaestra.models.model import Model
 from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.run.setup import build
-from palaestra.stats import false_discoveries, fisher
 from palaestra.step import Recipe
-from palaestra.store import rollouts
+from palaestra.store import columns
 from palaestra.store.folder import RunFolder, read_run
-from palaestra.types import SOLVED_TOTAL
-
-BOUND = 0.1  # expected share of false ones among problems that are called learned or forgotten
+from palaestra.view.problems import fates
 
 
 class Run:
@@ -105,13 +101,13 @@ class Run:
         Hochberg 1995), else "mixed"; "unknown" where the reward does not say what is solved and
         never is 1.
         """
-        return table(fates(self.episodes().to_pylist()))
+        return table([{k: v for k, v in p.items() if k != "at"} for p in fates(self.episodes())])
 
     def group(self, step: int, group: int = 0) -> RecordedGroup:
         """The answers to one prompt of a step, by its number in the step. Raises UserError where it
         is not recorded.
         """
-        file = rollouts.path(self.folder, step)
+        file = columns.path(self.folder, step)
         if not file.is_file():
             raise UserError(
                 f"{self.folder} has no rollouts of step {step}; see run.episodes()['step'], which "
@@ -143,7 +139,7 @@ class Run:
     def _repr_html_(self) -> str:
         """For notebooks: the verdict of the report, and the learning curve."""
         from palaestra.view.plots import curve_svg
-        from palaestra.view.report import verdict
+        from palaestra.view.verdict import verdict
 
         folder: RunFolder = self._read
         title = " on ".join(x for x in (folder.label("recipe"), folder.problem) if x)
@@ -176,7 +172,7 @@ class RecordedGroup:
 
     def episodes(self) -> pa.Table:
         """Its rows of the rollout file, with their tokens."""
-        found = ds.dataset(str(self.file), schema=rollouts.SCHEMA, format="parquet")
+        found = ds.dataset(str(self.file), schema=columns.SCHEMA, format="parquet")
         return found.to_table(filter=ds.field("group") == self.number)
 
     def explain(self, method: str | Recipe, **settings: Any) -> dict[str, Any]:
@@ -196,10 +192,10 @@ class RecordedGroup:
 
 def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
     """Episodes of Parquet files as one table, without their tokens if not asked for."""
-    names = [n for n in rollouts.SCHEMA.names if tokens or n not in ("rows", "pictures")]
+    names = [n for n in columns.SCHEMA.names if tokens or n not in ("rows", "pictures")]
     if not files:
-        return rollouts.SCHEMA.empty_table().select(names)
-    found = ds.dataset(list(map(str, files)), schema=rollouts.SCHEMA, format="parquet")
+        return columns.SCHEMA.empty_table().select(names)
+    found = ds.dataset(list(map(str, files)), schema=columns.SCHEMA, format="parquet")
     return found.to_table(columns=names)
 
 
@@ -217,74 +213,3 @@ def column(xs: Sequence[Any]) -> pa.Array:
         if all(x is None or isinstance(x, int | float) for x in xs):
             return pa.array([None if x is None else float(x) for x in xs])
         return pa.array([None if x is None else json.dumps(x) for x in xs])
-
-
-def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What became of each problem over the run, see `Run.problems`."""
-    scored = [
-        e for e in episodes if e["reward"] is not None and not str(e["status"]).startswith("error")
-    ]
-    steps = [e["step"] for e in scored]
-    if not steps:
-        return []
-    said = any(e.get("solved") is not None for e in scored)
-    if not said and max(e["reward"] for e in scored) < SOLVED_TOTAL:
-        return unknown_fates(scored)
-    third = (max(steps) - min(steps) + 1) / 3
-    early, late = min(steps) + third, max(steps) + 1 - third
-    found: dict[str, dict[str, Any]] = {}  # by problem
-    for e in scored:
-        one = found.setdefault(
-            e["task_id"],
-            {"domain": e["domain"], "prompt": e["prompt"], "all": [], "first": [], "last": []},
-        )
-        known = e.get("solved")
-        right = e["reward"] >= SOLVED_TOTAL if known is None else known
-        for place, inside in (
-            ("all", True),
-            ("first", e["step"] < early),
-            ("last", e["step"] >= late),
-        ):
-            one[place] += [right] if inside else []
-    rows = [
-        {
-            "task_id": task,
-            "domain": one["domain"],
-            "prompt": one["prompt"],
-            "episodes": len(one["all"]),
-            "solved": share_of(one["all"]),
-            "first": share_of(one["first"]),
-            "last": share_of(one["last"]),
-        }
-        for task, one in found.items()
-    ]
-    p_N = [
-        fisher(sum(o["first"]), len(o["first"]), sum(o["last"]), len(o["last"]))
-        for o in found.values()
-    ]
-    sure = false_discoveries(p_N, BOUND)
-    return [
-        {**row, "p": p, "fate": fate(row, moved)}
-        for row, p, moved in zip(rows, p_N, sure, strict=True)
-    ]
-
-
-def unknown_fates(scored: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of problems whose reward never says what is solved and never is 1."""
-    names = {e["task_id"]: {k: e[k] for k in ("task_id", "domain", "prompt")} for e in scored}
-    counts = Counter(e["task_id"] for e in scored)
-    unknown: dict[str, Any] = dict.fromkeys(("solved", "first", "last", "p"))
-    return [
-        {**name, "episodes": counts[task], **unknown, "fate": "unknown"}
-        for task, name in names.items()
-    ]
-
-
-def share_of(right: Sequence[bool]) -> float | None:
-    return sum(right) / len(right) if right else None
-
-
-def fate(row: Mapping[str, Any], moved: bool) -> str:
-    if moved:
-        return "learned" if row["last"] > row["first"] else "forgotten"
-    return {1.0: "solved", 0.0: "never"}.get(row["solved"], "mixed")

@@ -52,7 +52,14 @@ from palaestra.trackers.registry import makers
 from palaestra.types import Result
 from palaestra.view.report import write_report
 
-SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
+SMOKE = {
+    "schedule.prompts": 2,
+    "draw.tasks": 8,
+    "collect.links.0.n": 2,
+    "pool.size": 2,
+    "n": 2,
+    "tasks": 4,
+}
 LOCK = ".lock"
 
 

@@ -15,7 +15,7 @@ from palaestra.bench.turns import Memory, Turns
 from palaestra.bench.work import Work, prepare_work
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.store import rollouts
+from palaestra.store import columns, rollouts
 
 
 async def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
@@ -31,7 +31,7 @@ async def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
         with Memory() as memory:
             begin = time.perf_counter()
             state, _ = await step(recipe, ctx, state)
-            rollouts.write(rollouts.path(folder, n), n, ctx.seen, ctx.advantages, ctx.decode)
+            rollouts.write(columns.path(folder, n), n, ctx.seen, ctx.trace, ctx.decode)
             seconds = time.perf_counter() - begin
         spent = {
             p: ctx.seconds[p] - before[p] for p in ("reward", "forward", "backward", "optimiser")

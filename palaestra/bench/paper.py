@@ -59,7 +59,8 @@ SHAPES: dict[str, Shape] = {
     "tinyllama-1.1b": (2048, 5632, 22, 32, 4, 32000, 0, False),
     "gemma-2b": (2048, 16384, 18, 8, 1, 256000, 256, True),
     "gemma-2-9b": (3584, 14336, 42, 16, 8, 256000, 256, True),
-    # two thirds of its middle, which has no gate
+    # two thirds of their middle, which has no gate
+    "gpt2": (768, 2048, 12, 12, 12, 50257, 0, True),
     "pythia-2.8b": (2560, 6827, 32, 32, 32, 50304, 0, False),
     "pythia-6.9b": (4096, 10923, 32, 32, 32, 50432, 0, False),
 }

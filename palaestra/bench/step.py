@@ -26,7 +26,7 @@ from palaestra.run.context import PHASES, RunContext
 from palaestra.run.driver import peak_memory_mb, prepare
 from palaestra.run.parts import Parts, Rounds
 from palaestra.step import Recipe, start, step
-from palaestra.store import rollouts
+from palaestra.store import columns, rollouts
 
 
 class Counts:
@@ -75,7 +75,7 @@ async def time_steps(recipe: Recipe, ctx: RunContext, rounds: Rounds) -> list[di
             counts.clear()
             before, sampling, begin = dict(ctx.seconds), ctx.engine_seconds, time.perf_counter()
             state, _ = await step(recipe, ctx, state)
-            rollouts.write(rollouts.path(ctx.folder, n), n, ctx.seen, ctx.advantages, ctx.decode)
+            rollouts.write(columns.path(ctx.folder, n), n, ctx.seen, ctx.trace, ctx.decode)
             whole = time.perf_counter() - begin
             phases = {p: ctx.seconds[p] - before[p] for p in PHASES if p != "other"}
             phases["rollout"] = ctx.engine_seconds - sampling

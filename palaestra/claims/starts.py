@@ -1,9 +1,11 @@
-"""What several claims share: the rates that are tried, short imitation, and a start that judges
-better than a coin.
+"""What several claims share: the rates that are tried, short imitation, a start that judges better
+than a coin, and the word that switches a habit.
 """
 
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 import palaestra as pl
 
@@ -43,6 +45,16 @@ class DemonstrateVerdict:
         return pl.Group(task=task, episodes=(made,))
 
 
+@pl.stage
+class ThinkInstead:
+    """The question behind "think step by step": the control for guidance that may only switch a
+    habit.
+    """
+
+    def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
+        return pl.add_instruction(group.task, pl.THINK_STEPWISE)
+
+
 def imitation(
     steps: int,
     collect: pl.Collect = pl.Demonstrate(),
@@ -76,3 +88,14 @@ def judging_start() -> pl.Recipe:
     mostly true.
     """
     return imitation(80, DemonstrateVerdict(), warmup=5)
+
+
+def half_taught(rl: pl.Runnable, steps: int = 25) -> pl.Pipeline:
+    """So many steps of imitation of chains of 4 to 6 numbers modulo 9; then the arm."""
+    easier = warm_chain(steps)
+    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
+
+
+def warm_chain(steps: int = 25) -> pl.Part:
+    """Imitation of chains of 4 to 6 numbers modulo 9: of 6 or 7 numbers about 0.4 are right then."""
+    return pl.warm(imitation(steps), "chain(modulo=9)")

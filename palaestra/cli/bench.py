@@ -29,6 +29,7 @@ from palaestra.bench import (
     scaling,
     step,
     trl,
+    view,
 )
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
@@ -114,7 +115,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def name_of(what: str, work: Work) -> str:
     """Of the result's file."""
-    if what in ("busy", "control", "notebook", "sandbox", "scaling", "verifiers"):
+    if what in ("busy", "control", "notebook", "sandbox", "scaling", "verifiers", "view"):
         return what
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
@@ -150,6 +151,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "verifiers":
         found = checkers.measure(arguments.n, parts)
         return found, checkers.show(found)
+    if what == "view":
+        found = view.measure(parts)
+        return found, view.show(found)
     if what == "busy":
         found = busy.measure(repeats, parts)
         return found, busy.show(found)

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from palaestra.api.asking import compare_cells, compare_runs, run_of
 from palaestra.cli.train import read_settings, told
-from palaestra.ends import HELD_OUT, end_of
+from palaestra.ends import HELD_OUT, SHARES, end_of
 from palaestra.errors import UserError
 from palaestra.ledger.measures import Cell
 from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
+
+CEILING = 0.99  # a share from which on there is nothing left to differ in
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -59,12 +62,20 @@ def table_of_runs(result: dict[str, Any]) -> None:
         print(f"  {name}  {from_to(ends)}, n = {ends['after']['n']}")
     for name, d in result["differences"].items():
         print(f"  {name}  {told(d)}, not paired")
+    remark_ceiling(end["after"] for end in result["methods"].values())
 
 
 def from_to(ends: dict[str, Any]) -> str:
     """What was measured before, where it was, and after."""
     before = told(ends["before"] | {"low": None}) if ends["before"] else ""
     return f"{before} -> {told(ends['after'])}"
+
+
+def remark_ceiling(ends: Iterable[Mapping[str, Any]]) -> None:
+    """Says where all solve so nearly everything that their difference tells nothing."""
+    means = [e["mean"] for e in ends if e and e.get("of") in SHARES]
+    if len(means) > 1 and min(means) >= CEILING:
+        print("note: all of them end at the ceiling of this problem, which cannot tell them apart")
 
 
 def draw(cells: dict[str, list[Cell]], out: Path) -> None:
@@ -89,4 +100,5 @@ def table(result: dict[str, Any], out: Path) -> None:
         print(f"  {m:<20} {from_to(s)}")
     for name, d in result["differences"].items():
         print(f"  {name:<20} {told(d)}, paired by seed")
+    remark_ceiling(s["after"] for s in result["methods"].values())
     print(f"picture  {out / 'compare.png'}")

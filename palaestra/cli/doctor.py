@@ -38,6 +38,7 @@ from palaestra.run.progress import Pulse
 from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
+from palaestra.services.sandbox import bubblewrap
 from palaestra.step import Recipe, start, step
 
 EXTRAS = {
@@ -139,15 +140,31 @@ def extras() -> dict[str, dict[str, Any]]:
 
 def tools() -> dict[str, dict[str, Any]]:
     return {
-        name: {"installed": shutil.which(name) is not None, "for": what}
+        name: {"installed": _find_tool(name) is not None, "for": what}
         for name, what in TOOLS.items()
     }
+
+
+def _find_tool(name: str) -> str | None:
+    """Where a tool lies: the sandbox also takes the `bwrap` that its extra brings."""
+    return bubblewrap.find() if name == "bwrap" else shutil.which(name)
 
 
 def sandbox_here() -> dict[str, Any]:
     """The kind that runs model-written code here; the reason and the remedy where none can."""
     kind = sandbox.sandbox_kind()
     return {"kind": kind.name, "runs": not kind.refusal(), "reason": kind.refusal()}
+
+
+def nodes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every node of the cluster that --cluster names, and what is to be mended there."""
+    settings = read_settings(arguments)
+    if not settings.cluster:
+        return {}
+    from palaestra.scale import nodes
+
+    modules = {name: modules for name, (modules, _) in EXTRAS.items()}
+    return nodes.report(settings.cluster, modules)
 
 
 def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -266,6 +283,20 @@ def show_sandbox(found: dict[str, Any]) -> Iterator[str]:
     yield f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}"
 
 
+def show_nodes(found: dict[str, Any]) -> Iterator[str]:
+    if not found:
+        return
+    yield "\nnodes of the cluster"
+    for x in found["nodes"]:
+        gpus = ", ".join(x["gpus"]) or "no GPU"
+        told = f"{x['cores']} cores, {x['memory_mb']} MB, {gpus}" if not x["error"] else "no answer"
+        yield f"  {x['name']:<14} {told}"
+    for x in found["troubles"]:
+        yield f"  {x['node']:<14} {x['what']}\n  {'':<14}   {x['command']}"
+    if not found["troubles"]:
+        yield "  they are alike, and the run has room there"
+
+
 def show_estimate(found: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<18} {x}" for name, x in found.items())
 
@@ -277,6 +308,7 @@ PARTS: dict[str, DoctorPart] = {
     "tools": (lambda _: tools(), show_tools),
     "plugins": (lambda _: standings(), show_plugins),
     "sandbox": (lambda _: sandbox_here(), show_sandbox),
+    "cluster": (nodes, show_nodes),
     "estimate": (estimate, show_estimate),
 }
 HEADS = {

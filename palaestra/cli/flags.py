@@ -147,6 +147,18 @@ def evaluate(parser: FlagParser) -> None:
     )
 
 
+def view(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUN", help="run folders, or folders of them (default: runs)")
+    add("--text", action="store_true", help="on the terminal, without a browser")
+    add("--export", metavar="FILE.html", help="write a file that needs no server, and end")
+    add("--megabytes", type=float, default=8.0, help="of that file, about (default: 8)")
+    add("--port", type=whole_number(0), default=8717, help="(default: 8717; 0 = any)")
+    add("--host", default="127.0.0.1", help="to listen on (default: this machine alone)")
+    add("--no-open", action="store_true", help="do not open a browser")
+    json_flag(parser)
+
+
 def track(parser: FlagParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="a run folder, also of a run that was stopped")
@@ -276,7 +288,7 @@ def atlas(parser: FlagParser) -> None:
 
 BENCHES = (
     "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "notebook", "verifiers",
-    "control", "gpu",
+    "control", "view", "gpu",
 )  # fmt: skip
 
 
@@ -292,7 +304,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but busy, control, sandbox, notebook and verifiers (default: cuda where there is one)",
+        help="of all but busy, control, sandbox, notebook, verifiers and view (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
     add(
@@ -492,6 +504,7 @@ def plan(parser: FlagParser) -> None:
 FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "eval": evaluate,
+    "view": view,
     "track": track,
     "push": push,
     "list": listing,

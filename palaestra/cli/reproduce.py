@@ -14,7 +14,7 @@ from typing import Any
 from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.ledger import results
-from palaestra.ledger.declared import declare, earlier_looks
+from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import BLOCKS, TRIAL, TUNING, Experiment, experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import budget_of, ends, interval
@@ -85,11 +85,13 @@ def command(arguments: argparse.Namespace) -> str:
 
 
 def keep(result: dict[str, Any], out: Path, experiment: Experiment) -> str:
-    """Writes a whole result, and in it what it replaces as an earlier look; says what it did."""
+    """Writes a whole result, and in it what it replaces as an earlier look, be it in this folder or
+    the published one; says what it did.
+    """
     path = out / "results" / f"{result['id']}.json"
     if not is_whole(result, experiment):
         return f"not written to {path}: {result['reason']}"
-    before = read_result(result["id"], path.parent) or {}
+    before = read_result(result["id"], path.parent) or read_result(result["id"]) or {}
     result["earlier"] = earlier_looks(before or None, result)
     if "fresh" in before and result["earlier"] == before.get("earlier", []):  # of the same numbers
         result["fresh"] = before["fresh"]
@@ -160,10 +162,13 @@ def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, A
     if result is None:
         raise UserError(f"{method} has no result in {path.parent}; measure it first")
     with stoppable(lambda: go_on(arguments.command)), Headway(f"repeat {method}") as headway:
-        found = results.fresh(method, result, out=out, headway=headway, jobs=arguments.jobs)
+        ran = results.fresh(method, result, out=out, headway=headway, jobs=arguments.jobs)
+    found = with_earlier(ran, result.get("fresh"))
     write_atomic(path, one_line_lists({**result, "fresh": found}))
     if not arguments.json:
         said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
         print(f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found, 4)}")
         print(f"verdict {result['verdict']} {said}")
+        for look in found.get("earlier", []):
+            print(f"an earlier look at these seeds, kept: {look['verdict']}, {ends(look, 4)}")
     return found

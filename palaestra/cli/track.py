@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import Fault, UserError
-from palaestra.store import rollouts
+from palaestra.store import columns
 from palaestra.store.folder import is_step, read_run, records
 from palaestra.trackers.base import Tracker, describe_run, numbers_of
 from palaestra.trackers.registry import makers
@@ -48,7 +48,7 @@ def send(folder: Path, tracker: Tracker) -> int:
     tracker.start(describe_run(folder))
     lines = records(folder / "metrics.jsonl")
     for line in lines:
-        file = rollouts.path(folder, line["step"])
+        file = columns.path(folder, line["step"])
         if is_step(line) and file.is_file():
             tracker.episodes(line["step"], file)
         tracker.log(line["step"], numbers_of(line))

@@ -127,12 +127,14 @@ class Stratum:
     """The scope of a task's episodes that share a structural key: the fact `fact`, else their
     number of turns but the last.
 
-    A fact "stratum" goes before.
+    A fact "stratum" goes before. With `fact=""` that alone counts, and who has none is in 0.
     """
 
     fact: str = "searches"
 
     def __call__(self, table: Table, episode: int) -> tuple[int, Any]:
         facts = table.episodes[episode].facts
+        if not self.fact:
+            return int(table.group_E[episode]), facts.get("stratum", 0)
         calls = int(np.sum(table.turns.episode_N == episode)) - 1
         return int(table.group_E[episode]), facts.get("stratum", facts.get(self.fact, calls))

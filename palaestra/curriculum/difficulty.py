@@ -158,5 +158,9 @@ class EasyToHard:
         found = await self._sort(ctx, key, before, state["hard"])
         old, now = ([h[str(i)] for i in before] for h in (state["hard"], found["hard"]))
         order = [*state["order"][:begin], *found["order"], *state["order"][end:]]
-        inversions = [*state.get("inversions", []), inversion_rate(old, now)]
+        turned = inversion_rate(old, now)
+        ctx.say(
+            f"note: {turned:.3f} of the pairs of the next {len(before)} tasks changed their order"
+        )
+        inversions = [*state.get("inversions", []), turned]
         return {**found, "order": order, "inversions": inversions}

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 @stage
 class Shuffled:
     """Every training task once an epoch in a fresh order; an endless source is read in its own
-    order.
+    order, from where the bench says.
     """
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, at = ctx.bench.tasks, state.get("cursor", 0)
         if tasks.size is None:
-            return [tasks.task("train", i) for i in range(at, at + n)], state | {"cursor": at + n}
+            first = ctx.bench.first_drawn + at
+            found = [tasks.task("train", i) for i in range(first, first + n)]
+            return found, state | {"cursor": at + n}
         chosen = [(at + i) // tasks.size for i in range(n)]
         order = {e: rng_of((ctx.seed, "epoch", e)).permutation(tasks.size) for e in set(chosen)}
         found = [

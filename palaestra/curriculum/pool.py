@@ -27,12 +27,15 @@ class Everything:
         return groups, [], state
 
 
-def is_mixed(group: Group) -> bool:
+def is_mixed(group: Group, trained: bool = False) -> bool:
     """Some episode did better than another for a seat that trains: the group has something to
-    compare.
+    compare. With `trained`, muted episodes are not looked at.
     """
     parts, _ = split_by_seat([group], [])
-    pays = [[e.total for e in part.valid if e.reward is not None] for part in parts]
+    pays = [
+        [e.total for e in part.valid if e.reward is not None and not (trained and e.muted)]
+        for part in parts
+    ]
     return any(len(p) > 1 and np.ptp(p) > 1e-9 for p in pays)
 
 
@@ -45,16 +48,20 @@ class Mixed:
     state and come first in the next batch, as far as the schedule's `max_age` allows: with 0 they
     are thrown away, with 1 they live for one step (recent sample recovery, arXiv:2506.18330,
     algorithm 1). A recipe whose credit learns from equal rewards refuses this gate.
+
+    `trained` looks at the episodes that train alone: where second attempts took the place of the
+    first, these being equal is enough to drop the group.
     """
 
     drops_equal: ClassVar[bool] = True
 
     size: int = 16
+    trained: bool = False
 
     async def __call__(
         self, ctx: Context, groups: list[Group], state: State
     ) -> tuple[list[Group] | None, list[Group], State]:
-        kept = [*state.get("waiting", []), *filter(is_mixed, groups)]
+        kept = [*state.get("waiting", []), *(g for g in groups if is_mixed(g, self.trained))]
         if len(kept) < self.size:
             return None, [], {"waiting": kept}
         return kept[: self.size], [], {"waiting": kept[self.size :]}

@@ -24,7 +24,7 @@ from palaestra.engines.choose import choose, need_room
 from palaestra.engines.decoder import Decoder
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.models.eyes import Seen
 from palaestra.models.heap import give_back
@@ -77,6 +77,9 @@ class OwnEngine:
         self.sampled_tokens = 0
         self.read_tokens = 0  # of prompts, computed
         self.reused_tokens = 0  # of prompts, found in the cache
+        self.decode_steps = 0  # forward passes that gave every running sequence a token
+        self.read_steps = 0  # waves of prompts that were read
+        self.most_running = 0  # sequences at a time
         self._waiting: deque[SampleRequest] = deque()
         self._reading: list[SampleRequest] = []  # admitted; their prompts are not read yet
         self._running: list[SampleRequest] = []
@@ -138,6 +141,32 @@ class OwnEngine:
         limit = min(sampling.max_tokens, room)
         return await self._enqueue(prompt, sampling, rng_of(key).random(limit), pictures=pictures)
 
+    async def go_on(
+        self, prompt: tuple[int, ...], begun: Completion, sampling: Sampling, key: Key
+    ) -> Completion:
+        """The sample that `generate` gives for these arguments, of which `begun`, with the same key
+        and a smaller max_tokens, is the beginning: its tokens are read, not drawn again.
+
+        Raises UserError with stop strings or choices, which may lie on both sides of the cut.
+        """
+        if sampling.stop or sampling.choices:
+            raise UserError(
+                "a sample with stop strings or choices cannot be gone on with; leave them out"
+            )
+        n, limit = len(begun.ids), min(sampling.max_tokens, self.model.context - len(prompt))
+        if begun.finish != "length" or n >= limit:
+            return begun
+        uniform_T = rng_of(key).random(limit)[n:]
+        rest = await self._enqueue((*prompt, *begun.ids), sampling, uniform_T)
+        ids = (*begun.ids, *rest.ids)
+        text = self.dialect.decode(ids[:-1] if rest.finish == "eos" else ids)
+        later = tuple((n + at, version) for at, version in rest.moved)
+        cut = ((n, rest.version),) if rest.version != begun.version else ()
+        return replace(
+            begun, ids=ids, logp=(*begun.logp, *rest.logp), text=text, cut=len(text),
+            finish=rest.finish, moved=(*begun.moved, *cut, *later),
+        )  # fmt: skip
+
     async def _score(
         self,
         prompt: tuple[int, ...],
@@ -173,6 +202,12 @@ class OwnEngine:
     @property
     def busy(self) -> bool:
         return bool(self._waiting or self._running)
+
+    @property
+    def cache_bytes(self) -> int:
+        """What the keys and values take; it does not shrink before `close`."""
+        cache = self.decoder.cache
+        return sum(x.nbytes for x in (*cache.keys, *cache.values))
 
     async def _serve(self) -> None:
         try:
@@ -227,6 +262,7 @@ class OwnEngine:
         if not entering:
             return
         self._reading = entering
+        self.read_steps += 1
         number: dict[tuple[int, ...], int] = {}
         for r in entering:
             number.setdefault(r.prompt, len(number))
@@ -250,6 +286,7 @@ class OwnEngine:
             self.prefixes.hold(slot, r.prompt)
             r.version = self._version
         self._running, self._reading = [*self._running, *entering], []
+        self.most_running = max(self.most_running, len(self._running))
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
         self._retire()
@@ -314,6 +351,7 @@ class OwnEngine:
     def _decode(self) -> None:
         if not self._running:
             return
+        self.decode_steps += 1
         logits = self.decoder.step(
             [r.ids[-1] for r in self._running], [r.length - 1 for r in self._running]
         )

@@ -25,7 +25,7 @@ from palaestra.run.driver import train
 from palaestra.run.origin import announce_code
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.step import Recipe
-from palaestra.store.rollouts import sampled_from
+from palaestra.store.columns import sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,14 +158,16 @@ async def attack_reward(
     *,
     gold: Callable[[Task], str] | None = None,
     above: float = 0.5,
+    also: Mapping[str, Callable[[Task], str]] = MappingProxyType({}),
     ctx: Any = None,
 ) -> Mapping[str, float]:
     """By attack the share of tasks in which it scores above `above`; "gold" is that of right
-    answers. Faults are left out.
+    answers. `also` are further responses, by name. Faults are left out.
     """
 
     async def one(task: Task) -> dict[str, float]:
         texts = {"gold": gold(task) if gold else str(task.answer), **attacks(task)}
+        texts |= {name: say(task) for name, say in also.items()}
         found = await reward(
             ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts.values()))
         )

@@ -32,7 +32,7 @@ from palaestra.judges.votes import poll, tally
 from palaestra.rewards.verify import response_text
 from palaestra.services.chat.base import client_of, question_messages
 from palaestra.services.chat.local import LocalModel
-from palaestra.types import ChatRequest, Group, Reward, Task, rng_of, stage, value_class
+from palaestra.types import ChatRequest, Group, JudgeVote, Reward, Task, rng_of, stage, value_class
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -49,6 +49,7 @@ class Comparison:
     first: int
     second: int
     score: float | None
+    said: str = ""  # with the verdict
 
     def of(self, i: int) -> float:
         """What text `i` gets, where the verdict was read."""
@@ -119,10 +120,12 @@ class Pairwise:
             max_tokens=self.max_tokens,
         )
         try:
-            found = tally(await poll(client_of(ctx, self.client), request, self.read, self.votes))
+            votes = await poll(client_of(ctx, self.client), request, self.read, self.votes)
+            found = tally([v.score for v in votes])
         except Fault as fault:
             return fault
-        return Comparison(first=i, second=j, score=found.score if found else None)
+        score, said = found.score if found else None, votes[0].said
+        return Comparison(first=i, second=j, score=score, said=said)
 
     def _reward(self, i: int, found: Sequence[Comparison | Fault]) -> Reward | Fault:
         """Of text `i`. Comparisons that failed or could not be read are left out; without any it is
@@ -143,7 +146,11 @@ class Pairwise:
             f"{self.name}/flips": flips(read),
             f"{self.name}/unparsed": 1 - len(read) / len(mine),
         }
-        return Reward(total=score, parts=parts)
+        told = tuple(
+            JudgeVote(judge=self.name, score=None if c.score is None else c.of(i), said=c.said)
+            for c in mine
+        )
+        return Reward(total=score, parts=parts, verdicts=told)
 
 
 def schedule(n: int, opponents: int = 0) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.abilities import bounds_of
@@ -81,19 +82,21 @@ class Judge:
             f"{self.name}/agreement": found.agreement,
             f"{self.name}/unparsed": found.unparsed,
         }
-        return Reward(total=found.score, parts={self.name: found.score, **shares})
+        parts = {self.name: found.score, **shares}
+        return Reward(total=found.score, parts=parts, verdicts=found.votes)
 
     async def judge_one(self, ctx: Context | None, task: Task, text: str) -> Tally:
         """What the judge thinks of one response. Raises `Fault`."""
         if not text.strip() and self.empty is not None:
             return Tally(score=self.empty, agreement=1.0, unparsed=0.0)
         request = self.request({**fields_of(task), "response": defuse(text)})
-        votes = await poll(client_of(ctx, self.client), request, self.read, self.votes)
-        found = tally(votes, self.combine, self.unparsed)
+        client = client_of(ctx, self.client)
+        votes = await poll(client, request, self.read, self.votes, self.name)
+        found = tally([v.score for v in votes], self.combine, self.unparsed)
         if found is None:
             told = f"none of {len(votes)} replies of {self.name} to task {task.id!r} could be read"
             raise Fault("judge-unparsed", f"{told}; it was told: {self.read.instruction}")
-        return found
+        return replace(found, votes=tuple(votes))
 
     def request(self, fields: Mapping[str, str]) -> ChatRequest:
         shown = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}

@@ -13,7 +13,7 @@ import numpy as np
 from palaestra.context import Client
 from palaestra.errors import Fault
 from palaestra.judges.reading import Reading
-from palaestra.types import ChatRequest, value_class
+from palaestra.types import ChatRequest, JudgeVote, Meter, Reply, value_class
 
 Combine: TypeAlias = Literal["mean", "majority", "min"]
 
@@ -27,15 +27,44 @@ class Tally:
     score: float
     agreement: float
     unparsed: float
+    votes: tuple[JudgeVote, ...] = ()
+
+
+LONGEST_SAID = 2000  # characters kept of what a judge said
+
+
+class Listener:
+    """A client that keeps the last thing that was said."""
+
+    def __init__(self, client: Client):
+        self.client, self.said = client, ""
+
+    @property
+    def name(self) -> str:
+        return self.client.name
+
+    @property
+    def meter(self) -> Meter:
+        return self.client.meter
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        reply = await self.client.chat(request)
+        self.said = reply.text[:LONGEST_SAID]
+        return reply
 
 
 async def poll(
-    client: Client, request: ChatRequest, read: Reading, votes: int
-) -> list[float | None]:
+    client: Client, request: ChatRequest, read: Reading, votes: int, judge: str = ""
+) -> list[JudgeVote]:
     """The votes that came, each a sample of its own. Raises the Fault if none did."""
-    asked = (read(client, replace(request, seed=request.seed + i)) for i in range(votes))
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    came: list[float | None] = []
+
+    async def ask(i: int) -> JudgeVote:
+        listener = Listener(client)
+        score = await read(listener, replace(request, seed=request.seed + i))
+        return JudgeVote(judge=judge, score=score, said=listener.said)
+
+    found = await asyncio.gather(*map(ask, range(votes)), return_exceptions=True)
+    came: list[JudgeVote] = []
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, Fault):
             raise each

@@ -48,6 +48,8 @@ from palaestra.store.folder import is_step, records
 from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
+MOST_DRAWN = 1 << 20  # training tasks that a seed has to itself
+MOST_MEASURED = 1 << 12  # held-out ones, where a program says how many it takes
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
 LOCK, CLOCK, METRICS = "lock", "clock.json", "metrics.jsonl"
 SHARED = "parts"  # beside the cells: parts that several of them have
@@ -66,7 +68,8 @@ class CellRequest:
     tokens: int
     samples: int = 0
     arm: str = ""
-    own_tasks: bool = False  # held-out tasks of its own for each seed, where there are enough
+    # each seed has tasks of its own to learn from and to be measured on, where there are enough
+    own_tasks: bool = False
     recipe: Any = None
     budget: Mapping[str, float] = field(default_factory=dict)  # of a program, by meter
 
@@ -273,8 +276,12 @@ def run_here(request: CellRequest, place: Path) -> None:
             checkpoint_every=CHECKPOINT,
         )
         if request.own_tasks:
-            first = request.settings.seed * request.settings.evaluate
-            ctx.bench = replace(ctx.bench, first_held_out=first)
+            seed = request.settings.seed
+            ctx.bench = replace(
+                ctx.bench,
+                first_held_out=seed * (request.settings.evaluate or MOST_MEASURED),
+                first_drawn=seed * MOST_DRAWN,
+            )
         try:
             result = asyncio.run(request.runnable().run(ctx))
         finally:
@@ -294,7 +301,7 @@ def shared_folder(request: CellRequest, ctx: RunContext, part: PartRun) -> Path:
         [
             configuration(runnable, settings, request.tokens, request.samples, request.budget),
             seed,
-            0 if part.seed is not None else ctx.bench.first_held_out,
+            [0, 0] if part.seed is not None else [ctx.bench.first_held_out, ctx.bench.first_drawn],
             code_sha256(runnable, settings),
             {n: model_sha256(p) if p else "" for n, p in models.items()},
         ]

@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.ledger.digests import canonical, sha256
+from palaestra.ledger.expectations import Expectation, Greater, Needs, Same, Veto
 from palaestra.ledger.experiment import BLOCKS, TUNING, Experiment
 from palaestra.markdown import one_line_lists
 from palaestra.store.checkpoint import write_atomic
@@ -80,9 +82,46 @@ def is_whole(path: Path) -> bool:
     return named and sha256(content) == found["digest"]
 
 
+def read_declaration(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The declaration that a result names.
+
+    Raises:
+        UserError: it is not there, or its content has another digest.
+    """
+    path = folder / f"{result['id']}-{result['declaration'][:SHOWN]}.json"
+    if not path.is_file():
+        raise UserError(f"its declaration {path.name} is not in {folder}")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found.get("digest") != result["declaration"] or not is_whole(path):
+        raise UserError(f"{path} is not the declaration that the result was made by")
+    return found
+
+
+def expectation(found: Mapping[str, Any]) -> Expectation:
+    """What a declaration expects."""
+    name, given = found["expected"]
+    if name == Greater.__name__:
+        return Greater(given["better"], given["than"], by=float(given["by"]))
+    return Same(given["one"], given["other"], within=float(given["within"]))
+
+
+def reasons(found: Mapping[str, Any]) -> list[Needs]:
+    """The arms without a reason that a declaration names."""
+    return [Needs(**given) for _, given in found["reasons"]]
+
+
+def vetoes(found: Mapping[str, Any]) -> dict[str, Veto]:
+    """What a declaration allows to fall, and against which arm; without what is measured."""
+    return {
+        n: Veto(falls=float(given["falls"]), against=given.get("against", ""))
+        for n, (_, given) in found["vetoes"].items()
+    }
+
+
 def earlier_looks(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The earlier looks of a result that takes the place of `before`: the latter's own, and itself
-    where it was of another declaration, or found other numbers or another verdict.
+    where it was of another declaration, or found other numbers or another verdict. What was taken
+    back is kept with the verdict that it had.
     """
     if before is None:
         return []
@@ -94,6 +133,22 @@ def earlier_looks(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> l
     )
     if same and alike:
         return kept
-    look = {k: before[k] for k in LOOKED_AT if k in before}
+    look = {k: before[k] for k in LOOKED_AT if k in before} | {"arms": arms}
+    if "rules" not in before:
+        back = before.get("taken_back", {})
+        why = f"older rules; taken back: {back['why']}" if back else "older rules"
+        return [*kept, look | {"verdict": back.get("verdict", before["verdict"]), "why": why}]
     why = "the same declaration with other code" if same else "another declaration"
-    return [*kept, look | {"arms": arms, "why": before.get("rules_note", why)}]
+    return [*kept, look | {"why": why}]
+
+
+def with_earlier(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A third block that takes the place of `before`: other numbers, or another verdict, on the
+    same seeds stay under its "earlier".
+    """
+    if before is None:
+        return dict(found)
+    kept, look = before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}
+    same = all(look.get(k) == found[k] for k in ("values", "verdict"))
+    looks = kept if same else [*kept, look]
+    return {**found, "earlier": looks} if looks else dict(found)

@@ -1,5 +1,6 @@
-"""Where published results lie: `ledger/results/<id>.json` at the root of a checkout, inside the
-package where it is installed.
+"""Where published results and declarations lie: `ledger/results/<id>.json` and
+`ledger/declared/<id>-<digest>.json` at the root of a checkout, inside the package where it is
+installed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ def folder() -> Path:
     """Where the published results lie."""
     checkout = PACKAGE.parent / "ledger" / "results"
     return checkout if checkout.is_dir() else PACKAGE / "ledger" / "results"
+
+
+def declarations() -> Path:
+    """Where the declarations lie that published results name."""
+    checkout = PACKAGE.parent / "ledger" / "declared"
+    return checkout if checkout.is_dir() else PACKAGE / "ledger" / "declarations"
 
 
 def read_result(method: str, where: Path | None = None) -> dict[str, Any] | None:

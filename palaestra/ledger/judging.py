@@ -56,8 +56,10 @@ def judge(
     """Effect, intervals, verdict and what each reason and veto says, as a result stores them."""
     found: dict[str, Any] = {"effect": None, "ci95": [None, None], "by_block": []}
     first, second = expect.arms
+    said = {r.without: _of_reason(r, expect, measured) for r in reasons}
+    said |= {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
     if lacking := _lacking(expect, measured):
-        return {**found, "verdict": "inconclusive", "reason": lacking, "said": {}}
+        return {**found, "verdict": "inconclusive", "reason": lacking, "said": said}
     effect = effect_of(measured.arms[first], measured.arms[second])
     parts = [effect_of(*(_cut(measured.arms[a], s) for a in (first, second)))
              for s in _slices(measured.blocks)]  # fmt: skip
@@ -74,8 +76,6 @@ def judge(
             if shape:
                 low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
                 decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
-    said = {r.without: _of_reason(r, expect, measured) for r in reasons}
-    said |= {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
     judged = expect.judge(decides, parts)
     stopped = [n for n in vetoes or {} if said[n]["speaks"]]
     unknown = [n for n in vetoes or {} if "effect" not in said[n]]
@@ -103,8 +103,9 @@ def _lacking(expect: Expectation, measured: Measured) -> str:
 
 def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[str, Any]:
     """Whether the effect goes where the reason for it is taken away."""
-    arm, better = measured.arms.get(needs.without, {}), measured.arms[expect.arms[1]]
-    if not arm or any(None in row for row in (*arm.values(), *better.values())):
+    arm, better = (measured.arms.get(a, {}) for a in (needs.without, expect.arms[1]))
+    rows = (*arm.values(), *better.values())
+    if not arm or not better or any(None in row or len(row) < LEAST_SEEDS for row in rows):
         return {"kind": "reason", "said": f"{needs.without}: not measured"}
     found = effect_of(arm, better)
     words = {
@@ -125,7 +126,7 @@ def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> 
     pair = (veto.against or expect.arms[0], expect.arms[1])
     first, second = (list(measured.vetoes[name].get(a, [None])) for a in pair)
     spoken = {"kind": "veto", "falls": veto.falls, "against": pair[0]}
-    if None in (*first, *second):
+    if None in (*first, *second) or len(first) < LEAST_SEEDS:
         return spoken | {"speaks": False, "said": f"{name}: not measured"}
     found = paired_difference(_known(first), _known(second))
     moved = f"{name} {'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"

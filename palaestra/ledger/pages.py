@@ -181,6 +181,10 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "older": has_older_code(result, experiment),
         "older_rules": is_older(result),
         "chosen_by": code(brief(experiment.chooses)),
+        "fresh_before": [
+            f"{look['verdict']} ({ends(look)})"
+            for look in result.get("fresh", {}).get("earlier", [])
+        ],
         "earlier": [
             f"{look['verdict']} ({ends(look)}; {look['why']})" for look in result.get("earlier", [])
         ],

@@ -144,7 +144,7 @@ def fresh(
 
     Returns:
         {"seeds", "values", "effect", "ci95", "verdict", "reason", "repeats": whether the verdict of
-        the new block alone is the published one}
+        the new block alone is the published one, "commit"}
     """
     experiment = experiment_of(method)
     if experiment.not_testable:
@@ -177,6 +177,7 @@ def fresh(
         "values": {a: per_seed(v) for a, v in measured.arms.items()},
         **{name: found[name] for name in ("effect", "ci95", "verdict", "reason")},
         "repeats": found["verdict"] == result["verdict"],
+        "commit": commit(),
     }
 
 

@@ -5,7 +5,7 @@ experiment, and whether its verdict follows from its numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import isclose
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
-from palaestra.ledger.declared import digest
-from palaestra.ledger.expectations import Expectation, Greater, Needs, Same, Veto
+from palaestra.ledger import declared
+from palaestra.ledger.declared import digest, read_declaration
+from palaestra.ledger.expectations import Expectation, Greater, Same
 from palaestra.ledger.experiment import Experiment, experiment_of
-from palaestra.ledger.files import read_result
+from palaestra.ledger.files import declarations, read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
 from palaestra.ledger.results import arm_code, arm_sha256, is_older
 from palaestra.types import value_class
@@ -84,43 +85,83 @@ def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:
 # ---- checking
 
 
-def recompute(result: Mapping[str, Any]) -> str:
-    """What of a result does not follow from its stored values; "" if all does."""
-    if not result["arms"]:
-        untested = result["verdict"] == "not-testable"
-        return "" if untested else f"verdict is {result['verdict']}, and it has no numbers"
-    if result["verdict"] == "not-testable" and is_older(result):
+def recompute(result: Mapping[str, Any], declaration: Mapping[str, Any] | None = None) -> str:
+    """What of a result does not follow from its stored values; "" if all does.
+
+    Args:
+        declaration: says what was expected, which reasons and vetoes there are, which arms and
+            seeds run, and whether it is evidence at all; None = that which the result names.
+    """
+    if is_older(result):
+        return _recompute_older(result)
+    try:
+        known = declaration or read_declaration(result, declarations())
+    except UserError as error:
+        return str(error)
+    if known["not_testable"] or not result["arms"]:
+        if bool(known["not_testable"]) == (result["verdict"] == "not-testable"):
+            return "" if known["not_testable"] else "it has no numbers"
+        return f"verdict is {result['verdict']}, and it has no numbers"
+    if otherwise := _declared_otherwise(result, known):
+        return otherwise
+    allowed = declared.vetoes(known)
+    measured = Measured(
+        arms={name: stored_values(result, name) for name in result["arms"]},
+        blocks=result["blocks"],
+        vetoes={n: result["controls"].get(n, {}).get("values", {}) for n in allowed},
+    )
+    found = judge(
+        declared.expectation(known),
+        measured,
+        declared.reasons(known),
+        allowed,
+        illustration=known["illustration"],
+    )
+    told = {n: {k: c.get(k) for k in COMPARED} for n, c in found["said"].items()}
+    stated = {n: {k: result["controls"].get(n, {}).get(k) for k in COMPARED} for n in told}
+    names = ("verdict", "effect", "ci95", "by_block")
+    return _first_difference(
+        [(n, result[n], found[n]) for n in names] + [(n, stated[n], told[n]) for n in told]
+    )
+
+
+def _recompute_older(result: Mapping[str, Any]) -> str:
+    """The same of a result of older rules, which has no declaration, one block and no vetoes."""
+    if not result["arms"] and result["verdict"] != "not-testable":
+        return f"verdict is {result['verdict']}, and it has no numbers"
+    if result["verdict"] == "not-testable":
         return ""
     expect = expectation_of(result)
-    arms = {name: stored_values(result, name) for name in result["arms"]}
-    if is_older(result):
-        effect = effect_of(*(arms[a] for a in expect.arms))
-        found: dict[str, Any] = {"effect": effect.mean, "ci95": [effect.low, effect.high]}
-        judged = expect.judge(effect, ()).verdict
-        before = result.get("taken_back", {}).get("verdict", result["verdict"])
-        found["verdict"] = before if before in OLDER_WORDS.get(judged, ()) else judged
-        stated = {**result, "verdict": before}
-    else:
-        controls = result["controls"]
-        vetoes = {n: c for n, c in controls.items() if c["kind"] == "veto"}
-        reasons = [Needs(n, c["said"]) for n, c in controls.items() if c["kind"] == "reason"]
-        measured = Measured(
-            arms=arms, blocks=result["blocks"], vetoes={n: c["values"] for n, c in vetoes.items()}
-        )
-        found = judge(
-            expect,
-            measured,
-            reasons,
-            {n: Veto(falls=c["falls"], against=c["against"]) for n, c in vetoes.items()},
-            illustration=result["verdict"] == "illustration",
-        )
-        stated = result
-    said = found.get("said", {})
+    effect = effect_of(*(stored_values(result, a) for a in expect.arms))
+    judged = expect.judge(effect, ()).verdict
+    before = result.get("taken_back", {}).get("verdict", result["verdict"])
+    verdict = before if before in OLDER_WORDS.get(judged, ()) else judged
+    return _first_difference(
+        [
+            ("verdict", before, verdict),
+            ("effect", result["effect"], effect.mean),
+            ("ci95", result["ci95"], [effect.low, effect.high]),
+        ]
+    )
+
+
+def _declared_otherwise(result: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """What a result says or leaves out of its declaration; "" if nothing."""
+    if missing := [a for a in known["arms"] if a not in result["arms"]]:
+        return f"it has no arm {missing[0]}, which is declared"
+    stated = {n: c for n, c in result["controls"].items() if c["kind"] == "veto"}
     pairs = [
-        (n, stated[n], found[n]) for n in ("verdict", "effect", "ci95", "by_block") if n in found
-    ]
-    pairs += [(n, {k: stated["controls"][n].get(k) for k in COMPARED}, {k: c.get(k) for k in COMPARED})
-              for n, c in said.items()]  # fmt: skip
+        ("expected", result["expected"], str(declared.expectation(known))),
+        ("task", result["task"], known["task"]),
+        ("blocks", result["blocks"], known["blocks"]),
+        ("vetoes", sorted(stated), sorted(known["vetoes"])),
+        *((f"{n} may fall by", stated.get(n, {}).get("falls"), veto.falls)
+          for n, veto in declared.vetoes(known).items()),
+    ]  # fmt: skip
+    return next((f"{n} {a}, and {b} is declared" for n, a, b in pairs if not _equal(a, b)), "")
+
+
+def _first_difference(pairs: Sequence[tuple[str, Any, Any]]) -> str:
     return next(
         (f"{n} is {a}, and its values give {b}" for n, a, b in pairs if not _equal(a, b)), ""
     )

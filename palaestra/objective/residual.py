@@ -44,10 +44,9 @@ def sum_by_generation(x_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return x_B.new_zeros(len(generations)).index_add(0, row_B, x_B), generations[:, 0]
 
 
-def unit_mean(x_N: Tensor, unit_N: Tensor) -> Tensor:
-    """Mean over each unit, at every one of its members."""
-    n_N = torch.bincount(unit_N)[unit_N]
-    return (x_N.new_zeros(int(unit_N.max()) + 1).index_add(0, unit_N, x_N)[unit_N]) / n_N
+def unit_sum(x_N: Tensor, unit_N: Tensor) -> Tensor:
+    """Sum over each unit, at every one of its members."""
+    return x_N.new_zeros(int(unit_N.max()) + 1).index_add(0, unit_N, x_N)[unit_N]
 
 
 @stage
@@ -87,26 +86,25 @@ class Balance(Algebra):
         h_B = ((out["logp"] - batch[f"{self.model}_logp"]) * batch.mask).sum(1)
         h_N, unit_N = sum_by_generation(h_B, batch)
         rows_N, _ = sum_by_generation(torch.ones_like(h_B), batch)
-        A_N = (
-            sum_by_generation((batch["advantage"] * batch.mask).sum(1) / batch.mask.sum(1), batch)[
-                0
-            ]
-            / rows_N
-        )
-        mean_N = unit_mean(h_N.detach(), unit_N)  # a baseline: V is estimated, not fitted
+        length_B = batch.mask.sum(1)
+        A_B = (batch["advantage"] * batch.mask).sum(1) / length_B.clamp(min=1)
+        A_N = sum_by_generation(A_B, batch)[0] / rows_N
+        # a generation that is left out, as `On` leaves some out, is none
+        there_N = (sum_by_generation(length_B, batch)[0] > 0).to(h_N.dtype)
+        n_N = unit_sum(there_N, unit_N).clamp(min=1)
+        mean_N = unit_sum(h_N.detach(), unit_N) / n_N  # a baseline: V is estimated, not fitted
         value_N = -self.beta * mean_N if self.centred else torch.zeros_like(h_N)
         delta_N = residual(value_N, A_N, h_N, self.beta)
         scale = {"variance": 0.5, "policy": 0.5 / self.beta, "balance": 1 / self.beta**2}[
             self.weight
         ]
-        terms_N = delta_N**2
+        terms_N = delta_N**2 * there_N
         if self.on_policy:
             # value 0: only its gradient counts
-            terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach())
-        n_N = torch.bincount(unit_N)[unit_N].to(h_N.dtype)  # 1 / whole numbers would be float32
+            terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach()) * there_N
         share_N = 1 / ((n_N - 1).clamp(min=1) if self.unbiased else n_N) / batch.n_units
         return scale * (share_N * terms_N).sum(), {
-            "residual": (share_N * delta_N.detach().abs()).sum(),
+            "residual": (share_N * delta_N.detach().abs() * there_N).sum(),
             f"log_ratio_{self.model}": (share_N * h_N.detach()).sum(),
         }
 

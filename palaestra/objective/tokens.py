@@ -154,12 +154,16 @@ class DualClipped(Algebra):
     high: float = 0.28
     c: float = 10.0
     reduce: Reduction = "tokens"
+    length: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds("DualClipped.length", self.length, above=0)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         rho_BT, A_BT = log_ratio(out, batch).clamp(-20, 20).exp(), batch["advantage"]
         gain_BT = torch.minimum(rho_BT * A_BT, rho_BT.clamp(1 - self.low, 1 + self.high) * A_BT)
         gain_BT = torch.where(A_BT < 0, torch.maximum(gain_BT, self.c * A_BT), gain_BT)
-        return reduce_terms(-gain_BT, batch, self.reduce), {
+        return reduce_terms(-gain_BT, batch, self.reduce, self.length), {
             "ratio": token_mean(rho_BT, batch),
             "clipped": token_mean((gain_BT != rho_BT * A_BT).float(), batch),
         }

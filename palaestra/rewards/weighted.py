@@ -1,18 +1,49 @@
-"""Several rewards as one: a judge beside a verifier, a format beside a reward model."""
+"""Several rewards as one: a judge beside a verifier, a format beside a reward model or an
+accuracy.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.abilities import bounds_of
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, NotApplicable, UserError
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import judge_group
+from palaestra.toys.base import final_answer
 from palaestra.types import Group, Reward, stage
+from palaestra.verifiers.answers.final import boxed_answer
 
 if TYPE_CHECKING:
     from palaestra.context import Context
+
+
+@stage
+class AccuracyAndFormat:
+    """`accuracy` times what the bench pays, and `weight` for an answer in its place, right or not.
+    What is right stays what the bench calls so. Where a world pays, its pay stands, and an episode
+    that was cut before any has 0.
+    """
+
+    weight: float = 0.5
+    accuracy: float = 1.0
+
+    async def __call__(self, ctx: Context, group: Group) -> Sequence[Reward | Fault]:
+        if ctx.bench.reward is None:
+            return [Reward(total=0.0)] * len(group.episodes)
+        found = await judge_group(ctx, ctx.bench.reward, group)
+        pairs = zip(found, group.episodes, strict=True)
+        return [r if isinstance(r, Fault) else self.add(r, response_text(e)) for r, e in pairs]
+
+    def add(self, accuracy: Reward, text: str) -> Reward:
+        found = final_answer(text) is not None or boxed_answer(text) is not None
+        parts = {**accuracy.parts, "accuracy": accuracy.total, "format": float(found)}
+        total = self.accuracy * accuracy.total + self.weight * found
+        return replace(accuracy, total=total, parts=parts)
 
 
 @stage
@@ -54,6 +85,7 @@ class Weighted:
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
         total, parts, solved, silent = 0.0, dict[str, float](), list[bool](), list[str]()
+        verdicts = tuple(v for r in found if isinstance(r, Reward) for v in r.verdicts)
         for (name, _, weight), each in zip(self.parts, found, strict=True):
             if isinstance(each, NotApplicable):
                 silent.append(name)
@@ -74,4 +106,6 @@ class Weighted:
                 f"none of {', '.join(name for name, _, _ in self.parts)} says anything"
             )
         right = all(solved) if solved else None
-        return Reward(total=total, parts=parts, solved=right, silent=tuple(silent))
+        return Reward(
+            total=total, parts=parts, solved=right, silent=tuple(silent), verdicts=verdicts
+        )

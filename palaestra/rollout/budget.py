@@ -94,6 +94,32 @@ class Pick:
 
 
 @stage
+class Regroup:
+    """Only the episodes whose places `choose(group)` gives are trained on and compared with one
+    another. The others are muted and keep a stratum of their own, so `Center("stratum")` counts
+    them in no mean, where `Pick` leaves them in the group's.
+
+    Args:
+        choose: from the group, places among its episodes; one that failed is never kept.
+    """
+
+    choose: Callable[[Group], Sequence[int]]
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        kept = {i for i in self.choose(group) if group.episodes[i].ok}
+        level = 1 + max((e.facts.get("stratum", 0) for e in group.episodes), default=0)
+        return replace(
+            group,
+            episodes=tuple(
+                replace(e, facts={**e.facts, "stratum": level})
+                if i in kept
+                else replace(_in_stratum(e, 0), muted=True)
+                for i, e in enumerate(group.episodes)
+            ),
+        )
+
+
+@stage
 class Few:
     """Of many answers the first `right` right and the first `wrong` wrong ones; where one side is
     short the other fills up. For `Pick` (the balanced group of Reinforce-Ada, arXiv:2510.04996).

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -203,7 +202,10 @@ async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[R
     if not group.episodes:
         return []
     try:
-        with ctx.judging() if ctx else nullcontext():  # an audit has no context
+        if ctx:
+            with ctx.judging():
+                found = await ctx.verdicts(judge, group)
+        else:  # an audit has no context
             found = await judge(ctx, group)
     except Fault as fault:
         return [fault] * len(group.episodes)

@@ -154,7 +154,10 @@ def hide_beyond(row: Row, bare: tuple[int, ...], of: str = "") -> Row:
     Raises:
         UserError: the prompt, without any one run of its tokens, is not `bare`.
     """
-    heard = next((n for n, s in enumerate(row.segments) if s.replies), len(row.segments))
+    # a demonstrated reply is trained, and nobody said it
+    heard = next(
+        (n for n, s in enumerate(row.segments) if s.replies or s.trained), len(row.segments)
+    )
     seen = tuple(i for s in row.segments[:heard] for i in s.ids)
     more = len(seen) - len(bare)
     same = next((n for n, (a, b) in enumerate(zip(seen, bare, strict=False)) if a != b), len(bare))

@@ -64,6 +64,17 @@ class Working:
 
 
 @stage
+class HintColumn:
+    """The task's column `hint`, written beforehand; where it has none, what `otherwise` says."""
+
+    otherwise: GuidanceSource | None = None
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> str:
+        written = str(group.task.meta.get("hint") or "")
+        return written or (self.otherwise(ctx, group, rng) if self.otherwise else "")
+
+
+@stage
 class Unleaked:
     """The guidance, but nothing where the task's answer stands in it as a word of its own."""
 
@@ -144,10 +155,12 @@ class Feedback:
 class Criteria:
     """The question behind a share of what its answer is judged by, the column `criteria`: texts, of
     which so many are drawn, half to even (RuscaRL's scaffold, arXiv:2508.16949). None where it is
-    none of them.
+    none of them. They are a system message, or ("prompt") stand behind the question: a chat template
+    that writes a system message of its own would put theirs in its place, which `Hide` refuses.
     """
 
     share: float = 0.5
+    place: Literal["system", "prompt"] = "system"
 
     def __post_init__(self) -> None:
         check_bounds("Criteria.share", self.share, least=0, most=1)
@@ -157,9 +170,11 @@ class Criteria:
         chosen = sorted(rng.permutation(len(texts))[: round(self.share * len(texts))].tolist())
         if not chosen:
             return None
-        rules = "\n".join(f"- {texts[i]}" for i in chosen)
-        system = Message(role="system", content=f"The answer is judged by:\n{rules}")
-        return replace(group.task, prompt=(system, *group.task.prompt))
+        rules = "\n".join(["The answer is judged by:", *(f"- {texts[i]}" for i in chosen)])
+        task = group.task
+        if self.place == "prompt":
+            return rephrase(task, f"{question_message(task).content}\n{rules}")
+        return replace(task, prompt=(Message(role="system", content=rules), *task.prompt))
 
 
 def another_task(ctx: Context, task: Task, rng: np.random.Generator) -> Task:

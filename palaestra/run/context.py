@@ -17,10 +17,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.abilities import OffersTools
-from palaestra.context import Bench, Carrier, Client, Collects, Engine, Runnable, Source
+from palaestra.abilities import HasBudget, OffersTools
+from palaestra.context import (
+    Bench,
+    Carrier,
+    Client,
+    Collects,
+    Engine,
+    RewardFn,
+    Runnable,
+    Source,
+)
 from palaestra.engines import select
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, load_heads
 from palaestra.models.lora import LoRA
@@ -33,8 +42,10 @@ from palaestra.run.cases import dump_case
 from palaestra.run.checks import check_bench
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
+from palaestra.run.moves import TokenMoves, moves_by_row
 from palaestra.run.plan import PartRun, Plan
 from palaestra.schedule import resolve
+from palaestra.store.rollouts import NOTHING, StepTrace
 from palaestra.trackers.feed import Trackers
 from palaestra.types import (  # fmt: skip
     Batch,
@@ -50,6 +61,7 @@ from palaestra.types import (  # fmt: skip
     Outputs,
     Player,
     Result,
+    Reward,
     Sampling,
     Signals,
     State,
@@ -63,6 +75,7 @@ PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 
 M = TypeVar("M", bound="BaseModel")
 Opened: TypeAlias = tuple[Bench, Mapping[str, Player]]
+Asks: TypeAlias = Callable[["RunContext", RewardFn, Group], Awaitable[Sequence[Reward | Fault]]]
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
@@ -109,12 +122,18 @@ class RunContext:
         self.step = 0
         self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
-        self.advantages: dict[Key, Any] = {}
+        self.trace = NOTHING
+        self.moves: dict[str, TokenMoves] = {}  # of the step under way, by learner
         # of the evaluation under way, by their labels; None = nobody keeps them
         self.attempts: dict[str, list[Group]] | None = None
         self.spent: dict[str, float] = {}  # by meter
         self.lines: programs.ProgramLog | None = None
         self.carrier: Carrier = InProcess()
+        self.part: tuple[int, int] = (
+            0,
+            1,
+        )  # of budgets: which of how many, where processes share them
+        self.ask_elsewhere: Asks | None = None  # rewards in other processes; None = in this one
         use_threads(self.models.values())
 
     # ---- parts
@@ -172,7 +191,11 @@ class RunContext:
     def client(self, source: Source) -> Client:
         """The run's one client of a source: its budget, its cache and its counts are the run's."""
         if source not in self.clients:
-            self.clients[source] = source.open(self)
+            client = self.clients[source] = source.open(self)
+            if isinstance(client, HasBudget):
+                client.take_part(
+                    *self.part, lambda: self.carrier.counts.meters.get(client.name) or Meter()
+                )
         return self.clients[source]
 
     def snapshots(self, name: str) -> Mapping[str, int]:
@@ -245,8 +268,9 @@ class RunContext:
     def backward(
         self, name: str, objective: Objective, batch: Batch, budget: int
     ) -> dict[str, Tensor]:
-        """`update.backward` on a model of this process."""
+        """`update.backward` on a model of this process; what moves each token is kept."""
         model, run = self.model(name), self.forward(name, objective.needs)
+        run = self.moves.setdefault(name, TokenMoves()).watch(run)
         return backward(run, objective, batch.to(model.device), budget, model.packs)
 
     def outputs(
@@ -349,6 +373,12 @@ class RunContext:
         """Lets a GPU finish what it was given: its work is done behind the program's back."""
         if any(m.device.type == "cuda" for m in self.models.values()):
             torch.cuda.synchronize()
+
+    async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+        """What a reward says of a group's episodes, in this process or where `ask_elsewhere` asks."""
+        if self.ask_elsewhere is None:
+            return await reward(self, group)
+        return await self.ask_elsewhere(self, reward, group)
 
     @contextmanager
     def judging(self) -> Generator[None]:
@@ -475,7 +505,9 @@ class RunContext:
                 "task out"
             )
         bench, players = self.open_problem(problem)
-        if bench == self.bench:
+        own = self.bench
+        bench = replace(bench, first_held_out=own.first_held_out, first_drawn=own.first_drawn)
+        if bench == own:
             return
         self.bench, self.players = bench, players
         self.plan = self.planned or self.plan
@@ -484,15 +516,20 @@ class RunContext:
         self.plan = replace(self.plan, labels=labels, conditions=depends)
         await check_bench(self)
 
-    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
-        """Keeps the step's episodes and advantages for the run folder."""
+    def record(
+        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
+    ) -> None:
+        """Keeps the step's episodes and what it made of them for the run folder."""
         self.seen = list(seen)
-        self.advantages = {
+        credit = {
             e.row.key: e.columns["advantage"]
             for each in examples.values()
             for e in each
             if "advantage" in e.columns and e.row.key
         }
+        weights, ratios = moves_by_row(self.moves, examples)
+        self.trace = StepTrace(advantages=credit, weights=weights, ratios=ratios, kept=kept)
+        self.moves.clear()
 
     def attempted(self, label: str, groups: Groups) -> None:
         """Keeps the attempts of an evaluation for the run folder."""

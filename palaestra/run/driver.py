@@ -76,6 +76,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             state["run"] |= await measure(recipe, ctx, log, 0, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
+            phases = dict(ctx.seconds)
             with pulse(ctx, f"step {state['step'] + 1}", progress):
                 state, metrics = await step(recipe, ctx, state)
             skipped = count_skips(skipped, metrics)
@@ -85,6 +86,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
+            record |= seconds_since(ctx, phases)
             if log is not None:
                 save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})
@@ -348,6 +350,11 @@ def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
         "seconds": round(run["seconds"], 3),
         **(speed if run["sampled_tokens"] else {}),
     }
+
+
+def seconds_since(ctx: RunContext, before: Mapping[str, float]) -> dict[str, float]:
+    """What each phase took since then: "seconds/PHASE"."""
+    return {f"seconds/{k}": round(s - before.get(k, 0.0), 4) for k, s in ctx.seconds.items()}
 
 
 def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str, Any]:

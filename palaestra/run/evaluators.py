@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import UserError
 from palaestra.run.evaluation import LABEL, bounds_of_pay, evaluate, judge_held_out
-from palaestra.store import rollouts
+from palaestra.store import columns, rollouts
 from palaestra.store.checkpoint import jsonable
 from palaestra.types import Group, Key, State, need_at_least, rng_of, stage
 
@@ -133,8 +133,8 @@ def attempts_kept(ctx: RunContext, name: str, at: int) -> Generator[None]:
     for label, groups in found.items():
         what = f"{name}{label.removeprefix(LABEL)}"
         rng = rng_of((ctx.seed, "attempts that are kept", what, at))
-        file = rollouts.evaluation_path(ctx.out, what, at)
-        rollouts.write(file, at, groups, {}, ctx.decode, keep=keep, rng=rng)
+        file = columns.evaluation_path(ctx.out, what, at)
+        rollouts.write(file, at, groups, rollouts.NOTHING, ctx.decode, keep=keep, rng=rng)
 
 
 async def run_evaluators(

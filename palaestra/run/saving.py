@@ -19,7 +19,7 @@ from palaestra.context import Flight
 from palaestra.errors import Fault, Paused
 from palaestra.models.load import save, save_adapters
 from palaestra.step import Recipe, check_some, copy_state
-from palaestra.store import checkpoint, rollouts
+from palaestra.store import checkpoint, columns, rollouts
 from palaestra.types import Group, State, rng_of
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ def save_rollouts(ctx: RunContext, step: int) -> None:
     n = rollouts.kept(ctx.plan.rollouts)
     if n == 0:
         return
-    file = rollouts.path(ctx.folder, step)
+    file = columns.path(ctx.folder, step)
     rng = rng_of((ctx.seed, "rollouts that are kept", step))
-    rollouts.write(file, step, ctx.seen, ctx.advantages, ctx.decode, keep=n, rng=rng)
+    rollouts.write(file, step, ctx.seen, ctx.trace, ctx.decode, keep=n, rng=rng)
     ctx.trackers.episodes(step, file)
 
 
@@ -253,7 +253,7 @@ def rollouts_mb(ctx: RunContext, steps: int) -> float:
     if n == 0:
         return 0.0
     rng = rng_of((ctx.seed, "rollouts that are kept", ctx.step))
-    data = rollouts.encode(ctx.step, ctx.seen, ctx.advantages, ctx.decode, keep=n, rng=rng)
+    data = rollouts.encode(ctx.step, ctx.seen, ctx.trace, ctx.decode, keep=n, rng=rng)
     return steps * len(data) / 1e6
 
 

@@ -28,6 +28,7 @@ from ray import exceptions
 from palaestra.context import Collects, Context, Flight, Ticket, Usage
 from palaestra.errors import Fault
 from palaestra.scale.cluster import STARTING
+from palaestra.scale.judges import AskJudges, JudgeProcess
 from palaestra.scale.trace import Span, trace_of
 from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage, weights_of
 from palaestra.store.checkpoint import write_atomic
@@ -93,6 +94,7 @@ class Place:
     """Where a worker is, or the next one will be."""
 
     number: int
+    role: str = "rollout worker"
     actor: Any = None
     version: int | None = None  # of the weights that it has, or will have before its next ticket
     calls: deque[tuple[Any, Handed]] = field(default_factory=deque)  # in order: (reference, ticket)
@@ -101,11 +103,12 @@ class Place:
     about: Mapping[str, Any] = field(default_factory=dict)
     deaths: list[float] = field(default_factory=list)  # when workers here have ended
     open: bool = True
+    counts: Usage = field(default_factory=Usage)  # of all workers here
 
     @property
     def name(self) -> str:
         where = f" on {self.about['host']}, process {self.about['pid']}" if self.about else ""
-        return f"rollout worker {self.number}{where}"
+        return f"{self.role} {self.number}{where}"
 
 
 class RayCarrier:
@@ -124,14 +127,22 @@ class RayCarrier:
         self.waiting: deque[Handed] = deque()
         self.lock, self.news, self.ended = threading.RLock(), threading.Event(), False
         self.failed: BaseException | None = None
+        self.room = cluster.room()
         self.parts = ray.put(WorkerParts.of(recipe, ctx))
+        self.judges = [Place(number=i, role="judge") for i in range(cluster.judges)]
+        for place in self.judges:
+            place.actor = cluster.actor(JudgeProcess, cluster.judge_gpus, restarts=-1).remote(
+                self.parts, (place.number, cluster.judges)
+            )
+            self._expect(place)
         self.places = [Place(number=i) for i in range(cluster.workers)]
         for place in self.places:
             self._start(place)
         self.pump = threading.Thread(target=self._serve, name="rollout pump", daemon=True)
         self.pump.start()
         where = f"the cluster at {cluster.address}" if cluster.address else "this machine"
-        ctx.say(f"rollouts in {cluster.workers} processes of their own on {where}, under Ray")
+        more = f", rewards in {cluster.judges}" if cluster.judges else ""
+        ctx.say(f"rollouts in {cluster.workers} processes of their own{more} on {where}, under Ray")
 
     # ---- what a step asks
 
@@ -154,16 +165,20 @@ class RayCarrier:
             told, self.told = self.told, {}
             now, before = time.time(), self.asked
             self.asked = now
-            busy = sum(min(now, s.end) - max(before, s.begin) for s in self.spans if s.end > before)
-        share = busy / (now - before) / len(self.places)
-        return {**told, "rollout_busy": share}
+            roles = {"rollout": len(self.places)}
+            roles |= {"judge": len(self.judges)} if self.judges else {}
+            busy = dict.fromkeys(roles, 0.0)
+            for s in self.spans:
+                busy[s.role] += max(0.0, min(now, s.end) - max(before, s.begin))
+        return told | {f"{k}_busy": x / (now - before) / roles[k] for k, x in busy.items()}
 
     def close(self) -> None:
         self.ended = True
         self.news.set()
         self.pump.join()
-        for place in self.places:
+        for place in [*self.places, *self.judges]:
             ray.kill(place.actor)
+        self.cluster.give_back(self.room)
         for handed in self._all_handed():
             handed.answer.cancel()
         if self.ctx.out is not None and self.spans:
@@ -234,14 +249,16 @@ class RayCarrier:
             step = max(self.versions) if ticket.renew else ticket.step
             # a worker may have newer ones than were handed out with its tickets, or not yet
             has = place.version == step and not ticket.renew
-            call = place.actor.collect.remote(ticket, step, None if has else self.versions[step])
+            weights = self.versions[step]
+            lent = [weights] if self.judges else []  # in a list it stays a reference
+            call = place.actor.collect.remote(ticket, step, None if has else weights, lent)
             place.version = step
             place.calls.append((call, handed))
 
     def _take_in(self) -> None:
         """Waits a moment for answers, and asks those from whom none has come how they are."""
         references = [r for p in self.places for r, _ in p.calls]
-        looks = [p.look for p in self.places if p.look is not None]
+        looks = [p.look for p in [*self.places, *self.judges] if p.look is not None]
         if not references and not looks:
             self.news.wait(LOOK)
         else:
@@ -250,6 +267,8 @@ class RayCarrier:
             for place in self.places:
                 if place.open:
                     self._hear(place)
+            for place in self.judges:
+                self._hear_judge(place)
 
     def _hear(self, place: Place) -> None:
         now = time.monotonic()
@@ -271,10 +290,11 @@ class RayCarrier:
                     ) from None
                 return self._replace(place, f"ended: {first_line(error)}")
             else:
+                add_usage(place.counts, answer.counts)
                 self._tell("load_seconds", answer.loaded - answer.begin)
                 step, name = handed.ticket.step, f"groups from {handed.ticket.first} on"
                 span = Span("rollout", place.number, name, answer.begin, answer.end, step)
-                self.spans.append(span)
+                self.spans += [span, *(Span("judge", n, name, a, b) for n, a, b in answer.judged)]
                 handed.answer.set_result(answer)
         silent, most = now - place.heard, self.cluster.silence if place.about else STARTING
         if place.calls and silent > most:
@@ -282,8 +302,37 @@ class RayCarrier:
         if place.look is None and silent > self.cluster.silence / 4:
             self._ask(place)
 
+    def _hear_judge(self, place: Place) -> None:
+        """Ray makes a judge anew that has ended, and one that stands still is ended."""
+        now = time.monotonic()
+        if place.look is not None and _is_here(place.look):
+            about, place.look = _value(place.look) or {}, None
+            if about and place.about and about["pid"] != place.about["pid"]:
+                self._tell("judges_lost", 1)
+                self.ctx.say(f"{place.name} ended; it is replaced")
+            place.about, place.heard = about or place.about, now if about else place.heard
+        silent, most = now - place.heard, self.cluster.silence if place.about else STARTING
+        if silent > most:
+            self._tell("judges_lost", 1)
+            doing = place.about.get("phase", "starting")
+            self.ctx.say(
+                f"{place.name} said nothing for {silent:.0f} seconds {doing}; it is replaced"
+            )
+            ray.kill(place.actor, no_restart=False)
+            self._expect(place)
+        elif place.look is None and silent > self.cluster.silence / 4:
+            self._ask(place)
+
     def _start(self, place: Place) -> None:
-        place.actor = self.cluster.actor(Worker).remote(self.parts)
+        actors = [judge.actor for judge in self.judges]
+        judges = AskJudges(actors, place.number) if actors else None
+        kind = self.cluster.actor(Worker, at=(self.room, place.number))
+        part = (place.number, self.cluster.workers)
+        place.actor = kind.remote(self.parts, part, judges, place.counts)
+        self._expect(place)
+
+    def _expect(self, place: Place) -> None:
+        """A process is to come, of which nothing is known."""
         place.version, place.about, place.heard = None, {}, time.monotonic()
         self._ask(place)
 

@@ -8,12 +8,16 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from palaestra import values
 from palaestra.errors import UserError
 from palaestra.types import need_at_least
 
+# of Ray's placement groups, by what `nodes` says
+STRATEGIES = {"pack": "PACK", "spread": "SPREAD", "one": "STRICT_PACK"}
+ROOM = 60.0  # seconds that room on nodes may take to be found
+RETRIES = 3  # of a call whose process has ended
 STARTING = 600.0  # seconds that a new process may take until it says anything
 
 
@@ -23,8 +27,12 @@ class Cluster:
 
     workers: int = 2  # rollout processes; 0 = the learner's process samples
     learners: int = 1  # ranks of the learner, this process among them; more than one shard it
-    cpus: float = 1  # of each
-    gpus: float = 0  # of each; a share lets several use one
+    judges: int = 0  # processes that reward; 0 = each rollout process does so itself
+    judge_gpus: float = 0  # of each of them
+    cpus: float = 1  # of each process
+    gpus: float = 0  # of each rollout process; a share lets several use one
+    # of the rollout processes: as few as there is room on, as many, or a single one; "" = any
+    nodes: Literal["", "pack", "spread", "one"] = ""
     waves: int = 0  # tickets that a step's groups are cut into; 0 = one for each worker
     address: str = ""  # of a cluster that is there, HOST:PORT or "auto"; "" = this machine
     depth: int = 1  # tickets at a worker; 2 hides long ways, and lets short ones wait for long ones
@@ -33,8 +41,29 @@ class Cluster:
 
     def __post_init__(self) -> None:
         need_at_least(
-            self, workers=0, learners=1, meeting=1, cpus=0, gpus=0, waves=0, depth=1, silence=1
+            self,
+            workers=0,
+            learners=1,
+            judges=0,
+            judge_gpus=0,
+            meeting=1,
+            cpus=0,
+            gpus=0,
+            waves=0,
+            depth=1,
+            silence=1,
         )
+        if self.nodes and not self.cpus and not self.gpus:
+            raise UserError("cluster: nodes needs processes that ask for CPUs or GPUs")
+        if self.judges and not self.workers:
+            raise UserError(
+                "cluster: judges reward what rollout processes collect; give workers too"
+            )
+
+    @property
+    def processes(self) -> int:
+        """Beside the one that a user starts."""
+        return self.workers + self.judges + self.learners - 1
 
     @classmethod
     def read(cls, text: str) -> Cluster:
@@ -43,11 +72,49 @@ class Cluster:
             return cls(workers=int(text))
         return cls(**values.from_toml(Path(text), get_type_hints(cls)))
 
-    def actor(self, kind: type, gpus: float | None = None) -> Any:
+    def room(self) -> Any:
+        """Room for the rollout processes on the `nodes` that are asked for, kept until it is given
+        back; None where none are.
+
+        Raises UserError where there is none.
+        """
+        if not self.nodes or not self.workers:
+            return None
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        each = {k: n for k, n in (("CPU", self.cpus), ("GPU", self.gpus)) if n}
+        group = placement_group([each] * self.workers, strategy=STRATEGIES[self.nodes])
+        if not group.wait(ROOM):
+            remove_placement_group(group)
+            raise UserError(
+                f'cluster: no room with nodes = "{self.nodes}" for {self.workers} rollout '
+                f"processes of {self.cpus:g} CPUs and {self.gpus:g} GPUs; `palaestra doctor "
+                "--cluster FILE.toml` says what is there"
+            )
+        return group
+
+    def give_back(self, room: Any) -> None:
+        """Ends what is in a room, and the room."""
+        from ray.util.placement_group import remove_placement_group
+
+        if room is not None:
+            remove_placement_group(room)
+
+    def actor(
+        self, kind: type, gpus: float | None = None, restarts: int = 0, at: Any = None
+    ) -> Any:
         """A class whose objects are processes of the cluster, which answer how they are also while
-        they work.
+        they work. One that ends is made anew `restarts` times, -1 = always, and a call that it did
+        not answer is made again, `RETRIES` times at most. `at`: a room, and the place in it.
         """
         import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        where: dict[str, Any] = {}
+        if at is not None and at[0] is not None:
+            where["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                placement_group=at[0], placement_group_bundle_index=at[1]
+            )
 
         threads = {
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, int(self.cpus))))
@@ -56,9 +123,11 @@ class Cluster:
         return remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus if gpus is None else gpus,
-            max_restarts=0,
+            max_restarts=restarts,
+            max_task_retries=RETRIES if restarts else 0,
             concurrency_groups={"signs": 1},
             runtime_env={"env_vars": threads},
+            **where,
         )(kind)
 
     def connect(self) -> bool:
@@ -75,7 +144,7 @@ class Cluster:
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
             return True
         ray.init(
-            num_cpus=max(1, round(self.cpus * (self.workers + self.learners - 1))),
+            num_cpus=max(1, round(self.cpus * self.processes)),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

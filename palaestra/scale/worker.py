@@ -8,22 +8,23 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 
-from palaestra.context import Bench, Collects, Ticket, Usage
+from palaestra.context import Bench, Collects, RewardFn, Ticket, Usage
 from palaestra.errors import Fault
 from palaestra.models.model import Model
 from palaestra.rollout.tickets import collect
 from palaestra.run.context import RunContext
-from palaestra.types import Group, Meter, Player
+from palaestra.types import Group, Meter, Player, Reward
 
 # of every learner, what moves in its model: adapters alone where there are adapters; heads too
 Weights: TypeAlias = Mapping[str, Mapping[str, Any]]
+C = TypeVar("C", bound=RunContext)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +55,13 @@ class WorkerParts:
             cache_mb=ctx.cache_mb,
         )
 
-    def context(self) -> RunContext:
+    def context(self, kind: type[C] = RunContext) -> C:
         """A context that samples and judges, and trains nothing."""
 
         async def drive(recipe: Any, ctx: Any) -> Any:
             raise Fault("worker", "a rollout process runs no recipe")
 
-        return RunContext(
+        return kind(
             bench=self.bench,
             seed=self.seed,
             models=dict(self.models),
@@ -82,15 +83,46 @@ class Brought:
     begin: float
     loaded: float  # when its weights were there
     end: float
+    judged: tuple[tuple[int, float, float], ...] = ()  # by which judge, from when to when
+
+
+class AsksElsewhere(Protocol):
+    """Who has rewards asked in other processes; see `scale.judges`."""
+
+    bench: Bench | None  # the run's
+    version: int  # of the weights that a ticket is sampled by
+    lent: list[Any]  # these weights, as a reference of the store
+    spans: list[tuple[int, float, float]]  # of the ticket: judge, begin, end
+
+    async def __call__(
+        self, ctx: RunContext, reward: RewardFn, group: Group
+    ) -> Sequence[Reward | Fault]: ...
 
 
 class Worker:
     """One rollout process. Tickets are collected one at a time, so none shares a forward pass with
     another.
+
+    Args:
+        parts: what it is made from.
+        place: its number, and how many there are; budgets are divided so.
+        judges: where rewards are asked; None = in this process.
+        spent: what was counted in its place before it.
     """
 
-    def __init__(self, parts: WorkerParts):
+    def __init__(
+        self,
+        parts: WorkerParts,
+        place: tuple[int, int] = (0, 1),
+        judges: AsksElsewhere | None = None,
+        spent: Usage | None = None,
+    ):
         self.recipe, self.ctx = parts.recipe, parts.context()
+        self.ctx.part = place
+        add_usage(self.ctx.carrier.counts, spent or Usage())
+        self.judges = self.ctx.ask_elsewhere = judges
+        if judges is not None:
+            judges.bench = parts.bench
         self.version: int | None = None
         self.failed: Exception | None = None
         self.phase = "ready"
@@ -100,8 +132,12 @@ class Worker:
         """Where it is, and what it does."""
         return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
 
-    def collect(self, ticket: Ticket, version: int, weights: Weights | None) -> Brought:
-        """The groups of a ticket. `weights` are those of the version; None = it has them."""
+    def collect(
+        self, ticket: Ticket, version: int, weights: Weights | None, lent: Sequence[Any] = ()
+    ) -> Brought:
+        """The groups of a ticket. `weights` are those of the version; None = it has them. `lent`:
+        the same as a reference, for the judges.
+        """
         begin = time.time()
         if weights is not None and not (ticket.renew and self._has(version)):
             self.phase = f"loading weights of step {version}"
@@ -113,12 +149,24 @@ class Worker:
         loaded = time.time()
         self.phase = f"collecting {ticket.name}"
         before = usage_of(self.ctx)
+        if self.judges is not None:
+            self.judges.version, self.judges.lent = version, list(lent)
         groups = self.loop.run_until_complete(collect(self.recipe, self.ctx, ticket, self.version))
         if self.failed is not None:
             raise self.failed
         counts = difference(usage_of(self.ctx), before)
+        judged = tuple(self.judges.spans) if self.judges is not None else ()
+        if self.judges is not None:
+            self.judges.spans.clear()
         self.phase = "ready"
-        return Brought(groups=groups, counts=counts, begin=begin, loaded=loaded, end=time.time())
+        return Brought(
+            groups=groups,
+            counts=counts,
+            begin=begin,
+            loaded=loaded,
+            end=time.time(),
+            judged=judged,
+        )
 
     def renew(self, version: int, weights: Weights) -> None:
         """Newer weights for what is under way; from another thread, so between two of its tokens."""
@@ -137,6 +185,8 @@ class Worker:
         return self.version is not None and self.version >= version
 
     def _load(self, version: int, weights: Weights) -> None:
+        for name, values in weights.items():  # all of a publication, or nothing of it
+            check_weights(self.ctx.model(name), values)
         for name, values in weights.items():
             load_weights(self.ctx.model(name), values)
         self.version = version
@@ -183,13 +233,19 @@ def flat_weights(model: Model) -> dict[str, Any]:
     return found
 
 
+def check_weights(model: Model, values: Mapping[str, Any]) -> None:
+    """Raises Fault where names or shapes of published weights are not those of a model."""
+    own = model.named_trainable()
+    differ = own.keys() ^ values.keys()
+    differ |= {n for n in own.keys() & values.keys() if own[n].shape != values[n].shape}
+    if differ:
+        raise Fault("weights", f"published weights and the model differ in {min(differ)}")
+
+
 @torch.no_grad()
 def load_weights(model: Model, values: Mapping[str, Any]) -> None:
-    """Puts published weights into a model. Raises Fault where the names differ."""
-    own = model.named_trainable()
-    if own.keys() != values.keys():
-        differ = sorted(own.keys() ^ values.keys())
-        raise Fault("weights", f"published weights and the model differ in {differ[0]}")
-    for name, p in own.items():
+    """Puts published weights into a model. Raises Fault where they do not fit."""
+    check_weights(model, values)
+    for name, p in model.named_trainable().items():
         given = torch.from_numpy(np.array(values[name]))  # a copy: what is shared is read-only
         p.copy_(given.view(torch.bfloat16) if p.dtype == torch.bfloat16 else given)

@@ -153,3 +153,16 @@ def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, In
         for r in records
         if isinstance(r.get("evaluation"), Mapping)
     ]
+
+
+def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Settings by dotted path."""
+    found: list[tuple[str, str]] = []
+    for name, given in config.items():
+        path = f"{prefix}{name}"
+        found += (
+            flatten_settings(given, path + ".")
+            if isinstance(given, Mapping)
+            else [(path.removeprefix("set."), json.dumps(given, default=str))]
+        )
+    return found

@@ -1,15 +1,12 @@
-"""Rollouts as Parquet: one line per trajectory, `rollouts/step-NNNNNN.parquet`.
-
-`rows` holds the contexts that were really seen, token by token: `logp` is null where unknown,
-`advantage` where the token is not in the training view or has no credit. A line's `advantage` is
-the mean over its trained tokens.
-"""
+"""Rollouts as Parquet: how a step's file is made. What its columns are: `store.columns`."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,72 +16,29 @@ import pyarrow.parquet as pq
 
 from palaestra.pictures import by_digest
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
-from palaestra.types import Episode, Group, Key, Row
-
-PICTURE = pa.struct(
-    {
-        "height": pa.int32(),
-        "width": pa.int32(),
-        "channels": pa.int32(),
-        "data": pa.binary(),  # 8 bits a channel, row by row
-    }
-)
-ROW = pa.struct(
-    {
-        "seat": pa.string(),
-        "thread": pa.string(),
-        "ids": pa.list_(pa.int64()),  # from 2**62 on they are places of pictures
-        "tokens": pa.list_(pa.string()),
-        "trained": pa.list_(pa.bool_()),
-        "hidden": pa.list_(pa.bool_()),
-        "logp": pa.list_(pa.float32()),
-        "advantage": pa.list_(pa.float32()),
-        "author": pa.list_(pa.dictionary(pa.int8(), pa.string())),
-        "turn": pa.list_(pa.int16()),
-    }
-)
-SCHEMA = pa.schema(
-    {
-        "step": pa.int32(),
-        "group": pa.int32(),
-        "sample": pa.int32(),
-        "task_id": pa.string(),
-        "domain": pa.string(),
-        "prompt": pa.string(),
-        "answer": pa.string(),  # the reference: text as it is, anything else as JSON
-        "text": pa.string(),  # what was sampled
-        "status": pa.string(),
-        "muted": pa.bool_(),
-        "reward": pa.float64(),
-        "solved": pa.bool_(),  # null where the reward does not say it
-        "reward_parts": pa.string(),  # JSON
-        "advantage": pa.float64(),
-        "policy_version": pa.int32(),  # the newest among its tokens
-        "n_tokens": pa.int32(),  # sampled
-        "facts": pa.string(),  # JSON
-        "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
-        "rows": pa.list_(ROW),
-    }
-)
+from palaestra.store.columns import ROW, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
+from palaestra.types import Episode, Group, Key, Row, value_class
 
 
-# in the file's own metadata where it holds some of the step's episodes: how many there were
-SAMPLED_FROM = b"palaestra.sampled_from"
+@value_class
+class StepTrace:
+    """What a step made of its episodes.
+
+    Args:
+        advantages: by the key of a row, a number or an array [T] over its training view.
+        weights, ratios: likewise, see the columns; of what was not updated there are none.
+        kept: by the key of a row, what became of its episode: "trained", "muted" (in the batch, and
+            masked by the recipe), "no credit" (in the batch, and nothing to learn), "dropped:POOL"
+            (the pool did not take its group), "held:POOL" (it waits there), or "stale".
+    """
+
+    advantages: Mapping[Key, Any] = field(default_factory=dict)
+    weights: Mapping[Key, Any] = field(default_factory=dict)
+    ratios: Mapping[Key, Any] = field(default_factory=dict)
+    kept: Mapping[Key, str] = field(default_factory=dict)
 
 
-def path(run: Path, step: int) -> Path:
-    return Path(run) / "rollouts" / f"step-{step:06d}.parquet"
-
-
-def evaluation_path(run: Path, name: str, step: int) -> Path:
-    """Where the attempts of an evaluation stand that was made after a step."""
-    return Path(run) / "evaluations" / name / f"step-{step:06d}.parquet"
-
-
-def sampled_from(file: Path) -> int | None:
-    """How many episodes the step of a file had, where it holds some of them; None = it holds all."""
-    found = (pq.read_schema(file).metadata or {}).get(SAMPLED_FROM)
-    return None if found is None else int(found)
+NOTHING = StepTrace()
 
 
 def kept(which: str) -> int | None:
@@ -108,7 +62,7 @@ def write(
     file: Path,
     step: int,
     groups: Sequence[Group],
-    advantages: Mapping[Key, Any],
+    trace: StepTrace,
     decode: Callable[[Sequence[int]], str],
     keep: int | None = None,
     rng: np.random.Generator | None = None,
@@ -116,13 +70,13 @@ def write(
     """A step's file, see `encode`."""
     with disk_errors(f"writing {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, encode(step, groups, advantages, decode, keep, rng))
+    write_atomic(file, encode(step, groups, trace, decode, keep, rng))
 
 
 def encode(
     step: int,
     groups: Sequence[Group],
-    advantages: Mapping[Key, Any],
+    trace: StepTrace,
     decode: Callable[[Sequence[int]], str],
     keep: int | None = None,
     rng: np.random.Generator | None = None,
@@ -130,8 +84,7 @@ def encode(
     """The bytes of a step's file.
 
     Args:
-        advantages: maps the key of a row to a number or an array [T] over its training view; ValueError on
-            another T.
+        trace: what the step made of them. ValueError on an array of another T than its row's.
         keep: at most so many episodes, see `sample`; None = all.
         rng: draws them.
     """
@@ -142,22 +95,24 @@ def encode(
     if keep is not None and keep < total:
         lines = sample(lines, keep, rng or np.random.default_rng(0))
     rows = [r for *_, e in lines for r in e.rows]
-    tokens = TokenColumns(rows, advantages)
+    tokens = TokenColumns(rows, trace)
     row_L = np.cumsum([0, *(len(e.rows) for *_, e in lines)])
     place = {"step": step}
     plain = [
         place
         | {"group": g, "sample": i}
         | _line(group, e, tokens.trained_credit(*row_L[n : n + 2]))
+        | {"kept": next((trace.kept[r.key] for r in e.rows if r.key in trace.kept), None)}
         for n, (g, i, group, e) in enumerate(lines)
     ]
     nested = pa.ListArray.from_arrays(pa.array(row_L, pa.int32()), tokens.as_arrow(decode))
     table = pa.Table.from_pylist(plain, schema=SCHEMA.remove(SCHEMA.get_field_index("rows")))
     table = table.append_column(SCHEMA.field("rows"), nested)
-    if len(lines) < total:
-        table = table.replace_schema_metadata({SAMPLED_FROM: str(total)})
+    told = {SCHEMA_VERSION: str(VERSION)}
+    told |= {SAMPLED_FROM: str(total)} if len(lines) < total else {}
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
+    # one row group: pyarrow cannot read nested dictionaries (the authors) across several
+    pq.write_table(table.replace_schema_metadata(told), buffer, compression="zstd")
     return buffer.getvalue()
 
 
@@ -182,7 +137,7 @@ def sample(lines: Sequence[Line], keep: int, rng: np.random.Generator) -> list[L
 class TokenColumns:
     """The tokens of R rows, one after another: N in all, of S segments."""
 
-    def __init__(self, rows: Sequence[Row], advantages: Mapping[Key, Any]):
+    def __init__(self, rows: Sequence[Row], trace: StepTrace):
         self.rows = rows
         self.segments = [s for r in rows for s in r.segments]
         self.length_S = np.array([len(s.ids) for s in self.segments], np.int64)
@@ -191,14 +146,25 @@ class TokenColumns:
         hidden_S = [s.hidden for s in self.segments]
         self.hidden_N = self.spread(hidden_S, np.bool_)
         self.trained_N = self.spread([s.trained for s in self.segments], np.bool_) & ~self.hidden_N
-        self.credited_N = np.zeros(len(self.hidden_N), np.bool_)
-        self.credit_N = np.zeros(len(self.hidden_N))
-        for n, row in enumerate(rows):
-            if (given := advantages.get(row.key)) is not None:
+        self.n = len(self.hidden_N)
+        self.credit_N, self.credited_N = self.gather(trace.advantages)
+        self.weight_N, self.ratio_N = self.gather(trace.weights), self.gather(trace.ratios)
+
+    def gather(self, given: Mapping[Key, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """[N] of what is given by row over the training view, and where there is some."""
+        found_N, known_N = np.zeros(self.n), np.zeros(self.n, np.bool_)
+        for n, row in enumerate(self.rows):
+            if (values := given.get(row.key)) is not None:
                 of = slice(*self.start_R[n : n + 2])
                 seen_T = ~self.hidden_N[of]
-                self.credited_N[of] = seen_T
-                self.credit_N[of][seen_T] = np.broadcast_to(given, int(seen_T.sum()))
+                known_N[of] = seen_T
+                found_N[of][seen_T] = np.broadcast_to(values, int(seen_T.sum()))
+        return found_N, known_N
+
+    def optional(self, gathered: tuple[np.ndarray, np.ndarray], on_N: np.ndarray) -> pa.Array:
+        """A column of numbers, null where there is none."""
+        values_N, known_N = gathered
+        return pa.array(values_N, pa.float32(), mask=~(known_N & on_N & np.isfinite(values_N)))
 
     def spread(self, values_S: Sequence[Any], dtype: type) -> np.ndarray:
         """[N] of every token, what its segment has."""
@@ -212,19 +178,20 @@ class TokenColumns:
     def as_arrow(self, decode: Callable[[Sequence[int]], str]) -> pa.StructArray:
         """[R] of `ROW`."""
         ids_N = np.fromiter((i for s in self.segments for i in s.ids), np.int64, len(self.hidden_N))
-        kinds, kind_N = np.unique(ids_N, return_inverse=True)  # most tokens come many times
         logp_S = ([np.nan] * len(s.ids) if s.logp is None else s.logp for s in self.segments)
         logp_N = np.fromiter((x for logp in logp_S for x in logp), np.float64, len(ids_N))
         authors = list(dict.fromkeys(s.author for s in self.segments))
         author_S = [authors.index(s.author) for s in self.segments]
-        texts = pa.array([decode((i,)) for i in kinds.tolist()], pa.string())
+        everywhere_N = np.ones(self.n, np.bool_)
         of_tokens = {
             "ids": pa.array(ids_N),
-            "tokens": texts.take(pa.array(kind_N)),
+            "tokens": token_texts(ids_N, self.start_R, decode),
             "trained": pa.array(self.trained_N),
             "hidden": pa.array(self.hidden_N),
             "logp": pa.array(logp_N, pa.float32(), mask=np.isnan(logp_N)),
-            "advantage": pa.array(self.credit_N, pa.float32(), mask=~self.credited_N),
+            "advantage": self.optional((self.credit_N, self.credited_N), everywhere_N),
+            "weight": self.optional(self.weight_N, self.trained_N),
+            "ratio": self.optional(self.ratio_N, self.trained_N),
             "author": pa.DictionaryArray.from_arrays(
                 pa.array(self.spread(author_S, np.int8)), pa.array(authors, pa.string())
             ),
@@ -239,10 +206,62 @@ class TokenColumns:
         return pa.StructArray.from_arrays([columns[f.name] for f in ROW], fields=list(ROW))
 
 
+UNREAD = "\ufffd"  # what decoders make of a part of a character
+
+
+def token_texts(
+    ids_N: np.ndarray, start_R: np.ndarray, decode: Callable[[Sequence[int]], str]
+) -> pa.Array:
+    """[N] the text that each token adds. Of a character that several tokens share, the last of them
+    has it and the others are empty; what is no character at all stays U+FFFD.
+    """
+    kinds, kind_N = np.unique(ids_N, return_inverse=True)  # most tokens come many times
+    alone = [decode((i,)) for i in kinds.tolist()]
+    texts = pa.array(alone, pa.string()).take(pa.array(kind_N))
+    broken_N = np.array([UNREAD in t for t in alone], np.bool_)[kind_N]
+    if not broken_N.any():
+        return texts
+    found: list[str] = texts.to_pylist()
+    for start, end in pairwise(start_R):
+        at = np.flatnonzero(broken_N[start:end]) + start
+        for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else []:
+            found[run[0] : run[-1] + 1] = _joined(ids_N[run].tolist(), decode)
+    return pa.array(found, pa.string())
+
+
+def _joined(ids: list[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
+    """What each of some neighbours adds to the text of those before it."""
+    pieces, said = list[str](), ""
+    for i in range(len(ids)):
+        whole = decode(tuple(ids[: i + 1]))
+        ends = i + 1 == len(ids)
+        read = whole if ends else whole.rstrip(UNREAD)  # the last bytes may be continued
+        piece = read[len(said) :] if read.startswith(said) else ""
+        pieces.append(piece)
+        said += piece
+    return pieces
+
+
 def _pictures(e: Episode) -> list[dict[str, Any]]:
     names = ("height", "width", "channels")
     known = by_digest(p for r in e.rows for p in r.pictures)
     return [dict(zip(names, p.shape, strict=True)) | {"data": p.data} for p in known.values()]
+
+
+def _text(e: Episode) -> str:
+    """What was sampled, a line of its own for every turn."""
+    turns: list[str] = []
+    for row in e.rows:
+        last = None
+        for s in row.segments:
+            if s.logp is None:
+                continue
+            if last == s.turn and turns:
+                turns[-1] += s.text
+            else:
+                turns.append(s.text)
+            last = s.turn
+    return "\n".join(turns)
 
 
 def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
@@ -256,7 +275,7 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "answer": answer
         if answer is None or isinstance(answer, str)
         else json.dumps(jsonable(answer), default=str),
-        "text": e.text,
+        "text": _text(e),
         "status": e.status,
         "muted": e.muted,
         "reward": e.reward.total if e.reward else None,
@@ -264,7 +283,12 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "reward_parts": json.dumps(jsonable(e.reward.parts)) if e.reward else None,
         "advantage": float(np.mean(credit)) if len(credit) else None,
         "policy_version": max(versions, default=None),
+        "oldest_version": min(versions, default=None),
         "n_tokens": e.n_sampled,
         "facts": json.dumps(jsonable(e.facts), default=str),
+        "verdicts": [
+            {"judge": v.judge, "score": v.score, "said": v.said}
+            for v in (e.reward.verdicts if e.reward else ())
+        ],
         "pictures": _pictures(e),
     }

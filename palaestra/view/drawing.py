@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.store.checkpoint import write_atomic
 from palaestra.store.reading import number
 
 if TYPE_CHECKING:
@@ -81,6 +80,14 @@ def main_metric(records: Metrics) -> str:
     return "reward" if "reward" in names else next(losses, "reward")
 
 
+def entropy_metric(records: Metrics) -> str:
+    """The entropy of the policy where the loss measures it, else what its sampled log-probs say of
+    it.
+    """
+    names = {k for r in records for k in r}
+    return "entropy" if "entropy" in names else "entropy_sampled"
+
+
 def smooth(y_N: np.ndarray) -> np.ndarray:
     """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag
     behind.
@@ -135,6 +142,8 @@ def drawing_style() -> Generator[None]:
 def save(figure: Figure, path: str | Path) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, dpi=200, format=Path(path).suffix[1:] or "png")
+    from palaestra.store.checkpoint import write_atomic  # which imports torch
+
     write_atomic(Path(path), picture.getvalue())
 
 

@@ -21,7 +21,8 @@ from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
 from palaestra.run.settings import Settings, Use, flag_of, setting_names, words_of
 from palaestra.store.folder import RunFolder
-from palaestra.view.report import ONE_SEED, ends, facts, verdict
+from palaestra.view.report import ONE_SEED, facts
+from palaestra.view.verdict import ends, verdict
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
 

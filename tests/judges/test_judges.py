@@ -20,6 +20,7 @@ from palaestra.judges.reading import Json, MarkedLabel, Odds, Rating, Text
 from palaestra.judges.votes import tally
 from palaestra.models.score import score_pairs
 from palaestra.recipes.base import grpo
+from palaestra.rewards.weighted import Weighted
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run import setup
 from palaestra.run.driver import prepare
@@ -505,3 +506,19 @@ def test_a_shadow_trains_nothing(context):
     found = asyncio.run(Score(reward=judge, shadow=True)(ctx, (), group))
     assert [e.total for e in found.episodes] == [1, 1, 1]
     assert [e.reward.parts["gold"] for e in found.episodes] == [0, 1, 0]
+
+
+def test_what_each_judge_said_is_kept():
+    """Vote by vote, whether it could be read or not, and in the sum of several judges; of pairs as seen by either side."""
+    said = lambda r: f"vote {r.seed % 3} [[{'YES' if r.seed % 3 else 'perhaps'}]]" + "x" * 3000
+    panel = Judge(client=Scripted(said), read=GRADES, votes=3, temperature=1.0, name="panel")
+    pairs = Pairwise(client=Scripted(longer), swap=False)
+    first, _ = judged(Weighted((("panel", panel, 0.5), ("wins", pairs, 1.0))), "a", "bbb")
+    assert [(v.judge, v.score) for v in first.verdicts] == [
+        ("panel", None),
+        ("panel", 1.0),
+        ("panel", 1.0),
+        ("wins", 0.0),
+    ]
+    assert first.verdicts[0].said.startswith("vote 0 [[perhaps]]") and len(first.verdicts[0].said) == 2000
+    assert first.verdicts[3].said in ("[[A]]", "[[B]]")

@@ -50,7 +50,7 @@ def summary(folder):
 def records(folder):
     """metrics.jsonl without the clock."""
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in r.items() if k not in {"seconds", "tokens_per_second"}} for r in lines]
+    return [{k: v for k, v in r.items() if k != "tokens_per_second" and not k.startswith("seconds")} for r in lines]
 
 
 def lines(folder):
@@ -64,8 +64,8 @@ def lines(folder):
 )
 def test_ten_kills_each(tmp_path, recipe, more):
     """SIGKILL at ten random moments of each run: at start-up, and 0 to 0.3 s after 1 or 2 further lines of its log, which
-    is somewhere in a rollout, an update or a checkpoint."""
-    whole, broken, said, steps = tmp_path / "whole", tmp_path / "broken", tmp_path / "said", "24"
+    is somewhere in a rollout, an update or a checkpoint. There are more steps than ten such pieces take."""
+    whole, broken, said, steps = tmp_path / "whole", tmp_path / "broken", tmp_path / "said", "60"
     apart = [
         sys.executable,
         "-m",

@@ -130,7 +130,7 @@ def test_rollouts_keep_pictures_and_give_them_back(model, tmp_path):
         for t, r in zip(tasks, rows, strict=True)
     ]
     file = tmp_path / "step-000001.parquet"
-    rollouts.write(file, 1, groups, {}, OwnEngine(model).dialect.decode)
+    rollouts.write(file, 1, groups, rollouts.NOTHING, OwnEngine(model).dialect.decode)
     found, _, _ = read_recorded(file)
     again = [g.episodes[0].rows[0] for g in found]
     assert [r.context() for r in again] == [r.context() for r in rows]

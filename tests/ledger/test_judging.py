@@ -224,6 +224,20 @@ def test_a_seed_that_failed_in_either_arm_leaves_the_claim_open():
     assert placebo["verdict"] == "reproduced" and placebo["said"]["placebo"]["said"] == "placebo: not measured"
 
 
+def test_reasons_and_vetoes_speak_also_where_a_seed_of_a_compared_arm_failed():
+    lost, spoken = [0.0, None, 0.0, 0.0, 0.0, 0.0], {"x": {"a": [0.9] * 6, "b": [0.5] * 6, "c": [None] * 6}}
+    asked = {"x": Veto(), "y": Veto(against="c")}
+    needs = (Needs("placebo", "states"),)
+    found = judge(UP, measured([0.1] * 6, lost, {**spoken, "y": spoken["x"]}, placebo=EVEN), needs, asked)
+    assert found["verdict"] == "inconclusive" and found["effect"] is None
+    told = {n: c["said"] for n, c in found["said"].items()}
+    assert told == {"placebo": "the effect needs states", "x": "x falls by 0.4, allowed 0.03", "y": "y: not measured"}
+    found = judge(UP, measured(lost, placebo=EVEN), needs)
+    assert found["said"]["placebo"]["said"] == "placebo: not measured"
+    few = measured([0.1] * 2, [0.0] * 2, {"x": {"a": [0.9] * 2, "b": [0.5] * 2}}, [range(1), range(100, 101)])
+    assert judge(UP, few, needs, {"x": Veto()})["said"]["x"]["said"] == "x: not measured"
+
+
 def test_the_shortest_block_must_be_long_enough():
     uneven = [range(0, 5), range(100, 102)]
     assert judge(UP, measured([0.1] * 7, [0.0] * 7, blocks=uneven))["reason"] == "2 seeds in a block are too few"

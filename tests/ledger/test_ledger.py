@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from palaestra.cli.main import main
+from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger import cells, digests, files, pages, results
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.expectations import Greater
@@ -255,14 +256,16 @@ def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
     assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
 
 
-def test_seeds_are_measured_on_tasks_of_their_own(tmp_path, monkeypatch):
-    """Seed 3 with four held-out tasks begins at the twelfth; another cell at the first."""
+def test_seeds_have_tasks_of_their_own(tmp_path, monkeypatch):
+    """Seed 3 with four held-out tasks begins at the twelfth, and learns from others than seeds before it; another cell
+    begins at the first."""
     assert replace(request(), own_tasks=True).configuration() != request().configuration()
     seen = []
 
     async def run(ctx):
+        drawn, _ = Shuffled()(ctx, ("draw",), 2, {"cursor": 5})
         seen.append(
-            (ctx.bench.first_held_out, list(chosen_tasks(ctx.bench, 4)), list(chosen_tasks(ctx.bench, 2, "train")))
+            (ctx.bench.first_held_out, list(chosen_tasks(ctx.bench, 4)), [int(t.id.split("/")[-1]) for t in drawn])
         )
         return Result()
 
@@ -270,7 +273,22 @@ def test_seeds_are_measured_on_tasks_of_their_own(tmp_path, monkeypatch):
     for own in (True, False):
         asked = replace(request(seed=3, evaluate=4), own_tasks=own)
         cells.run_here(asked, tmp_path)
-    assert seen == [(12, [12, 13, 14, 15], [0, 1]), (0, [0, 1, 2, 3], [0, 1])]
+    asked = replace(request(seed=3, evaluate=0), own_tasks=True)
+    cells.run_here(asked, tmp_path)
+    assert seen.pop()[0] == 3 * cells.MOST_MEASURED  # of a program with a number of its own
+    first = 3 * cells.MOST_DRAWN
+    assert seen == [(12, [12, 13, 14, 15], [first + 5, first + 6]), (0, [0, 1, 2, 3], [5, 6])]
+
+
+def test_seeds_imitate_demonstrations_of_their_own(tmp_path):
+    """Nothing in imitation is drawn but its tasks: with the same ones all seeds would end in the same weights."""
+    ends = []
+    for seed in (0, 1):
+        (place := tmp_path / f"{seed:020}").mkdir()
+        asked = request(seed=seed, recipe="sft", set={"schedule.prompts": 2}, evaluate=2)
+        cells.run_here(replace(asked, own_tasks=True, tokens=1), place)
+        ends.append(json.loads((place / cells.DONE).read_text())["weights_sha256"])
+    assert ends[0] != ends[1]
 
 
 def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):

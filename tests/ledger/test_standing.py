@@ -24,6 +24,7 @@ from palaestra.stats import mean_interval, t_quantile
 from palaestra.view.drawing import INK
 
 EXPERIMENT = claim.EXPERIMENT
+JUDGED = replace(EXPERIMENT, reasons=(pl.Needs("batch mean", "the group"),), vetoes={"accuracy": pl.Veto()})
 UP = {"start": 0.1, "no baseline": 0.2, "rloo": 0.4, "batch mean": 0.3}
 CURVE = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
 
@@ -72,9 +73,16 @@ def older(**more):
     return whole | {"controls": {"entropy": {a: [0.5] * 10 for a in whole["arms"]}}} | more
 
 
+def recompute(found, by=JUDGED):
+    """What does not follow from the values of a result that names the declaration of an experiment."""
+    return standing.recompute(found, declared.declaration(by))
+
+
 @pytest.fixture
 def publish(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "folder", lambda: tmp_path)
+    monkeypatch.setattr(standing, "declarations", lambda: tmp_path / "declared")
+    declared.declare("rloo", JUDGED, tmp_path / "declared")
     standing.standing.cache_clear()
 
     def write(found):
@@ -118,6 +126,11 @@ def test_an_older_result_is_stale_where_its_experiment_changed(publish, change, 
     assert standing.standing(entry()).status == "built" and says in standing.standing(entry()).note
 
 
+def test_the_catalogue_says_what_older_rules_lack():
+    (line,) = (x for x in pages.catalogue_page().splitlines() if "[Older rules]" in x)
+    assert "docs/ledger.md#older-rules" in line and "untrained start" in line
+
+
 def test_older_rules_are_named_and_what_was_taken_back_is_no_verdict(publish):
     publish(older())
     assert pages.status(entry()) == "[reproduced](ledger/results/rloo.json) (older rules)"
@@ -149,7 +162,7 @@ def test_a_page_shows_the_result(publish):
 
 
 def test_a_whole_result_can_be_recomputed():
-    assert standing.recompute(result()) == "" == standing.recompute(older())
+    assert recompute(result()) == "" == standing.recompute(older())
 
 
 @pytest.mark.parametrize(
@@ -160,19 +173,42 @@ def test_a_whole_result_can_be_recomputed():
         (lambda r: r.update(effect=0.2001), "effect is 0.2001, and its values give 0.2"),
         (lambda r: r["ci95"].__setitem__(0, 0.0), "ci95 is [0.0, "),
         (lambda r: r["arms"]["rloo"].update(values=[0.0] * 10), "values give reversed"),
-        (lambda r: r["controls"]["accuracy"].update(falls=-1.0), "values give not-reproduced"),
-        (lambda r: r.update(blocks=[[0], list(range(9))]), "values give inconclusive"),
+        (lambda r: r["controls"]["accuracy"]["values"].update(rloo=[0.0] * 10), "values give not-reproduced"),
+        # what is declared is not what a result says of it
+        (lambda r: r["controls"]["accuracy"].update(falls=1.0), "accuracy may fall by 1.0, and 0.03 is declared"),
+        (lambda r: r["controls"].pop("accuracy"), "vetoes [], and ['accuracy'] is declared"),
+        (lambda r: r["controls"].pop("batch mean"), "batch mean is {'effect': None"),
+        (lambda r: r.update(expected=r["expected"].replace("0.02", "0.5")), "a difference below 0.02 would not"),
+        (lambda r: r.update(verdict="illustration"), "verdict is illustration, and its values give reproduced"),
+        (lambda r: r.update(blocks=[[0], list(range(9))]), "blocks [[0], [0, 1, 2"),
+        (lambda r: r["arms"].pop("start"), "it has no arm start, which is declared"),
+        (lambda r: r.update(task=["chain"]), "task ['chain'], and "),
     ],
 )
 def test_a_verdict_that_does_not_follow_is_found(publish, change, says, capsys):
-    found = result()
+    found = result(declaration=declared.digest(JUDGED))
     change(found)
-    assert says in standing.recompute(found)
+    assert says in recompute(found)
     publish(found)
     with pytest.raises(SystemExit, match="1"):
         main(["reproduce", "--check", "rloo"])
     said = capsys.readouterr()
-    assert f"rloo: {standing.recompute(found)}" in said.err and said.out.startswith("0 of 1 verdicts")
+    assert f"rloo: {recompute(found)}" in said.err and said.out.startswith("0 of 1 verdicts")
+
+
+def test_a_result_is_checked_by_the_declaration_that_it_names(publish, tmp_path, capsys):
+    found = result(declaration=declared.digest(JUDGED))
+    publish(found)
+    assert main(["reproduce", "--check", "rloo"]) == 0
+    (path,) = (tmp_path / "declared").iterdir()
+    for spoil, says in (
+        (lambda: path.write_text(path.read_text().replace('"falls": "0.03"', '"falls": "0.5"')), "is not the decl"),
+        (path.unlink, f"its declaration {path.name} is not in "),
+    ):
+        spoil()
+        with pytest.raises(SystemExit, match="1"):
+            main(["reproduce", "--check", "rloo"])
+        assert says in capsys.readouterr().err
 
 
 def test_an_older_verdict_is_recomputed_from_one_block(publish, capsys):
@@ -300,6 +336,27 @@ def test_what_is_replaced_is_kept_as_an_earlier_look():
     assert declared.earlier_looks(result(), result()) == [] == declared.earlier_looks(None, now)
 
 
+def test_a_look_of_older_rules_is_kept_with_the_verdict_that_it_had():
+    (look,) = declared.earlier_looks(older(), result())
+    assert (look["verdict"], look["why"]) == ("reproduced", "older rules")
+    back = older(verdict="inconclusive", taken_back={"verdict": "reproduced", "why": "it was luck"})
+    (look,) = declared.earlier_looks(back, result())
+    assert (look["verdict"], look["why"]) == ("reproduced", "older rules; taken back: it was luck")
+
+
+def test_what_is_published_is_an_earlier_look_also_of_a_result_in_another_folder(publish, tmp_path):
+    publish(older())
+    command.keep(result(), tmp_path / "elsewhere", EXPERIMENT)
+    (look,) = json.loads((tmp_path / "elsewhere" / "results" / "rloo.json").read_text())["earlier"]
+    assert look["why"] == "older rules"
+
+
+def test_every_published_result_that_took_the_place_of_an_older_one_keeps_it():
+    for name in ("asymre", "cola", "gigpo", "kimi-k1.5", "knowrl-factuality", "rlcf", "salu", "self-rewarding"):
+        looks = (files.read_result(name) or {})["earlier"]
+        assert looks[-1]["why"].startswith("older rules") and len(looks) == 1 + (name == "kimi-k1.5"), name
+
+
 def test_a_trial_is_not_written_and_a_whole_result_keeps_what_it_replaces(tmp_path):
     (tmp_path / "results").mkdir()
     path = tmp_path / "results" / "rloo.json"
@@ -353,6 +410,20 @@ def test_a_third_block_says_whether_the_verdict_repeats(third_block, capsys):
     assert "fresh: 200 to 204" in effect_svg(whole, EXPERIMENT.expect)
     assert not third_block(EXPERIMENT, {"no baseline": 0.4, "rloo": 0.2})["fresh"]["repeats"]
     assert "does not repeat: reversed on its own" in capsys.readouterr().out
+
+
+def test_a_third_block_that_ran_before_is_kept_where_it_said_something_else(third_block, capsys):
+    ends = {"no baseline": 0.2, "rloo": 0.4}
+    first = third_block(EXPERIMENT, ends)["fresh"]
+    assert "earlier" not in third_block(EXPERIMENT, ends, fresh=first)["fresh"]
+    capsys.readouterr()
+    second = third_block(EXPERIMENT, {"no baseline": 0.4, "rloo": 0.2}, fresh=first)
+    assert second["fresh"]["earlier"] == [first] and second["fresh"]["verdict"] == "reversed"
+    assert "an earlier look at these seeds, kept: reproduced" in capsys.readouterr().out
+    third = third_block(EXPERIMENT, ends, fresh=second["fresh"])["fresh"]
+    assert [x["verdict"] for x in third["earlier"]] == ["reproduced", "reversed"]
+    page = pages.method_page(entry(), second, [])
+    assert "does not repeat: reversed. Earlier looks at these seeds: reproduced (0.204 [" in page
 
 
 def test_a_third_block_can_be_vetoed(third_block):
@@ -427,7 +498,8 @@ def test_a_claim_that_cannot_be_tested_has_a_page_and_no_third_block(publish, mo
     for module in (results, pages, standing):
         monkeypatch.setattr(module, "experiment_of", lambda method: untestable)
     publish(found)
-    assert standing.standing(entry()).status == "not-testable" and standing.recompute(found) == ""
+    assert standing.standing(entry()).status == "not-testable" and recompute(found, untestable) == ""
+    assert "it has no numbers" in recompute(found, EXPERIMENT)
     page = pages.method_page(entry(), found, [])
     assert "**Not testable here: it needs a physical robot.**" in page and "palaestra reproduce rloo" in page
     with pytest.raises(UserError, match="a physical robot"):
@@ -435,18 +507,18 @@ def test_a_claim_that_cannot_be_tested_has_a_page_and_no_third_block(publish, mo
 
 
 def test_a_verdict_without_numbers_or_that_hides_them_is_found():
-    assert "it has no numbers" in standing.recompute(result(arms={}))
-    assert "its values give reproduced" in standing.recompute(result(verdict="not-testable"))
+    assert "it has no numbers" in recompute(result(arms={}))
+    assert "its values give reproduced" in recompute(result(verdict="not-testable"))
 
 
 def test_blocks_and_what_controls_found_are_recomputed():
     found = result()
     found["by_block"][1]["ci95"][0] += 0.01
-    assert standing.recompute(found).startswith("by_block is ")
+    assert recompute(found).startswith("by_block is ")
     for name in ("accuracy", "batch mean"):
         found = result()
         found["controls"][name]["effect"] += 0.01
-        assert standing.recompute(found).startswith(f"{name} is ")
+        assert recompute(found).startswith(f"{name} is ")
 
 
 def test_a_veto_is_recomputed_against_its_arm():
@@ -455,7 +527,8 @@ def test_a_veto_is_recomputed_against_its_arm():
     found = result()
     numbers = {a: values(x) for a, x in spoken.items()}
     found["controls"]["accuracy"] |= {"values": numbers, "against": "start", "effect": -0.1, "speaks": True}
-    assert "verdict is reproduced, and its values give not-reproduced" in standing.recompute(found)
+    against = replace(JUDGED, vetoes={"accuracy": pl.Veto(against="start")})
+    assert "verdict is reproduced, and its values give not-reproduced" in recompute(found, against)
 
 
 def test_several_tasks_and_equivalences_are_recomputed():
@@ -463,12 +536,15 @@ def test_several_tasks_and_equivalences_are_recomputed():
     arms["rloo"]["chain"] = values(0.8, 0.03)
     expect = pl.Same("rloo", "no baseline", within=0.01)
     judged = judge(expect, Measured(arms=arms, blocks=[list(b) for b in BLOCKS], vetoes={}))
-    found = result(expected=str(expect), controls={}, **{k: v for k, v in judged.items() if k != "said"})
+    of = lambda e: replace(EXPERIMENT, expect=e, task=("count", "chain"))
+    told = {"expected": str(expect), "task": ["count", "chain"], "controls": {}}
+    found = result(**told, **{k: v for k, v in judged.items() if k != "said"})
     for name, by_task in arms.items():
         found["arms"][name] |= {"by_task": by_task}
-    assert found["verdict"] == "not-reproduced" and standing.recompute(found) == ""
+    assert found["verdict"] == "not-reproduced" and recompute(found, of(expect)) == ""
     assert standing.expectation_of(found) == expect
-    assert "its values give reproduced" in standing.recompute({**found, "expected": "|rloo - no baseline| < 0.9"})
+    wide = {**found, "expected": "|rloo - no baseline| < 0.9"}
+    assert "its values give reproduced" in recompute(wide, of(replace(expect, within=0.9)))
 
 
 def test_an_illustration_is_recomputed_as_one():
@@ -476,7 +552,9 @@ def test_an_illustration_is_recomputed_as_one():
         arms={n: {"count": values(x)} for n, x in UP.items()}, blocks=[list(b) for b in BLOCKS], vetoes={},
     ), illustration=True)  # fmt: skip
     judged.pop("said")
-    assert standing.recompute(result(controls={}, **judged)) == ""
+    found = result(controls={}, **judged)
+    assert recompute(found, replace(EXPERIMENT, illustration=True)) == ""
+    assert "its values give reproduced" in recompute(found, EXPERIMENT)
 
 
 def test_code_that_changed_is_named():

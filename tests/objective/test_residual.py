@@ -1,16 +1,20 @@
 """The residual of AGRO, TBA and Kimi k1.5: one loss, its optimum, units and reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from palaestra.credit.links import Center, Chain
 from palaestra.explanation.method import explain
 from palaestra.objective.residual import Balance
+from palaestra.objective.subset import On
 from palaestra.recipes.objectives import agro, tba
 from palaestra.types import Group, Task
 from palaestra.update import pack
 
 from tests.fake import episode
-from tests.objective.helpers import balance
+from tests.objective.helpers import balance, batch_of, out_of
 
 
 @pytest.mark.parametrize(("unbiased", "n"), [(False, 7), (True, 6)])
@@ -27,6 +31,29 @@ def test_the_mean_of_the_ratios_carries_no_gradient():
     loss, slope, _ = balance(Balance(beta=0.5), [0.2, -0.4], [1.0, 0.0])
     assert loss == pytest.approx((0.85**2 + 0.15**2) / 4)
     assert slope == pytest.approx([-0.2125, -0.0375])
+
+
+@pytest.mark.parametrize("options", [{}, {"centred": False}, {"unbiased": True}, {"on_policy": True}])
+def test_a_generation_that_is_left_out_is_none(options):
+    """`On` takes all tokens of the second row: the others are what a group without it is, and nothing is NaN."""
+    own, objective = batch_of([0.5], [-0.5], [0.25]), Balance(beta=0.5, model="behaviour", **options)
+    more = batch_of([0.5], [9.0], [-0.5], [0.25], **{"is:shown": [[0.0], [1.0], [0.0], [0.0]]})
+    columns = dict(more.columns)
+    columns["behaviour_logp"] = columns["behaviour_logp"].clone()
+    columns["behaviour_logp"][1] = float("nan")
+    one_prompt = lambda b, n, **more: replace(
+        b, columns={**b.columns, **more, "episode": torch.arange(n)}, unit_B=torch.zeros(n).long(), n_units=1
+    )
+    own, more = one_prompt(own, 3), one_prompt(more, 4, **columns)
+    found = []
+    for batch, logp, part in ((own, [[-0.9], [-0.5], [-1.3]], objective),
+                              (more, [[-0.9], [-7.0], [-0.5], [-1.3]], On("shown", objective, absent=True))):  # fmt: skip
+        out = out_of(batch, logp=logp)
+        loss, metrics = part(out, batch)
+        grad = torch.autograd.grad(loss, out["logp"])[0].sum(1).tolist()
+        found.append((float(loss.detach()), [g for g in grad if g], [float(v) for v in metrics.values()]))
+    for a, b in zip(*found, strict=True):
+        assert a == pytest.approx(b)
 
 
 def test_agro_vanishes_at_the_optimum():

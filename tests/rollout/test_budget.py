@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.credit.scopes import Stratum
+from palaestra.curriculum.pool import Mixed, is_mixed
 from palaestra.errors import UserError
 from palaestra.recipes.data import dars, eframe, reinforce_ada
-from palaestra.rollout.budget import Enough, Extra, Few, Instead, Pick, TopUp
+from palaestra.rollout.budget import Enough, Extra, Few, Instead, Pick, Regroup, TopUp
 from palaestra.rollout.collect import Sample, Score, Until, When, links, none_right, rewards
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
@@ -184,3 +186,32 @@ def test_turns_bound_an_episode(context):
     assert {e.status for e in short} <= {"truncated:turns", "finished"}
     assert all(max(s.turn for r in e.rows for s in r.segments) == 0 for e in short)
     assert Sample().turns == 0
+
+
+def test_what_is_regrouped_is_compared_with_itself_alone():
+    """1 and 0 are kept of [1, 0, 1, 1]: A = +-.5, where Pick leaves the mean at .75; places that failed are not kept."""
+    stratum = chain(Center(Stratum(fact="")))
+    kept = run(Regroup(lambda group: (0, 1)), played(1, 0, 1, 1))
+    assert [e.muted for e in kept.episodes] == [False, False, True, True]
+    assert advantages(stratum, kept) == [0.5, -0.5]
+    picked = run(Pick(lambda rewards: (0, 1)), played(1, 0, 1, 1))
+    assert advantages(stratum, picked) == advantages(chain(Center("group")), picked) == [0.25, -0.75]
+    again = run(Regroup(lambda group: (0, 2)), kept)  # what was muted stays so, and is compared
+    assert [e.muted for e in again.episodes] == [False, True, True, True]
+    failed = replace(played(1, 0), episodes=(*played(1).episodes, *played(0, status="error:reward").episodes))
+    assert [e.muted for e in run(Regroup(lambda group: (0, 1)), failed).episodes] == [False, True]
+
+
+def test_a_stratum_without_a_key_of_its_own_is_the_group():
+    """`fact=""`: turns do not part a group, second attempts do."""
+    kept = run(Instead(Gives((1, 1, 0))), played(0, 0))
+    assert advantages(chain(Center(Stratum(fact=""))), kept) == near([1 / 3, 1 / 3, -2 / 3])
+    assert advantages(chain(Center(Stratum(fact=""))), played(1, 0)) == [0.5, -0.5]
+
+
+def test_a_gate_that_looks_at_what_is_trained():
+    """First answers that stay muted differ from the second ones, which are all right."""
+    kept = run(Instead(Gives((1, 1))), played(0, 0))
+    assert is_mixed(kept) and not is_mixed(kept, trained=True) and is_mixed(played(1, 0), trained=True)
+    gate = lambda **more: asyncio.run(Mixed(1, **more)(None, [kept], {}))[0]
+    assert gate() == [kept] and gate(trained=True) is None

@@ -53,6 +53,9 @@ class Context:
         self.judged += 1
         yield
 
+    async def verdicts(self, reward, group):
+        return await reward(self, group)
+
 
 def run(link, ctx, *episodes, key=("k",)):
     return asyncio.run(link(ctx, key, Group(task=TASK, episodes=episodes))).episodes

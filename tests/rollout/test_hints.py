@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.rollout.hints import Criteria, Examples, Feedback, Hinted, Unleaked, Working, leaks_answer
+from palaestra.rollout.hints import Criteria, Examples, Feedback, HintColumn, Hinted, Unleaked, Working, leaks_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.formats import question_text
 from palaestra.toys.ladder import Add
@@ -121,6 +121,9 @@ def test_criteria_are_a_share_of_those_that_judge():
     assert [len(lines(x)) - 1 for x in (0.2, 0.5, 1.0)] == [1, 2, 5]
     assert lines(1.0)[1:] == ["- a", "- b", "- c", "- d", "- e"]
     assert Criteria(0.0)(CHAIN, Group(task=task), rng()) is None and Criteria()(CHAIN, GROUP, rng()) is None
+    behind = Criteria(1.0, "prompt")(CHAIN, Group(task=task), rng())
+    assert question_text(behind).splitlines() == [*question_text(task).splitlines(), *lines(1.0)]
+    assert [m.role for m in behind.prompt] == [m.role for m in task.prompt]
 
 
 def test_guidance_of_a_mixture_is_of_the_tasks_own_source():
@@ -131,3 +134,11 @@ def test_guidance_of_a_mixture_is_of_the_tasks_own_source():
     for task in tasks:
         shown = question_text(Examples(1)(ctx_of(mixture), Group(task=task), rng())).splitlines()[1]
         assert (" mod " in shown) == (task.domain == "chain")
+
+
+def test_a_hint_that_was_written_beforehand():
+    group = Group(task=Task(id="t", answer="1", meta={"hint": "add from the right", "demonstration": "a\nb\n= 1"}))
+    bare = Group(task=Task(id="t", answer="1", meta={"demonstration": "a\nb\n= 1"}))
+    said = [HintColumn()(CHAIN, group, rng()), HintColumn()(CHAIN, bare, rng())]
+    assert said == ["add from the right", ""]
+    assert HintColumn(otherwise=Working(0.5))(CHAIN, bare, rng()) == "a\n"

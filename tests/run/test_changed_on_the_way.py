@@ -9,7 +9,8 @@ from palaestra.cli.main import main
 from palaestra.store.folder import read_run
 from palaestra.tasks import files
 from palaestra.view.model_card import model_card
-from palaestra.view.report import ends, page
+from palaestra.view.report import page
+from palaestra.view.verdict import ends
 
 REWARD = "def score(responses, answers, **fields):\n    return [{pay} * (a in r) for r, a in zip(responses, answers)]\n"
 TOOLS = 'def add(a: int, b: int) -> int:\n    """{doc}"""\n    return a + b\n'

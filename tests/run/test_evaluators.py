@@ -11,7 +11,7 @@ from palaestra.cli.main import main
 from palaestra.cli.train import measured_beside
 from palaestra.ends import beside_ends, found_beside, with_before
 from palaestra.errors import UserError
-from palaestra.store import rollouts
+from palaestra.store import columns
 from palaestra.types import Key
 
 from tests.fake import episode
@@ -50,7 +50,7 @@ def test_every_attempt_is_kept_as_a_table(context, tmp_path):
     asyncio.run(recipe.run(context(out=tmp_path, steps=2, evaluate=3, evaluate_every=1)))
     run = Run(tmp_path)
     own, exam, samples = run.attempts(), run.attempts("hard"), run.attempts("hard samples")
-    assert own.schema.names == [n for n in rollouts.SCHEMA.names if n not in ("rows", "pictures")]
+    assert own.schema.names == [n for n in columns.SCHEMA.names if n not in ("rows", "pictures")]
     assert sorted(set(own["step"].to_pylist())) == [0, 1, 2]
     assert (own.num_rows, exam.num_rows, samples.num_rows) == (9, 12, 24)
     # the same problems before and after, so that they can be paired
@@ -71,8 +71,8 @@ def test_a_run_that_keeps_no_episodes_keeps_no_attempts(context, tmp_path):
 def test_a_resumed_run_forgets_attempts_after_its_checkpoint(context, tmp_path):
     recipe, plan = grpo(), {"evaluate": 2, "evaluate_every": 1, "checkpoint_every": 1}
     asyncio.run(recipe.run(context(out=tmp_path, steps=2, **plan)))
-    late = rollouts.evaluation_path(tmp_path, "held-out", 7)
-    late.write_bytes(rollouts.evaluation_path(tmp_path, "held-out", 2).read_bytes())
+    late = columns.evaluation_path(tmp_path, "held-out", 7)
+    late.write_bytes(columns.evaluation_path(tmp_path, "held-out", 2).read_bytes())
     asyncio.run(recipe.run(context(out=tmp_path, steps=3, **plan)))
     steps = sorted(p.stem for p in late.parent.glob("*.parquet"))
     assert steps == [f"step-{s:06d}" for s in (0, 1, 2, 3)]

@@ -15,9 +15,10 @@ from palaestra.run.driver import prepare
 from palaestra.run.evaluation import measure_held_out, summarise_records
 from palaestra.run.settings import Settings
 from palaestra.stats import Interval, mean_interval, ratio_interval
+from palaestra.store.folder import read_run
 from palaestra.types import Batch
 from palaestra.view.model_card import model_card
-from palaestra.view.report import judge_change, read_run
+from palaestra.view.verdict import judge_change
 
 SUMS = [(f"{a}+{b} mod 10", str((a + b) % 10)) for a in range(4) for b in range(5)]
 

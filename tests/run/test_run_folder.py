@@ -27,7 +27,7 @@ from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import StopSignal
 from palaestra.run.settings import Settings
 from palaestra.services.sandbox import Ran
-from palaestra.store import rollouts
+from palaestra.store import columns
 from palaestra.types import Result, Reward
 from palaestra.values import vary
 
@@ -102,7 +102,7 @@ def test_a_run_that_was_left_and_gone_on_with_is_one_run(place, context, small):
             ctx = context(bench=bench, out=place / name, steps=steps, **plan)
             found[name] = asyncio.run(recipe.run(ctx)).metrics
         assert {p.name for p in (place / name / "checkpoints").glob("step-*")} == {"step-2", "step-3"}
-        told = [pq.read_table(rollouts.path(place / name, n))["n_tokens"].to_pylist() for n in (1, 2, 3)]
+        told = [pq.read_table(columns.path(place / name, n))["n_tokens"].to_pylist() for n in (1, 2, 3)]
         assert found[name]["sampled_tokens"] == sum(map(sum, told)) > 0
     assert found["whole"]["weights_sha256"] == found["left"]["weights_sha256"] and found["left"]["steps"] == 3
 

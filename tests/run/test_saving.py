@@ -18,7 +18,7 @@ from palaestra.rollout.tickets import InProcess
 from palaestra.run import saving
 from palaestra.run.plan import Plan
 from palaestra.run.saving import Saves
-from palaestra.store import checkpoint, rollouts
+from palaestra.store import checkpoint, columns, rollouts
 from palaestra.types import Episode, Group, Task
 
 SMALL = ["grpo", "schedule.prompts=3", "collect.links.0.n=4", "--evaluate", "0", "--max-tokens", "8"]
@@ -100,7 +100,7 @@ def test_a_run_ends_the_same_wherever_its_checkpoints_were(place, context, small
 def test_rollouts_of_a_future_that_was_left_go(place):
     (place / "rollouts").mkdir()
     for step in (1, 2, 3):
-        rollouts.write(rollouts.path(place, step), step, [], {}, str)
+        rollouts.write(columns.path(place, step), step, [], rollouts.NOTHING, str)
     rollouts.remove_after(place, 2)
     assert [p.name for p in sorted((place / "rollouts").iterdir())] == ["step-000001.parquet", "step-000002.parquet"]
 
@@ -208,8 +208,8 @@ def test_a_sample_of_the_episodes_is_written_and_said(place, capsys):
     some, full = (Run(n).episodes().to_pylist() for n in ("run", "all"))
     assert len(some) == 8 and len(full) == 24 and all(e in full for e in some)
     assert Run("run").summary["weights_sha256"] == Run("all").summary["weights_sha256"]
-    assert rollouts.sampled_from(rollouts.path(place / "run", 1)) == 12
-    assert rollouts.sampled_from(rollouts.path(place / "all", 1)) is None
+    assert columns.sampled_from(columns.path(place / "run", 1)) == 12
+    assert columns.sampled_from(columns.path(place / "all", 1)) is None
     assert "At most 4 episodes of each step were written" in (place / "run" / "report.html").read_text()
     (number,) = {e["group"] for e in some if e["step"] == 2}
     told = Run("run").group(2, number).explain("rloo")
@@ -276,7 +276,7 @@ def test_the_sizes_that_are_foretold_are_those_that_are_written(place, context, 
     asyncio.run(small(grpo.build()).run(ctx))
     for foretold, step in zip(saving.checkpoint_mb(ctx), (1, 2), strict=True):
         assert foretold == pytest.approx(folder_mb(place / "run" / "checkpoints" / f"step-{step}"), rel=0.05, abs=0.05)
-    file = rollouts.path(place / "run", 2)
+    file = columns.path(place / "run", 2)
     assert saving.rollouts_mb(ctx, 3) == pytest.approx(3 * file.stat().st_size / 1e6, rel=0.01)
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
 

@@ -86,7 +86,7 @@ def test_both_learn_from_their_own_pay(context):
     assert any("verifier/loss" in m for m, _, _ in found) and any("policy/loss" in m for m, _, _ in found)
     assert all("part/seat:verifier" in m for m, _, _ in found)
     rows = [r for g in ctx.seen for e in g.episodes for r in e.rows]
-    assert {r.seat for r in rows if r.key in ctx.advantages} == {"policy", "verifier"}
+    assert {r.seat for r in rows if r.key in ctx.trace.advantages} == {"policy", "verifier"}
     assert {(r.seat, s.policy) for r in rows for s in r.segments if s.trained} == {
         ("policy", "policy"),
         ("verifier",) * 2,
@@ -278,9 +278,9 @@ def test_a_run_of_self_play(context, small):
     prepare(recipe, ctx)
     asyncio.run(step(recipe, ctx, start(0)))
     signs = [
-        {r.seat: np.sign(ctx.advantages[r.key][-1]) for r in e.rows}
+        {r.seat: np.sign(ctx.trace.advantages[r.key][-1]) for r in e.rows}
         for g in ctx.seen
         for e in g.episodes
-        if all(r.key in ctx.advantages for r in e.rows)
+        if all(r.key in ctx.trace.advantages for r in e.rows)
     ]
     assert any(s["x"] for s in signs) and all(s["x"] == -s["o"] for s in signs)

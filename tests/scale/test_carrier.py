@@ -19,6 +19,7 @@ from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
+from palaestra.scale.nodes import node_here, survey, troubles
 from palaestra.scale.placement import open_carrier
 from palaestra.types import Reward
 
@@ -81,13 +82,15 @@ def test_a_run_on_ray_is_the_run_of_one_process(scored, small, case):
 
 
 def test_a_worker_that_stands_still_is_replaced(context, small, capsys):
-    """It is stopped, not killed: nothing ends, nothing is said, and the run goes on as if nothing were."""
+    """It is stopped, not killed: nothing ends, nothing is said, and the run goes on as if nothing were. The new one
+    has its room on the nodes.
+    """
     recipe = small(grpo.build(), **{"schedule.prompts": 4})
     ctx = context(seed=3)
     ctx.talk = True
     stop = lambda n, ctx: os.kill(pid_of(ctx, 0), signal.SIGSTOP) if n == 1 else None
     here = run(recipe, context(seed=3), lambda r, c: InProcess(2))
-    there = run(recipe, ctx, partial(open_carrier, Cluster(workers=2, silence=4)), on=stop)
+    there = run(recipe, ctx, partial(open_carrier, Cluster(workers=2, silence=4, nodes="pack")), on=stop)
     assert here == there
     assert "rollout worker 0 on " in (said := capsys.readouterr().err) and "said nothing for" in said
 
@@ -182,3 +185,36 @@ def test_weights_move_under_what_is_sampled(context, small):
         assert sum(length for length, _ in segment.versions) == len(segment.ids)
         assert versions == sorted(versions) and versions[0] >= n - 2 and versions[-1] <= n
     assert any(len(segment.versions) > 1 for _, segment in rows)
+
+
+def test_a_judge_that_ends_is_made_anew(scored, small, capsys):
+    """By Ray, with the calls that it did not answer: the bits of one process."""
+    recipe = small(CASES["a learned reward"][0], **{"schedule.prompts": 4})
+    killed = []
+
+    def kill(n, ctx):
+        actor = ctx.carrier.judges[0].actor
+        look = lambda: ray.get(actor.about.options(concurrency_group="signs").remote())["pid"]
+        if n == 1:
+            killed.append(look())
+            os.kill(killed[0], signal.SIGKILL)
+        if n == 3:
+            assert look() != killed[0]
+
+    here = run(recipe, scored("chain"), lambda r, c: InProcess(2))
+    there = run(recipe, scored("chain"), partial(open_carrier, Cluster(workers=2, judges=1)), on=kill)
+    assert here == there and killed
+
+
+def test_a_doctor_looks_at_every_node():
+    cluster = Cluster(workers=1)
+    (node,) = survey(cluster, {"ray": ("ray",), "none": ("no_such_module",)})
+    assert node.error == "" and node.extras == ("ray",) and node.cpus_free == 4.0
+    assert node.versions == node_here({}).versions
+    assert troubles(node_here({"ray": ("ray",)}), [node], cluster) == []
+
+
+def test_no_room_on_a_node_is_said(context, small, monkeypatch):
+    monkeypatch.setattr("palaestra.scale.cluster.ROOM", 2.0)
+    with pytest.raises(UserError, match='no room with nodes = "one" for 5 rollout processes of 1 CPUs and 0 GPUs'):
+        run(small(grpo.build()), context(seed=3), partial(open_carrier, Cluster(workers=5, nodes="one")))

@@ -68,11 +68,12 @@ def test_processes_beside_the_learner_change_nothing(place):
     assert distance(here, weights(train(None, resume="half", cluster=""))) < 1e-3
 
 
-def test_a_rank_that_is_lost_ends_the_run(place):
-    """Within the time that ranks wait for each other, and with a word about it."""
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_lost_ends_the_run(place, how):
+    """Whether it ends or stands still: within the time that ranks wait for each other, and with a word about it."""
     settings = Settings(evaluate=0, max_tokens=8)
     recipe = override(override(grpo.build(), "schedule.prompts", 2), "collect.links.0.n", 4)
-    cluster = Cluster(workers=0, learners=2, meeting=30)
+    cluster = Cluster(workers=0, learners=2, meeting=20)
     ctx = place_parts(cluster, recipe, setup.context(settings, talk=False, recipe=recipe))
     ctx.plan = Plan(steps=9, evaluate=0)
     at, killed = ctx.at, []
@@ -80,7 +81,7 @@ def test_a_rank_that_is_lost_ends_the_run(place):
     def kill(recipe, step, version=None):
         if step == 2 and not killed:
             killed.append(step)
-            os.kill(ray.get(ctx.send.actors[0].pid.remote()), signal.SIGKILL)
+            os.kill(ray.get(ctx.send.actors[0].pid.remote()), how)
         return at(recipe, step, version)
 
     ctx.at = kill

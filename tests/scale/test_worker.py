@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from palaestra.errors import Fault
+from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, links
 from palaestra.rollout.tickets import cut
@@ -103,3 +104,27 @@ def test_a_ticket_of_a_step_never_meets_other_weights(worker):
     worker.collect(ticket_of(worker), 5, weights_of(worker.ctx, ["policy"]))
     with pytest.raises(Fault, match="a ticket of step 6 came to weights of step 5"):
         worker.collect(ticket_of(worker), 6, None)
+
+
+@pytest.mark.parametrize("wrong", ["name", "shape"])
+def test_publish_whole(context, wrong):
+    """Of a publication that does not fit in its second learner nothing is loaded; who missed one takes the next."""
+    ctx, recipe = context(seed=3), grpo.build()
+    ctx.models["second"] = load("tiny")
+    prepare(recipe, ctx)
+    worker = Worker(WorkerParts.of(recipe, ctx))
+    first = weights_of(worker.ctx, ["policy", "second"])
+    worker.collect(ticket_of(worker), 5, first)
+    broken = moved(first, 0.5)
+    name, value = next(iter(broken["second"].items()))
+    broken["second"] |= {"other": value} if wrong == "name" else {name: value[:1]}
+    with pytest.raises(Fault, match="published weights and the model differ in"):
+        worker.collect(ticket_of(worker, step=6), 6, broken)
+    assert worker.version == 5 and same(weights_of(worker.ctx, first), first)
+    whole = moved(first, 0.25)
+    worker.collect(ticket_of(worker, step=7), 7, whole)
+    assert worker.version == 7 and same(weights_of(worker.ctx, first), whole)
+
+
+def same(one, other):
+    return all(np.array_equal(v, other[n][k]) for n, of in one.items() for k, v in of.items())

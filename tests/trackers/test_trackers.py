@@ -21,7 +21,7 @@ from palaestra.errors import UserError
 from palaestra.ledger.digests import configuration
 from palaestra.run import setup
 from palaestra.run.settings import Settings
-from palaestra.store import rollouts
+from palaestra.store import columns
 from palaestra.trackers import feed
 from palaestra.trackers.base import describe_run, numbers_of
 from palaestra.trackers.reading import SHOWN_EPISODES, messages, read_episodes
@@ -142,7 +142,7 @@ def plain(tmp_path_factory):
 
 def lines(folder, clock=True):
     read = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return read if clock else [{k: v for k, v in line.items() if k not in CLOCK} for line in read]
+    return read if clock else [{k: v for k, v in line.items() if not k.startswith(CLOCK)} for line in read]
 
 
 def weights(folder):
@@ -174,7 +174,7 @@ def test_a_tracker_is_told_what_the_folder_holds_in_order(plugin, plain):
     assert (run["name"], run["group"], run["folder"], run["step"]) == ("run", "", place, 0)
     assert run["config"]["recipe"] == "grpo" and run["config"]["track"] == ["notes:mine"]
     assert [(c[1], c[2]) for c in told if c[0] == "log"] == [(r["step"], numbers_of(r)) for r in lines(place)]
-    files = [(step, rollouts.path(Path("run"), step), True) for step in (1, 2)]
+    files = [(step, columns.path(Path("run"), step), True) for step in (1, 2)]
     assert [c[1:] for c in told if c[0] == "episodes"] == files
     assert told[-1][1]["weights_sha256"] == weights(plain) and told[-1][2] == [
         "report.html",
@@ -402,7 +402,7 @@ def test_settings_of_a_run_without_trackers_do_not_name_them(plain):
 
 
 def test_episodes_are_conversations(plain):
-    episodes = read_episodes(rollouts.path(plain, 1))
+    episodes = read_episodes(columns.path(plain, 1))
     assert len(episodes) == 4 and messages(episodes[0]) == [
         {"role": "user", "content": episodes[0]["prompt"]},
         {"role": "assistant", "content": episodes[0]["text"]},
@@ -418,7 +418,7 @@ def test_episodes_are_conversations(plain):
 
 
 def test_so_many_episodes_of_a_step_are_sent(plain, tmp_path):
-    table = pq.read_table(rollouts.path(plain, 1))
+    table = pq.read_table(columns.path(plain, 1))
     many = tmp_path / "many.parquet"
     pq.write_table(table.take([0] * 70), many)
     assert len(read_episodes(many)) == SHOWN_EPISODES == 64
@@ -492,7 +492,7 @@ def test_trackio_has_the_numbers_and_the_traces(sent, plain):
         found.setdefault(step, {}).update({k: v for k, v in json.loads(told).items() if isinstance(v, int | float)})
     assert found == wanted(plain)
     traces = base.execute("select step, messages, metadata from traces order by step, trace_index").fetchall()
-    episodes = [(step, e) for step in (1, 2) for e in read_episodes(rollouts.path(plain, step))]
+    episodes = [(step, e) for step in (1, 2) for e in read_episodes(columns.path(plain, step))]
     assert [(s, json.loads(m)[-1]["content"]) for s, m, _ in traces] == [(s, e["text"]) for s, e in episodes]
     assert [json.loads(m)["reward"] for *_, m in traces] == [e["reward"] for _, e in episodes]
 
@@ -531,7 +531,7 @@ def test_wandb_has_the_numbers_and_the_table(sent, plain):
     assert found == wanted(plain)
     assert tables == {1: 4, 2: 8}
     whole = [json.loads(f.read_text())["data"] for f in sorted(sent.glob("wandb/offline-*/files/media/table/*.json"))]
-    episodes = [[step, e["text"]] for step in (1, 2) for e in read_episodes(rollouts.path(plain, step))]
+    episodes = [[step, e["text"]] for step in (1, 2) for e in read_episodes(columns.path(plain, step))]
     assert [[row[0], row[2]] for data in whole for row in data] == episodes
 
 

@@ -18,10 +18,11 @@ from palaestra.errors import Fault, UserError
 from palaestra.markdown import escape_controls
 from palaestra.run.settings import Settings
 from palaestra.stats import mean_interval, proportion
-from palaestra.store.folder import read_run
+from palaestra.store.folder import flatten_settings, read_run
 from palaestra.store.reading import Raw, StepRollouts
 from palaestra.view.exhibits import colour_tokens, instructive_group, notable_rollouts
-from palaestra.view.report import duration, flatten_settings, judge_change, write_report
+from palaestra.view.report import duration, write_report
+from palaestra.view.verdict import judge_change
 
 from tests.synthetic import answers, run_folder
 

@@ -66,8 +66,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=80,
     note="On `sort` an answer that is right may be short, guessed at once, or long, worked out, "
-    "and few of the short ones are wrong; the shortest right one has 8 tokens, so at most about two can be "
-    "gained. Lengths are those of the training answers, each problem seen once. A "
-    "first run on `chain`, where all right answers have one length, decided nothing (27.7 against "
-    "27.8 tokens).",
+    "and few of the short ones are wrong; the shortest right one has 8 tokens, which both arms "
+    "with a length reward reach, so the size of the effect is that of this floor below the other "
+    "arm. Lengths are those of the training answers, each problem seen once. A first run on "
+    "`chain`, where all right answers have one length, decided nothing (27.7 against 27.8 tokens).",
 )

@@ -17,8 +17,6 @@ curriculum. `context="bare"` trains on the bare prompt instead, with the ratio t
 `every` guides every prompt, by the last of `shares` alone. Hints begin at step `warm`.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -40,29 +38,7 @@ CARD = pl.Card(
     ),
 )
 MARK = "guided"
-
-
-@pl.stage
-class AccuracyAndFormat:
-    """What the bench pays, and `weight` for an answer in its place, right or not. Where a world
-    pays, its pay stands, and an episode that was cut before any has 0.
-    """
-
-    weight: float = 0.5
-
-    async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
-        if ctx.bench.reward is None:
-            return [pl.Reward(total=0.0)] * len(group.episodes)
-        found = await pl.judge_group(ctx, ctx.bench.reward, group)
-        pairs = zip(found, group.episodes, strict=True)
-        return [
-            r if isinstance(r, pl.Fault) else self.add(r, pl.response_text(e)) for r, e in pairs
-        ]
-
-    def add(self, accuracy: pl.Reward, text: str) -> pl.Reward:
-        found = pl.final_answer(text) is not None or pl.boxed_answer(text) is not None
-        parts = {**accuracy.parts, "accuracy": accuracy.total, "format": float(found)}
-        return replace(accuracy, total=accuracy.total + self.weight * found, parts=parts)
+ATTEMPT = pl.Stratum(fact="")  # whatever the number of turns
 
 
 def none_paid(accuracies: np.ndarray) -> bool:
@@ -81,7 +57,7 @@ def build(
     warm: int = 0,
 ) -> pl.Recipe:
     """`form` weighs the format; `shuffled` shows the working of another task, a control."""
-    score = pl.Score(reward=AccuracyAndFormat(form)) if form else pl.Score()
+    score = pl.Score(reward=pl.AccuracyAndFormat(form)) if form else pl.Score()
     sample = pl.Sample(n=8)
 
     def guided(share: float) -> pl.Collect:
@@ -97,6 +73,6 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(sample, score, *ladder),
-        credit=pl.chain(pl.Fact(MARK), pl.Center("stratum"), pl.Scale("stratum", eps=1e-4)),
+        credit=pl.chain(pl.Fact(MARK), pl.Center(ATTEMPT), pl.Scale(ATTEMPT, eps=1e-4)),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
     )

@@ -16,7 +16,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -44,8 +44,8 @@ EXCERPT = 200  # characters of an endpoint's own words in a message
 
 @stage
 class Endpoint:
-    """Where, who, and how patiently. Budgets are of one process, and of each part of a pipeline
-    anew; 0 = unbounded, and checked before a call: those under way may exceed them. Judges with
+    """Where, who, and how patiently. Budgets are of a run, divided among the processes that ask, and
+    of each part of a pipeline anew; 0 = unbounded, and checked before a call: those under way may exceed them. Judges with
     equal settings share a client and so a budget, and judges with a `name` of their own have one
     each.
     """
@@ -85,6 +85,7 @@ class EndpointClient:
         self.failed = 0  # attempts in a row
         # of the monotonic clock: when the endpoint lets itself be asked again
         self.not_before = 0.0
+        self.elsewhere: Callable[[], Meter] = Meter  # what others have spent of the same budget
         self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             WeakKeyDictionary()
         )
@@ -184,12 +185,26 @@ class EndpointClient:
                 detail = str(fault).removeprefix(f"{fault.cause}: ")
                 raise Again(fault.cause, self._clean(detail)) from None
 
+    def take_part(self, number: int, of: int, elsewhere: Callable[[], Meter]) -> None:
+        """Divides the budget among processes, see `abilities.HasBudget`."""
+        wholes = {k: getattr(self.settings, k) for k in ("max_calls", "max_tokens")}
+        parts = {k: (n + of - 1 - number) // of for k, n in wholes.items()}
+        for name, most in wholes.items():
+            if most and not parts[name]:
+                raise UserError(
+                    f"{self.name}: {name}={most} cannot be divided among {of} processes; give at "
+                    f"least {of}, or judges = 1 in the file of the cluster"
+                )
+        self.settings = replace(self.settings, **parts, max_cost=self.settings.max_cost / of)
+        self.elsewhere = elsewhere
+
     def _spend(self) -> None:
         """Counts a call, if the budget has one left."""
+        others = self.elsewhere()
         for spent, most, what in (
-            (self.meter.calls, self.settings.max_calls, "calls"),
-            (self.meter.tokens, self.settings.max_tokens, "tokens"),
-            (round(self.meter.cost, 6), self.settings.max_cost, "of its cost"),
+            (self.meter.calls + others.calls, self.settings.max_calls, "calls"),
+            (self.meter.tokens + others.tokens, self.settings.max_tokens, "tokens"),
+            (round(self.meter.cost + others.cost, 6), self.settings.max_cost, "of its cost"),
         ):
             if most and spent >= most:
                 raise Fault(

@@ -54,7 +54,7 @@ SHORT_FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([0-9]+)\}|([0-9])) *(?:\{([0-9
 REPEATING = re.compile(
     r"([-+]?)(0|[1-9][0-9]*|)\.([0-9]*)\\(?:overline|bar|dot) *\{?([0-9]{1,20})\}?"
 )
-DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
+DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+(?:,|\{,\})[0-9]+")
 IN_TEXT = r"(?:\\[,;:! ]|~|\s)*(?:\\(?:text|mathrm|textnormal)\s*\{{\s*({0})\s*\}}|\s({0}))$"
 SPOKEN_PERCENT = re.compile(IN_TEXT.format(PERCENT), re.IGNORECASE)
 SPOKEN_SCALE = re.compile(IN_TEXT.format("|".join(SCALES)), re.IGNORECASE)
@@ -102,7 +102,7 @@ def same_answer(given: str, gold: str) -> bool:
         found = parse_number(plain_decimal(a))
         # of a whole number 7,00 may be two answers
         if found is None and DECIMAL_COMMA.fullmatch(a) and wanted[0].denominator > 1:
-            found = parse_number(a.replace(",", "."))
+            found = parse_number(a.replace("{,}", ".").replace(",", "."))
         return found == wanted
     a = " ".join(a.split())
     if len(a) > 2 * len(b) + 20:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
@@ -70,8 +70,13 @@ def rouge_l(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
 def cosine(a: str, b: str, n: int = 3) -> float:
     """Cosine of the counts of character 1- to n-grams."""
     x, y = count_character_ngrams(a, n), count_character_ngrams(b, n)
+    return count_cosine(x, y) if x and y else float(a == b)
+
+
+def count_cosine(x: Mapping[str, int], y: Mapping[str, int]) -> float:
+    """Cosine of two counts; 0 where one is empty."""
     norm = math.sqrt(sum(v * v for v in x.values()) * sum(v * v for v in y.values()))
-    return min(1.0, sum(v * y[k] for k, v in x.items()) / norm) if norm else float(a == b)
+    return min(1.0, sum(v * y.get(k, 0) for k, v in x.items()) / norm) if norm else 0.0
 
 
 def count_character_ngrams(text: str, n: int) -> Counter[str]:

@@ -1,0 +1,78 @@
+"""The claim of modomodo: a mixture that short runs predict, against all domains alike."""
+
+from dataclasses import replace
+from typing import Any
+
+import palaestra as pl
+from palaestra.claims.starts import RATES, imitation
+from palaestra.recipes.data.modomodo import Choice, build
+
+TASK = "+".join(f"chain(modulo={m},operands=(5,6),max_tokens=96)" for m in (7, 9, 11))
+
+
+def start_of(runnable: pl.Runnable) -> dict[str, pl.Part]:
+    """12 steps of imitation of the three domains together."""
+    return {"sft": pl.warm(imitation(12)), "rl": pl.Part(runnable, model=pl.Output("sft"))}
+
+
+def predicted(choose: Choice, **options: Any) -> pl.Pipeline:
+    """Seven pilots that all arms of a seed share, then the run; 8 prompts a step with 4 answers."""
+    small = pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=4), pl.Score()),
+        schedule=pl.Schedule(prompts=8, steps=100),
+    )
+    parts = build(choose, recipe=small, **options).parts
+    begun = {n: replace(p, model=pl.Output("sft")) for n, p in parts.items()}
+    return pl.Pipeline(parts={"sft": pl.warm(imitation(12)), **begun})
+
+
+ARMS = {
+    "uniform": predicted("uniform"),
+    "predicted": predicted("quadratic"),
+    "linear": predicted("linear"),
+    "best pilot": predicted("best pilot"),
+    "shuffled": predicted("shuffled"),
+}
+
+EXPERIMENT = pl.Experiment(
+    claim="On chains modulo 7, 9 and 11, half taught, the mixture that a quadratic surrogate of seven "
+    "pilots predicts gives a held-out accuracy over all three at least 2 points above that of drawing "
+    "them alike.",
+    quantity="5.24% above uniform out of distribution, 20.74% above the untuned model",
+    start=pl.Pipeline(parts=start_of(pl.Untrained())),
+    arms=ARMS,
+    expect=pl.Greater(
+        "predicted", "uniform", by=0.02, why="two fifths of the paper's gain over uniform"
+    ),
+    falsified_if="the predicted mixture is less than 2 points above all domains alike",
+    reasons=(
+        pl.Needs("shuffled", "scores that belong to their mixtures"),
+        pl.Needs("linear", "a surrogate with curvature"),
+        pl.Needs("best pilot", "a prediction beyond the pilots"),
+    ),
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy over the three domains (temperature 1)",
+    constants={a: {"rl.recipe.learners.policy.optimiser.lr": RATES[1:]} for a in ARMS},
+    task=TASK,
+    tokens=15_000,
+    evaluate=255,
+    samples=4,
+    seconds=200.0,
+    controls={
+        "score that is predicted": pl.Final("predicted"),
+        "R2 of a line, each pilot from the others": pl.Final("r2_linear"),
+        "R2 of a quadratic": pl.Final("r2_quadratic"),
+    },
+    note="Three domains, as chains of another modulus need another arithmetic: digits, signs and their "
+    "sums are shared, what is taken off is not, so mixtures may still tie. Pilots are runs of the same "
+    "length as the last one, as in the paper; each seed has its own seven, which all of its arms share, at the "
+    "default rate, so that the interval covers what pilots err. One run a mixture cannot tell a "
+    "curve from a line: both R2, of each pilot predicted from the others, are shown and decide nothing. "
+    "`predicted` has the budget of its pilots on top, seven times its own, which the paper does not "
+    "count either; `uniform` with eight times the steps would be the fair rival in tokens, and is left "
+    "out. Looked at before the declaration, greedy on 150 held-out "
+    "tasks of trial seed 2000: the start has .21, and .16 after ten steps on modulo 7 alone at 1e-4. "
+    "Cannot show: other rewards by domain, and "
+    "scores out of the trained domains.",
+)

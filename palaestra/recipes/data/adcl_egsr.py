@@ -1,0 +1,145 @@
+"""ADCL and EGSR: problems from easy to hard, as hard as they are now; and solutions that the policy
+says again in its own words where it finds none.
+
+ADCL: delta(x) = 1 - the pass rate of the start orders all tasks, which are cut into K batches; before
+each of them but the first it is measured anew with the policy of then, and the batch sorted again.
+Membership never changes, so a pass over the data costs one more scoring of it. How much the order
+moved is the normalised inversion rate, NIR = 2 inversions / (m (m - 1)), which a run says at each
+boundary.
+
+EGSR: where all G answers to q are wrong, the same policy answers q beside the expert's material, the
+whole solution or its answer alone, which it is to put in its own words. Right ones take the place of
+as many failures, drawn at random, and the loss reads them behind the bare question:
+
+    A over the mixed group,    rho = pi(o|q) / pi_old(o|q)
+
+so the ratio begins at 1 and pi(o|q) is what is learned; `ratio="seen"` divides by pi_old(o|q, expert)
+instead. Where the guided answers are wrong too the group stays as it is, without a gradient. One that
+merely quotes, with nothing before its answer, counts as wrong (arXiv:2505.08364; NIR and ADCL by a
+public review, details of EGSR are inferred).
+
+A batch of the curriculum is many steps, so its inner order is that of the updates. Either half stands
+alone: `curriculum="random"`, `expert=""`. "static" is the order of the start. Guided answers that
+are not taken stay muted, so that their tokens are counted.
+"""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="Adaptive difficulty curriculum + expert-guided self-reformulation",
+    paper="arXiv:2505.08364",
+    claim="Difficulty that is measured anew before each batch, and solutions in the policy's own words, "
+    "together beat RL without either.",
+    source="a public review for ADCL and NIR; the abstract for EGSR, whose details are inferred",
+    size=pl.Size(
+        setting="Qwen2.5-7B, zero RL on maths; 10 points on AIME24 and 16.6 on AIME25 above the "
+        "baseline; K, G and the learning rate are not known to us",
+        model="qwen2.5-7b",
+    ),
+)
+MARK = "guided"
+RESTATE = "Here is a solution. Understand it, then solve the problem in your own words."
+
+
+@pl.stage
+class WithInstruction:
+    """The guidance behind a sentence that says what to do with it."""
+
+    say: str
+    guidance: pl.GuidanceSource
+
+    def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> str:
+        text = self.guidance(ctx, group, rng)
+        return f"{self.say}\n{text}" if text and self.say else text
+
+
+@pl.stage
+class Reformulate:
+    """Runs `link` beside what `expert` shows; its right answers take the place of as many wrong ones,
+    drawn at random, and are trained behind the bare prompt.
+
+    All that trains has the fact "stratum" 0, what is left out, muted, 1. With nothing right the group
+    is as it was, but for the muted answers.
+    """
+
+    expert: pl.Rewrite
+    link: pl.Collect
+    quotes: bool = False  # whether an answer with nothing before it may be taken
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        n = len(group.episodes)
+        hidden = pl.links(pl.Under(self.expert, self.link, MARK), pl.Hide(MARK))
+        made = await hidden(ctx, key, group)
+        own, guided = list(made.episodes[:n]), made.episodes[n:]
+        wrong = [i for i, e in enumerate(own) if e.ok and not e.muted and not e.solved]
+        right = [e for e in guided if e.ok and e.solved and (self.quotes or shows_work(e.text))]
+        places = pl.rng_of((*key, "places")).permutation(wrong)[: len(right)]
+        left = [own[i] for i in sorted(places)]
+        for i, e in zip(sorted(places), right, strict=False):
+            own[i] = e
+        taken = {id(e) for e in right[: len(places)]}
+        left += [e for e in guided if id(e) not in taken]
+        kept = (in_stratum(e, 0) for e in own)
+        gone = (replace(in_stratum(e, 1), muted=True) for e in left)
+        return replace(made, episodes=(*kept, *gone))
+
+
+def in_stratum(e: pl.Episode, number: int) -> pl.Episode:
+    return replace(e, facts={**e.facts, "stratum": number})
+
+
+def shows_work(text: str) -> bool:
+    """Whether a line stands before the answer."""
+    lines = pl.answer_lines(text)
+    return bool(lines) and not lines[0].startswith(pl.ANSWER_PREFIX)
+
+
+def curriculum_of(
+    kind: Literal["adaptive", "static", "random"], tasks: int, batches: int, probe: int
+) -> Any:
+    """The draw: which task comes when."""
+    if kind == "random":
+        return pl.Shuffled()
+    sample = pl.Sample(n=probe)
+    return pl.EasyToHard(tasks, batches if kind == "adaptive" else 1, probe=sample)
+
+
+def build(
+    curriculum: Literal["adaptive", "static", "random"] = "adaptive",
+    expert: Literal["solution", "answer", ""] = "solution",
+    tasks: int = 512,
+    batches: int = 5,
+    probe: int = 4,
+    n: int = 8,
+    guided: int = 1,
+    say: str = RESTATE,
+    ratio: Literal["bare", "seen"] = "bare",
+    scale: bool = True,
+    minibatches: int = 1,
+) -> pl.Recipe:
+    """`probe` attempts measure a difficulty, `guided` ones follow a group without a right answer;
+    `say` stands before the solution; `scale` divides by the group's deviation.
+    """
+    shown = (
+        pl.Hinted(WithInstruction(say, pl.Working(1.0, "characters")))
+        if expert == "solution"
+        else pl.Feedback("answer")
+    )
+    again = Reformulate(shown, pl.links(pl.Sample(n=guided), pl.Score()))
+    guide = (pl.When(pl.none_right, again),) if expert else ()
+    links = (pl.Fact(MARK), pl.Center("stratum"), *((pl.Scale("stratum"),) if scale else ()))
+    return pl.vary(
+        pl.recipe("grpo"),
+        draw=curriculum_of(curriculum, tasks, batches, probe),
+        collect=pl.links(pl.Sample(n=n), pl.Score(), *guide),
+        credit=pl.chain(*links),
+        objective=pl.Clipped(old="policy" if ratio == "bare" else "behaviour")
+        + pl.Track((f"is:{MARK}",)),
+        needs=(("policy", "logp"),) if ratio == "bare" else (),
+        update=pl.Plain(minibatches=minibatches),
+    )

@@ -1,0 +1,102 @@
+"""KDRL: GRPO and distillation from a teacher in one loss, both on the student's own answers.
+
+    J = J_GRPO - beta KL(pi || pi_T),    u = log pi(o_t) - log pi_T(o_t)
+    k2 = u^2 / 2,   whose gradient as a loss is that of the reverse KL
+    k3 = exp(-u) - 1 + u,   whose value is unbiased, and whose gradient is that of KL(pi_T || pi)
+
+(arXiv:2506.02208; see `objective.kl`.) Mean over all tokens of the batch, one update a batch, so that
+the ratio is 1 and nothing is clipped; the reward is 1 for a right answer, else 0, and there is no
+other KL. The teacher reads each answer once and gives the log-probs of its tokens alone; it has the
+student's tokenizer. `beta` is a constant or a schedule: the paper's falls by 5e-5 a step from 5e-3 to
+1e-3, `ANNEALED`.
+
+`mask` distils where the reward asks for it alone: "answers" that are wrong, or "groups" of which none
+is right; the mean stays one over all tokens. `how="reward"` takes beta sum_t u from each answer's
+advantage instead, the paper's other form. `rl=False` leaves out the reward: distillation alone.
+
+The teacher is a reference: `teacher` is a name or a folder, or a model of that name in a pipeline.
+"policy", a copy of the start, teaches nothing and makes it a KL to the start.
+
+Edges: where the student's answers are far from the teacher's, u may be some tens of nats: k3 is then as
+large as exp(-u), k2 stays finite. Nothing is cut off.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="KDRL: unified knowledge distillation + RL",
+    paper="arXiv:2506.02208",
+    claim="A reverse KL to a teacher inside GRPO's loss beats GRPO, and distillation alone.",
+    source="abstract and public reviews for the objective, k2 and the range of beta; annealing and "
+    "masks partly from memory",
+    size=pl.Size(
+        setting="DeepSeek-R1-Distill-Qwen-1.5B taught by Skywork-OR1-Math-7B, G = 8, 128 prompts, lr "
+        "1e-6, temperature 1; beta 2e-3, or 5e-3 falling to 1e-3",
+        model="qwen2.5-1.5b",
+        prompts=128,
+        samples=8,
+        lr=1e-6,
+        beside={"teacher": 7.6},
+    ),
+)
+TEACHER = "teacher"
+ANNEALED = pl.Linear(5e-3, 1e-3, 80)  # max(5e-3 - 5e-5 t, 1e-3)
+Mask = Literal["", "answers", "groups"]
+
+
+@pl.stage
+class Taught:
+    """Leaves the column "taught" of every token: 1 where an answer is distilled.
+
+    That is where it is wrong, or, with `whole`, where all answers of its group are. A link that
+    leaves the values as they are.
+    """
+
+    whole: bool = False
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        wrong_E = ~np.array([bool(e.solved) for e in table.episodes], bool)
+        if self.whole:
+            right_E = pl.group_mean((~wrong_E).astype(float), table.group_E)
+            wrong_E = right_E == 0
+        table.columns["taught"] = pl.Values(level="episode", x_N=wrong_E.astype(float))
+        return x
+
+
+def build(
+    beta: Any = 2e-3,
+    kind: pl.KLKind | None = None,
+    mask: Mask = "",
+    how: Literal["loss", "reward"] = "loss",
+    rl: bool = True,
+    teacher: str = "policy",
+) -> pl.Recipe:
+    """`beta` is a number or a schedule; `kind` None is k2 as a loss, and k1 in the reward."""
+    if how == "reward" and (mask or not rl):
+        raise pl.UserError(
+            'kdrl: how="reward" puts the teacher into the advantage, so it has no mask and no rl=False; '
+            'use how="loss"'
+        )
+    chosen = kind or ("k2" if how == "loss" else "k1")
+    links: list[pl.Link] = [pl.Center("group"), pl.Scale("group")]
+    loss: Any = pl.Clipped(reduce="tokens")
+    distil = pl.KL(chosen, model=TEACHER, reduce="tokens", weight="taught" if mask else "")
+    if how == "reward":
+        links.append(pl.LessKL(beta, model=TEACHER, kind=chosen))
+    else:
+        loss = loss + beta * distil if rl else distil
+    if mask:
+        links.insert(0, Taught(mask == "groups"))
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(*links),
+        objective=loss,
+        needs=pl.kl_needs(chosen, TEACHER)
+        if how == "reward"
+        else ((TEACHER, pl.kl_quantity(chosen)),),
+        references={TEACHER: teacher},
+    )

@@ -1,0 +1,137 @@
+"""SRFT: imitation and reinforcement in one stage, weighed by the policy's entropy.
+
+Every prompt has eight answers and a demonstration, which is right. With H the mean entropy of the
+policy over the batch's tokens, which has no gradient,
+
+    L = w_sft E_demo[-log pi] - E_demo[min(rho A, clip(rho, 1 - eps, 1 + eps) A)]
+        + w_rl E_own+[-log pi] + E_own-[log pi],    w_sft = 0.5 exp(-H),  w_rl = 0.1 exp(H)
+
+(arXiv:2506.19767): an unsure policy imitates less and holds on to its own successes more, a sure one
+the other way round. Own right and wrong answers are paid +1 and -1, and each of the four means is
+over the tokens of its own kind; with none of a kind its term is 0. A is that of GRPO in the group to
+which the demonstration belongs, so a demonstration in a failing group has a large one. Who wrote it
+is unknown: its density is taken to be 1, so rho = pi, which the clip never cuts as a right answer
+has A >= 0; `external="luffy"` shapes it, pi / (pi + 0.1) (arXiv:2504.14945).
+
+The equations are those of a reader's notes, which print exp(-H) in both weights and explain the
+opposite for w_rl: `own_sign=-1` is what they print. `floor` leaves out the tokens of wrong answers
+whose probability is below it, where log pi falls without end. `per` counts H over so many tokens: 4
+bytes are about one token of the paper's models, whose entropy the constants were made for; exp(H) is
+held at `most`. `adaptive=False` keeps the weights of H = 0.
+"""
+
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="SRFT: single-stage supervised + reinforcement fine-tuning",
+    paper="arXiv:2506.19767",
+    claim="One stage whose imitation falls and whose hold on own successes grows with the entropy "
+    "beats imitation before reinforcement, and reinforcement alone.",
+    source="abstract, and a reader's notes for the equations and the two weights; no code was found",
+    size=pl.Size(
+        setting="Qwen2.5-Math-7B with demonstrations of a stronger model; G = 8 and lr 5e-6 from "
+        "memory",
+        model="qwen2.5-7b",
+        samples=8,
+        lr=5e-6,
+    ),
+)
+MARK = "demonstration"
+
+
+@pl.stage
+class Sides:
+    """The advantage of an own answer is 1 where it is right, else -1, and its tokens are marked
+    "right" or "wrong"; demonstrations keep what they have.
+    """
+
+    above: float = 0.5
+    mark: str = MARK
+    equal: ClassVar[bool] = True
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        shown_E = np.array([bool(e.facts.get(self.mark)) for e in table.episodes], bool)
+        right_E = table.reward_E > self.above
+        for name, side_E in (("right", right_E), ("wrong", ~right_E)):
+            held_E = (side_E & ~shown_E).astype(float)
+            table.columns[f"is:{name}"] = pl.Values(level="episode", x_N=held_E)
+        return replace(x, x_N=np.where(shown_E, x.x_N, np.where(right_E, 1.0, -1.0)))
+
+
+@pl.stage
+class EntropyScaled(pl.Algebra):
+    """weight exp(sign per H) times the objective; H is the mean entropy in nats of the whole batch's
+    tokens, and exp(per H) at most `most`.
+    """
+
+    objective: pl.Objective
+    weight: float
+    sign: float
+    per: float = 1.0
+    most: float = 20.0
+    name: str = "weight"
+
+    def __post_init__(self) -> None:
+        pl.check_bounds("EntropyScaled.per", self.per, least=0)
+        pl.check_bounds("EntropyScaled.most", self.most, least=1)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.objective.needs, "entropy")))
+
+    @property
+    def couples(self) -> pl.Couples:
+        return "batch"
+
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = self.objective(out, batch)
+        entropy = pl.token_mean(out["entropy"], batch)  # detached: a weight, not a path
+        w = self.weight * (self.per * entropy).exp().clamp(max=self.most) ** self.sign
+        return w * loss, {**metrics, f"weight/{self.name}": w, "entropy": entropy}
+
+
+@pl.stage
+class Unlikelihood(pl.Algebra):
+    """Mean log pi of the tokens whose probability is `floor` or more; the others count as 0."""
+
+    floor: float = 0.0
+
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        kept_BT = (out["logp"].detach().exp() >= self.floor).float()
+        loss = pl.reduce_terms(out["logp"] * kept_BT, batch, "tokens")
+        return loss, {"kept": pl.token_mean(kept_BT, batch)}
+
+
+def build(
+    imitation: float = 0.5,
+    own: float = 0.1,
+    own_sign: float = 1.0,
+    adaptive: bool = True,
+    external: Literal["plain", "luffy"] = "plain",
+    floor: float = 0.0,
+    per: float = 1.0,
+    most: float = 20.0,
+) -> pl.Recipe:
+    """`imitation` and `own` are the weights at H = 0."""
+    shown: Any = pl.Shaped("power" if external == "plain" else "saturating")
+    told, held = pl.On(MARK, pl.Imitation(), over="own"), pl.On("right", pl.Imitation(), over="own")
+    weighed = (
+        EntropyScaled(told, imitation, -1.0, per, most, "imitation")
+        + EntropyScaled(held, own, own_sign, per, most, "own")
+        if adaptive
+        else imitation * told + own * held
+    )
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.Mark(pl.Demonstrate(), MARK)),
+        credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", ddof=1), Sides()),
+        objective=weighed
+        + pl.On(MARK, shown, over="own")
+        + pl.On("wrong", Unlikelihood(floor), over="own"),
+    )

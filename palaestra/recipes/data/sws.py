@@ -1,0 +1,287 @@
+"""SwS: problems that the policy fails to learn say of what further ones are written.
+
+One run in three phases (arXiv:2506.08989; MasterVito/SwS, src):
+
+    1. `epochs` epochs of GRPO over `seeds` seed problems, with the pass rate a_{i,e} of each kept
+    2. weak(i) = max_e a_{i,e} < 0.5 and slope_e a_{i,e} < 0         (a line by least squares)
+       budget_c = `written` * F_c / sum_c F_c,   F_c the share of weak problems of domain c
+       each problem written is given concepts: the first by frequency, the others by
+       softmax((co-occurrences with the list + cosine to its mean) / 0.2), none twice
+    3. GRPO over seed and written problems, without the groups that are all right or all wrong
+
+Between 2 and 3 written problems are cleaned of what is a seed, a held-out problem or there twice,
+and kept where the policy's pass rate lies in `band`. A domain without weak problems gets none; where
+nothing is weak, nothing is written and the seeds go on. With one epoch no slope is known and nothing
+is weak. Budgets are rounded so that their sum holds; the released code cuts off, and loses up to a
+problem a domain.
+
+Who writes is `draw.writer`: the sources of the task (`pl.ProblemsFromSource`), or a user's model, with
+the majority of 8 solutions as the answer, and judges:
+
+    pl.override(pl.recipe("sws"), "draw.writer", pl.ProblemsByModel(pl.Endpoint(...), judges=(...)))
+
+Concepts are the task's column `concepts`, else its domain alone; with `draw.concepts` a model is asked
+for them.
+
+Deviations: the run goes on from the policy of phase 1, where the paper trains from the base again,
+so that arms have the same start and budget; `mixed` filters in phase 1 too, where groups of equal
+rewards move nothing anyway. The released sampler adds similarities in sorted order, not in the order
+of the concepts; here each concept has its own. The rule of weakness is that of the paper as public
+reviews quote it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from pydantic import BaseModel
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="Self-aware Weakness-driven problem Synthesis",
+    paper="arXiv:2506.08989",
+    claim="Problems synthesised for what a model failed to learn in a first RL run raise a second one "
+    "more than others do.",
+    source="released code (MasterVito/SwS: data_synthesis.py, concept_sampling.py, "
+    "get_answer_consistency.py, scripts); the rule of weakness from public reviews of the paper",
+    size=pl.Size(
+        setting="Qwen2.5-3B, 7B and 32B, MATH-12k as seeds, Llama-3.3-70B writes and QwQ-32B answers; "
+        "1,024 prompts, G = 8, lr 1e-6, no KL; average of 8 benchmarks at 7B 46.7 to 56.7",
+        model="qwen2.5-7b",
+        prompts=1024,
+        samples=8,
+        lr=1e-6,
+    ),
+)
+LEAST, CONCEPTS, TEMPERATURE = 0.5, 5, 0.2
+TESTED = 256  # held-out problems that no written one may be
+
+
+def is_weak(rates: Sequence[float], least: float = LEAST) -> bool:
+    """Whether a problem was never solved in `least` of its attempts, and ever less."""
+    if len(rates) < 2 or max(rates) >= least:
+        return False
+    epochs = np.arange(len(rates)) - (len(rates) - 1) / 2
+    return float(epochs @ np.asarray(rates)) < -1e-12
+
+
+def fail_ratios(
+    rates: Mapping[str, Sequence[float]], domains: Mapping[str, str]
+) -> dict[str, float]:
+    """The share of weak problems, by domain."""
+    found: dict[str, list[bool]] = {}
+    for identity, seen in rates.items():
+        found.setdefault(domains[identity], []).append(is_weak(seen))
+    return {domain: float(np.mean(weak)) for domain, weak in found.items()}
+
+
+def budgets(ratios: Mapping[str, float], total: int) -> dict[str, int]:
+    """Whole shares of `total` in the proportion of the ratios; the largest remainders get what
+    rounding leaves. Nothing where all ratios are 0.
+    """
+    whole = sum(ratios.values())
+    if whole <= 0:
+        return dict.fromkeys(ratios, 0)
+    exact = {name: total * ratio / whole for name, ratio in ratios.items()}
+    found = {name: int(x + 1e-9) for name, x in exact.items()}
+    by_rest = sorted(exact, key=lambda name: found[name] - exact[name])
+    for name in by_rest[: total - sum(found.values())]:
+        found[name] += 1
+    return found
+
+
+def next_concept_odds(
+    names: Sequence[str], lists: Sequence[Sequence[str]], chosen: Sequence[str], temperature: float
+) -> np.ndarray:
+    """[N] how likely each concept is the next of a list: softmax((c + s) / temperature), c its
+    co-occurrences with those of the list, s its cosine to their mean in character 3-grams; 0 for
+    those that are there.
+    """
+    counts = [pl.count_character_ngrams(name, 3) for name in names]
+    keys = sorted({k for c in counts for k in c})
+    vector_NK = np.array([[c[k] for k in keys] for c in counts], np.float64)
+    vector_NK /= np.linalg.norm(vector_NK, axis=1, keepdims=True)
+    mean_K = vector_NK[[names.index(c) for c in chosen]].mean(0)
+    score_N = vector_NK @ (mean_K / np.linalg.norm(mean_K))
+    for each in lists:
+        for i, name in enumerate(names):
+            score_N[i] += sum(c in each and name in each and c != name for c in chosen)
+    score_N[[names.index(c) for c in chosen]] = -np.inf
+    odds_N = np.exp((score_N - score_N.max()) / temperature)
+    return odds_N / odds_N.sum()
+
+
+def sample_concepts(
+    lists: Sequence[Sequence[str]],
+    rng: np.random.Generator,
+    size: int = CONCEPTS,
+    temperature: float = TEMPERATURE,
+) -> tuple[str, ...]:
+    """Up to `size` different concepts out of those of the weak problems, which the lists are."""
+    flat = [c for each in lists for c in each if c]
+    names = sorted(set(flat))
+    if not names:
+        return ()
+    chosen = [str(rng.choice(flat))]
+    while len(chosen) < min(size, len(names)):
+        odds_N = next_concept_odds(names, lists, chosen, temperature)
+        chosen.append(names[int(rng.choice(len(names), p=odds_N))])
+    return tuple(chosen)
+
+
+class Concepts(Protocol):
+    """What a problem is about. Called with (ctx, task)."""
+
+    async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]: ...
+
+
+@pl.stage
+class NamedConcepts:
+    """The task's column `concepts`, else its domain."""
+
+    async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]:
+        named = task.meta.get("concepts")
+        return tuple(map(str, named)) if isinstance(named, list | tuple) else (task.domain,)
+
+
+class ConceptList(BaseModel):
+    """What a model is asked for."""
+
+    concepts: list[str]
+
+
+@pl.stage
+class ConceptsByModel:
+    """A language model names them; where its reply has no form, there are none."""
+
+    client: pl.Source
+
+    async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]:
+        question = f"Name the concepts that this problem tests, in few words each.\n\n{pl.question_text(task)}"
+        none = ConceptList(concepts=[])
+        found = await ctx.ask_for(self.client, question, ConceptList, fallback=none)
+        return tuple(found.concepts)
+
+
+@pl.stage
+class PassRates:
+    """Keeps the share of solved attempts of each task, a number each time that it is seen."""
+
+    def __call__(self, seen: pl.Groups, examples: Mapping[str, Any], state: pl.State) -> pl.State:
+        rates = {k: list(v) for k, v in state.get("rates", {}).items()}
+        for group in seen:
+            solved = [float(bool(e.solved)) for e in group.valid if e.reward is not None]
+            if solved:
+                rates.setdefault(group.task.id, []).append(float(np.mean(solved)))
+        return {**state, "rates": rates}
+
+
+@pl.stage
+class WeaknessDriven:
+    """Draws the seed problems for `epochs` epochs, then these and the ones that were written.
+
+    `weigh` says of what: "weak" by the shares of weak problems, "even" of all domains alike (a
+    control), "none" nothing. The state's `found` says what was weak, asked for, written and kept.
+    """
+
+    seeds: int = 128
+    epochs: int = 3
+    written: int = 128
+    weigh: Literal["weak", "even", "none"] = "weak"
+    writer: pl.ProblemWriter = pl.ProblemsFromSource()
+    concepts: Concepts = NamedConcepts()
+    clean: pl.Deduplicate = pl.Deduplicate()
+    band: tuple[float, float] = (0.125, 0.875)
+    probe: pl.Sample | None = None
+
+    async def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
+        state = dict(state)
+        tasks = ctx.bench.tasks
+        size = min(self.seeds, tasks.size or self.seeds)
+        at = state.get("cursor", 0)
+        if at >= self.epochs * size and "written" not in state:
+            state |= await self._write(ctx, (*key, "write"), state.get("rates", {}), size)
+            state["begun"] = at  # here the epochs of the larger pool begin
+        written, begun = state.get("written", ()), state.get("begun", 0)
+        pool, found = size + len(written), list[pl.Task]()
+        for i in range(at, at + n):
+            epoch, place = divmod(i - begun, pool)
+            order = pl.rng_of((ctx.seed, "sws", begun, epoch)).permutation(pool)
+            chosen = int(order[place])
+            found.append(tasks.task("train", chosen) if chosen < size else written[chosen - size])
+        return found, {**state, "cursor": at + n}
+
+    async def _write(
+        self, ctx: pl.Context, key: pl.Key, rates: Mapping[str, Sequence[float]], size: int
+    ) -> dict[str, Any]:
+        """The problems written, and what was found on the way."""
+        seeds = [ctx.bench.tasks.task("train", i) for i in range(size)]
+        known = {t.id: rates[t.id] for t in seeds if t.id in rates}
+        weak = [t for t in seeds if is_weak(known.get(t.id, ()))]
+        ratios = fail_ratios(known, {t.id: t.domain for t in seeds})
+        if self.weigh == "even":
+            ratios = dict.fromkeys(ratios, 1.0)
+        asked = budgets(ratios, self.written if self.weigh != "none" else 0)
+        made: list[pl.Task] = []
+        for domain in sorted(d for d, number in asked.items() if number):
+            made += await self._of_domain(ctx, (*key, domain), domain, asked[domain], weak)
+        tested = [ctx.bench.tasks.task("test", i) for i in pl.chosen_tasks(ctx.bench, TESTED)]
+        cleaned = self.clean(made, [*tested, *seeds])
+        kept = list(cleaned.kept)
+        if self.probe is not None and kept:
+            rate_N = await pl.pass_rates(ctx, (*key, "band"), kept, self.probe)
+            low, high = self.band
+            kept = [t for t, p in zip(kept, rate_N, strict=True) if low <= p <= high]
+        found = {
+            "weak": len(weak),
+            "asked": asked,
+            "made": len(made),
+            "cleaned": cleaned.duplicates + cleaned.near + cleaned.held_out,
+            "kept": len(kept),
+        }
+        ctx.say(f"{len(weak)} of {size} seed problems are weak; {len(kept)} problems are written")
+        return {"written": kept, "found": found}
+
+    async def _of_domain(
+        self, ctx: pl.Context, key: pl.Key, domain: str, n: int, weak: Sequence[pl.Task]
+    ) -> list[pl.Task]:
+        """`n` problems of a domain, an order for each list of concepts that is drawn."""
+        mine = [t for t in weak if t.domain == domain]
+        lists = [await self.concepts(ctx, t) for t in mine]
+        rng = pl.rng_of((*key, "concepts"))
+        drawn = Counter(sample_concepts(lists, rng) for _ in range(n))
+        made: list[pl.Task] = []
+        for i, (concepts, times) in enumerate(drawn.items()):
+            style = tuple(mine[i % len(mine)] for _ in mine[:1])
+            order = pl.ProblemOrder(domain=domain, n=times, concepts=concepts, examples=style)
+            made += await self.writer(ctx, (*key, i), order)
+        return made
+
+
+def build(
+    seeds: int = 128,
+    epochs: int = 3,
+    written: int = 128,
+    weigh: Literal["weak", "even", "none"] = "weak",
+    band: tuple[float, float] = (0.125, 0.875),
+    gate: bool = True,
+    mixed: bool = False,
+) -> pl.Recipe:
+    """`gate` asks the policy whether a written problem lies in `band`; `mixed` trains on groups with
+    both right and wrong answers alone, and draws until there are 16.
+    """
+    parent = pl.recipe("grpo")
+    draw = WeaknessDriven(
+        seeds=seeds,
+        epochs=epochs,
+        written=written,
+        weigh=weigh,
+        band=band,
+        probe=pl.Sample(n=8) if gate else None,
+    )
+    changed: dict[str, Any] = {"pool": pl.Mixed()} if mixed else {}
+    return pl.vary(parent, draw=draw, observe=PassRates(), **changed)

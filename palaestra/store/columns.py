@@ -1,0 +1,102 @@
+"""Rollouts as Parquet: one line per trajectory, `rollouts/step-NNNNNN.parquet`.
+
+`rows` holds the contexts that were really seen, token by token: `logp` is null where unknown,
+`advantage` where the token is not in the training view or has no credit. A line's `advantage` is
+the mean over its trained tokens. `weight` is what multiplied the gradient of a token's log-prob,
+minus the derivative of the loss, summed over the updates of the step; `ratio` the probability in
+the last of them over that of the sampling. Both are null where the step moved nothing by the token.
+
+Files say which `VERSION` of the columns they have; those of version 1 say none. A reader takes
+every version up to its own, what is missing is null.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PICTURE = pa.struct(
+    {
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "channels": pa.int32(),
+        "data": pa.binary(),  # 8 bits a channel, row by row
+    }
+)
+VERDICT = pa.struct(
+    {
+        "judge": pa.string(),
+        "score": pa.float64(),  # null where what it said could not be read
+        "said": pa.string(),  # the beginning
+    }
+)
+ROW = pa.struct(
+    {
+        "seat": pa.string(),
+        "thread": pa.string(),
+        "ids": pa.list_(pa.int64()),  # from 2**62 on they are places of pictures
+        "tokens": pa.list_(pa.string()),
+        "trained": pa.list_(pa.bool_()),
+        "hidden": pa.list_(pa.bool_()),
+        "logp": pa.list_(pa.float32()),
+        "advantage": pa.list_(pa.float32()),
+        "weight": pa.list_(pa.float32()),
+        "ratio": pa.list_(pa.float32()),
+        "author": pa.list_(pa.dictionary(pa.int8(), pa.string())),
+        "turn": pa.list_(pa.int16()),
+    }
+)
+SCHEMA = pa.schema(
+    {
+        "step": pa.int32(),
+        "group": pa.int32(),
+        "sample": pa.int32(),
+        "task_id": pa.string(),
+        "domain": pa.string(),
+        "prompt": pa.string(),
+        "answer": pa.string(),  # the reference: text as it is, anything else as JSON
+        "text": pa.string(),  # what was sampled
+        "status": pa.string(),
+        "muted": pa.bool_(),
+        "reward": pa.float64(),
+        "solved": pa.bool_(),  # null where the reward does not say it
+        "reward_parts": pa.string(),  # JSON
+        "advantage": pa.float64(),
+        "policy_version": pa.int32(),  # the newest among its tokens
+        "oldest_version": pa.int32(),  # the oldest
+        "kept": pa.string(),  # see `StepTrace`; null of an evaluation
+        "n_tokens": pa.int32(),  # sampled
+        "facts": pa.string(),  # JSON
+        "verdicts": pa.list_(VERDICT),  # of judges
+        "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
+        "rows": pa.list_(ROW),
+    }
+)
+
+
+VERSION = 2
+SCHEMA_VERSION = b"palaestra.rollouts"  # in the file's own metadata
+# there too, where it holds some of the step's episodes: how many there were
+SAMPLED_FROM = b"palaestra.sampled_from"
+
+
+def path(run: Path, step: int) -> Path:
+    return Path(run) / "rollouts" / f"step-{step:06d}.parquet"
+
+
+def evaluation_path(run: Path, name: str, step: int) -> Path:
+    """Where the attempts of an evaluation stand that was made after a step."""
+    return Path(run) / "evaluations" / name / f"step-{step:06d}.parquet"
+
+
+def sampled_from(file: Path) -> int | None:
+    """How many episodes the step of a file had, where it holds some of them; None = it holds all."""
+    found = (pq.read_schema(file).metadata or {}).get(SAMPLED_FROM)
+    return None if found is None else int(found)
+
+
+def version_of(file: Path) -> int:
+    """Which version of the columns a file has."""
+    return int((pq.read_schema(file).metadata or {}).get(SCHEMA_VERSION, b"1"))

@@ -1,0 +1,100 @@
+// The table of groups: only the rows in sight are drawn.
+import { html, nothing } from "lit";
+import { link } from "palaestra/address";
+import { many, short } from "palaestra/data";
+
+export const HEIGHT = 34, TALL = 612;
+export const OUTCOMES = {
+  "": "any outcome", mixed: "rewards differ", solved: "all best", failed: "all worst", cut: "cut off",
+  errors: "failed", stale: "older weights", unused: "not trained on",
+};
+export const ORDERS = { "": "by step", late: "last step first", spread: "most different first", low: "lowest reward first", long: "longest first" };
+
+const KEEP = {
+  mixed: (g) => g.spread > 1e-9,
+  solved: (g) => g.spread <= 1e-9 && g.mean > 0,
+  failed: (g) => g.spread <= 1e-9 && g.mean <= 0,
+  cut: (g) => g.cut > 0,
+  errors: (g) => g.errors > 0,
+  stale: (g) => g.age > 0,
+  unused: (g) => g.unused > 0,
+};
+const BEFORE = {
+  late: (a, b) => b.step - a.step || a.group - b.group,
+  spread: (a, b) => (b.spread || 0) - (a.spread || 0),
+  low: (a, b) => (Number.isFinite(a.mean) ? a.mean : Infinity) - (Number.isFinite(b.mean) ? b.mean : Infinity),
+  long: (a, b) => b.length - a.length,
+};
+
+// Of all groups those that the query asks for, in its order. `hits`: sorted rows that a search found.
+export function chosen(index, query, hits) {
+  const code = query.task ? index.columns.task_id.names.indexOf(query.task) : -1;
+  const domain = query.domain ? index.columns.domain.names.indexOf(query.domain) : -1;
+  const keep = KEEP[query.outcome] ?? (() => true);
+  const from = +(query.from || query.step || -Infinity), to = +(query.to || query.step || Infinity);
+  const found = index.groups.filter((g) =>
+    keep(g) && g.step >= from && g.step <= to &&
+    (!query.task || index.columns.task_id.codes[g.start] === code) &&
+    (!query.domain || index.columns.domain.codes[g.start] === domain) &&
+    (!hits || touches(hits, g)));
+  return BEFORE[query.order] ? found.sort(BEFORE[query.order]) : found;
+}
+
+function touches(hits, g) {
+  let low = 0, high = hits.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (hits[middle] < g.start) low = middle + 1;
+    else high = middle;
+  }
+  return low < hits.length && hits[low] < g.end;
+}
+
+export const sight = (top) => Math.max(0, Math.floor(top / HEIGHT) - 4);
+export const SHOWN = Math.ceil(TALL / HEIGHT) + 8;
+
+export function table({ run, index, groups, query, top, excerpts, scrolled }) {
+  const first = sight(top), rows = groups.slice(first, first + SHOWN);
+  const range = rewards(index.columns.reward);
+  const names = index.columns.task_id;
+  return html`<div class="table" role="table" aria-rowcount=${groups.length + 1} aria-label="groups">
+    <div class="row head" role="row">
+      ${["step", "prompt", "answers", "mean", "spread", "tokens", "age"].map((t) => html`<span role="columnheader">${t}</span>`)}
+    </div>
+    <div class="scroll" @scroll=${scrolled} role="rowgroup">
+      <div class="all" role="presentation" .style=${`height:${groups.length * HEIGHT}px`}>
+        ${rows.map((g, i) => html`<div class="row" role="row" aria-rowindex=${first + i + 2} .style=${`top:${(first + i) * HEIGHT}px`}>
+          <span role="cell">${g.step}</span>
+          <span role="cell" class="said"><a href=${link([run, "group", g.step, g.group], query.table ? { table: query.table } : {})}>${
+            (excerpts.get(g.start)?.prompt || names.names[names.codes[g.start]] || "no prompt").replace(/\s+/g, " ")}</a></span>
+          <span role="cell" class="strip">${strip(index.columns, g, range)}</span>
+          <span role="cell">${short(g.mean)}</span><span role="cell">${short(g.spread)}</span>
+          <span role="cell">${short(g.length)}</span><span role="cell">${g.age > 0 ? g.age : nothing}</span>
+        </div>`)}
+      </div>
+    </div>
+  </div>
+  ${groups.length ? nothing : html`<p class="quiet">No group is like that.</p>`}`;
+}
+
+function rewards(reward) {
+  let low = 0, high = 0;
+  for (const r of reward) if (r === r && r !== null) { if (r < low) low = r; if (r > high) high = r; }
+  return { low, high: high > low ? high : low + 1 };
+}
+
+// One mark an answer: its height is the reward, hatched where it was cut off, hollow where it failed.
+function strip({ reward, status }, g, { low, high }) {
+  const marks = [];
+  for (let i = g.start; i < Math.min(g.end, g.start + 32); i++) {
+    const r = reward[i], told = status.names[status.codes[i]];
+    const kind = told.startsWith("error") ? "failed" : told.startsWith("truncated") ? "cut" : r > 0 ? "good" : "poor";
+    const share = r === null || r !== r ? 0 : (r - low) / (high - low);
+    marks.push(html`<i class=${kind} .style=${`--share:${share.toFixed(3)}`}></i>`);
+  }
+  const label = `${g.end - g.start} answers, mean reward ${short(g.mean)}${g.cut ? `, ${g.cut} cut off` : ""}${g.errors ? `, ${g.errors} failed` : ""}`;
+  return html`<span class="marks" role="img" aria-label=${label}>${marks}</span>`;
+}
+
+export const count = (groups, hits) =>
+  `${many(groups.length)} groups${hits ? `, ${many(hits.length)} answers match` : ""}`;

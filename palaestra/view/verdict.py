@@ -1,0 +1,138 @@
+"""What a run's evaluations before and after say of it, in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from palaestra.ends import ENDS, HELD_OUT, HeldOut, all_of, describe_changes_on_the_way, end_of
+from palaestra.stats import LEVEL, Interval, difference, fisher
+from palaestra.store.folder import RunFolder
+from palaestra.view.drawing import percent, short_number
+
+UNSEEN_PROBLEMS = "on problems that it was not trained on"
+
+
+def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
+    """The evaluations before and after, of the summary or of the log so far."""
+    found: list[Interval | None] = []
+    for end in ENDS:
+        held = HeldOut.read(end_of(run.summary, end))
+        found.append(None if held is None else held.interval)
+    if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
+        found[0] = run.evaluations[0][1]
+    if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
+        found[1] = run.evaluations[-1][1]
+    return found[0], found[1]
+
+
+def verdict(run: RunFolder) -> dict[str, Any]:
+    """Before and after with a judgement in plain words."""
+    before, after = ends(run)
+    share = run.is_share
+    tell = percent if share else short_number
+    told = [
+        {
+            "label": label,
+            "mean": tell(e.mean),
+            "low": tell(e.low),
+            "high": tell(e.high),
+            "n": f"{e.n:,}",
+        }
+        for label, e in (("before", before), ("after", after))
+        if e is not None
+    ]
+    where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
+    if (changed := describe_changes_on_the_way(run.summary)) and before is None:
+        words = f"Whether the model became better is not known: {changed}."
+    else:
+        words = judge_change(before, after, share, where, falls=run.of == "loss")
+    return {
+        "ends": told,
+        "words": words,
+        "what": capital(HELD_OUT[run.of]) + (f" ({unit})" if (unit := run.unit) else ""),
+        "beside": beside(run),
+    }
+
+
+def beside(run: RunFolder) -> list[str]:
+    """What else was measured on held-out problems, each in a line."""
+    found = {end: all_of(run.summary, end)[1:] for end in ENDS}
+    lines: list[str] = []
+    for last in found["after"]:
+        first = next((x for x in found["before"] if x["of"] == last["of"]), None)
+        lines.append(f"{capital(HELD_OUT[last['of']])}: {tell_change(first, last)}.")
+    return lines
+
+
+def tell_mean(found: Mapping[str, Any]) -> str:
+    """The mean of an evaluation: a share in per cent, anything else in its own unit."""
+    held = HeldOut.read(found)
+    if held is None:
+        return "?"
+    return (percent if held.is_share else short_number)(held.interval.mean)
+
+
+def tell_change(*found: Mapping[str, Any] | None) -> str:
+    """Evaluations one after the other, with their unit."""
+    some = [x for x in found if x]
+    units = {str(x["unit"]) for x in some if x.get("unit")}
+    return " ".join([" → ".join(map(tell_mean, some)), *units])
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def judge_change(
+    before: Interval | None,
+    after: Interval | None,
+    share: bool = True,
+    where: str = UNSEEN_PROBLEMS,
+    falls: bool = False,
+) -> str:
+    """What the difference says, in a sentence; `share`: in points of a hundred, `falls`: less is
+    better.
+    """
+    if before is None or after is None:
+        return (
+            "There is no evaluation before and after, so whether the model became better is not "
+            "known."
+        )
+    d = difference(after, before) if falls else difference(before, after)
+    if not math.isfinite(d.low + d.high):
+        return (
+            "The evaluations are too small for an interval, so whether the model became better is "
+            "not known."
+        )
+
+    def tell(x: float) -> str:
+        return f"{100 * x:.0f}".replace("-", "−") if share else short_number(x)
+
+    unit = " points" if share else ""
+    chance = share and _alike(before, after)
+    if d.low > 0 and not chance:
+        size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
+        return f"Better, beyond what chance explains: {where}, the model improved {size}."
+    if d.high < 0 and not chance:
+        size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
+        return f"Worse, beyond what chance explains: {where}, the model fell {size}."
+    if chance and (d.low > 0 or d.high < 0):
+        return (
+            f"No change that can be told from chance: {after.n} problems are too few to tell a "
+            f"difference of {tell(abs(d.mean))}{unit}."
+        )
+    span = f"{tell(d.low)} and {tell(d.high)}{unit}"
+    return (
+        f"No change that can be told from chance: the difference lies between {span}, with zero "
+        "inside."
+    )
+
+
+def _alike(before: Interval, after: Interval) -> bool:
+    """Whether two shares may well be one and the same, by Fisher's exact test: of few problems the
+    intervals alone say too much.
+    """
+    a, b = (round(e.mean * e.n) for e in (before, after))
+    return fisher(a, before.n, b, after.n) >= 1 - LEVEL

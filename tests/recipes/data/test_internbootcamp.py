@@ -1,0 +1,105 @@
+"""InternBootcamp: the score of a reply, and the audit of verifiers."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import palaestra as pl
+import pytest
+from palaestra.recipes.data import internbootcamp as camp
+from palaestra.rewards.verify import Verify
+from palaestra.types import Group, Reward
+
+
+def test_scores_of_the_released_code():
+    """None is 0, wrong is the form's .1, a partial judge .4; 200 characters with an answer of 64 are half."""
+    assert camp.bootcamp_score(None, "x", form=0.1) == 0.0
+    assert camp.bootcamp_score(0.0, "x", form=0.1) == 0.1
+    assert camp.bootcamp_score(0.4, "x", form=0.1) == 0.4
+    assert camp.bootcamp_score(1.0, "x", form=0.1) == 1.0
+    text = "<think>" + "t" * (200 - 64 - 15) + "</think>" + "a" * 64
+    assert len(text) == 200 and camp.bootcamp_score(1.0, text, short=True) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("length", "answer", "score"),
+    [(256, 128, 1.0), (255, 128, 255 / 256), (400, 127, 127 / 128), (400, 0, 0.0)],
+)
+def test_brief_replies_are_worth_less(length, answer, score):
+    text = "<think>" + "t" * (length - answer - 15) + "</think>" + "a" * answer
+    assert camp.bootcamp_score(1.0, text, short=True) == min(1.0, score)
+    assert camp.bootcamp_score(1.0, text) == 1.0
+    assert camp.bootcamp_score(1.0, "t" * 500, short=True) == 0.0  # nothing is thought: no answer behind it
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        ("<think>a</think>b", True),
+        ("<think>a</think>", False),
+        (" <think>a</think>b", False),
+        ("b", False),
+        ("<think>a</think>b<think>c</think>d", False),
+        ("<think>a</think>b</think>c", False),
+    ],
+)
+def test_thinking_stands_once_at_the_start(text, once):
+    assert camp.is_thought_once(text) is once
+    assert camp.bootcamp_score(1.0, text, thinking=True) == float(once)
+
+
+def say(text, total):
+    return camp.BootcampScore(form=0.1).score(Reward(total=total, solved=total == 1), text)
+
+
+def test_form_is_paid_for_an_answer_in_its_place():
+    assert say("= 3", 0.0).total == 0.1 and say("3", 0.0).total == 0.0
+    assert say("\\boxed{3}", 0.0).total == say("<answer>3</answer>", 0.0).total == 0.1
+    found = say("it is 3", 1.0)  # what the verifier finds is found
+    assert (found.total, found.solved, found.parts["verified"]) == (1.0, True, 1.0)
+
+
+def test_a_failure_of_the_verifier_is_never_a_score(context):
+    ctx = context("chain")
+
+    async def broken(ctx, group):
+        raise pl.Fault("reward", "gone")
+
+    ctx = ctx.with_bench(replace(ctx.bench, reward=broken))
+    group = asyncio.run(camp.build().collect(ctx, ("k",), Group(task=ctx.bench.tasks.task("train", 0))))
+    assert all(e.status == "error:reward" for e in group.episodes)
+    with pytest.raises(pl.UserError, match="pays by itself"):
+        asyncio.run(camp.BootcampScore()(context("grid"), group))
+
+
+def audit(ctx, n=6):
+    return asyncio.run(camp.VerifierAudit(n)(ctx))
+
+
+def test_the_audit_sees_what_verifiers_pay(context):
+    ctx = context("add(d=2)+bool(d=2)")
+    assert audit(ctx) == {d: {"gold": 1.0, "changed": 0.0, "nothing": 0.0} for d in ("add(d=2)", "bool(d=2)")}
+    generous = ctx.with_bench(replace(ctx.bench, reward=Verify(lambda text, task: 1.0)))
+    assert audit(generous)["add(d=2)"] == {"gold": 1.0, "changed": 1.0, "nothing": 1.0}
+    mean = ctx.with_bench(replace(ctx.bench, reward=Verify(lambda text, task: 0.5)))
+    assert audit(mean)["bool(d=2)"] == {"gold": 0.0, "changed": 0.0, "nothing": 0.0}
+    parrot = ctx.with_bench(replace(ctx.bench, reward=Verify(lambda text, task: float(text == task.prompt[0].content))))
+    assert audit(parrot)["bool(d=2)"] == {"gold": 0.0, "changed": 0.0, "nothing": 1.0}
+    assert list(audit(context("chain"))) == ["chain"] and audit(context("grid")) == {}
+
+
+def test_one_character_is_another_one():
+    rng = np.random.default_rng(0)
+    for answer in ("384", "K", "(a, 1)", "-7.5"):
+        for _ in range(20):
+            found = camp.change_one(answer, rng)
+            assert len(found) == len(answer) and sum(a != b for a, b in zip(found, answer, strict=True)) == 1
+    assert camp.change_one("+", rng) == "+1"
+
+
+@pytest.mark.gym
+@pytest.mark.slow
+def test_verifiers_of_reasoning_gym_pay_their_oracle(context):
+    names = ("chain_sum", "basic_arithmetic", "caesar_cipher", "gcd", "spell_backward", "letter_counting")
+    found = audit(context("+".join(f"rg:{n}" for n in names)), 4)
+    assert {d["gold"] for d in found.values()} == {1.0} and {d["nothing"] for d in found.values()} == {0.0}

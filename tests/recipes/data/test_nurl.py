@@ -1,0 +1,125 @@
+"""NuRL: the catalogue's values, who is in a new group, what a hint may say, and who writes it."""
+
+import asyncio
+import math
+from dataclasses import replace
+
+import numpy as np
+import palaestra as pl
+import pytest
+from palaestra import schedule
+from palaestra.claims.data.nurl import EXPERIMENT
+from palaestra.recipes.data import nurl
+from palaestra.values import flatten
+
+from tests.recipes.data.guided import Pays, bare_ids, collected, credited, prompt_seen, steps_of, trained
+
+
+def paid(make, own, behind, /, at=0, **options):
+    ctx = make("chain")
+    ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=own, guided=behind)))
+    return ctx, collected(ctx, schedule.resolve(nurl.build(**options), at))
+
+
+def test_advantages_of_the_catalogue(context):
+    """7 hinted right and the bare one wrong: .3536 and -2.4749 with ddof 1; without the bare one all are equal."""
+    _, group = paid(context, [0] * 9, [1] * 7)
+    assert [e.facts.get("guided", 0) for e in trained(group)] == [1] * 7 + [0]
+    assert credited(nurl.build(), [group]) == pytest.approx([0.353552] * 7 + [-2.474867], abs=1e-5)
+    assert credited(nurl.build(scaled=False), [group]) == pytest.approx([0.125] * 7 + [-0.875])
+    _, group = paid(context, [0] * 8, [1] * 8, bare=0)
+    assert credited(nurl.build(bare=0), [group]) == [0] * 8
+    _, group = paid(context, [0] * 9, [0] * 7)
+    assert credited(nurl.build(), [group]) == [0] * 8  # the new group may be all wrong too
+
+
+def test_a_group_of_two_has_one_of_each(context):
+    _, group = paid(context, [0, 0, 0], [1], n=2)
+    assert [e.facts.get("guided", 0) for e in trained(group)] == [1, 0] and len(group.episodes) == 4
+
+
+def test_one_right_answer_is_enough_unless_every_prompt_is_hinted(context):
+    _, group = paid(context, [1] + [0] * 7, [])
+    assert len(group.episodes) == len(trained(group)) == 8
+    _, group = paid(context, [1] + [0] * 8, [1] * 7, every=True)
+    assert len(trained(group)) == 8 and len(group.episodes) == 16
+
+
+def test_a_prompt_without_a_hint_keeps_its_answers(context):
+    """No bare answer alone takes the place of a group."""
+    ctx = context("chain")
+    task = replace(ctx.bench.tasks.task("train", 0), meta={"hint": "so it is 7", "demonstration": "= 7"}, answer="7")
+    ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=[0] * 9, guided=[])))
+    group = asyncio.run(nurl.build().collect(ctx, ("k", 1), pl.Group(task=task)))
+    assert len(group.episodes) == len(trained(group)) == 8
+
+
+def test_hints_begin_later(context):
+    for at, n in ((2, 8), (3, 16), (9, 16)):
+        _, group = paid(context, [0] * 9, [1] * 7, at=at, warm=3)
+        assert len(group.episodes) == n
+
+
+def test_what_is_shown(context):
+    ctx, group = context("chain"), None
+    task = ctx.bench.tasks.task("train", 0)
+    steps = ctx.bench.tasks.steps(task)
+    group, rng = pl.Group(task=task), np.random.default_rng(0)
+    shown = {k: nurl.guidance(k, False, 0)(ctx, group, rng) for k in ("cue", "steps", "explanation", "answer")}
+    assert shown["cue"] == f"in {len(steps)} steps" and shown["answer"] == f"the answer is {task.answer}"
+    assert shown["explanation"].splitlines() == steps and shown["steps"].splitlines() == steps[: round(len(steps) / 2)]
+    assert nurl.guidance("steps", False, 1)(ctx, group, rng).splitlines() == steps[:1]
+    written = replace(group, task=replace(task, meta={**task.meta, "hint": "go from left to right"}))
+    assert nurl.guidance("cue", False, 0)(ctx, written, rng) == "go from left to right"
+    told = replace(group, task=replace(task, meta={**task.meta, "hint": f"it is {task.answer}."}))
+    assert nurl.guidance("cue", False, 0)(ctx, told, rng) == ""
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"context": "bare"}, {"place": "start", "kind": "steps"}], ids=["hinted", "bare", "start"]
+)
+def test_which_prompt_hinted_answers_are_trained_behind(context, options):
+    ctx, group = paid(context, [0] * 9, [1] * 7, **options)
+    *hinted, bare = trained(group)
+    plain = bare_ids(ctx, group.task)
+    for e in hinted:
+        own = sum((s.ids for s in e.rows[0].segments if s.replies), ())
+        sees = tuple(e.rows[0].view().ids_T[: -len(own)])
+        assert ("hint:" in prompt_seen(ctx, e)) == ("place" not in options)
+        assert (sees == plain) == bool(options)
+    assert "hint" not in prompt_seen(ctx, bare)
+
+
+def test_hints_are_written_beforehand_and_give_nothing_away():
+    """Two questions a hint; one that holds the answer is asked for again, with another seed."""
+    asked = []
+
+    def model(request):
+        text = request.messages[-1].content
+        asked.append((text, request.seed))
+        if "Explain" in text:
+            assert text.startswith("2+3 ?") and "The answer is 5." in text
+            return "two and three are five, so 5"
+        assert "so 5" in text
+        return "The answer is 5." if len(asked) <= 2 else "Think of addition, 15 is too much."
+
+    tasks = [pl.Task(id="a", prompt=(pl.Message(role="user", content="2+3 ?"),), answer="5")]
+    write = lambda **more: asyncio.run(nurl.write_hints(pl.Scripted(model), tasks, **more))
+    assert write() == ["Think of addition, 15 is too much."]
+    assert len(asked) == 4 and len({seed for _, seed in asked}) == 4
+    asked.clear()
+    assert write(attempts=1) == [""]
+
+
+def test_settings():
+    found = flatten(nurl.build())
+    for end, value in {"links.0.n": 8, ".ddof": 1, ".low": 0.2, ".high": 0.2}.items():
+        assert value in {v for k, v in found.items() if k.endswith(end)}, end
+    assert {7, 1} <= {v for k, v in found.items() if k.endswith(".n")}
+
+
+@pytest.mark.parametrize("arm", EXPERIMENT.arms)
+def test_steps_of_every_arm(arm, context):
+    seen = steps_of(EXPERIMENT.arms[arm].parts["rl"].runnable, context("chain(modulo=9)"))
+    assert all(m["skipped"] == 0 and math.isfinite(m["loss"]) for m in seen)
+    assert not EXPERIMENT.lacks()

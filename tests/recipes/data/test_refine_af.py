@@ -1,0 +1,139 @@
+"""REFINE-AF: the rule of feedback, the filter of novelty, and who imitates whom."""
+
+import asyncio
+from dataclasses import replace
+
+import palaestra as pl
+from palaestra.recipes.data import refine_af as af
+from palaestra.types import Group, Reward
+from palaestra.values import flatten
+
+from tests.recipes.objectives.helpers import near
+
+
+def test_the_rule():
+    """Rew 2, Und .9, Nat .8, Coh .7: -0.046330."""
+    assert af.feedback_score(2, 0.9, 0.8, 0.7) == near(-0.046330, 1e-9)
+
+
+def test_an_instruction_is_novel_below_the_threshold():
+    assert af.is_novel([0.69, 0.1]) and not af.is_novel([0.70]) and not af.is_novel([0.1, 0.9]) and af.is_novel([])
+
+
+def said(*texts):
+    """A group whose episodes said these."""
+    from palaestra.tasks.oracle import episode_saying
+
+    return Group(task=pl.Task(id="t", answer="3"), episodes=tuple(episode_saying(t) for t in texts))
+
+
+def judge(ctx, group, **options):
+    return asyncio.run(af.AutomaticFeedback(**options)(ctx, group))
+
+
+def test_qualities_by_programs():
+    texts = ["1+2=3\n= 3", "= 3", "= 4", "hm", "x\nx\nx\n= 3", "\x00= 3"]
+    found = af.AutomaticFeedback().qualities(texts)
+    assert found["und"] == [1, 1, 1, 1, 0, 0] and found["nat"] == [1, 1, 1, 0, 1, 0]
+    assert found["coh"] == near([3 / 6, 3 / 6, 1 / 6, 0, 3 / 6, 0], 1e-12)
+
+
+def test_rewards_are_joined_by_the_rule(context):
+    ctx = context("chain")
+    right, wrong = judge(ctx, said("= 3", "= 4"))
+    assert right.parts == {"rew": 1.0, "und": 1.0, "nat": 1.0, "coh": 0.5}
+    assert right.total == near(0.0078 - 0.4421 + 0.3212 + 0.0760 - 0.0274, 1e-9)
+    assert right.total - wrong.total == near(0.0078, 1e-9)
+
+    async def two(ctx, group):
+        return [Reward(total=2.0) for _ in group.episodes]
+
+    own = judge(ctx, said("= 3", "= 4"), rew=two, und=two, nat=two, coh=two)
+    assert {r.total for r in own} == {af.feedback_score(2, 2, 2, 2)}
+    unknown = replace(said("= 3"), task=pl.Task(id="t"))
+    assert judge(ctx, unknown)[0].parts["rew"] == 0.0  # nobody knows the answer
+
+
+def test_a_judge_that_fails_is_a_fault(context):
+    async def broken(ctx, group):
+        raise pl.Fault("judge", "gone")
+
+    assert isinstance(judge(context("chain"), said("= 3"), coh=broken)[0], pl.Fault)
+
+
+def test_a_coin_says_nothing_of_the_instance(context):
+    ctx = context("chain")
+    found = [r.total for r in judge(ctx, said(*["= 3"] * 64), feedback="random")]
+    assert set(found) == {0.0, 1.0} and 16 < sum(found) < 48
+    assert [r.total for r in judge(ctx, said(*["= 3"] * 64), feedback="random")] == found
+
+
+class Words:
+    """Tasks of these texts, over and over."""
+
+    name, size, test_size = "words", None, None
+
+    def __init__(self, *texts):
+        self.texts = texts
+
+    def task(self, split, index):
+        text = self.texts[index % len(self.texts)]
+        return pl.Task(id=f"{split}-{index}", prompt=(pl.Message(role="user", content=text),))
+
+
+def draw(ctx, stage, n, state=None):
+    return asyncio.run(stage(ctx, ("k",), n, state or {}))
+
+
+def test_what_is_too_much_alike_is_not_drawn(context):
+    """Seven of ten words in their order: .7 is too much alike."""
+    ctx = context("chain")
+    texts = ("a b c d e f g h i j", "a b c d e f g x y z", "a b c d e f v x y z", "k l m")
+    ctx = ctx.with_bench(replace(ctx.bench, tasks=Words(*texts)))
+    found, state = draw(ctx, af.NovelInstructions(), 2)
+    assert [pl.prompt_text(t) for t in found] == [texts[0], texts[2]] and state["dropped"] == 1
+    more, state = draw(ctx, af.NovelInstructions(), 2, state)
+    assert pl.prompt_text(more[0]) == texts[3] and state["dropped"] == 1 + 16  # then the small set starts over
+    assert len(draw(ctx, af.NovelInstructions(most=2.0), 4)[0]) == 4
+
+
+def test_a_model_makes_up_instructions_from_eight(context):
+    asked = []
+
+    def fn(request):
+        asked.append(request.messages[-1].content)
+        return {"instruction": f"do thing number {len(asked)} {'x y z w' * len(asked)}"}
+
+    found, _ = draw(context("chain"), af.NovelInstructions(client=pl.Scripted(fn)), 2)
+    assert all("do thing" in pl.prompt_text(t) and t.answer is None for t in found)
+    assert asked[0].count("\n- ") == 8 and len({t.id for t in found}) == 2
+
+
+def test_what_states_no_answer_is_not_imitated(context):
+    group = said("= 3", "hm", "it is \\boxed{3}")
+    cut = replace(group.episodes[0], status="truncated:tokens")
+    group = replace(group, episodes=(*group.episodes, cut))
+    kept = asyncio.run(af.KeepInstances()(context("chain"), ("k",), group))
+    assert [e.muted for e in kept.episodes] == [False, True, False, True]
+
+
+def test_the_last_stage_imitates_the_writer_and_begins_fresh(context, small):
+    built = af.build()
+    assert list(built.parts) == ["rl", "sft"]
+    assert built.parts["sft"].model is None and built.parts["sft"].models == {"writer": pl.Output("rl")}
+    assert list(af.build(rl=False).parts) == ["sft"] and not af.build(rl=False).parts["sft"].models
+    weights = [
+        next(v for k, v in flatten(af.build(positive=p)).items() if k.endswith("weights")) for p in (False, True)
+    ]
+    assert weights[0] == af.WEIGHTS and weights[1] == (0.0078, 0.4421, *af.WEIGHTS[2:])
+    recipe, ctx = small(built.parts["sft"].runnable), context("chain")
+    from palaestra.run.driver import prepare
+
+    prepare(recipe, ctx)
+    group = asyncio.run(recipe.collect(ctx, ("k",), Group(task=ctx.bench.tasks.task("train", 0))))
+    (row,) = group.episodes[0].rows
+    assert all(s.policy == "policy" and s.version is None for s in row.segments if s.trained)
+    examples, _ = recipe.learners["policy"].credit(
+        [replace(group, episodes=(replace(group.episodes[0], muted=False),))], [[[{}]]], {}
+    )
+    assert len(examples) == 1

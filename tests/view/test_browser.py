@@ -1,0 +1,307 @@
+"""The viewer's page in a real browser: the system's Chromium, driven by Playwright."""
+
+import json
+import re
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from palaestra.bench.made_up import write_run
+from palaestra.store.columns import SCHEMA, path
+from palaestra.view.export import write
+from palaestra.view.reader import RunReader, open_runs
+
+from tests.view.test_viewer import HOSTILE, served
+
+pytestmark = pytest.mark.browser
+STEPS = 12
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync = pytest.importorskip("playwright.sync_api", reason="pip install 'palaestra[browser]'")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync.sync_playwright() as p:
+        found = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("browser") / "run", STEPS, groups=8, samples=4, problems=30, tokens=20)
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
+
+
+@contextmanager
+def opened(browser, url, **given):
+    """A page that has read its run. Fails for what the page complained about, and for any address but its own."""
+    page, said = browser.new_page(**given), []
+    own = (url.split("#")[0].split("?")[0], "data:", "blob:")
+    page.set_default_timeout(20_000)
+    page.on("pageerror", lambda e: said.append(str(e)))
+    page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("request", lambda r: said.append(r.url) if not r.url.startswith(own) else None)
+    page.goto(url)
+    page.wait_for_selector("html[data-ready]")
+    yield page
+    page.close()
+    assert not said
+
+
+def rewrite(folder, step, **columns):
+    """A rollout file with other columns."""
+    table = pq.ParquetFile(path(folder, step)).read()
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, SCHEMA.field(name), pa.array(values, SCHEMA.field(name).type))
+    pq.write_table(table, path(folder, step))
+
+
+def test_from_the_table_to_a_token_with_the_keyboard(browser, made):
+    with served(made) as server, opened(browser, server.url) as page:
+        assert "96 groups" in page.inner_text("output")
+        index = RunReader(made).table("training").index.slice(0, 32)
+        which = next(g for g in range(8) if len(set(index["reward"].to_pylist()[4 * g : 4 * g + 4])) > 1)
+        page.focus(f".scroll .row >> nth={which} >> a")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".turn.own")
+        episodes = RunReader(made).table("training").group(1, which)
+        best = max(episodes, key=lambda e: e["reward"])["rows"][0]
+        shown = page.locator(".turn.own .tokens").evaluate("e => e.textContent").replace("↵", "")
+        assert shown == "".join(t for t, own in zip(best["tokens"], best["trained"], strict=True) if own)
+        page.focus(".turn.own .tokens")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        told = page.inner_text(".told")
+        assert all(x in told for x in ("probability", "credit", "weight", "ratio 1")) and "token=21" in page.url
+        page.keyboard.press("c")
+        assert "colour=weight" in page.url and page.locator(".tokens [class*=up]").count() > 2
+        page.keyboard.press("n")
+        assert "at=1" in page.url
+        address = page.url
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".scroll .row")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.type") == "search"
+    with served(made) as server, opened(browser, server.url + address[address.index("#") :]) as page:
+        page.wait_for_selector(".answers button[aria-pressed=true]")
+        assert page.locator(".answers button").nth(1).get_attribute("aria-pressed") == "true"
+
+
+def test_search_filter_and_order_are_addresses(browser, made):
+    words = "so the answer"
+    with served(made) as server, opened(browser, server.url) as page:
+        page.fill("input[type=search]", words)
+        page.keyboard.press("Enter")
+        n = len(RunReader(made).table("training").search(words))
+        page.wait_for_selector(f"output:has-text('{n} answers match')")
+        page.select_option("select[aria-label=outcome]", "mixed")
+        page.select_option("select[aria-label=order]", "spread")
+        assert all(x in page.url for x in ("q=so+the+answer", "outcome=mixed", "order=spread"))
+        told = page.inner_text("output")
+        page.reload()
+        page.wait_for_selector("html[data-ready]")
+        page.wait_for_selector(f"output:has-text('{told}')")
+
+
+@pytest.mark.parametrize(
+    ("tab", "wanted"),
+    [
+        ("problems", r"\d+ (learned|mixed|never)"), ("signs", "copies among answers"), ("time", "Slowest steps"),
+        ("judges", "No judge"), ("settings", "made-up"),
+    ],
+)  # fmt: skip
+def test_each_question_is_a_click_away(browser, made, tab, wanted):
+    with served(made) as server, opened(browser, server.url) as page:
+        page.click(f".tabs a:has-text('{tab}')")
+        page.wait_for_function("x => new RegExp(x).test(document.body.innerText)", arg=wanted)
+        page.locator("table a").first.click() if tab in ("problems", "time") else None
+        assert tab not in ("problems", "time") or page.locator(".scroll .row").count() > 0
+
+
+def test_two_runs_beside_one_another(browser, made, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(made, other)
+    (other / "config.toml").write_text('recipe = "rloo"\n')
+    with served(made, other) as server, opened(browser, server.url) as page:
+        page.click("text=compare with another")
+        page.wait_for_selector("text=Settings that differ")
+        assert '"rloo"' in page.inner_text("#content")
+        page.locator(".choices + table a").first.click()
+        page.wait_for_selector(".beside .turn.own >> nth=1")
+        assert page.locator(".beside > section").count() == 2
+
+
+def test_what_another_method_would_say(browser, made, monkeypatch):
+    """Only the page's own request is answered, and its numbers stand beside the recorded ones."""
+    from palaestra.view import answers
+
+    def explained(run, method, step, group):
+        n = [sum(e["rows"][0]["trained"]) for e in run.table("training").group(step, group)]
+        order = sorted(range(len(n)), key=lambda i: -run.table("training").group(step, group)[i]["reward"])
+        return {
+            "advantages": [[0.25] * len(n)],
+            "token_weights": [[[0.125] * n[i] for i in order]],
+            "notes": ["a note"],
+        }
+
+    monkeypatch.setattr(answers, "explained", explained)
+    step, group = next(
+        (s, g) for s in range(1, STEPS) for g in range(8)
+        if {e["status"] for e in RunReader(made).table("training").group(s, g)} == {"finished"}
+    )  # fmt: skip
+    with served(made) as server, opened(browser, f"{server.url}#/0/group/{step}/{group}") as page:
+        page.fill("input[name=method]", "rloo")
+        page.click("text=show its weights")
+        page.wait_for_selector("text=a note")
+        assert "there +0.25" in page.inner_text(".answers") and "explain=rloo" in page.url
+        page.focus(".turn.own .tokens")
+        page.keyboard.press("ArrowRight")
+        assert "weight there +0.125" in page.inner_text(".told")
+
+
+def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(made, folder)
+    content = path(folder, STEPS).read_bytes()
+    path(folder, STEPS).unlink()
+    with served(folder) as server, opened(browser, server.url) as page:
+        assert "88 groups" in page.inner_text("output")
+        path(folder, STEPS).write_bytes(content)
+        page.wait_for_selector("output:has-text('96 groups')")
+
+
+def test_the_file_needs_no_server(browser, made, tmp_path):
+    write([RunReader(made)], tmp_path / "run.html", megabytes=64)
+    with opened(browser, f"file://{tmp_path / 'run.html'}") as page:
+        page.click(".scroll .row a >> nth=0")
+        page.wait_for_selector(".tokens i >> nth=10")
+        page.keyboard.press("3")
+        page.wait_for_selector("text=copies among answers")
+    write([RunReader(made)], tmp_path / "small.html", megabytes=0.05)
+    with opened(browser, f"file://{tmp_path / 'small.html'}#/0/group/6/1") as page:
+        page.wait_for_selector("text=this is not part of the file")
+
+
+def test_texts_are_never_code(browser, made, tmp_path):
+    folder = tmp_path / "hostile"
+    shutil.copytree(made, folder)
+    for name in ("config.toml", "metrics.jsonl"):
+        (folder / name).write_text((folder / name).read_text().replace("made-up", HOSTILE))
+    many = [HOSTILE] * 32
+    rewrite(folder, 1, prompt=many, text=many, task_id=many, domain=many, answer=many, kept=many, status=many,
+            facts=[json.dumps({HOSTILE: HOSTILE})] * 32, reward_parts=[json.dumps({HOSTILE: 1.0})] * 32)  # fmt: skip
+    write([RunReader(folder)], tmp_path / "x.html")
+    with served(folder) as server:
+        for address in (server.url, f"file://{tmp_path / 'x.html'}"):
+            with opened(browser, address) as page:
+                page.click(".scroll .row a >> nth=0")
+                page.wait_for_selector(".tokens")
+                assert page.evaluate("window.stolen") is None and HOSTILE in page.inner_text("h2")
+                assert HOSTILE in page.inner_text(".facts") and page.locator("img").count() == 0
+
+
+def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path):
+    from palaestra.pictures import Picture
+    from palaestra.store import rollouts
+    from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
+
+    picture = Picture(shape=(2, 2, 3), data=bytes(range(0, 240, 20)))
+    asked = Segment(ids=(1, *picture.ids(2)), pictures=(picture,))
+    calls = Segment(ids=(2,), author="policy", policy="policy", turn=0, trained=True, logp=(-0.5,), text="x")
+    result = Segment(ids=(3,), turn=1)
+    hint = Segment(ids=(4,), hidden=True, author="teacher")
+    last = Segment(ids=(5,), author="policy", policy="policy", turn=2, trained=True, logp=(-0.1,), text="y")
+    rows = (
+        Row(segments=(asked, calls, result, hint, last), seat="solver", key=(1,)),
+        Row(segments=(last,), seat="judge", thread="b"),
+    )
+    group = Group(
+        task=Task(id="t", prompt=(Message(role="user", content="look"),)),
+        episodes=(Episode(rows=rows, reward=Reward(total=1.0), status="finished"),),
+    )
+    words = {1: "look ", 2: '<tool_call>{"name": "add", "arguments": {}}', 3: "4", 4: "hint", 5: "done"}
+    decode = lambda ids: "".join(words.get(i, "") for i in ids)
+    rollouts.write(path(tmp_path / "run", 1), 1, [group], rollouts.NOTHING, decode)
+    (tmp_path / "run" / "config.toml").write_text("")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "reward": 1.0}\n')
+    with served(tmp_path / "run") as server, opened(browser, f"{server.url}#/0/group/1/0") as page:
+        page.wait_for_selector(".turn >> nth=4")
+        told = [re.sub(r",? turn \d", "", t) for t in page.locator(".turn small").all_inner_texts()]
+        assert told == [
+            "prompt",
+            "solver, calls a tool",
+            "tool result",
+            "teacher, hidden when trained",
+            "solver",
+            "judge",
+        ]
+        assert page.locator("h3").all_inner_texts()[:2] == ["solver", "judge, b"]
+        image = page.locator(".turn img")
+        assert image.count() == 1 and image.evaluate("e => [e.naturalWidth, e.naturalHeight]") == [2, 2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow_pages_do_not_scroll_sideways_and_can_be_read(browser, made, scheme):
+    """Contrast of every text against what lies behind it: 4.5 to 1."""
+    size = {"width": 400, "height": 900}
+    with served(made, made) as server, opened(browser, server.url, viewport=size, color_scheme=scheme) as page:
+        for place in (
+            "#/0/groups",
+            "#/0/group/3/2?colour=weight",
+            "#/0/group/3/2?colour=surprise",
+            "#/0/signs",
+            "#/0/time",
+            "#/compare/0/1",
+            "#/0/settings",
+        ):
+            page.evaluate("x => { location.hash = x }", place)
+            page.wait_for_timeout(300)
+            assert page.evaluate("document.documentElement.scrollWidth") == 400, place
+            assert not (poor := page.evaluate(CONTRAST)), (place, poor)
+            unnamed = page.evaluate(UNNAMED)
+            assert not unnamed, (place, unnamed)
+
+
+UNNAMED = """() => [...document.querySelectorAll('input, select, button, a')]
+  .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map((e) => e.outerHTML)"""
+# WCAG 2.2, relative luminance; colours that lie over one another are mixed
+CONTRAST = """() => {
+  const read = (c) => { const n = c.match(/[\\d.]+/g).map(Number); return [n[0], n[1], n[2], n[3] ?? 1]; };
+  const over = (a, b) => [0, 1, 2].map((i) => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
+  const linear = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (e) => {
+    const all = [];
+    for (let x = e; x; x = x.parentElement) all.unshift(read(getComputedStyle(x).backgroundColor));
+    return all.reduce((b, a) => over(a, b), read(getComputedStyle(document.body).backgroundColor));
+  };
+  const poor = [];
+  for (const e of document.querySelectorAll('#page *')) {
+    const says = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!says || e.closest('.skip, option, .uplot')) continue;
+    const b = behind(e), a = over(read(getComputedStyle(e).color), b);
+    const [x, y] = [light(a), light(b)].sort((p, q) => q - p), ratio = (x + 0.05) / (y + 0.05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${e.outerHTML.slice(0, 90)}`);
+  }
+  return poor.slice(0, 5);
+}"""
+
+
+def test_only_what_is_in_sight_is_drawn(browser, made):
+    with served(made) as server, opened(browser, server.url) as page:
+        assert page.locator(".scroll .row").count() < 40
+        before = page.locator(".scroll .row").first.inner_text()
+        page.evaluate("document.querySelector('.scroll').scrollTop = 2000")
+        page.wait_for_function("x => document.querySelector('.scroll .row').innerText !== x", arg=before)
+        assert np.isfinite(len(open_runs([made])))
