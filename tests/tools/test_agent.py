@@ -203,7 +203,7 @@ def test_it_calls_tools_so_that_they_are_read_and_not_always(model, name):
 
 
 def test_it_plays_and_is_sometimes_right(model):
-    right = rate(model, "hop", 12, 4)
+    right = rate(model, "wiki", 12, 4)
     assert 0.05 < sum(right) / len(right) < 0.95
 
 
