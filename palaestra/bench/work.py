@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.run import setup
@@ -54,7 +55,7 @@ class Work:
 
     @property
     def task(self) -> str:
-        return "chain" if self.model == "tiny" else "constraints"
+        return "chain" if self.model in FOLDERS else "constraints"
 
     def rows(self, n: int) -> list[dict[str, Any]]:
         """`n` prompts as chat messages, the same in every process."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import PreTrainedConfig
 
 from palaestra.errors import UserError
 from palaestra.models import smollm2
+from palaestra.models.embedded import FOLDERS
 from palaestra.models.files import (
     explain_failures,
     read_module,
@@ -30,7 +32,7 @@ __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 OWN_MODELS: dict[str, Callable[[], Path]] = {
-    "tiny": lambda: Path(__file__).parent / "tiny",
+    **{name: partial(Path, folder) for name, folder in FOLDERS.items()},
     "smollm2": smollm2.folder,
 }
 HEADS, ADAPTER = "heads.safetensors", "adapter"
@@ -44,8 +46,8 @@ def load(
     lora: LoRA | None = None,
     attn_implementation: str = "sdpa",
 ) -> Model:
-    """The model called `name`: "tiny" (comes with the package), "smollm2", a local directory, or an
-    id of the hub.
+    """The model called `name`: "tiny" or "tiny-agent" (come with the package), "smollm2", a local
+    directory, or an id of the hub.
 
     `dtype` is "float32" or "bfloat16". Heads that were saved beside a model come with it; adapters
     that were saved alone are merged into the model that they were trained on. Raises `UserError`.

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from palaestra.models.embedded import FOLDERS
 from palaestra.processor import computes_bfloat16
 
 SMALL = 10_000_000  # weights; below, to start an operator takes about as long as its work
@@ -28,7 +29,7 @@ def precision_for(model: str, device: str) -> Precision:
     those of the engine round otherwise.
 
     Args:
-        model: its name, folder or id; only "tiny" and folders can be small.
+        model: its name, folder or id; only embedded ones and folders can be small.
         device: "cpu" or "cuda".
     """
     if is_small(model):
@@ -45,7 +46,7 @@ def is_small(model: str) -> bool:
     were saved alone, the model that they were trained on.
 
     Args:
-        model: its name, folder or id; only "tiny" and folders can be small.
+        model: its name, folder or id; only embedded ones and folders can be small.
     """
     folder = Path(model).expanduser()
     adapters = folder / "adapter" / "adapter_config.json"
@@ -56,4 +57,4 @@ def is_small(model: str) -> bool:
             return False
         return bool(base) and str(base) != model and is_small(str(base))
     files = [f for f in folder.glob("*.safetensors") if f.name != OPTIMISER]
-    return model == "tiny" or 0 < sum(f.stat().st_size for f in files) < SMALL * BYTES
+    return model in FOLDERS or 0 < sum(f.stat().st_size for f in files) < SMALL * BYTES

@@ -15,6 +15,7 @@ from enum import Flag, auto
 from typing import Any, Literal
 
 from palaestra.errors import UserError
+from palaestra.models.embedded import FOLDERS
 from palaestra.services.tools.names import split_names
 
 TASK = "chain"  # what is learned where nothing is said
@@ -121,7 +122,7 @@ class Settings:
     )
     model: str = setting(
         "tiny",
-        "tiny, smollm2, a Hugging Face folder or hub id",
+        "tiny, tiny-agent, smollm2, a Hugging Face folder or hub id",
         metavar="NAME|DIR",
         use=Use.MAKE | Use.KEPT | Use.REPEATED,
     )
@@ -262,7 +263,7 @@ class Settings:
     @property
     def precision(self) -> str:
         """The dtype that is meant: the faster safe one where nothing is said."""
-        if self.dtype or self.model == "tiny":
+        if self.dtype or self.model in FOLDERS:
             return self.dtype or "float32"
         from palaestra.models.precision import precision_for
 

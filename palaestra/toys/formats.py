@@ -1,5 +1,5 @@
 """The ways a question can be put, and what can be said after a wrong answer. The tiny model has met
-all of them.
+all of them but notes, the small agent all.
 
 A question is the first message of a task whose domain is a procedural one; everything here is text
 around it.
@@ -15,6 +15,7 @@ from palaestra.types import Message, Task
 
 THINK_STEPWISE = Message(role="system", content="think step by step")
 ANSWER_AT_ONCE = Message(role="system", content="answer at once")
+SUMMARISE = Message(role="user", content="write down what was found")  # notes are its reply
 UNSURE_ANSWER = f"{ANSWER_PREFIX}?"  # how the tiny model says that it does not know
 
 
@@ -48,6 +49,13 @@ def add_hint(task: Task, steps: Sequence[str]) -> Task:
 
 def _behind(task: Task, lines: Sequence[str]) -> Task:
     return rephrase(task, "\n".join([question_message(task).content, *lines]))
+
+
+def add_summary(task: Task, notes: Sequence[str]) -> Task:
+    """The question with what was found of it before, a line each: an episode goes on from its
+    notes.
+    """
+    return _behind(task, ["found:", *notes]) if notes else task
 
 
 def add_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:

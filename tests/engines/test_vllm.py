@@ -275,6 +275,7 @@ def test_a_model_that_vllm_would_refuse_is_named_before_the_run(monkeypatch, tmp
     """On a CPU it serves some sizes of attention heads only, and the embedded model's is none of them."""
     monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
     select.check("vllm", served(tmp_path))
+    select.check("vllm", load("tiny-agent"))
     select.check("own", load("tiny"))
     assert main(["train", "grpo", "--engine", "vllm", "--smoke", "--out", str(tmp_path / "run")]) == 2
     told = capsys.readouterr().err

@@ -171,7 +171,7 @@ def test_the_tokenizers_own_response_template_is_believed():
     assert chat.read_calls("<call:add>{oh</call>", "eos", (ADD,))[0].kind == "json"
 
 
-@pytest.mark.parametrize("model", ["tiny", pytest.param("smollm2", marks=pytest.mark.smollm2)])
+@pytest.mark.parametrize("model", ["tiny", "tiny-agent", pytest.param("smollm2", marks=pytest.mark.smollm2)])
 def test_the_models_here_get_the_rules(model):
     chat = Chat(load(model).tokenizer)
     assert chat.family is None and "add(a: integer" in shown(chat, Message(role="user", content="?"))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.models import template
+from palaestra.models.embedded import FOLDERS
 from palaestra.models.forward import VOCABULARY, forward
 from palaestra.models.load import OWN_MODELS, Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
@@ -465,8 +466,9 @@ def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
         load("smollm2")
 
 
-def test_tiny_comes_with_the_package():
-    model = load("tiny")
+@pytest.mark.parametrize("name", FOLDERS)
+def test_what_comes_with_the_package(name):
+    model = load(name)
     assert model.n_parameters < 5_000_000 and model.tokenizer.eos_token_id in model.eos
     batch = batch_of([9])
     batch["ids"].remainder_(model.vocabulary)
