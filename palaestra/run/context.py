@@ -129,10 +129,8 @@ class RunContext:
         self.spent: dict[str, float] = {}  # by meter
         self.lines: programs.ProgramLog | None = None
         self.carrier: Carrier = InProcess()
-        self.part: tuple[int, int] = (
-            0,
-            1,
-        )  # of budgets: which of how many, where processes share them
+        # of budgets: which of how many, where processes share them
+        self.part: tuple[int, int] = (0, 1)
         self.ask_elsewhere: Asks | None = None  # rewards in other processes; None = in this one
         use_threads(self.models.values())
 

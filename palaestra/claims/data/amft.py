@@ -3,17 +3,11 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, TWO_POINTS, imitation
+from palaestra.claims.starts import RATES, TWO_POINTS, half_taught
 from palaestra.recipes.data.amft import build
 
 LOOKS = 2  # steps from one look-ahead to the next
 RATE = 0.2  # of the weight, by M and by nats, so that 20 looks may cross its range
-
-
-def taught(rl: pl.Runnable) -> pl.Pipeline:
-    """25 steps of imitation of chains of 4 to 6 numbers; then the arm."""
-    easier = pl.warm(imitation(25), "chain(modulo=9)")
-    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
 def mixed(weight: Any = 0.5, **options: Any) -> pl.Pipeline:
@@ -26,7 +20,7 @@ def mixed(weight: Any = 0.5, **options: Any) -> pl.Pipeline:
         **options,
     }
     learned = pl.vary(build(**setting), schedule=pl.Schedule(prompts=8, steps=60))
-    return taught(pl.override(pl.override(learned, "n", 4), "objective.weight", weight))
+    return half_taught(pl.override(pl.override(learned, "n", 4), "objective.weight", weight))
 
 
 ARMS = {
@@ -46,7 +40,7 @@ EXPERIMENT = pl.Experiment(
     "of the best of three fixed weights.",
     quantity="the best of several ways to join imitation and reinforcement, on maths, General Points "
     "and V-IRL; none of the paper's numbers is relied on, as its authors asked to withdraw it",
-    start=taught(pl.Untrained()),
+    start=half_taught(pl.Untrained()),
     arms=ARMS,
     expect=pl.Greater("full", "fixed", by=0.02, why=TWO_POINTS),
     falsified_if="the learned weight is less than 2 points above the best fixed one, or what is left "

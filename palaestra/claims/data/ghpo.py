@@ -3,17 +3,11 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, imitation
+from palaestra.claims.starts import RATES, half_taught
 from palaestra.recipes.data.ghpo import build
 
 LADDER = (0.25, 0.5, 0.75)
 STEPS = 40  # over which the curriculum's share falls to nothing
-
-
-def taught(rl: pl.Runnable) -> pl.Pipeline:
-    """25 steps of imitation of chains of 4 to 6 numbers; then the arm, with 8 prompts a step."""
-    easier = pl.warm(imitation(25), "chain(modulo=9)")
-    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
 def guided(shares: tuple[float, ...] = LADDER, **options: Any) -> pl.Recipe:
@@ -30,13 +24,13 @@ def curriculum() -> pl.Recipe:
 
 
 ARMS = {
-    "grpo": taught(guided(())),
-    "fixed share": taught(guided((0.5,), every=True)),
-    "easy to hard": taught(curriculum()),
-    "ladder": taught(guided()),
-    "ladder of prompts": taught(guided(place="prompt")),
-    "first line": taught(guided((1.0,), unit="lines")),
-    "shuffled": taught(guided(shuffled=True)),
+    "grpo": half_taught(guided(())),
+    "fixed share": half_taught(guided((0.5,), every=True)),
+    "easy to hard": half_taught(curriculum()),
+    "ladder": half_taught(guided()),
+    "ladder of prompts": half_taught(guided(place="prompt")),
+    "first line": half_taught(guided((1.0,), unit="lines")),
+    "shuffled": half_taught(guided(shuffled=True)),
 }
 
 EXPERIMENT = pl.Experiment(
@@ -44,7 +38,7 @@ EXPERIMENT = pl.Experiment(
     "answers are wrong give a held-out accuracy without hints at least 3 points above that of a fixed "
     "half of the working for every prompt.",
     quantity="about 5% on average over GRPO and over a curriculum, on six benchmarks",
-    start=taught(pl.Untrained()),
+    start=half_taught(pl.Untrained()),
     arms=ARMS,
     expect=pl.Greater(
         "ladder",
