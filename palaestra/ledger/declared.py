@@ -43,6 +43,7 @@ def declaration(experiment: Experiment) -> dict[str, Any]:
         "controls": canonical(e.every_control),
         "arms": {name: canonical(arm) for name, arm in e.every_arm.items()},
         "tuned": {name: e.settings_of(name) for name in e.every_arm},
+        **({"tuning_tokens": e.tuning_tokens} if e.tuning_tokens else {}),
         "choose": canonical(e.chooses),
         "task": list(e.tasks),
         "model": e.model,

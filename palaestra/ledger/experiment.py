@@ -55,6 +55,8 @@ class Experiment:
         tuned: paths and the values that are tried, of every arm that has the path; each
             combination runs on the tuning seeds.
         constants: the same of single arms, for constants that the paper tuned.
+        tuning_tokens: the budget of a cell of the sweep, where it is smaller; 0 = `tokens`. What
+            leads early need not lead at the end, so it is no less than a third of `tokens`.
         choose: what the best setting has most of; None = of `measure`.
         task: of several there is a cell for each, and the effect is an interquartile mean.
         budget: of a program, what a cell may spend by meter, e.g. {"env_steps": 400_000}: the run
@@ -84,6 +86,7 @@ class Experiment:
     metric: str = "held-out accuracy (greedy)"
     tuned: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     constants: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    tuning_tokens: int = 0
     choose: Measure | None = None
     task: str | tuple[str, ...] = "chain"
     model: str = "tiny"
@@ -191,6 +194,11 @@ class Experiment:
         said = [*without, *self.vetoes, *self.every_control]
         if twice := [n for n in said if said.count(n) > 1]:
             raise UserError(f"two controls have the name {twice[0]!r}; call one otherwise")
+        if self.tuning_tokens and not self.tokens <= 3 * self.tuning_tokens <= 3 * self.tokens:
+            raise UserError(
+                f"tuning_tokens={self.tuning_tokens} is no budget between a third of "
+                f"tokens={self.tokens} and all of it"
+            )
         for path in self.tuned:
             if not any(_has(arm, path) for arm in self.arms.values()):
                 raise UserError(f"no arm has the path {path!r} that is to be tuned")

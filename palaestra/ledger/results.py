@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ class Scope:
     tokens: int
     out: Path
     jobs: int = 0
+
+    @property
+    def tuning(self) -> Scope:
+        """The same for the choice of settings, which may have a smaller budget."""
+        asked = self.experiment.tuning_tokens or self.tokens
+        return replace(self, tokens=min(asked, self.tokens))
 
     def request(self, arm: str, setting: Setting, task: str, seed: int) -> CellRequest:
         many = f", {task}" if len(self.experiment.tasks) > 1 else ""
@@ -210,7 +217,7 @@ def tune(work: Scope, headway: Headway) -> Tuning:
     """
     e = work.experiment
     asked = [
-        (arm, i, work.request(arm, setting, task, seed))
+        (arm, i, work.tuning.request(arm, setting, task, seed))
         for arm, each in e.sweep(work.arms).items()
         for i, setting in enumerate(each)
         for seed in TUNING
@@ -291,6 +298,7 @@ def assemble(
         },
         "tuning": {
             "seeds": list(TUNING),
+            **({"tokens": work.tuning.tokens} if e.tuning_tokens else {}),
             "arms": dict(tuning.tried),
         },
         "blocks": [list(b) for b in work.blocks],

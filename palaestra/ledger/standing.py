@@ -154,6 +154,7 @@ def _declared_otherwise(result: Mapping[str, Any], known: Mapping[str, Any]) -> 
         ("expected", result["expected"], str(declared.expectation(known))),
         ("task", result["task"], known["task"]),
         ("blocks", result["blocks"], known["blocks"]),
+        ("tokens of a tuning cell", result["tuning"].get("tokens", 0), known.get("tuning_tokens", 0)),
         ("vetoes", sorted(stated), sorted(known["vetoes"])),
         *((f"{n} may fall by", stated.get(n, {}).get("falls"), veto.falls)
           for n, veto in declared.vetoes(known).items()),

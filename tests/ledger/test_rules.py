@@ -41,6 +41,7 @@ class Ran:
     seed: int
     rate: float
     task: str
+    tokens: int = 0
 
 
 def ends(cell):
@@ -57,7 +58,7 @@ def run(tmp_path, monkeypatch):
 
         def outcome(r):
             method, _, arm = r.arm.partition(":")
-            cell = Ran(arm, r.settings.seed, r.settings.set.get("optimiser.lr", 0.0), r.settings.task)
+            cell = Ran(arm, r.settings.seed, r.settings.set.get("optimiser.lr", 0.0), r.settings.task, r.tokens)
             assert method == "rloo" and r.own_tasks and r.settings.evaluate == found.evaluate
             assert r.samples == found.samples
             run.asked.append(cell)
@@ -189,6 +190,20 @@ def test_settings_are_chosen_over_all_tasks(run):
     assert found["arms"]["rloo"]["setting"] == {"optimiser.lr": 1e-4}
     assert len(found["tuning"]["arms"]["rloo"][0]["values"]) == 4
     assert set(found["arms"]["rloo"]["by_task"]) == {"count", "chain"} and len(found["arms"]["rloo"]["values"]) == 10
+
+
+def test_a_sweep_may_have_a_smaller_budget(run):
+    """A third of the tokens and no less; what decides has all of them. A trial of less sweeps with no more than it has."""
+    short = replace(EXPERIMENT, tuning_tokens=EXPERIMENT.tokens // 3)
+    found = run(short, ends)
+    assert {(c.seed in TUNING, c.tokens) for c in run.asked} == {(True, 20_000), (False, 60_000)}
+    assert found["tuning"]["tokens"] == 20_000 and "tokens" not in run(EXPERIMENT, ends)["tuning"]
+    run(short, ends, tokens=9_000)
+    assert {c.tokens for c in run.asked} == {9_000}
+    assert declared.digest(short) != declared.digest(EXPERIMENT)
+    for tokens in (EXPERIMENT.tokens // 3 - 1, EXPERIMENT.tokens + 1):
+        with pytest.raises(UserError, match="between a third of"):
+            replace(EXPERIMENT, tuning_tokens=tokens)
 
 
 def test_constants_are_tuned_beside_what_all_arms_tune():

@@ -181,6 +181,7 @@ def test_a_whole_result_can_be_recomputed():
         (lambda r: r.update(expected=r["expected"].replace("0.02", "0.5")), "a difference below 0.02 would not"),
         (lambda r: r.update(verdict="illustration"), "verdict is illustration, and its values give reproduced"),
         (lambda r: r.update(blocks=[[0], list(range(9))]), "blocks [[0], [0, 1, 2"),
+        (lambda r: r["tuning"].update(tokens=9), "tokens of a tuning cell 9, and 0 is declared"),
         (lambda r: r["arms"].pop("start"), "it has no arm start, which is declared"),
         (lambda r: r.update(task=["chain"]), "task ['chain'], and "),
     ],
