@@ -94,6 +94,7 @@ def main() -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=sides["before"], capture_output=True, text=True
     )
     found = {
+        "bench": "checkouts",
         "command": f"python benchmarks/checkouts.py CHECKOUT --pairs {given.pairs}",
         "before": commit.stdout.strip(),
         "unit": "processor seconds; the ratio is the geometric mean over pairs, now over before",

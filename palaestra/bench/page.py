@@ -258,10 +258,27 @@ def ratios_svg(results: Sequence[BenchResult]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
+def checkouts_table(results: Sequence[BenchResult]) -> str:
+    rows = [
+        [
+            job,
+            result["before"],
+            f"{r['before']:.3f}",
+            f"{r['now']:.3f}",
+            f"{r['ratio']:.2f} ({r['ci95'][0]:.2f} to {r['ci95'][1]:.2f})",
+        ]
+        for result in results
+        for job, r in result["rows"].items()
+        if job != "tokens"
+    ]
+    return table(rows, "job", "commit before", "processor s before", "now", "now over before")
+
+
 TABLES = {
     "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table,
     "memory": memory_table,
     "scaling": scaling_table, "sandbox": sandbox_table, "busy": busy_table,
+    "checkouts": checkouts_table,
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
     assert row in page and "| 700 against 1500 | 90 against 200 | 3 |" in page
     assert "| turns, histories read again | 1.90 |  | 2: 4.00 s |" in page
-    assert page.count("Not measured.") == 6  # step, ablation, engine, memory, sandbox, busy
+    assert page.count("Not measured.") == 7  # step, ablation, engine, memory, sandbox, busy, checkouts
     assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page
     drawn = (tmp_path / "speed.svg").read_text()
     assert drawn.count("<rect") == 1 + 4 and "whole step" in drawn
