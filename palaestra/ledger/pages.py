@@ -17,10 +17,12 @@ from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
+from palaestra.ledger.holding import holding_page
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, standing
+from palaestra.ledger.wording import controls_line, ends, interval
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -41,7 +43,11 @@ VERDICT_WORDS = {
 
 def files() -> dict[Path, str]:
     """Every generated file by its path in the repository."""
-    found = {Path("CATALOGUE.md"): catalogue_page(), Path("docs/parts.md"): parts_page()}
+    found = {
+        Path("CATALOGUE.md"): catalogue_page(),
+        Path("docs/parts.md"): parts_page(),
+        Path("docs/what-holds.md"): holding_page(),
+    }
     for entry in catalogue.all_entries():
         if entry.built:
             result = read_result(entry.id)
@@ -92,13 +98,6 @@ def status(entry: catalogue.Entry) -> str:
         return found.status
     said = controls_line(read_result(entry.id) or {})
     return f"[{found.status}]({where})" + (f": {said}" if said else "")
-
-
-def controls_line(result: Mapping[str, Any]) -> str:
-    """What the controls of a result said, in one line."""
-    said = [c["said"] for c in result.get("controls", {}).values() if "said" in c]
-    lacks = result.get("lacks", [])
-    return "; ".join([*said, *([f"not declared: {', '.join(lacks)}"] if lacks else [])])
 
 
 # ---- a method
@@ -191,12 +190,6 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
     }
 
 
-def ends(found: Mapping[str, Any], digits: int = 3) -> str:
-    """An effect with its interval."""
-    low, high = found["ci95"]
-    return interval({"mean": found["effect"], "low": low, "high": high}, digits)
-
-
 def permutation(result: Mapping[str, Any]) -> str:
     """The interval of permuted signs; "" where there is none."""
     found = result.get("ci95_permutation")
@@ -280,16 +273,6 @@ def time_of(result: Mapping[str, Any]) -> str:
         if (seconds := result.get(name)) is not None:
             return f"{seconds / 60:.0f} {clock} minutes"
     return "time not known"
-
-
-def interval(found: Mapping[str, Any], digits: int = 3) -> str:
-    """A number with its interval; one value alone has none."""
-    if found["mean"] is None:
-        return "not measured"
-    middle, low, high = (
-        "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
-    )
-    return f"{middle} [{low}, {high}]" if low else middle
 
 
 def main() -> int:

@@ -1,0 +1,94 @@
+"""The page of what holds: every published verdict, grouped by what it says, beside what older rules
+said and what a third block of seeds found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.ledger.expectations import Greater
+from palaestra.ledger.experiment import experiment_of
+from palaestra.ledger.files import read_result
+from palaestra.ledger.results import is_older
+from palaestra.ledger.standing import expectation_of, standing
+from palaestra.ledger.wording import controls_line, ends
+from palaestra.markdown import render
+
+Result = Mapping[str, Any]
+DECIDED = ("reproduced", "smaller", "not-reproduced", "reversed")
+
+
+def holding_page() -> str:
+    entries = [e for e in catalogue.all_entries() if e.built and e.claim]
+    found = {e.id: r for e in entries if (r := read_result(e.id)) is not None}
+    present = {n: r for n, r in found.items() if not is_older(r) and _stands(n, r)}
+    older = {n: r for n, r in found.items() if is_older(r)}
+    by_verdict = {
+        verdict: [_row(r) for r in present.values() if r["verdict"] == verdict]
+        for verdict in (*DECIDED, "inconclusive", "illustration")
+    }
+    untestable = [
+        *((_link(e.id), f"it needs {n}") for e in entries if (n := experiment_of(e.id).not_testable)),
+        *((_link(n), r["taken_back"]["why"]) for n, r in older.items()
+          if r.get("status") == "not-testable"),
+    ]  # fmt: skip
+    return render(
+        "what-holds.md",
+        by_verdict=by_verdict,
+        untestable=untestable,
+        moved=[row for r in present.values() for row in _moved(r)],
+        fresh=[_fresh(r) for r in present.values() if "fresh" in r],
+        older=[_older(r) for r in older.values() if "taken_back" not in r],
+        back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
+        unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
+                    and e.id not in found],
+    )  # fmt: skip
+
+
+def _stands(method: str, result: Result) -> bool:
+    """Whether it is a result of the present experiment."""
+    return standing(catalogue.entry_of(method)).status == result["verdict"]
+
+
+def _link(method: str) -> str:
+    return f"[{method}](methods/{method}.md)"
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    """Method, what is compared, effect with interval, and what else was found."""
+    expect = expectation_of(result)
+    sides = (
+        f"{expect.better} above {expect.than}"
+        if isinstance(expect, Greater)
+        else f"{expect.one} as {expect.other}"
+    )
+    compared = f"{sides}: {result['metric']}"
+    return _link(result["id"]), compared, ends(result), result["quantity"], controls_line(result)
+
+
+def _moved(result: Result) -> Sequence[tuple[str, ...]]:
+    """What older rules said of a method that was measured anew."""
+    looks = [e for e in result["earlier"] if e["why"].startswith("older rules")]
+    now = f"{result['verdict']} ({ends(result)})" if result["arms"] else result["verdict"]
+    return [
+        (_link(result["id"]), f"{e['verdict']} ({ends(e)})", now, e["why"])
+        for e in looks
+    ]  # fmt: skip
+
+
+def _fresh(result: Result) -> tuple[str, ...]:
+    fresh = result["fresh"]
+    repeats = "repeats" if fresh["repeats"] else "does not repeat"
+    now = f"{fresh['verdict']} ({ends(fresh)})"
+    return _link(result["id"]), f"{result['verdict']} ({ends(result)})", now, repeats
+
+
+def _older(result: Result) -> tuple[str, ...]:
+    return _link(result["id"]), result["verdict"], ends(result), result["metric"]
+
+
+def _back(result: Result) -> tuple[str, ...]:
+    back = result["taken_back"]
+    return _link(result["id"]), back["verdict"], back["why"]

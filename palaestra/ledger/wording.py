@@ -1,0 +1,29 @@
+"""Published results in words: an effect with its interval, and what the controls said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def controls_line(result: Mapping[str, Any]) -> str:
+    """What the controls of a result said, in one line."""
+    said = [c["said"] for c in result.get("controls", {}).values() if "said" in c]
+    lacks = result.get("lacks", [])
+    return "; ".join([*said, *([f"not declared: {', '.join(lacks)}"] if lacks else [])])
+
+
+def ends(found: Mapping[str, Any], digits: int = 3) -> str:
+    """An effect with its interval."""
+    low, high = found["ci95"]
+    return interval({"mean": found["effect"], "low": low, "high": high}, digits)
+
+
+def interval(found: Mapping[str, Any], digits: int = 3) -> str:
+    """A number with its interval; one value alone has none."""
+    if found["mean"] is None:
+        return "not measured"
+    middle, low, high = (
+        "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
+    )
+    return f"{middle} [{low}, {high}]" if low else middle
