@@ -18,10 +18,10 @@ EXPERIMENT = study(
     numbers,
     what="chains of 6 and of 7 numbers modulo 9, of which four in ten are right at the start",
     task=f"chain(modulo=9,operands=(6,6),max_tokens={LONGEST})+chain(modulo=9,operands=(7,7),max_tokens={LONGEST})",
-    tokens=24_000,
-    tuning_tokens=8_000,
+    tokens=40_000,
+    tuning_tokens=14_000,
     evaluate=192,
-    seconds=30.0,
+    seconds=25.0,
 )
 
 

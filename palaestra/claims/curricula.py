@@ -34,7 +34,8 @@ from palaestra.recipes.data import (
 
 LONGEST = 96  # tokens of an answer
 STEPS = 400  # more than the budget pays for
-TASKS = 240  # of a curriculum in the order of difficulty: thirty steps
+TASKS = 136  # of a curriculum in the order of difficulty: about as many as the budget pays for
+MEASURED = 96  # where two answers to each measure it first: a fifth of the budget
 UNIFORM, CEILING, TWICE = (
     "uniform",
     "mixed only with twice the tokens",
@@ -56,7 +57,7 @@ def only_mixed() -> pl.Recipe:
 def samplers(difficulty: Callable[[pl.Task], float]) -> dict[str, pl.Recipe]:
     """Ways to choose what is drawn, how often it is tried, and what is kept."""
     ordered = pl.EasyToHard(tasks=TASKS, batches=1, difficulty=difficulty)
-    measured = adcl_egsr.build(tasks=TASKS, probe=2, expert="", say="")
+    measured = adcl_egsr.build(tasks=MEASURED, probe=2, expert="", say="")
     return {
         UNIFORM: shaped(pl.recipe("grpo")),
         "mixed only": only_mixed(),
