@@ -22,6 +22,7 @@ from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, standing
+from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.wording import controls_line, ends, interval
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, interval_at_n
@@ -47,6 +48,7 @@ def files() -> dict[Path, str]:
         Path("CATALOGUE.md"): catalogue_page(),
         Path("docs/parts.md"): parts_page(),
         Path("docs/what-holds.md"): holding_page(),
+        **curricula_files(),
     }
     for entry in catalogue.all_entries():
         if entry.built:
