@@ -41,7 +41,9 @@ EXPERIMENT = pl.Experiment(
     quantity="prompts of middling difficulty 12.1 and 16.9 times faster than by filtering of rollouts",
     start=unmoved(plain(), steps=10),
     arms=ARMS,
-    expect=pl.Greater("pcl", "uniform", by=0.10, why="a third more than the third or so that uniform draws find"),
+    expect=pl.Greater(
+        "pcl", "uniform", by=0.10, why="a third more than the third or so that uniform draws find"
+    ),
     falsified_if="there are not 10 points more such groups, or accuracy falls by more than 3",
     reasons=(
         pl.Needs("untaught", "what the value model has learned"),
@@ -75,5 +77,5 @@ EXPERIMENT = pl.Experiment(
     "steps; accuracy was .30 in both, greedy .32 and .33 from .29. Nothing was looked at of the other "
     "arms. Cannot show: that the value model reads more of a puzzle than its length, which tells the "
     "number of people; the seconds that are saved, which is the paper's measure; a gain in accuracy, "
-    "which needs a task on which more search pays.",,
+    "which needs a task on which more search pays.",
 )
