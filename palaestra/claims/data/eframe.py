@@ -64,7 +64,7 @@ EXPERIMENT = pl.Experiment(
     },
     note="The start has 25 steps of imitation of chains of 4 to 6 numbers. One start solved .07 of these "
     "tasks in one answer and .33 in eight, that of trial seed 2000 .19 and .50, so all five answers "
-    "are wrong in a third to two thirds of the groups. Looked at before the declaration, on that seed with "
+    "are wrong in six or seven of ten groups. Looked at before the declaration, on that seed with "
     "40,000 tokens at 1e-4, one cell an arm: pass@8 .58 after 9 steps of `eframe`, .63 after 8 of "
     "`twenty`, .39 after 31 of five answers without replay; pass@1 .17, .23 and .22. So many answers "
     "to a prompt are worth their tokens, whom to give them is open, and `eframe` may well lose. As 9 "
