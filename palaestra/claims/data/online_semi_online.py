@@ -3,34 +3,26 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, imitation
+from palaestra.claims.starts import RATES
 from palaestra.recipes.data.online_semi_online import build
 
 
-def taught(rl: pl.Runnable) -> pl.Pipeline:
-    """25 steps of imitation of chains of 4 to 6 numbers; then the arm."""
-    easier = pl.warm(imitation(25), "chain(modulo=9)")
-    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
-
-
-def arm(sync: int, **options: Any) -> pl.Pipeline:
-    """8 prompts an update with 4 answers."""
-    setting: dict[str, Any] = {"prompts": 8, "n": 4, **options}
-    return taught(build(sync, **setting))
+def arm(sync: int, **options: Any) -> pl.Recipe:
+    """8 prompts an update with 8 answers."""
+    setting: dict[str, Any] = {"prompts": 8, "n": 8, **options}
+    return build(sync, **setting)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On chains of 6 or 7 numbers modulo 9, DPO whose weights are copied to the generator every tenth update "
+    claim="On sums of six digits, DPO whose weights are copied to the generator every tenth update "
     "answers at least 10 points more held-out tasks at temperature 1 than offline DPO, and at most 5 "
     "points fewer than online DPO.",
     quantity="semi-online and online DPO and GRPO about equal on maths, all strongly above offline DPO",
-    start=taught(pl.Untrained()),
     arms={
         "offline": arm(0),
         "online": arm(1),
         "s 10": arm(10),
         "s 10 by snapshots": arm(10, form="snapshots"),
-        "s 50 by snapshots": arm(50, form="snapshots"),
         "grpo online": arm(1, method="grpo"),
         "grpo s 10": arm(10, method="grpo"),
     },
@@ -46,12 +38,12 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
-    task="chain(modulo=9,operands=(6,7),max_tokens=96)",
-    tokens=50_000,
-    evaluate=128,
+    tuned={"optimiser.lr": RATES},
+    task="add(d=6)",
+    tokens=24_000,
+    evaluate=96,
     samples=4,
-    seconds=90.0,
+    seconds=20.0,
     controls={
         "entropy": pl.Logged("entropy_sampled"),
         "length": pl.Logged("length"),
