@@ -77,7 +77,8 @@ EXPERIMENT = pl.Experiment(
     "curve from a line: both R2, of each pilot predicted from the others, are shown and decide nothing. "
     "`predicted` has the budget of its pilots on top, seven times its own, which the paper does not "
     "count either; `uniform` with eight times the steps would be the fair rival in tokens, and is left "
-    "out. Looked at, all of trial seed 2000: of 150 held-out tasks the start solved .21 greedily, and .16 after ten steps on modulo "
-    "7 alone at 1e-4; of 48 tasks a modulus with 4 answers, .24, .18 and .09 on modulo 7, 9 and 11, and "
-    ".14, .15 and .12 after ten steps on all three alike at 3e-4. Cannot show: other rewards by domain, and scores out of the trained domains.",
+    "out. Looked at, all of trial seed 2000: of 150 held-out tasks the start solved .21 greedily, and "
+    ".16 after ten steps on modulo 7 alone at 1e-4; of 48 tasks a modulus, with 4 answers, .24, .18 and "
+    ".09 on modulo 7, 9 and 11, and .14, .15 and .12 after ten steps on all three alike at 3e-4. Cannot "
+    "show: other rewards by domain, and scores out of the trained domains.",
 )

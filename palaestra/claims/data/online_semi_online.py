@@ -8,28 +8,28 @@ from palaestra.recipes.data.online_semi_online import build
 
 
 def arm(sync: int, **options: Any) -> pl.Recipe:
-    """8 prompts an update with 8 answers."""
-    setting: dict[str, Any] = {"prompts": 8, "n": 8, **options}
+    """8 prompts an update with 4 answers."""
+    setting: dict[str, Any] = {"prompts": 8, "n": 4, **options}
     return build(sync, **setting)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On sums of six digits, DPO whose weights are copied to the generator every tenth update "
+    claim="On sums of six digits, DPO whose weights are copied to the generator every fifth update "
     "answers at least 10 points more held-out tasks at temperature 1 than offline DPO, and at most 5 "
     "points fewer than online DPO.",
     quantity="semi-online and online DPO and GRPO about equal on maths, all strongly above offline DPO",
     arms={
         "offline": arm(0),
         "online": arm(1),
-        "s 10": arm(10),
-        "s 10 by snapshots": arm(10, form="snapshots"),
+        "s 5": arm(5),
+        "s 5 by snapshots": arm(5, form="snapshots"),
         "grpo online": arm(1, method="grpo"),
-        "grpo s 10": arm(10, method="grpo"),
+        "grpo s 5": arm(5, method="grpo"),
     },
     expect=pl.Greater(
-        "s 10", "offline", by=0.1, why="what a reader of the paper's curves would call strongly"
+        "s 5", "offline", by=0.1, why="what a reader of the paper's curves would call strongly"
     ),
-    falsified_if="s = 10 is less than 10 points above offline DPO, or more than 5 below online DPO",
+    falsified_if="s = 5 is less than 10 points above offline DPO, or more than 5 below online DPO",
     reasons=(pl.Needs("offline", "answers of weights that move"),),
     vetoes={
         "as good as online": pl.Veto(
