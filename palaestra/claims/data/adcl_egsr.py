@@ -3,11 +3,10 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import imitation
+from palaestra.claims.starts import RATES
 from palaestra.recipes.data.adcl_egsr import build
 
 TASKS = 160
-RATES = (1e-5, 3e-5, 1e-4)  # at 3e-4 the start forgets its form
 
 
 def as_given(task: pl.Task) -> float:
@@ -19,40 +18,31 @@ def long_first(task: pl.Task) -> float:
     return -float(len(task.prompt[-1].content))
 
 
-def taught(rl: pl.Runnable) -> pl.Pipeline:
-    """25 steps of imitation of chains of 4 to 6 numbers; then the arm."""
-    easier = pl.warm(imitation(25), "chain(modulo=9)")
-    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
-
-
 def arm(**options: Any) -> pl.Recipe:
     """8 prompts a step of the same 160 tasks, twice."""
     setting: dict[str, Any] = {"tasks": TASKS, "probe": 2, "expert": "", "say": "", **options}
     return pl.vary(build(**setting), schedule=pl.Schedule(prompts=8, steps=200))
 
 
-def in_order(difficulty: Any) -> pl.Pipeline:
-    return taught(pl.vary(arm(), draw=pl.EasyToHard(TASKS, 1, difficulty=difficulty)))
+def in_order(difficulty: Any) -> pl.Recipe:
+    return pl.vary(arm(), draw=pl.EasyToHard(TASKS, 1, difficulty=difficulty))
 
 
 ARMS = {
     "random": in_order(as_given),
-    "static": taught(arm(curriculum="static")),
-    "adcl": taught(arm()),
+    "static": arm(curriculum="static"),
+    "adcl": arm(),
     "hard to easy": in_order(long_first),
-    "egsr": taught(
-        pl.vary(arm(expert="solution"), draw=pl.EasyToHard(TASKS, 1, difficulty=as_given))
-    ),
-    "both": taught(arm(expert="solution")),
+    "egsr": pl.vary(arm(expert="solution"), draw=pl.EasyToHard(TASKS, 1, difficulty=as_given)),
+    "both": arm(expert="solution"),
 }
 
 EXPERIMENT = pl.Experiment(
-    claim="On chains of 3 to 9 numbers modulo 9, drawing the same tasks from easy to hard, as hard as "
+    claim="On Boolean formulas of three to six operators, drawing the same tasks from easy to hard, as hard as "
     "the policy of then finds them, gives a held-out accuracy at least 3 points above that of a random "
     "order, at equal sampled tokens.",
     quantity="with self-reformulation 10 points on AIME24 and 16.6 on AIME25 above zero RL; the order "
     "alone less, no number is known to us",
-    start=taught(pl.Untrained()),
     arms=ARMS,
     expect=pl.Greater("adcl", "random", by=0.03, why="a third of the smaller gain in the paper"),
     falsified_if="the adaptive order is less than 3 points above a random one, or not above the order of "
@@ -68,12 +58,12 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    constants={a: {"rl.optimiser.lr": RATES} for a in ARMS},
-    task="chain(modulo=9,operands=(3,9),max_tokens=96)",
-    tokens=70_000,
-    evaluate=256,
+    tuned={"optimiser.lr": RATES},
+    task="bool(d=3)+bool(d=4)+bool(d=5)+bool(d=6)",
+    tokens=40_000,
+    evaluate=96,
     samples=4,
-    seconds=120.0,
+    seconds=25.0,
     controls={
         "groups with a gradient": pl.Logged("groups_mixed", last=0),
         "share of guided tokens": pl.Logged("is:guided", last=0),

@@ -23,6 +23,10 @@ class UnsureMiddle:
     most: float = 0.9
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        if ctx.bench.reward is None:
+            raise pl.UserError(
+                f"UnsureMiddle needs a task that checks answers; {ctx.bench.name!r} pays by itself"
+            )
         found = await pl.judge_group(ctx, ctx.bench.reward, group)
         rng = pl.rng_of(("unsure", ctx.seed, ctx.step, group.task.id))
         unsure_N = rng.random(len(found)) < self.share
