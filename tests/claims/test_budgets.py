@@ -119,6 +119,7 @@ def test_an_unsure_reward_says_nothing_and_a_sure_one_the_truth():
     assert 0.2 < sure_N.mean() < 0.4 and np.abs(said_N[~sure_N]).max() <= 0.9
     assert np.array_equal(said_N[sure_N] == 1, truth_N[sure_N] == 1)
     assert abs(np.corrcoef(said_N[~sure_N], truth_N[~sure_N])[0, 1]) < 0.15
+    assert all(0.4 < said_N[~sure_N & (truth_N == t)].std() < 0.65 for t in (0, 1))
     assert [r.total for r in asyncio.run(UnsureMiddle()(ctx, group(*truth_N)))] == said_N.tolist()
 
 
