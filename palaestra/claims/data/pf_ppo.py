@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.starts import RATES
 from palaestra.recipes.data.pf_ppo import build
 
 N = 4
+RATES = (1e-5, 3e-5, 1e-4)  # a step is eight updates: at 3e-4 the start loses its form
 
 
 @pl.stage
@@ -104,10 +104,11 @@ EXPERIMENT = pl.Experiment(
     "not whether it holds of a reward model. `pow` draws with the square of the reward, `max random` "
     "the largest four times as often as others. As many samples train in all arms, some several times; in "
     "`max min` they are about a third of the batch. The start solves .09 of the tasks. Looked "
-    "at before the declaration, on trial seed 2000 with 20,000 tokens at 1e-4, 8 steps of 8 updates: `all "
-    "samples` ended at .68 and `max min` at .66, so neither had won, and the budget is smaller to stay "
-    "below the ceiling. On sums of four digits `all samples` reached .83 at 1e-4, and at 3e-4, which stays "
-    "among the rates that are tried, it and `max min` lost their start. Nothing was looked at of the other arms. "
+    "at before the declaration, on trial seed 2000. With 20,000 tokens at 1e-4 `all samples` ended at .68 and "
+    "`max min` at .66; the budget is smaller to stay below the ceiling. With 14,000 tokens at 3e-5, "
+    "seven to ten steps of 8 updates: `all samples` .47, `mixed up` .36, `pow` .57, `max min` .61; at "
+    "1e-4 `mixed up` lost its start (.00), as `all samples` and `max min` did at 3e-4 on sums of four digits, so "
+    "the rates begin at 1e-5. In that trial the filter was ahead, of one seed. "
     "Cannot show: that the form with the largest R^2 is best, since the noise is made for it; a rank "
     "of answers within a prompt, which the paper weighs by; hacking of the largest rewards, which are "
     "always true here.",
