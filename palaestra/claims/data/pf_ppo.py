@@ -107,8 +107,8 @@ EXPERIMENT = pl.Experiment(
     "at before the declaration, on trial seed 2000. With 20,000 tokens at 1e-4 `all samples` ended at .68 and "
     "`max min` at .66; the budget is smaller to stay below the ceiling. With 14,000 tokens at 3e-5, "
     "seven to ten steps of 8 updates: `all samples` .47, `mixed up` .36, `pow` .57, `max min` .61; at "
-    "1e-4 `mixed up` lost its start (.00), as `all samples` and `max min` did at 3e-4 on sums of four digits, so "
-    "the rates begin at 1e-5. In that trial the filter was ahead, of one seed. "
+    "1e-4 `mixed up` lost its start (.00), and on sums of four digits at 3e-4 `all samples` and `max min` "
+    "fell below theirs, so the rates begin at 1e-5. There the filter was ahead, in one cell an arm. "
     "Cannot show: that the form with the largest R^2 is best, since the noise is made for it; a rank "
     "of answers within a prompt, which the paper weighs by; hacking of the largest rewards, which are "
     "always true here.",
