@@ -3,41 +3,33 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, imitation
+from palaestra.claims.starts import RATES
 from palaestra.recipes.data.online_semi_online import build
 
 
-def taught(rl: pl.Runnable) -> pl.Pipeline:
-    """25 steps of imitation of chains of 4 to 6 numbers; then the arm."""
-    easier = pl.warm(imitation(25), "chain(modulo=9)")
-    return pl.Pipeline(parts={"sft": easier, "rl": pl.Part(rl, model=pl.Output("sft"))})
-
-
-def arm(sync: int, **options: Any) -> pl.Pipeline:
+def arm(sync: int, **options: Any) -> pl.Recipe:
     """8 prompts an update with 4 answers."""
     setting: dict[str, Any] = {"prompts": 8, "n": 4, **options}
-    return taught(build(sync, **setting))
+    return build(sync, **setting)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On chains of 6 or 7 numbers modulo 9, DPO whose weights are copied to the generator every tenth update "
+    claim="On sums of six digits, DPO whose weights are copied to the generator every fifth update "
     "answers at least 10 points more held-out tasks at temperature 1 than offline DPO, and at most 5 "
     "points fewer than online DPO.",
     quantity="semi-online and online DPO and GRPO about equal on maths, all strongly above offline DPO",
-    start=taught(pl.Untrained()),
     arms={
         "offline": arm(0),
         "online": arm(1),
-        "s 10": arm(10),
-        "s 10 by snapshots": arm(10, form="snapshots"),
-        "s 50 by snapshots": arm(50, form="snapshots"),
+        "s 5": arm(5),
+        "s 5 by snapshots": arm(5, form="snapshots"),
         "grpo online": arm(1, method="grpo"),
-        "grpo s 10": arm(10, method="grpo"),
+        "grpo s 5": arm(5, method="grpo"),
     },
     expect=pl.Greater(
-        "s 10", "offline", by=0.1, why="what a reader of the paper's curves would call strongly"
+        "s 5", "offline", by=0.1, why="what a reader of the paper's curves would call strongly"
     ),
-    falsified_if="s = 10 is less than 10 points above offline DPO, or more than 5 below online DPO",
+    falsified_if="s = 5 is less than 10 points above offline DPO, or more than 5 below online DPO",
     reasons=(pl.Needs("offline", "answers of weights that move"),),
     vetoes={
         "as good as online": pl.Veto(
@@ -46,24 +38,29 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
-    task="chain(modulo=9,operands=(6,7),max_tokens=96)",
-    tokens=50_000,
-    evaluate=128,
+    tuned={"optimiser.lr": RATES},
+    task="add(d=6)",
+    tokens=20_000,
+    evaluate=96,
     samples=4,
-    seconds=90.0,
+    seconds=12.0,
     controls={
         "entropy": pl.Logged("entropy_sampled"),
         "length": pl.Logged("length"),
         "margin, nats times beta": pl.Logged("margin"),
     },
-    note="8 prompts an update with 4 answers, of which about half of the groups hold a right and a wrong "
-    "one at the start (.34 of samples are right there, which another claim measured). s = 10 draws 80 "
-    "prompts at once and cuts their pairs into ten minibatches; by snapshots it draws 8 at a time. The "
-    "chains do not end, so offline DPO sees each of its pairs once, which is kinder than the paper's "
-    "several epochs over a fixed set; its reference is the model that answered, as in the paper. Looked "
-    "at before the declaration: that two steps of every arm run, and nothing of their results. Cannot "
-    "show: rewards of a reward model, and learning both kinds of tasks together; the time that a "
-    "generator saves, as all is in one process; s of 100, which would be more updates than a "
-    "cell has.",
+    note="8 prompts an update with 4 answers. s = 5 draws 40 prompts at once and cuts their pairs into five "
+    "minibatches; by snapshots it draws 8 at a time. Tasks do not run out, so offline DPO sees each of "
+    "its pairs once, which is kinder than the paper's several epochs over a fixed set; its reference is "
+    "the model that answered, as in the paper. Its answers stay as short as those of the start, so it takes "
+    "more updates from as many tokens. Looked at before the declaration, on trial seed 2000. On chains "
+    "of 6 or 7 numbers after a short imitation online DPO stayed at its start (sampled .43, greedy .55 to .59, "
+    "30,000 tokens at 1e-4), so that task was left. On these sums the start solves .09; with 24,000 tokens "
+    "at 1e-4 online DPO ended at .75 after 20 updates, s = 5 at .67 after 5 batches, offline DPO at .26 after "
+    "49, and GRPO with s = 5 at .71; at 3e-4 s = 5 lost its form (.01), at 3e-5 online DPO had .49. So "
+    "that offline DPO is far behind is likely, and whether s = 5 is as good as online is open. "
+    "What is learned is mostly to work instead of guessing, which the start does too rarely for its pairs "
+    "to show. Cannot show: rewards of a reward model, and learning both kinds of tasks together; the time "
+    "that a generator saves, as all is in one process; s of 10 or 100, which is half of a cell's updates or "
+    "more than it has.",
 )

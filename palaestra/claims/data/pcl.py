@@ -1,0 +1,82 @@
+"""The claim of pcl: prompts of middling difficulty, found by a value model before they are tried."""
+
+from typing import Any
+
+import palaestra as pl
+from palaestra.claims.arms import SIX_ARMS
+from palaestra.claims.starts import RATES, unmoved
+from palaestra.recipes.data.pcl import build
+
+PROMPTS, FACTOR = 16, 4
+SEEN = 6  # steps after which the value model of `stopped` learns no more
+RATE = 3e-4  # of the value model, in all arms that have one
+
+
+def arm(recipe: pl.Recipe, **differences: Any) -> pl.Recipe:
+    return pl.vary(recipe, schedule=pl.Schedule(prompts=PROMPTS, steps=400), **differences)
+
+
+def value_rate(lr: Any) -> pl.Recipe:
+    return pl.override(build(factor=FACTOR), "learners.value.optimiser.lr", lr)
+
+
+def plain() -> pl.Recipe:
+    """PCL's policy and loss without a value model."""
+    loss = pl.Clipped(reduce="tokens")
+    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Center("group")), objective=loss)
+
+
+ARMS = {
+    "uniform": arm(plain()),
+    "pcl": arm(value_rate(RATE)),
+    "stopped": arm(value_rate(pl.Jump(RATE, 0.0, SEEN))),
+    "untaught": arm(value_rate(0.0)),
+    "filtered": arm(plain(), pool=pl.Mixed(size=PROMPTS)),
+}
+
+EXPERIMENT = pl.Experiment(
+    claim="On knights and knaves of 2 to 7 people, attempting the quarter of the prompts whose value is "
+    "nearest to one half finds at least 10 points more groups whose rewards differ than attempting "
+    "all alike, in the last 10 steps at equal sampled tokens, and costs at most 3 points of accuracy.",
+    quantity="prompts of middling difficulty 12.1 and 16.9 times faster than by filtering of rollouts",
+    start=unmoved(plain(), steps=10),
+    arms=ARMS,
+    expect=pl.Greater(
+        "pcl", "uniform", by=0.10, why="a third more than the third or so that uniform draws find"
+    ),
+    falsified_if="there are not 10 points more such groups, or accuracy falls by more than 3",
+    reasons=(
+        pl.Needs("untaught", "what the value model has learned"),
+        pl.Needs("stopped", "that it follows the policy"),
+    ),
+    vetoes={
+        "sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03),
+    },
+    choose=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.Logged("groups_mixed", last=10),
+    metric="share of groups whose rewards differ, last 10 steps",
+    tuned={"learners.policy.optimiser.lr": RATES},
+    task=SIX_ARMS,
+    tokens=24_000,
+    evaluate=96,
+    samples=4,
+    seconds=20.0,
+    controls={
+        "mixed groups, whole run": pl.Logged("groups_mixed", last=0),
+        "answers sampled in a step": pl.Logged("episodes", last=0),
+    },
+    note="Accuracy cannot decide on these puzzles, on which no arm of other claims gained more than 3 "
+    "points, so the share of groups whose rewards differ is the measure, accuracy a veto, and rates are "
+    "chosen by accuracy: a policy that does not move keeps its groups mixed. The value model has the rate "
+    "3e-4 in all arms that have one, which was not varied. `untaught` picks by an untrained head, `stopped` by "
+    "one that learns for six steps, so that what is left is what it knows of the start. `filtered` draws "
+    "again until 16 groups are mixed, and pays for the others: of its groups no larger share is mixed, as "
+    "it chooses after the attempt, and what that costs is seen in its accuracy and in its answers a step. "
+    "Looked at before the declaration, on trial seed 2000 with 30,000 tokens at 1e-4: the last ten steps of "
+    "`pcl` had .50 of their groups mixed, those of `uniform` .36 (over all steps .46 and .37), after 27 and 20 "
+    "steps; accuracy was .30 in both, greedy .32 and .33 from .29. With the budget "
+    "of here the last ten had .46, those of `stopped` .38 and of `untaught` .27; `filtered` was not run. "
+    "Cannot show: that the value model reads more of a puzzle than its length, which tells the "
+    "number of people; the seconds that are saved, which is the paper's measure; a gain in accuracy, "
+    "which needs a task on which more search pays.",
+)

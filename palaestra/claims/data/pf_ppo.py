@@ -1,0 +1,115 @@
+"""The claim of pf-ppo: PPO on samples from where a reward model can be trusted."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.recipes.data.pf_ppo import build
+
+N = 4
+RATES = (1e-5, 3e-5, 1e-4)  # a step is eight updates: at 3e-4 the start loses its form
+
+
+@pl.stage
+class UnsureMiddle:
+    """A reward model that is right where it is sure and knows nothing where it is not: 1 or -1 by the
+    bench's verdict, but with probability `share` a number between -`most` and `most`, whatever the
+    answer is worth.
+    """
+
+    share: float = 0.7
+    most: float = 0.9
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        if ctx.bench.reward is None:
+            raise pl.UserError(
+                f"UnsureMiddle needs a task that checks answers; {ctx.bench.name!r} pays by itself"
+            )
+        found = await pl.judge_group(ctx, ctx.bench.reward, group)
+        rng = pl.rng_of(("unsure", ctx.seed, ctx.step, group.task.id))
+        unsure_N = rng.random(len(found)) < self.share
+        said_N = rng.uniform(-self.most, self.most, len(found))
+        return [
+            r
+            if isinstance(r, pl.Fault)
+            else replace(r, total=float(x) if unsure else 2 * r.total - 1)
+            for r, unsure, x in zip(found, unsure_N, said_N, strict=True)
+        ]
+
+
+@pl.stage
+class MixedUp:
+    """The weights that `weight` gives, to other samples of the batch: as uneven, and no matter of the
+    reward.
+    """
+
+    weight: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, reward_N: np.ndarray) -> np.ndarray:
+        return pl.rng_of(("mixed up", *reward_N.tolist())).permutation(self.weight(reward_N))
+
+
+def arm(recipe: pl.Recipe) -> pl.Recipe:
+    """Pays what the reward model says; the true reward is logged beside it."""
+    collect = pl.links(pl.Sample(n=N), pl.Score(reward=UnsureMiddle(), shadow=True))
+    return pl.vary(recipe, collect=collect, schedule=pl.Schedule(prompts=16, steps=400))
+
+
+def mixed_up() -> pl.Recipe:
+    filtered = build("max_min")
+    (learner,) = filtered.learners.values()
+    assert isinstance(learner.credit, pl.Resampled)
+    return pl.vary(
+        filtered, credit=pl.Resampled(learner.credit.credit, MixedUp(learner.credit.weight))
+    )
+
+
+ARMS = {
+    "all samples": arm(pl.recipe("ppo")),
+    "pow": arm(build("pow")),
+    "max min": arm(build("max_min")),
+    "max random": arm(build("max_random")),
+    "mixed up": arm(mixed_up()),
+}
+
+EXPERIMENT = pl.Experiment(
+    claim="On sums of six digits, paid by a reward model that says 1 or -1 by the truth where it is sure "
+    "and anything between in seven of ten cases, PPO on samples drawn from the batch's largest and "
+    "smallest rewards gives a held-out accuracy at least 3 points above that of PPO on all of them.",
+    quantity="7.9% on HumanEval, 0.7% on MBPP and 10.0% on LeetCode problems above PPO",
+    arms=ARMS,
+    expect=pl.Greater(
+        "max min", "all samples", by=0.03, why="about half of the mean of the paper's three gains"
+    ),
+    falsified_if="it is less than 3 points above PPO on all samples",
+    reasons=(pl.Needs("mixed up", "that samples of reliable rewards are drawn"),),
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": RATES},
+    task="add(d=6)",
+    tokens=14_000,
+    evaluate=96,
+    samples=8,
+    seconds=15.0,
+    controls={
+        "true reward of samples": pl.Logged("part/gold"),
+        "what the reward model says": pl.Logged("reward"),
+        "entropy": pl.Logged("entropy_sampled"),
+    },
+    note="The reward model is a program that has what the paper supposes: it errs in the middle and "
+    "not at the ends, and is sure of three answers in ten. So this decides what the filter does where that holds, "
+    "not whether it holds of a reward model. `pow` draws with the square of the reward, `max random` "
+    "the largest four times as often as others. As many samples train in all arms, some several times; in "
+    "`max min` they are about a third of the batch. The start solves .09 of the tasks. Looked "
+    "at before the declaration, on trial seed 2000. With 20,000 tokens at 1e-4 `all samples` ended at .68 and "
+    "`max min` at .66; the budget is smaller to stay below the ceiling. With 14,000 tokens at 3e-5, "
+    "seven to ten steps of 8 updates: `all samples` .47, `mixed up` .36, `pow` .57, `max min` .61; at "
+    "1e-4 `mixed up` lost its start (.00), and on sums of four digits at 3e-4 `all samples` and `max min` "
+    "fell below theirs, so the rates begin at 1e-5. There the filter was ahead, in one cell an arm. "
+    "Cannot show: that the form with the largest R^2 is best, since the noise is made for it; a rank "
+    "of answers within a prompt, which the paper weighs by; hacking of the largest rewards, which are "
+    "always true here.",
+)
