@@ -315,7 +315,8 @@ class MixedValues:
 @pl.stage
 class ValueDecoding:
     """A program: answers held-out problems within `tokens` sampled tokens each, and gives of each the
-    answer that the model "value" likes best.
+    answer that the model "value" likes best. Where a tree has no node left to open, the rest goes to
+    whole answers.
 
     Its summary has the accuracy of these beside that of greedy answers, and
 
@@ -368,7 +369,6 @@ class ValueDecoding:
         key = ctx.key("decode", task.id)
         group = await self._link()(ctx, key, pl.Group(task=task))
         valued = [e for e in group.valid if e.reward is not None]
-        spent = sum(e.n_sampled - int(e.facts.get("shared", 0)) for e in group.valid)
         bare = replace(group, episodes=tuple(replace(e, reward=None) for e in valued))
         judged = await pl.Score()(ctx, (*key, "true"), bare)
         both = [
@@ -377,16 +377,20 @@ class ValueDecoding:
         return ValuedAnswers(
             group=replace(group, episodes=tuple(e for e, _ in both)),
             values=tuple(v for _, v in both),
-            tokens=spent,
+            tokens=sampled_in(group),
         )
 
     def _link(self) -> pl.Collect:
         """How a problem is answered; answers come with what the value model, or the oracle, says."""
         score = pl.Score() if self.method == "oracle" else pl.Score(reward=VALUE)
-        if self.method == "best of n":
-            sample = pl.Sample(n=self.n, temperature=self.temperature)
-            return pl.links(SampleTokens(sample, self.tokens), score)
-        leads = {"vm-mcts": VALUE, "mixed values": MixedValues()}
+        sample = pl.Sample(n=self.n, temperature=self.temperature)
+        whole = pl.links(SampleTokens(sample, self.tokens), score)
+        # of a tree whose every node was opened there may be something left
+        return whole if self.method == "best of n" else pl.links(self.search(score), whole)
+
+    def search(self, score: pl.Collect) -> pl.TreeSearch:
+        """The tree of a problem."""
+        leads = {"vm-mcts": VALUE, "mixed values": MixedValues(VALUE)}
         return pl.TreeSearch(
             openings=1 << 20,
             n=self.n,
@@ -401,19 +405,22 @@ class ValueDecoding:
 
 @pl.stage
 class SampleTokens:
-    """Runs `sample` again and again until `tokens` were sampled."""
+    """Runs `sample` again and again until `tokens` were sampled, those that are there included."""
 
     sample: pl.Sample
     tokens: int
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        spent = -1
-        while sum(e.n_sampled for e in group.episodes) < self.tokens:
-            group = await self.sample(ctx, key, group)
-            before, spent = spent, sum(e.n_sampled for e in group.episodes)
-            if spent == before:  # nothing comes any more
-                break
+        before = -1
+        # where nothing is sampled any more, more of the same would not help
+        while before < (spent := sampled_in(group)) < self.tokens:
+            group, before = await self.sample(ctx, key, group), spent
         return group
+
+
+def sampled_in(group: pl.Group) -> int:
+    """Tokens that were sampled for it: what answers of a tree share was sampled once."""
+    return sum(e.n_sampled - int(e.facts.get("shared", 0)) for e in group.episodes)
 
 
 @pl.value_class
