@@ -17,9 +17,7 @@ def rated() -> pl.Recipe:
     """Trees of twelve openings, and two passes over what each four of them give."""
     values = value_model(openings=12, lr=5e-4)
     learner = pl.vary(values.learners["value"], update=pl.Plain(epochs=2))
-    return pl.vary(
-        values, learners={"value": learner}, schedule=pl.Schedule(prompts=4, steps=200)
-    )
+    return pl.vary(values, learners={"value": learner}, schedule=pl.Schedule(prompts=4, steps=200))
 
 
 STATES = trained(rest_grpo("best", 32))
@@ -54,9 +52,9 @@ def start() -> pl.Pipeline:
 
 
 ARMS = {
-    "grpo, best of n": arm(PLAIN, "best of n"),
-    "grpo, vm-mcts": arm(PLAIN, "vm-mcts"),
-    "rest-grpo, best of n": arm(STATES, "best of n"),
+    "grpo with best of n": arm(PLAIN, "best of n"),
+    "grpo with vm-mcts": arm(PLAIN, "vm-mcts"),
+    "rest-grpo with best of n": arm(STATES, "best of n"),
     "rest-rl": arm(STATES, "vm-mcts"),
     "filter alone": arm(FILTER, "vm-mcts"),
     "states of the worst": arm(WORST, "vm-mcts"),
@@ -64,7 +62,6 @@ ARMS = {
     "outcome search": arm(STATES, "outcome search"),
     "oracle": arm(STATES, "oracle"),
 }
-ARMS = {name.replace(", ", " with "): made for name, made in ARMS.items()}  # a comma parts names
 
 EXPERIMENT = pl.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, ReST-GRPO and then VM-MCTS answer at least 3 points more "

@@ -348,22 +348,16 @@ class ValueDecoding:
     async def run(self, ctx: pl.Context) -> pl.Result:
         before, greedy = await pl.greedy_held_out(ctx, self.tasks)
         if self.method == "greedy":
-            spent = float(np.mean([e.n_sampled for g in greedy for e in g.episodes]))
-            found = {"found": before.interval.mean, "tokens": spent}
-            metrics = {**pl.at_ends(before.json(), before.json()), **found}
-            return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
+            answers = [
+                ValuedAnswers(group=g, values=(0.0,) * len(g.valid), tokens=sampled_in(g))
+                for g in greedy
+            ]
+            return result(ctx, before, before, answers)
         numbers = pl.chosen_tasks(ctx.bench, self.tasks)
         tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
         answers = await asyncio.gather(*(self._answers(ctx, t) for t in tasks))
         chosen = [replace(a.group, episodes=(a.best(),)) for a in answers if a.group.episodes]
-        after = pl.judge_held_out(chosen)
-        return pl.Result(
-            metrics={
-                **pl.at_ends(before.json(), after.json()),
-                **tell(answers),
-                "sampled_tokens": ctx.sampled_tokens,
-            }
-        )
+        return result(ctx, before, pl.judge_held_out(chosen), answers)
 
     async def _answers(self, ctx: pl.Context, task: pl.Task) -> "ValuedAnswers":
         key = ctx.key("decode", task.id)
@@ -443,6 +437,13 @@ class ValuedAnswers:
         value_N = np.array(self.values)
         margin = np.subtract.outer(value_N[right_N], value_N[~right_N])
         return float(((np.sign(margin) + 1) / 2).mean()) if margin.size else float("nan")
+
+
+def result(
+    ctx: pl.Context, before: pl.HeldOut, after: pl.HeldOut, answers: Sequence[ValuedAnswers]
+) -> pl.Result:
+    ends = pl.at_ends(before.json(), after.json())
+    return pl.Result(metrics={**ends, **tell(answers), "sampled_tokens": ctx.sampled_tokens})
 
 
 def tell(answers: Sequence[ValuedAnswers]) -> dict[str, float]:

@@ -247,7 +247,7 @@ def test_answers_of_one_line_leave_nothing_to_open(liked):
 @pytest.mark.parametrize("method", ["vm-mcts", "outcome search", "mixed values", "best of n"])
 def test_what_the_value_model_likes_is_chosen(liked, method):
     """Right answers are only looked at afterwards; so many tokens are sampled, and the wave under way ends."""
-    ctx, judge = liked
+    ctx, _ = liked
     program = rest_rl.ValueDecoding(method, tokens=100, n=3, tasks=3, temperature=1.5)
     tasks = [ctx.bench.tasks.task("test", i) for i in range(3)]
     answers = [asyncio.run(program._answers(ctx, t)) for t in tasks]
@@ -300,7 +300,9 @@ def test_a_greedy_answer_is_measured_alone(context):
 
 def test_settings_of_the_released_code():
     whole = rest_rl.build()
-    found = flatten(whole.parts["rl"].runnable) | {f"v.{k}": x for k, x in flatten(whole.parts["values"].runnable).items()}
+    found = flatten(whole.parts["rl"].runnable) | {
+        f"v.{k}": x for k, x in flatten(whole.parts["values"].runnable).items()
+    }
     expected = {
         "draw.sample.n": 5, "draw.sample.temperature": 0.7, "draw.spread": 0.05, "draw.good": 0.9, "draw.share": 0.5,
         "draw.decay": 0.95, "collect.links.0.sample.n": 8, "collect.links.0.sample.temperature": 0.7,
