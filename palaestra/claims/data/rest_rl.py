@@ -6,6 +6,7 @@ from palaestra.recipes.data.rest_rl import Method, ValueDecoding, rest_grpo, val
 
 DECODED = 600  # tokens sampled for a held-out problem: about twelve whole answers
 TASKS = 128
+HEAT = 1.0  # of trees and of what is decoded
 
 
 def trained(rl: pl.Recipe) -> pl.Recipe:
@@ -14,10 +15,13 @@ def trained(rl: pl.Recipe) -> pl.Recipe:
 
 
 def rated() -> pl.Recipe:
-    """Trees of twelve openings, and two passes over what each four of them give."""
-    values = value_model(openings=12, lr=5e-4)
-    learner = pl.vary(values.learners["value"], update=pl.Plain(epochs=2))
-    return pl.vary(values, learners={"value": learner}, schedule=pl.Schedule(prompts=4, steps=200))
+    """Small trees of many problems, and twelve passes over what each sixteen of them give: with fewer
+    the model learns which problems are hard, and nothing of their answers.
+    """
+    values = value_model(openings=4, n=4, lr=1e-3)
+    learner = pl.vary(values.learners["value"], update=pl.Plain(epochs=12))
+    values = pl.override(values, "collect.links.0.temperature", HEAT)
+    return pl.vary(values, learners={"value": learner}, schedule=pl.Schedule(prompts=16, steps=200))
 
 
 STATES = trained(rest_grpo("best", 32))
@@ -37,7 +41,7 @@ def arm(rl: pl.Recipe, method: Method) -> pl.Pipeline:
             "rl": pl.Part(rl, model=pl.Output("sft"), shared=True),
             "values": pl.Part(rated(), model=taught, shared=True),
             "decode": pl.Part(
-                ValueDecoding(method, DECODED, tasks=TASKS),
+                ValueDecoding(method, DECODED, temperature=HEAT, tasks=TASKS),
                 model=taught,
                 models={"value": pl.Output("values", "value")},
             ),
@@ -106,5 +110,16 @@ EXPERIMENT = pl.Experiment(
         "right valued above wrong": pl.Final("parts.decode.ranked"),
         "tokens a problem": pl.Final("parts.decode.tokens"),
     },
-    note="NOTE",
+    note="What was looked at, all on seed 2000, which decides nothing, and before RL: of 64 problems the "
+    "start solved .48 greedily, and in 600 tokens, some 17 whole answers or 23 of a tree, .92 had a right one, "
+    "so there is much room above it. A value model of 40 steps with two passes at a rate of 5e-4 put right "
+    "answers above wrong ones to the same problem .54 of the time, a coin's work, and chose .44 by the best of n "
+    "and .41 by the search. With twelve passes over eight steps at 1e-3, temperature 1 and a start of 50 steps, "
+    "it did so .74 to .79 of the time, and chose .33 by the best of n, .34 by the search and .33 with mixed "
+    "values, while one greedy answer solved .44. Hence its setting here, which is the same in all arms; "
+    "`right valued above wrong` says in each whether a value led at all, and where it is near .5 the stage "
+    "of decoding cannot be judged. RL was seen for eight steps alone: 17 of 32 problems of a round had "
+    "unequal rewards and gave 80 start states. Its rate is chosen for each arm by the answers that are "
+    "chosen in the end. A round's answers and all trees are in the budget. Cannot show: code, rewards "
+    "between 0 and 1, value models as large as the paper's; and trees are smaller than its hundred openings.",
 )
