@@ -330,12 +330,13 @@ def test_verdicts_that_no_step_logs_are_counted_in_the_rollouts(tmp_path):
     """Of the last part: 3 of 4 right answers are called right, 1 of 2 wrong ones wrong: (3/4 + 1/2) / 2."""
     said = [(1, 1), (1, 1), (1, 1), (1, 0), (0, 0), (0, 1), (1, 0.5)]  # what is no verdict counts nowhere
 
-    def written(step, pairs, name="gold"):
+    def written(step, pairs, part="rl", name="gold"):
         rewards = [Reward(total=float(total), parts={name: float(x)}) for x, total in pairs]
         made = [replace(episode((0,), (1,), 0.0), reward=r) for r in rewards]
-        file = tmp_path / "rl" / "rollouts" / f"step-{step:06d}.parquet"
+        file = tmp_path / part / "rollouts" / f"step-{step:06d}.parquet"
         rollouts.write(file, step, [Group(task=Task(id="t"), episodes=tuple(made))], rollouts.NOTHING, str)
 
+    written(1, [(1, 1), (0, 0)], "shown")
     written(1, [(0, 1)] * 50)
     for step in range(2, 12):
         written(step, said)

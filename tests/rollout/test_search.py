@@ -102,6 +102,22 @@ def test_a_value_of_states_leads_the_search(context):
         assert begun[at + 1 :][:1] in ([], [max(said, key=worth)])
 
 
+def test_every_answer_is_a_visit(context):
+    """Without a value the node has one for each answer; with one its children have them, for each that began so."""
+    seen = []
+
+    def first(tree):
+        seen.append(tree)
+        return None if tree.opened else 0
+
+    ctx = context()
+    for value in (None, States(ctx, lambda _: Reward(total=1.0))):
+        answers = searched(ctx, TreeSearch(9, 12, children=12, select=first, value=value))
+        root, *children = seen[-1].nodes
+        assert root.visits == len(answers) == 12 > len(children)
+        assert sum(c.visits for c in children) == (12 if value else 0)
+
+
 def test_a_state_that_cannot_be_valued_has_no_value(context):
     ctx = context()
     found = searched(ctx, TreeSearch(4, 3, value=States(ctx, lambda _: Fault("model", "gone")), temperature=1.5))

@@ -293,6 +293,11 @@ def test_how_often_right_is_valued_above_wrong():
     assert (told["found"], told["ranked"], told["tokens"], told["answers"]) == (0.5, 1.0, 10.0, 1.5)
 
 
+def test_what_answers_of_a_tree_share_was_sampled_once():
+    tree = (answer((1, 2, 3), 0.0, 0, 0), answer((1, 2, 4, 5), 0.0, 2, 1))
+    assert rest_rl.sampled_in(Group(task=Task(id="t"), episodes=tree)) == 3 + 2
+
+
 def test_a_greedy_answer_is_measured_alone(context):
     found = asyncio.run(rest_rl.ValueDecoding("greedy", tasks=8).run(context("chain"))).metrics
     assert found["accuracy_before"] == found["accuracy_after"] and found["found"] == found["accuracy_after"]["mean"]
