@@ -115,11 +115,13 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
         raise UserError(
             f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}"
         )
-    if catalogue.entry_of(method).shape == "program":
-        raise UserError(
-            f"{method} trains no model, so there is nothing to build; see palaestra show {method}"
-        )
     size = card.size or Size()
+    if catalogue.entry_of(method).shape == "program" and not recipes_in(setup.build(method, {})):
+        told = f" ({size.setting})" if size.setting else ""
+        raise UserError(
+            f"{method} is a program that holds no recipe{told}, so there is nothing to build; see "
+            f"palaestra show {method}"
+        )
     if not (size.model or model):
         told = f"the paper does not say what model it trains ({size.setting})"
         why = told if size.setting else "no paper sets its size"
@@ -133,7 +135,9 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
 
 
 def scale_to_paper(runnable: Any, size: Size) -> Any:
-    """A recipe with the paper's batch, group, length and rate; of a pipeline, every part."""
+    """A recipe with the paper's batch, group, length and rate; of a pipeline, every part; of a
+    program, the recipes that it holds.
+    """
     if isinstance(runnable, Pipeline):
         parts = {
             n: replace(p, runnable=scale_to_paper(p.runnable, size))
@@ -141,6 +145,9 @@ def scale_to_paper(runnable: Any, size: Size) -> Any:
         }
         return replace(runnable, parts=parts)
     if not isinstance(runnable, Recipe):
+        for path, held in values.walk(runnable):
+            if isinstance(held, Recipe):
+                runnable = values.override(runnable, path, scale_to_paper(held, size))
         return runnable
     for path, stage in players(runnable):
         if isinstance(stage, Sample):
@@ -153,6 +160,15 @@ def scale_to_paper(runnable: Any, size: Size) -> Any:
         if isinstance(runnable.pool, GivesBatches):
             runnable = values.override(runnable, "pool.size", prompts)
     return setup.set_rate(runnable, size.lr) if size.lr else runnable
+
+
+def recipes_in(runnable: Any) -> list[Recipe]:
+    """A recipe itself, those of a pipeline's parts, and those that a program holds."""
+    if isinstance(runnable, Pipeline):
+        return [r for part in runnable.parts.values() for r in recipes_in(part.runnable)]
+    if isinstance(runnable, Recipe):
+        return [runnable]
+    return [x for _, x in values.walk(runnable) if isinstance(x, Recipe)]
 
 
 def players(recipe: Recipe) -> list[tuple[str, Any]]:
@@ -226,10 +242,7 @@ def dry_run(
     """
     size, overrides = size_of(method, model, lora, tokens), overrides or {}
     whole = build_at_size(method, size, overrides)
-    runnables = (
-        [p.runnable for p in whole.parts.values()] if isinstance(whole, Pipeline) else [whole]
-    )
-    recipes = [r for r in runnables if isinstance(r, Recipe)]
+    recipes = recipes_in(whole)
     ctx = models(recipes, size)
     trained = {n for r in recipes for n in r.learners}
     moved, still = weights(ctx.models, trained)

@@ -10,8 +10,11 @@ import numpy as np
 
 from palaestra.ends import end_of
 from palaestra.errors import UserError
+from palaestra.store.reading import StepRollouts
 from palaestra.types import stage, value_class
 
+# of a judge, as logged: both shares are of all answers
+VERDICTS = ("part/right and said so", "part/wrong and said so")
 AT_TEMPERATURE = "at_temperature"  # in the summary of a start: what it samples, by temperature
 
 
@@ -101,19 +104,40 @@ class Balanced:
     half.
 
     Of the last ten steps, or the `first` ones, that log "part/right and said so" and "part/wrong
-    and said so"; `right` is the metric that says how many answers are right. NaN where all are, or
-    none.
+    and said so"; `right` is the metric that says how many answers are right. Where it is a part of
+    the reward and no step logs these, they are counted in the rollouts, whose reward then is the
+    verdict, 0 or 1. NaN where all are right, or none, or nobody knows.
     """
 
     right: str = "reward"
     first: int = 0
 
     def __call__(self, cell: Cell) -> float:
-        seen = [s for s in cell.steps if "part/right and said so" in s]
-        seen = seen[: self.first] if self.first else seen[-10:]
-        names = (self.right, "part/right and said so", "part/wrong and said so")
-        right, on_right, on_wrong = (sum(s[n] for s in seen) / max(1, len(seen)) for n in names)
+        names = (self.right, *VERDICTS)
+        seen = [s for s in cell.steps if VERDICTS[0] in s]
+        told = [[float(s[n]) for n in names] for s in self._some(seen)] or self._counted(cell)
+        if not told:
+            return float("nan")
+        right, on_right, on_wrong = np.mean(told, 0).tolist()
         return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
+
+    def _some(self, steps: Sequence[Any]) -> Sequence[Any]:
+        return steps[: self.first] if self.first else steps[-10:]
+
+    def _counted(self, cell: Cell) -> list[list[float]]:
+        """Of every rollout of these steps, in the last part of the run that has any: right, right
+        and said so, wrong and said so.
+        """
+        part = self.right.removeprefix("part/")
+        if cell.folder is None or part == self.right:
+            return []
+        places = [cell.folder / p for p in cell.summary.get("parts", {})] or [cell.folder]
+        written = [sorted((p / "rollouts").glob("step-*.parquet")) for p in places]
+        files = next((found for found in written[::-1] if found), [])
+        judged = [r for file in self._some(files) for r in StepRollouts(file).valid]
+        pairs = [(r.reward_parts[part], r.reward) for r in judged if part in r.reward_parts]
+        verdicts = [(x, said) for x, said in pairs if {x, said} <= {0.0, 1.0}]
+        return [[x, x * said, (1 - x) * (1 - said)] for x, said in verdicts]
 
 
 @stage

@@ -30,6 +30,7 @@ class Branch:
         value: of a first visit, where one was made, in the eyes of who moves there; every node above
             counts it.
         end: whether nothing follows. It is never opened.
+        visits: that `value` counts for, e.g. how many attempts led there.
     """
 
     state: Hashable
@@ -38,16 +39,18 @@ class Branch:
     prior: float = 1.0
     value: float | None = None
     end: bool = False
+    visits: int = 1
 
 
 @value_class
 class Opening:
     """What opening a node gave: its children, and its value in the eyes of who moves there, which
-    every node above counts.
+    every node above counts as so many `visits`.
     """
 
     children: tuple[Branch, ...] = ()
     value: float | None = None
+    visits: int = 1
 
 
 Expand = Callable[[Any, Key], Awaitable[Opening]]
@@ -129,7 +132,7 @@ class SearchTree:
         for i in self.path(node):
             self.nodes[i].asked -= 1
         if opening.value is not None:
-            self._count(node, opening.value)
+            self._count(node, opening.value, opening.visits)
         known = {x.state for x in self.nodes} if self.merge else set[Hashable]()
         above = self.nodes[node]
         for child in opening.children:
@@ -153,13 +156,13 @@ class SearchTree:
                 for i in self.path(at):
                     self.nodes[i].leaves += 1
             if child.value is not None:
-                self._count(at, child.value)
+                self._count(at, child.value, child.visits)
 
-    def _count(self, node: int, value: float) -> None:
+    def _count(self, node: int, value: float, visits: int) -> None:
         for i in reversed(self.path(node)):
             value = -value if self.turns else value
-            self.nodes[i].visits += 1
-            self.nodes[i].total += value
+            self.nodes[i].visits += visits
+            self.nodes[i].total += visits * value
 
 
 def descend(tree: SearchTree, score: Callable[[TreeNode, TreeNode], float]) -> int | None:

@@ -152,6 +152,33 @@ def test_a_method_without_a_size_says_why_and_what_to_do(entry):
     assert found["unknown"] == ["prompts", "samples", "tokens", "lr"] and found["trained"]
 
 
+PROGRAMS = [e for e in BUILT if e.shape == "program"]
+
+
+@pytest.mark.parametrize("entry", [e for e in PROGRAMS if e not in SIZED], ids=lambda e: e.id)
+def test_a_program_that_holds_no_recipe_says_so(entry):
+    for model in ("", "qwen2.5-0.5b"):
+        with pytest.raises(UserError, match="is a program that holds no recipe"):
+            paper.dry_run(entry.id, model=model)
+
+
+def test_a_program_that_holds_a_recipe_is_built_by_it():
+    """Guru trains one recipe on each domain: what a step of it takes."""
+    given = {"recipe.schedule.prompts": "4"}
+    found = paper.dry_run("guru", given, model="qwen2.5-0.5b", tokens=100)
+    assert (found["prompts"], found["samples"], found["answer_tokens"]) == (4, 8, 100)
+    assert set(found["trained"]) == {"policy"} and found["tokens_per_step"] == 3200
+    filtered = paper.dry_run("guru", {"candidates": "8"}, model="qwen2.5-0.5b")
+    assert set(filtered["frozen"]) == {"policy", "weak", "strong"} and filtered["frozen"]["weak"] > 0
+
+
+def test_recipes_in_a_program_take_the_size_of_the_paper():
+    scaled = paper.scale_to_paper(catalogue.recipe("guru"), Size(prompts=3, samples=5, tokens=77, lr=1e-6))
+    found = values.flatten(scaled)
+    assert found["recipe.schedule.prompts"] == 3 and found["recipe.learners.policy.optimiser.lr"] == 1e-6
+    assert (found["recipe.collect.links.0.n"], found["recipe.collect.links.0.max_tokens"]) == (5, 77)
+
+
 def test_another_model_rank_or_length_may_be_asked_for(capsys):
     asked = ["doctor", "dr-grpo", "--paper", "--model", "qwen2.5-1.5b", "--lora", "8", "--max-tokens", "500", "--json"]
     assert main(asked) == 0

@@ -1,5 +1,6 @@
 """From measured numbers to a verdict, by rules that can be recomputed from what a result stores."""
 
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from palaestra.ledger.measures import Area, Balanced, Cell, Final, Less, Moving,
 from palaestra.ledger.results import interval_of
 from palaestra.run.settings import Settings
 from palaestra.stats import Interval, irregularity, mean_interval, sign_flip_interval
+from palaestra.store import rollouts
+from palaestra.types import Group, Reward, Task
+
+from tests.fake import episode
 
 BLOCKS = [range(0, 3), range(100, 103)]
 EVEN = [0.0] * 6
@@ -319,6 +324,30 @@ def test_a_constant_verdict_has_one_half_of_a_balanced_accuracy():
     step = {"reward": 0.75, "part/right and said so": 0.75, "part/wrong and said so": 0.0}
     assert Balanced()(Cell(summary={}, steps=[step])) == 0.5
     assert isnan(Balanced()(Cell(summary={}, steps=[{**step, "reward": 1.0}])))
+
+
+def test_verdicts_that_no_step_logs_are_counted_in_the_rollouts(tmp_path):
+    """Of the last part: 3 of 4 right answers are called right, 1 of 2 wrong ones wrong: (3/4 + 1/2) / 2."""
+    said = [(1, 1), (1, 1), (1, 1), (1, 0), (0, 0), (0, 1), (1, 0.5)]  # what is no verdict counts nowhere
+
+    def written(step, pairs, part="rl", name="gold"):
+        rewards = [Reward(total=float(total), parts={name: float(x)}) for x, total in pairs]
+        made = [replace(episode((0,), (1,), 0.0), reward=r) for r in rewards]
+        file = tmp_path / part / "rollouts" / f"step-{step:06d}.parquet"
+        rollouts.write(file, step, [Group(task=Task(id="t"), episodes=tuple(made))], rollouts.NOTHING, str)
+
+    written(1, [(1, 1), (0, 0)], "shown")
+    written(1, [(0, 1)] * 50)
+    for step in range(2, 12):
+        written(step, said)
+    steps = [{"step": i, "reward": 0.5, "part/gold": 0.5} for i in range(1, 12)]
+    run = Cell(summary={"parts": {"shown": {}, "rl": {}}}, steps=steps, folder=tmp_path)
+    assert Balanced("part/gold")(run) == pytest.approx(0.625)
+    assert Balanced("part/gold", first=2)(run) == pytest.approx((3 / 4 + 1 / 52) / 2)
+    for unknown in (Balanced("part/other"), Balanced()):
+        assert isnan(unknown(run))
+    assert isnan(Balanced("part/gold")(replace(run, folder=tmp_path / "rl" / "none", summary={})))
+    assert isnan(Balanced("part/gold")(replace(run, folder=None)))
 
 
 def test_less_of_a_measure():

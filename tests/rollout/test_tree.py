@@ -157,6 +157,16 @@ def test_a_threat_is_answered():
     assert tree.nodes[lost].value < tree.nodes[tree.most_visited()].value - 0.2
 
 
+def test_a_value_may_count_for_several_visits():
+    """Five answers worth 3/5 at the root; of its children one counts twice, as two answers began so."""
+    tree = SearchTree(nodes=[TreeNode(state=(), parent=-1, leaves=1)])
+    children = (Branch(state="a", value=1.0, visits=2), Branch(state="b", value=0.0), Branch(state="c"))
+    tree.ask(0)
+    tree.add(0, Opening(children=children, value=0.6, visits=5))
+    assert [(x.visits, x.value) for x in tree.nodes[1:]] == [(2, 1.0), (1, 0.0), (0, 0.0)]
+    assert tree.nodes[0].visits == 8 and tree.nodes[0].value == pytest.approx((5 * 0.6 + 2 * 1.0) / 8)
+
+
 def test_what_cannot_be():
     with pytest.raises(UserError, match="1 or more"):
         asyncio.run(grow_tree((), binary(2), Uct(), 0, key=()))

@@ -71,5 +71,6 @@ EXPERIMENT = pl.Experiment(
     note="Looking up is by letters, and a document is a worked problem of one domain, so what is found "
     "mostly names the domain of the failure; who writes is its source. So this tests whether training "
     "on the domains of failures pays, and nothing of the data engine at its scale, which is not built. "
-    "Both arms that write attempt the queries, and pay for it.",
+    "Both arms that write attempt the queries, and pay for it. What was looked at: a trial that ran on "
+    "seed 0, which is one of the ten that decide, so that one is not fresh to who declared this.",
 )

@@ -88,5 +88,6 @@ EXPERIMENT = pl.Experiment(
     "verdicts that comes first in every arm. A verdict's tokens count, so `own judge` and `coin` "
     "take fewer steps than the others. `formal` has the true reward. The lazy judge looks at the "
     "last digit alone, so one column is enough for it: the exploit is there to be found, and its inflation shows it. How many "
-    "of its verdicts are right was declared too, but this recipe does not log it, so that column is empty.",
+    "of its verdicts are right is counted in the rollouts of a run; this result is from before it was, so that "
+    "column is empty.",
 )

@@ -1,0 +1,125 @@
+"""The claim of rest-rl: start states on the way of good answers, then a search that values lead."""
+
+import palaestra as pl
+from palaestra.claims.starts import RATES, warm_chain
+from palaestra.recipes.data.rest_rl import Method, ValueDecoding, rest_grpo, value_model
+
+DECODED = 600  # tokens sampled for a held-out problem: about twelve whole answers
+TASKS = 128
+HEAT = 1.0  # of trees and of what is decoded
+
+
+def trained(rl: pl.Recipe) -> pl.Recipe:
+    """8 start states a step."""
+    return pl.vary(rl, schedule=pl.Schedule(prompts=8, steps=200))
+
+
+def rated() -> pl.Recipe:
+    """Small trees of many problems, and twelve passes over what each sixteen of them give: with fewer
+    the model learns which problems are hard, and nothing of their answers.
+    """
+    values = value_model(openings=4, n=4, lr=1e-3)
+    learner = pl.vary(values.learners["value"], update=pl.Plain(epochs=12))
+    values = pl.override(values, "collect.links.0.temperature", HEAT)
+    return pl.vary(values, learners={"value": learner}, schedule=pl.Schedule(prompts=16, steps=200))
+
+
+STATES = trained(rest_grpo("best", 32))
+FILTER = trained(rest_grpo("none", 32))
+WORST = trained(rest_grpo("worst", 32))
+PLAIN = pl.vary(STATES, draw=pl.Shuffled())  # GRPO with all else as in the others
+
+
+def arm(rl: pl.Recipe, method: Method) -> pl.Pipeline:
+    """25 steps of imitation of shorter chains, a policy, what it is worth where, and the exam. What
+    arms have in common is run once.
+    """
+    taught = pl.Output("rl")
+    return pl.Pipeline(
+        parts={
+            "sft": warm_chain(),
+            "rl": pl.Part(rl, model=pl.Output("sft"), shared=True),
+            "values": pl.Part(rated(), model=taught, shared=True),
+            "decode": pl.Part(
+                ValueDecoding(method, DECODED, temperature=HEAT, tasks=TASKS),
+                model=taught,
+                models={"value": pl.Output("values", "value")},
+            ),
+        }
+    )
+
+
+def start() -> pl.Pipeline:
+    """One greedy answer of the half-taught model."""
+    exam = pl.Part(ValueDecoding("greedy", tasks=TASKS), model=pl.Output("sft"))
+    return pl.Pipeline(parts={"sft": warm_chain(), "decode": exam})
+
+
+ARMS = {
+    "grpo with best of n": arm(PLAIN, "best of n"),
+    "grpo with vm-mcts": arm(PLAIN, "vm-mcts"),
+    "rest-grpo with best of n": arm(STATES, "best of n"),
+    "rest-rl": arm(STATES, "vm-mcts"),
+    "filter alone": arm(FILTER, "vm-mcts"),
+    "states of the worst": arm(WORST, "vm-mcts"),
+    "mixed values": arm(STATES, "mixed values"),
+    "outcome search": arm(STATES, "outcome search"),
+    "oracle": arm(STATES, "oracle"),
+}
+
+EXPERIMENT = pl.Experiment(
+    claim="On chains of 6 or 7 numbers modulo 9, ReST-GRPO and then VM-MCTS answer at least 3 points more "
+    "held-out problems than GRPO and then the best of n by the same kind of value model, at equal "
+    "sampled tokens in training and 600 a problem in decoding.",
+    quantity="both stages significantly above naive GRPO, ReST-DPO, PRM best-of-n and ORM-MCTS on APPS, "
+    "BigCodeBench and HumanEval; the abstract gives no number",
+    start=start(),
+    arms=ARMS,
+    expect=pl.Greater(
+        "rest-rl",
+        "grpo with best of n",
+        by=0.03,
+        why="what a reader would call significant of some hundred problems a seed, half of it a stage",
+    ),
+    falsified_if="the whole is less than 3 points above GRPO with the best of n, or one of its stages gives "
+    "nothing",
+    reasons=(
+        pl.Needs("grpo with vm-mcts", "start states on the way of good answers"),
+        pl.Needs("rest-grpo with best of n", "the search"),
+        pl.Needs("filter alone", "start states beside the filter of rewards"),
+        pl.Needs("states of the worst", "that the states lie on the way of a good answer"),
+        pl.Needs("mixed values", "that a state is led to by its own value"),
+        pl.Needs("outcome search", "values of states beside those of whole answers"),
+    ),
+    vetoes={
+        "greedy answers": pl.Veto(
+            pl.Final("parts.decode.accuracy_before.mean"), falls=0.03, against="grpo with best of n"
+        )
+    },
+    measure=pl.Final("accuracy_after.mean"),
+    metric="share of held-out problems whose chosen answer is right",
+    constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
+    task="chain(modulo=9,operands=(6,7),max_tokens=96)",
+    tokens=60_000,
+    evaluate=0,
+    seconds=150.0,
+    controls={
+        "greedy": pl.Final("parts.decode.accuracy_before.mean"),
+        "some answer right": pl.Final("parts.decode.found"),
+        "majority": pl.Final("parts.decode.majority"),
+        "right valued above wrong": pl.Final("parts.decode.ranked"),
+        "tokens a problem": pl.Final("parts.decode.tokens"),
+    },
+    note="What was looked at, all on seed 2000, which decides nothing, and before RL: of 64 problems the "
+    "start solved .48 greedily, and in 600 tokens, some 17 whole answers or 23 of a tree, .92 had a right one, "
+    "so there is much room above it. A value model of 40 steps with two passes at a rate of 5e-4 put right "
+    "answers above wrong ones to the same problem .54 of the time, a coin's work, and chose .44 by the best of n "
+    "and .41 by the search. With twelve passes over eight steps at 1e-3, temperature 1 and a start of 50 steps, "
+    "it did so .74 to .79 of the time, and chose .33 by the best of n, .34 by the search and .33 with mixed "
+    "values, while one greedy answer solved .44. Hence its setting here, which is the same in all arms; "
+    "`right valued above wrong` says in each whether a value led at all, and where it is near .5 the stage "
+    "of decoding cannot be judged. RL was seen for eight steps alone: 17 of 32 problems of a round had "
+    "unequal rewards and gave 80 start states. Its rate is chosen for each arm by the answers that are "
+    "chosen in the end. A round's answers and all trees are in the budget. Cannot show: code, rewards "
+    "between 0 and 1, value models as large as the paper's; and trees are smaller than its hundred openings.",
+)
