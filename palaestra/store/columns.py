@@ -68,6 +68,9 @@ SCHEMA = pa.schema(
         "oldest_version": pa.int32(),  # the oldest
         "kept": pa.string(),  # see `StepTrace`; null of an evaluation
         "n_tokens": pa.int32(),  # sampled
+        "seconds": pa.float32(),  # from its beginning to its end, waiting for others included
+        "parent": pa.int32(),  # of a forked episode: the sample of its group that it left
+        "forked_at": pa.int32(),  # the turn at which it did
         "facts": pa.string(),  # JSON
         "verdicts": pa.list_(VERDICT),  # of judges
         "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
@@ -76,7 +79,7 @@ SCHEMA = pa.schema(
 )
 
 
-VERSION = 2
+VERSION = 3
 SCHEMA_VERSION = b"palaestra.rollouts"  # in the file's own metadata
 # there too, where it holds some of the step's episodes: how many there were
 SAMPLED_FROM = b"palaestra.sampled_from"

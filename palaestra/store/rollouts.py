@@ -285,6 +285,9 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "policy_version": max(versions, default=None),
         "oldest_version": min(versions, default=None),
         "n_tokens": e.n_sampled,
+        "seconds": e.seconds,
+        "parent": e.origin.parent if e.origin else None,
+        "forked_at": e.origin.turn if e.origin else None,
         "facts": json.dumps(jsonable(e.facts), default=str),
         "verdicts": [
             {"judge": v.judge, "score": v.score, "said": v.said}

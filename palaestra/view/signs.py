@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from palaestra.stats import Interval, difference, mean_interval
 from palaestra.store.folder import evaluations_of, since_changed
-from palaestra.view.reader import TRAINING, RunReader, pc, steps_of
+from palaestra.view.reader import RunReader, pc, steps_of
 
 SAMPLE = 2000  # answers of either end whose pieces are counted
 LONGEST_PIECE = 3  # words
@@ -30,7 +30,7 @@ def signs(run: RunReader) -> list[dict[str, Any]]:
     """One record a sign: name, stands_out, told, numbers; of some `pieces` of text or `rows` of
     answers that show it.
     """
-    index, texts = run.tables[TRAINING].index, run.tables[TRAINING].texts
+    index, texts = run.main.index, run.main.texts
     ends = thirds(index)
     metrics = run.metrics
     found = [against_held_out(metrics), *against_gold(metrics), *parts_apart(metrics)]
@@ -255,7 +255,7 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
     With shares s and means m of a problem in either half, the former is the sum of
     (s + s') / 2 (m' - m) over the problems of both (Kitagawa, 1955), the latter the rest.
     """
-    index = run.tables[TRAINING].index
+    index = run.main.index
     step_E = index["step"].to_numpy()
     inside = np.asarray(pc.is_valid(index["reward"])) & (step_E >= (first or 0))
     rows = np.flatnonzero(inside & (step_E <= (last if last is not None else 2**31)))
@@ -309,7 +309,7 @@ def judges(run: RunReader) -> list[dict[str, Any]]:
     """One record a judge: agreement and unread votes on average, its correlation with the gold
     reward (else with what is solved), and the rows on which its votes agree least.
     """
-    index = run.tables[TRAINING].index
+    index = run.main.index
     parts = {n[5:]: index[n].to_numpy() for n in index.column_names if n.startswith("part/")}
     names = [n.removesuffix("/agreement") for n in parts if n.endswith("/agreement")]
     names += [n.removesuffix("/flips") for n in parts if n.endswith("/flips")]

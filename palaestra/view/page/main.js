@@ -13,6 +13,8 @@ const place = document.getElementById("page");
 const excerpts = new Map(); // by "run/table", then by row
 let runs = [], top = 0, drawn = null, shown = [], scheduled = true; // nothing is drawn before the first answers are there
 
+const mainOf = (run) => runs[run]?.main ?? "training"; // the table that is shown where no other is asked for
+
 const draw = () => {
   if (scheduled) return;
   scheduled = true;
@@ -62,8 +64,10 @@ function header(run, { name, config, summary, tables }) {
   document.title = `${recipe} on ${task}: ${name}`;
   const ends = (said?.ends ?? []).map((e, i) => html`${i ? " → " : ""}<b>${e.mean}</b> <small>(${e.low} to ${e.high})</small>`);
   const rows = tables.training?.rows ?? 0, steps = tables.training?.files ?? 0;
+  const attempts = Object.entries(tables).filter(([t]) => t !== "training").reduce((sum, [, t]) => sum + t.rows, 0);
+  const size = rows || !attempts ? `${many(rows)} rollouts in ${many(steps)} steps` : `${many(attempts)} answers to held-out problems`;
   return html`<header><h1><a href=${link([run, "groups"])}>${recipe}</a>${task ? html` <em>on</em> ${task}` : nothing}</h1>
-    <p class="quiet">${name} · ${many(rows)} rollouts in ${many(steps)} steps${summary.steps === undefined ? " · not finished" : ""}</p>
+    <p class="quiet">${name} · ${size}${summary.steps === undefined ? " · not finished" : ""}</p>
     ${said ? html`<p class="verdict">${ends.length ? html`${said.what} ${ends}. ` : nothing}${said.words}</p>` : nothing}</header>`;
 }
 
@@ -75,21 +79,21 @@ function shownWith(entries, f) {
 }
 
 function overview(run, about, tab, query) {
-  const name = query.table ?? "training";
+  const name = query.table ?? mainOf(run);
   const tables = Object.keys(about.tables);
   const here = { table: query.table };
   const metrics = ask(`api/run/${run}/metrics`);
   const stamp = `${run}/${metrics.value?.length ?? 0}`;
   return html`<section class="charts" id="charts" data-of=${stamp} aria-label="curves"></section>
     <nav class="tabs" aria-label="views">${TABS.map((t) => html`<a aria-current=${t === tab ? "page" : nothing} href=${link([run, t], here)}>${t}</a>`)}
-      ${tables.length > 1 ? html`<label>episodes of <select @change=${(e) => change({ table: e.target.value === "training" ? "" : e.target.value, task: "" })}>
+      ${tables.length > 1 ? html`<label>episodes of <select @change=${(e) => change({ table: e.target.value === mainOf(run) ? "" : e.target.value, task: "" })}>
         ${tables.map((t) => html`<option ?selected=${t === name} value=${t}>${t}</option>`)}</select></label>` : nothing}</nav>
     ${{
       groups: () => shownWith([askIndex(run, name)], (index) => groupsTab(run, name, index, query)),
       problems: () => shownWith([ask(`api/run/${run}/table/${encodeURIComponent(name)}/problems`)], (found) => problems(run, found, query)),
-      signs: () => shownWith([ask(`api/run/${run}/signs`), askIndex(run, "training")], (found, index) => signs(run, found, index)),
-      judges: () => shownWith([ask(`api/run/${run}/judges`), askIndex(run, "training")], (found, index) => judges(run, found, index)),
-      time: () => shownWith([metrics, askIndex(run, "training")], (found, index) => time(run, found, index)),
+      signs: () => shownWith([ask(`api/run/${run}/signs`), askIndex(run, mainOf(run))], (found, index) => signs(run, found, index)),
+      judges: () => shownWith([ask(`api/run/${run}/judges`), askIndex(run, mainOf(run))], (found, index) => judges(run, found, index)),
+      time: () => shownWith([metrics, askIndex(run, mainOf(run))], (found, index) => time(run, found, index)),
       settings: () => shownWith([ask(`api/run/${run}/settings`)], settings),
     }[tab]()}`;
 }
@@ -129,7 +133,7 @@ async function wantExcerpts(run, name, known) {
 }
 
 function groupPage(run, [step, group], query) {
-  const name = query.table ?? "training";
+  const name = query.table ?? mainOf(run);
   const address = `api/run/${run}/table/${encodeURIComponent(name)}/group/${step}/${group}`;
   return html`${path(run, query, step, group)}${shownWith([ask(address)], (episodes) => {
     if (!episodes.length) return html`<p class="quiet">This group is not recorded.</p>`;
@@ -188,7 +192,7 @@ async function follow() {
   const moved = found.map((r, i) => [r, i]).filter(([r, i]) => JSON.stringify([r.log, r.tables, r.summary.steps]) !== JSON.stringify([before[i]?.log, before[i]?.tables, before[i]?.summary.steps]));
   if (!moved.length) return;
   const { parts, query } = read(), now = moved.find(([, i]) => i === +(parts[0] ?? 0));
-  if (now) await renew([`api/run/${now[1]}/table/${encodeURIComponent(query.table ?? "training")}/index`, `api/run/${now[1]}/metrics`, `api/run/${now[1]}/verdict`]);
+  if (now) await renew([`api/run/${now[1]}/table/${encodeURIComponent(query.table ?? mainOf(now[1]))}/index`, `api/run/${now[1]}/metrics`, `api/run/${now[1]}/verdict`]);
   else draw();
 }
 
@@ -207,7 +211,7 @@ try {
   const { parts } = read();
   const run = parts[0] === "compare" ? 0 : +(parts[0] ?? 0);
   if (runs[run]) {
-    const first = [askIndex(run, read().query.table ?? "training"), ask(`api/run/${run}/metrics`)];
+    const first = [askIndex(run, read().query.table ?? mainOf(run)), ask(`api/run/${run}/metrics`)];
     while (first.some((e) => e.value === undefined && !e.error)) await new Promise((done) => setTimeout(done, 5));
   }
   place.replaceChildren();
