@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from palaestra import values
 from palaestra.api.keywords import (
     CompareKeywords,
     EvaluateKeywords,
@@ -18,7 +19,6 @@ from palaestra.api.keywords import (
     flags_as_keywords,
 )
 from palaestra.api.loops import run_blocking
-from palaestra import values
 from palaestra.api.run import Run
 from palaestra.context import Runnable
 from palaestra.ends import HELD_OUT, SHARES, End, HeldOut, end_of

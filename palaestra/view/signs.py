@@ -264,7 +264,7 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
     late_E = step_E[rows] > (step_E[rows].min() + step_E[rows].max()) / 2
     picked = index.take(pa.array(rows))
     reward_E = picked["reward"].to_numpy().astype(float)
-    means = lambda x_E: [float(np.nanmean(x_E[~late_E])), float(np.nanmean(x_E[late_E]))]
+    means = lambda x_E: [mean_of_known(x_E[~late_E]), mean_of_known(x_E[late_E])]
     parts = [n for n in index.column_names if n.startswith("part/") and "/" not in n[5:]]
     cut_E = np.asarray(pc.starts_with(pc.cast(picked["status"], pa.string()), "truncated")).astype(
         float
@@ -284,6 +284,12 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
             found |= {"by": label, "same": same, "drawn": found["change"] - same, "most": told}
             break
     return found
+
+
+def mean_of_known(x_E: np.ndarray) -> float:
+    """NaN where none is known."""
+    known = x_E[~np.isnan(x_E)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def answered_otherwise(

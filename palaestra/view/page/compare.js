@@ -45,6 +45,6 @@ function column(run, name, [step, group], query, side, tables) {
   const point = (f) => change({ side, row: f.row, token: f.token }, { quiet: true });
   const focus = query.side === side && query.token !== undefined ? { row: +query.row, token: +query.token } : null;
   return html`<section>${head}${side === "left" ? colourBar(query.colour ?? "credit", shown) : nothing}
-    ${answers(shown, at, null, (i) => change({ [side]: i, token: "" }))}
+    ${answers(shown, at, (i) => change({ [side]: i, token: "" }))}
     ${transcript(e, shown, { colour: query.colour ?? "credit", focus, point })}${facts(e, step)}</section>`;
 }

@@ -2,6 +2,7 @@
 import { html, nothing } from "lit";
 import { change, link } from "palaestra/address";
 import { short, signed } from "palaestra/data";
+import { from } from "palaestra/tree";
 
 export const COLOURS = {
   credit: "credit", weight: "weight", surprise: "surprise", ratio: "ratio", author: "who wrote it",
@@ -51,14 +52,15 @@ function largest(episodes, colour, other) {
   return most;
 }
 
-export function answers(shown, at, other, pick) {
+export function answers(shown, at, pick, other) {
   return html`<ol class="answers" aria-label="answers, best first">
     ${shown.map((e, i) => html`<li><button aria-pressed=${i === at} @click=${() => pick(i)}>
       <b class=${value(e) > 0 ? "good" : "poor"}>${short(e.reward)}</b>
       <span>${e.advantage === null ? "no credit" : `credit ${signed(e.advantage)}`}</span>
       ${other?.get(e) ? html`<span>there ${signed(mean(other.get(e).credit))}</span>` : nothing}
       <span>${e.n_tokens ?? "?"} tokens</span>
-      ${remark(e)}
+      ${e.seconds === null || e.seconds === undefined ? nothing : html`<span>${short(e.seconds)} s</span>`}
+      ${remark(e)}${from(shown, i)}
       <q>${(e.text ?? "").slice(0, 80)}</q>
     </button></li>`)}
   </ol>`;
@@ -195,13 +197,16 @@ export function facts(e, step) {
     ${(e.verdicts ?? []).map((v) => line(`${v.judge} said ${short(v.score)}`, v.said))}
     ${e.kept ? line("in the update", e.kept) : nothing}
     ${oldest === null || oldest === undefined ? nothing : line("weights", oldest === e.policy_version ? `of step ${oldest}, ${step - 1 - oldest || "no"} steps old` : `of steps ${oldest} to ${e.policy_version}`)}
+    ${e.seconds === null || e.seconds === undefined ? nothing : line("seconds", `${short(e.seconds)}, waiting for others included`)}
     ${Object.entries(e.facts ?? {}).map(([k, v]) => line(k, typeof v === "string" ? v : JSON.stringify(v)))}
   </dl>`;
 }
 
 export function explainForm(methods, now, entry) {
-  return html`<form class="explain" @submit=${(x) => { x.preventDefault(); change({ explain: new FormData(x.target).get("method"), colour: "other" }); }}>
-    <label>explain as <input name="method" list="methods" .value=${now ?? ""} required placeholder="rloo" autocomplete="off" /></label>
+  const show = (method) => change({ explain: method, colour: "other" });
+  const picked = (x) => (methods ?? []).includes(x.target.value) && x.target.value !== now && show(x.target.value);
+  return html`<form class="explain" @submit=${(x) => { x.preventDefault(); show(new FormData(x.target).get("method")); }}>
+    <label>explain as <input name="method" list="methods" .value=${now ?? ""} required placeholder="rloo" autocomplete="off" @change=${picked} /></label>
     <datalist id="methods">${(methods ?? []).map((m) => html`<option value=${m}></option>`)}</datalist>
     <button>show its weights</button>
     ${now ? html`<button type="button" @click=${() => change({ explain: "", colour: "" })}>leave ${now}</button>` : nothing}

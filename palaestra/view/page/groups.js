@@ -96,5 +96,36 @@ function strip({ reward, status }, g, { low, high }) {
   return html`<span class="marks" role="img" aria-label=${label}>${marks}</span>`;
 }
 
+// Why answers are in the outcome that is asked for: each cause with how often it came and the first answer of it.
+const CAUSES = {
+  cut: (c, i) => (told(c.status, i).startsWith("truncated") ? told(c.status, i) : null),
+  errors: (c, i) => (told(c.status, i).startsWith("error") ? told(c.status, i) : null),
+  unused: (c, i) => (["trained", ""].includes(told(c.kept, i)) ? null : told(c.kept, i)),
+  stale: (c, i, step) => {
+    const age = step - 1 - (c.oldest_version[i] ?? c.policy_version[i] ?? step - 1);
+    return age > 0 ? `weights ${age} ${age === 1 ? "step" : "steps"} old` : null;
+  },
+};
+const told = ({ codes, names }, i) => names[codes[i]];
+
+export function causes(run, index, groups, query) {
+  const why = CAUSES[query.outcome];
+  if (!why) return nothing;
+  const found = new Map();
+  let all = 0;
+  for (const g of groups)
+    for (let i = g.start; i < g.end; i++, all++) {
+      const cause = why(index.columns, i, g.step);
+      if (cause === null) continue;
+      const known = found.get(cause) ?? found.set(cause, { n: 0, first: i, g }).get(cause);
+      known.n++;
+    }
+  const lines = [...found].sort(([, a], [, b]) => b.n - a.n);
+  if (!lines.length) return nothing;
+  return html`<table class="causes"><thead><tr><th>why</th><th class="number">answers</th><th class="number">of those in these groups</th><th>first</th></tr></thead>
+    <tbody>${lines.slice(0, 12).map(([cause, { n, first, g }]) => html`<tr><td>${cause}</td><td class="number">${many(n)}</td><td class="number">${((100 * n) / all).toFixed(1)}%</td>
+      <td><a href=${link([run, "group", g.step, g.group], { table: query.table, sample: index.columns.sample[first] })}>step ${g.step}, group ${g.group}</a></td></tr>`)}</tbody></table>`;
+}
+
 export const count = (groups, hits) =>
   `${many(groups.length)} groups${hits ? `, ${many(hits.length)} answers match` : ""}`;

@@ -5,8 +5,9 @@ import { charts } from "palaestra/charts";
 import { compare } from "palaestra/compare";
 import { ask, askIndex, json, live, many, onChange, renew } from "palaestra/data";
 import { answers, colourBar, explainForm, facts, path, ranked, spread, transcript } from "palaestra/group";
-import { chosen, count, HEIGHT, OUTCOMES, ORDERS, sight, SHOWN, table } from "palaestra/groups";
+import { causes, chosen, count, HEIGHT, OUTCOMES, ORDERS, sight, SHOWN, table } from "palaestra/groups";
 import { judges, problems, rise, settings, signs, time } from "palaestra/tabs";
+import { tree } from "palaestra/tree";
 
 const TABS = ["groups", "problems", "signs", "judges", "time", "settings"];
 const place = document.getElementById("page");
@@ -58,9 +59,11 @@ function ofRun(run, tab, rest, query) {
   return html`${header(run, about)}${tab === "group" ? groupPage(run, rest, query) : overview(run, about, TABS.includes(tab) ? tab : "groups", query)}`;
 }
 
+const nameOf = (model) => String(model).replace(/\/+$/, "").split("/").at(-1); // of a path its end
+
 function header(run, { name, config, summary, tables }) {
   const said = ask(`api/run/${run}/verdict`).value;
-  const recipe = summary.recipe ?? config.recipe ?? "run", task = summary.task ?? config.task ?? "";
+  const recipe = summary.recipe ?? config.recipe ?? nameOf(summary.model ?? "run"), task = summary.task ?? config.task ?? "";
   document.title = `${recipe} on ${task}: ${name}`;
   const ends = (said?.ends ?? []).map((e, i) => html`${i ? " → " : ""}<b>${e.mean}</b> <small>(${e.low} to ${e.high})</small>`);
   const rows = tables.training?.rows ?? 0, steps = tables.training?.files ?? 0;
@@ -117,6 +120,7 @@ function groupsTab(run, name, index, query) {
       ${part("task", "problem")}${part("domain", "domain")}
       <output>${search && !search.value ? (search.error ?? "searching …") : count(shown, hits)}</output>
     </form>
+    ${causes(run, index, shown, query)}
     ${table({ run, index, groups: shown, query, top, excerpts: excerpts.get(at), scrolled: (e) => { top = e.target.scrollTop; draw(); } })}`;
 }
 
@@ -147,7 +151,7 @@ function groupPage(run, [step, group], query) {
     const methods = live ? ask("api/methods").value : null;
     return html`<h2>${e.task_id || "no name"}</h2>
       <p><a href=${link([run, "groups"], { table: query.table, task: e.task_id })}>all attempts at this problem</a></p>
-      <div class="sides">${answers(order, at, other, (i) => change({ at: i, sample: "", token: "", row: "" }))}
+      <div class=${`sides ${query.tree ? "wide" : ""}`}><div>${listOrTree(query)}${(query.tree ? tree : (...x) => answers(...x, other))(order, at, (i) => change({ at: i, sample: "", token: "", row: "" }))}</div>
       <article>${colourBar(colour, order, other, query.explain)}
         ${transcript(e, order, { colour, other, focus, point: (f) => change({ row: f.row, token: f.token }, { quiet: true }) })}
         ${facts(e, +step)}
@@ -157,9 +161,12 @@ function groupPage(run, [step, group], query) {
   })}`;
 }
 
+const listOrTree = (query) => html`<div class="choices" role="group" aria-label="answers as">
+  ${[["", "list"], ["1", "tree"]].map(([to, name]) => html`<button aria-pressed=${(query.tree ?? "") === to} @click=${() => change({ tree: to })}>${name}</button>`)}</div>`;
+
 // ---- keyboard
 
-const KEYS = [["/", "search"], ["1 to 6", "the views"], ["n, p", "next and previous answer of a group"], ["→ ←", "along the tokens, once one of them has the focus"], ["c", "next colour"], ["Escape", "back to the groups"], ["?", "these keys"]];
+const KEYS = [["/", "search"], ["1 to 6", "the views"], ["n, p", "next and previous answer of a group"], ["→ ←", "along the tokens, once one of them has the focus"], ["c", "next colour"], ["t", "answers as a list or a tree"], ["Escape", "back to the groups"], ["?", "these keys"]];
 const keys = (query) => (query.keys ? html`<dialog open aria-label="keys"><h3>Keys</h3><dl class="facts">${KEYS.map(([k, t]) => html`<dt><kbd>${k}</kbd></dt><dd>${t}</dd>`)}</dl>
   <button @click=${() => change({ keys: "" }, { quiet: true })}>close</button></dialog>` : html`<footer><button class="link" @click=${() => change({ keys: 1 }, { quiet: true })}>keys</button></footer>`);
 
@@ -175,7 +182,8 @@ addEventListener("keydown", (e) => {
   else if (inGroup && (e.key === "n" || e.key === "p")) {
     const buttons = [...document.querySelectorAll(".answers button")], now = buttons.findIndex((b) => b.getAttribute("aria-pressed") === "true");
     buttons[now + (e.key === "n" ? 1 : -1)]?.click();
-  } else if (e.key === "c") {
+  } else if (inGroup && e.key === "t") change({ tree: query.tree ? "" : "1" });
+  else if (e.key === "c") {
     const radios = [...document.querySelectorAll(".colours input")], now = radios.findIndex((r) => r.checked);
     radios[(now + 1) % radios.length]?.click();
   }
