@@ -3,6 +3,9 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -138,6 +141,40 @@ def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
         assert "88 groups" in page.inner_text("output")
         path(folder, STEPS).write_bytes(content)
         page.wait_for_selector("output:has-text('96 groups')")
+
+
+@pytest.mark.slow
+def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
+    """A real one, in a process of its own; the page is opened once and never loaded again."""
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "palaestra", "train", "grpo", "--task", "chain", "--steps", "12", "--out", str(folder)]
+    more = ["--evaluate", "4", "schedule.prompts=2", "collect.links.0.n=4"]
+    run = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: path(folder, 1).is_file(), run)
+        with served(folder) as server, opened(browser, server.url) as page:
+            page.set_default_timeout(120_000)
+            page.evaluate("window.stays = true")
+            told = page.inner_text("header")
+            first = int(re.search(r"in (\d+) steps?", told)[1])
+            assert "not finished" in told and first < 12
+            page.wait_for_function("n => +/in (\\d+) steps/.exec(document.querySelector('header').innerText)[1] > n", arg=first)
+            page.wait_for_function("!document.querySelector('header').innerText.includes('not finished')")
+            page.wait_for_selector("output:has-text('24 groups')")
+            assert "96 rollouts in 12 steps" in page.inner_text("header") and page.evaluate("window.stays")
+            assert page.inner_text(".verdict").startswith("Held-out accuracy")
+            label = page.locator(".uplot").first.get_attribute("aria-label")
+            assert label.endswith("at step 12"), label
+    finally:
+        run.kill()
+        run.wait()
+
+
+def wait_for(done, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not done():
+        assert process.poll() is None and time.monotonic() < end, "the run did not begin"
+        time.sleep(0.05)
 
 
 def test_the_file_needs_no_server(browser, made, tmp_path):

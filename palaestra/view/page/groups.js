@@ -53,19 +53,28 @@ function touches(hits, g) {
 export const sight = (top) => Math.max(0, Math.floor(top / HEIGHT) - 4);
 export const SHOWN = Math.ceil(TALL / HEIGHT) + 8;
 
-export function table({ run, index, groups, query, top, excerpts, scrolled }) {
+// Of the rows one is among what Tab reaches; arrows go from it to the others.
+const WALKS = { ArrowDown: 1, ArrowUp: -1, PageDown: 16, PageUp: -16, Home: -Infinity, End: Infinity };
+
+export function table({ run, index, groups, query, top, current, excerpts, scrolled, walked }) {
   const first = sight(top), rows = groups.slice(first, first + SHOWN);
+  const entry = current >= first && current < first + rows.length ? current : Math.min(Math.ceil(top / HEIGHT), first + rows.length - 1);
+  const walk = (e) => {
+    if (!(e.key in WALKS) || !e.target.dataset.at) return;
+    e.preventDefault();
+    walked(Math.max(0, Math.min(groups.length - 1, +e.target.dataset.at + WALKS[e.key])), e.currentTarget);
+  };
   const range = rewards(index.columns.reward);
   const names = index.columns.task_id;
   return html`<div class="table" role="table" aria-rowcount=${groups.length + 1} aria-label="groups">
     <div class="row head" role="row">
       ${["step", "prompt", "answers", "mean", "spread", "tokens", "age"].map((t) => html`<span role="columnheader">${t}</span>`)}
     </div>
-    <div class="scroll" @scroll=${scrolled} role="rowgroup">
+    <div class="scroll" @scroll=${scrolled} @keydown=${walk} role="rowgroup">
       <div class="all" role="presentation" .style=${`height:${groups.length * HEIGHT}px`}>
         ${rows.map((g, i) => html`<div class="row" role="row" aria-rowindex=${first + i + 2} .style=${`top:${(first + i) * HEIGHT}px`}>
           <span role="cell">${g.step}</span>
-          <span role="cell" class="said"><a href=${link([run, "group", g.step, g.group], query.table ? { table: query.table } : {})}>${
+          <span role="cell" class="said"><a data-at=${first + i} tabindex=${first + i === entry ? 0 : -1} href=${link([run, "group", g.step, g.group], query.table ? { table: query.table } : {})}>${
             (excerpts.get(g.start)?.prompt || names.names[names.codes[g.start]] || "no prompt").replace(/\s+/g, " ")}</a></span>
           <span role="cell" class="strip">${strip(index.columns, g, range)}</span>
           <span role="cell">${short(g.mean)}</span><span role="cell">${short(g.spread)}</span>

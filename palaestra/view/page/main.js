@@ -12,7 +12,9 @@ import { tree } from "palaestra/tree";
 const TABS = ["groups", "problems", "signs", "judges", "time", "settings"];
 const place = document.getElementById("page");
 const excerpts = new Map(); // by "run/table", then by row
-let runs = [], top = 0, drawn = null, shown = [], scheduled = true; // nothing is drawn before the first answers are there
+let runs = [], top = 0;
+let current = 0, wanted = null; // the row of the table that Tab reaches, and one that is to get the focus
+let drawn = null, shown = [], scheduled = true; // nothing is drawn before the first answers are there
 
 const mainOf = (run) => runs[run]?.main ?? "training"; // the table that is shown where no other is asked for
 
@@ -29,6 +31,8 @@ function paint() {
   const { parts, query } = read();
   const body = parts[0] === "compare" ? compare(parts.slice(1, 3), query) : ofRun(+(parts[0] ?? 0), parts[1] ?? "groups", parts.slice(2), query);
   render(html`<a class="skip" href="#content" @click=${skip}>to the content</a>${chooser(parts)}<div id="content" tabindex="-1">${body}</div>${keys(query)}`, place);
+  if (wanted !== null) document.querySelector(`[data-at="${wanted}"]`)?.focus({ preventScroll: true });
+  wanted = null;
   const box = document.getElementById("charts");
   if (box && drawn !== box.dataset.of) {
     drawn = box.dataset.of;
@@ -108,20 +112,29 @@ function groupsTab(run, name, index, query) {
   const at = `${run}/${name}`;
   if (!excerpts.has(at)) excerpts.set(at, new Map());
   wantExcerpts(run, name, excerpts.get(at));
-  const select = (field, of, label) => html`<select aria-label=${label} @change=${(e) => { top = 0; change({ [field]: e.target.value }); }}>
+  const select = (field, of, label) => html`<select aria-label=${label} @change=${(e) => { top = current = 0; change({ [field]: e.target.value }); }}>
     ${Object.entries(of).map(([k, t]) => html`<option value=${k} ?selected=${(query[field] ?? "") === k}>${t}</option>`)}</select>`;
   const span = query.from ? ask(`api/run/${run}/rise?from=${query.from}&to=${query.to}`) : ask(`api/run/${run}/rise`);
   const part = (field, text) => (query[field] ? html`<button @click=${() => change({ [field]: "" })} aria-label=${`${text} ${query[field]}, remove`}>${text} ${query[field]} ×</button>` : nothing);
   return html`${name === "training" ? rise(run, span.value, query) : nothing}
     <form class="filters" role="search" @submit=${(e) => e.preventDefault()}>
-      <input type="search" placeholder="search prompts and answers; /regular expression/" aria-label="search prompts and answers" .value=${query.q ?? ""} @change=${(e) => { top = 0; change({ q: e.target.value }); }} />
+      <input type="search" placeholder="search prompts and answers; /regular expression/" aria-label="search prompts and answers" .value=${query.q ?? ""} @change=${(e) => { top = current = 0; change({ q: e.target.value }); }} />
       ${select("outcome", OUTCOMES, "outcome")} ${select("order", ORDERS, "order")}
-      <label>step <input type="number" min="0" .value=${query.step ?? ""} @change=${(e) => { top = 0; change({ step: e.target.value, from: "", to: "" }); }} /></label>
+      <label>step <input type="number" min="0" .value=${query.step ?? ""} @change=${(e) => { top = current = 0; change({ step: e.target.value, from: "", to: "" }); }} /></label>
       ${part("task", "problem")}${part("domain", "domain")}
       <output>${search && !search.value ? (search.error ?? "searching …") : count(shown, hits)}</output>
     </form>
     ${causes(run, index, shown, query)}
-    ${table({ run, index, groups: shown, query, top, excerpts: excerpts.get(at), scrolled: (e) => { top = e.target.scrollTop; draw(); } })}`;
+    ${table({ run, index, groups: shown, query, top, current, excerpts: excerpts.get(at), scrolled: (e) => { top = e.target.scrollTop; draw(); }, walked })}`;
+}
+
+// Goes to a row, and brings it into sight.
+function walked(row, box) {
+  current = wanted = row;
+  if (row * HEIGHT < box.scrollTop) box.scrollTop = row * HEIGHT;
+  else if ((row + 1) * HEIGHT > box.scrollTop + box.clientHeight) box.scrollTop = (row + 1) * HEIGHT - box.clientHeight;
+  top = box.scrollTop;
+  draw();
 }
 
 let asked = 0;
@@ -166,7 +179,7 @@ const listOrTree = (query) => html`<div class="choices" role="group" aria-label=
 
 // ---- keyboard
 
-const KEYS = [["/", "search"], ["1 to 6", "the views"], ["n, p", "next and previous answer of a group"], ["→ ←", "along the tokens, once one of them has the focus"], ["c", "next colour"], ["t", "answers as a list or a tree"], ["Escape", "back to the groups"], ["?", "these keys"]];
+const KEYS = [["/", "search"], ["1 to 6", "the views"], ["n, p", "next and previous answer of a group"], ["↑ ↓", "along the groups, once one of them has the focus"], ["→ ←", "along the tokens, once one of them has the focus"], ["c", "next colour"], ["t", "answers as a list or a tree"], ["Escape", "back to the groups"], ["?", "these keys"]];
 const keys = (query) => (query.keys ? html`<dialog open aria-label="keys"><h3>Keys</h3><dl class="facts">${KEYS.map(([k, t]) => html`<dt><kbd>${k}</kbd></dt><dd>${t}</dd>`)}</dl>
   <button @click=${() => change({ keys: "" }, { quiet: true })}>close</button></dialog>` : html`<footer><button class="link" @click=${() => change({ keys: 1 }, { quiet: true })}>keys</button></footer>`);
 
@@ -208,7 +221,7 @@ onChange(draw);
 for (const name of ["hashchange", "moved", "popstate"])
   addEventListener(name, () => {
     draw();
-    if (name === "hashchange") { top = 0; scrollTo(0, 0); }
+    if (name === "hashchange") { top = current = 0; scrollTo(0, 0); }
   });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawn = null; draw(); });
 let wide = innerWidth;
