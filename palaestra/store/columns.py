@@ -32,6 +32,14 @@ VERDICT = pa.struct(
         "said": pa.string(),  # the beginning
     }
 )
+SAID = pa.struct(
+    {
+        "at": pa.int32(),  # how many of the row's tokens stand before it
+        "author": pa.string(),
+        "turn": pa.int16(),
+        "text": pa.string(),
+    }
+)
 ROW = pa.struct(
     {
         "seat": pa.string(),
@@ -46,6 +54,7 @@ ROW = pa.struct(
         "ratio": pa.list_(pa.float32()),
         "author": pa.list_(pa.dictionary(pa.int8(), pa.string())),
         "turn": pa.list_(pa.int16()),
+        "said": pa.list_(SAID),  # what who has no tokens heard and said: scripts, endpoints
     }
 )
 SCHEMA = pa.schema(

@@ -307,7 +307,7 @@ def _digest(picture: Mapping[str, Any]) -> int:
 def context(row: Mapping[str, Any], pictures: Mapping[int, str]) -> dict[str, Any]:
     """`shown`: at the first place of each picture its address."""
     found = {"seat": row.get("seat") or "", "thread": row.get("thread") or ""}
-    found |= {k: row.get(k) for k in BY_TOKEN}
+    found |= {k: row.get(k) for k in BY_TOKEN} | {"said": row.get("said") or []}
     shown: dict[int, str] = {}
     before = None
     for i, token in enumerate(row.get("ids") or () if pictures else ()):

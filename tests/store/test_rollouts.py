@@ -72,6 +72,7 @@ def test_a_trajectory_a_line(tmp_path):
         "ratio": [None] * 5,
         "author": ["environment", "environment", "teacher:x", "policy", "policy"],
         "turn": [0, 0, 0, 1, 1],
+        "said": [],
     }
     assert rows[1]["advantage"] == [-1.0] * 3 and rows[1]["logp"] == [None] * 3 and rows[1]["thread"] == "t"
     absent = ("reward", "reward_parts", "advantage", "policy_version", "seconds", "parent", "forked_at")
@@ -148,3 +149,16 @@ def test_turns_stand_on_lines_of_their_own(tmp_path):
     file = columns.path(tmp_path, 1)
     rollouts.write(file, 1, [Group(task=Task(id="t"), episodes=(episode,))], rollouts.NOTHING, decode)
     assert pq.read_table(file)["text"].to_pylist() == ["01\n3\n3"]
+
+
+def test_what_was_said_without_tokens_stands_at_its_place(tmp_path):
+    """Of a scripted seat, or of a model behind an endpoint: text is all that there is."""
+    asked, said = Segment(ids=(), text="your move", turn=2), Segment(ids=(), text="b2", author="script", turn=2)
+    rows = (Row(segments=(asked, said), seat="o"), Row(segments=(PROMPT, said, ANSWER), seat="x"))
+    given = [Group(task=Task(id="t"), episodes=(Episode(rows=rows, reward=Reward(total=1.0), status="finished"),))]
+    file = columns.path(tmp_path, 1)
+    rollouts.write(file, 1, given, rollouts.NOTHING, decode)
+    (line,) = pq.read_table(file).to_pylist()
+    told = [[tuple(s.values()) for s in row["said"]] for row in line["rows"]]
+    assert told == [[(0, "environment", 2, "your move"), (0, "script", 2, "b2")], [(2, "script", 2, "b2")]]
+    assert [row["ids"] for row in line["rows"]] == [[], [1, 2, 7, 8]]

@@ -221,6 +221,7 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
     rows = (
         Row(segments=(asked, calls, result, hint, last), seat="solver", key=(1,)),
         Row(segments=(last,), seat="judge", thread="b"),
+        Row(segments=(Segment(ids=(), text="your move", turn=3), Segment(ids=(), text="b2", author="script", turn=3)), seat="o"),
     )
     group = Group(
         task=Task(id="t", prompt=(Message(role="user", content="look"),)),
@@ -232,7 +233,7 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
     (tmp_path / "run" / "config.toml").write_text("")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "reward": 1.0}\n')
     with served(tmp_path / "run") as server, opened(browser, f"{server.url}#/0/group/1/0") as page:
-        page.wait_for_selector(".turn >> nth=4")
+        page.wait_for_selector(".turn >> nth=7")
         told = [re.sub(r",? turn \d", "", t) for t in page.locator(".turn small").all_inner_texts()]
         assert told == [
             "prompt",
@@ -241,8 +242,11 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
             "teacher, hidden when trained",
             "solver",
             "judge",
+            "prompt, without tokens",
+            "script as o, without tokens",
         ]
-        assert page.locator("h3").all_inner_texts()[:2] == ["solver", "judge, b"]
+        assert page.locator("h3").all_inner_texts()[:3] == ["solver", "judge, b", "o"]
+        assert page.locator(".turn").last.inner_text().endswith("b2")
         image = page.locator(".turn img")
         assert image.count() == 1 and image.evaluate("e => [e.naturalWidth, e.naturalHeight]") == [2, 2]
 

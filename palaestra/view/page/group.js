@@ -116,20 +116,32 @@ function alike(e, colour) {
 const title = (r, k, several) => [r.seat || (several ? `context ${k + 1}` : "context"), r.thread].filter(Boolean).join(", ");
 const isOwn = (author) => Boolean(author) && author !== "environment";
 
+// How models of several families write a call, and how its result begins.
+const CALL = /<tool_call>|<\|python_tag\|>|"arguments"\s*:|<search>|<code>|<function=/;
+const RESULT = /^\s*(<\|?tool(_response)?\|?>|<tool_result>|<information>|<\|im_start\|>tool)/;
+
 // Neighbours of one author and turn stand in one block.
 export function turns(r) {
-  const found = [];
+  const found = [], spoken = [...(r.said ?? [])];
+  const speak = (i) => {
+    while (spoken.length && spoken[0].at <= i) {
+      const { author, turn, text } = spoken.shift();
+      found.push({ who: `${author} ${turn} without tokens`, author: author || "environment", turn, at: [], text });
+    }
+  };
   (r.tokens ?? []).forEach((_, i) => {
+    speak(i);
     const author = r.author?.[i] || "environment", who = `${author} ${r.turn?.[i]} ${r.hidden?.[i]}`;
     if (found.at(-1)?.who !== who) found.push({ who, author, hidden: r.hidden?.[i], turn: r.turn?.[i], at: [] });
     found.at(-1).at.push(i);
   });
+  speak(Infinity);
   let called = false, begun = false;
   for (const t of found) {
-    const text = t.at.map((i) => r.tokens[i]).join("");
+    const text = t.text ?? t.at.map((i) => r.tokens[i]).join("");
     t.own = isOwn(t.author);
-    t.kind = t.own ? t.author === "policy" ? r.seat || "policy" : t.author : begun ? (called ? "tool result" : "environment") : "prompt";
-    t.calls = t.own && /<tool_call>|<\|python_tag\|>|"arguments"\s*:|<search>|<function=/.test(text);
+    t.kind = t.own ? t.author === "policy" ? r.seat || "policy" : t.author : begun ? (called || RESULT.test(text) ? "tool result" : "environment") : "prompt";
+    t.calls = t.own && CALL.test(text);
     if (t.own) { called = t.calls; begun = true; }
   }
   return found;
@@ -137,6 +149,8 @@ export function turns(r) {
 
 function turn(e, r, k, t, { colour, scale, other, focus, point }) {
   const here = focus && focus.row === k ? focus.token : -1;
+  if (t.text !== undefined) return html`<div class=${`turn ${t.own ? "own" : ""} ${t.kind === "tool result" ? "result" : ""}`}>
+    <small>${t.kind}${t.own && r.seat && t.kind !== r.seat ? ` as ${r.seat}` : ""}${t.calls ? ", calls a tool" : ""}, turn ${t.turn ?? 0}, without tokens</small><div class="tokens">${seen(t.text)}</div></div>`;
   const values = numbers(e, r, k, colour, other);
   const tokens = t.at.map((i) => html`${r.shown?.[i] ? html`<img src=${r.shown[i]} alt="picture that the policy saw" />` : nothing}<i data-i=${i} class=${`${look(r, i, colour, values, scale)}${i === here ? " here" : ""}`}>${r.shown?.[i] !== undefined ? "" : seen(r.tokens[i])}</i>`);
   const click = (x) => x.target.dataset.i && point({ row: k, token: +x.target.dataset.i });

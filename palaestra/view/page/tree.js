@@ -9,9 +9,11 @@ const OPEN = 4; // branches below one another that are open
 function said(e) {
   return e.rows.flatMap((r) => {
     const begin = (r.author ?? []).findIndex((a) => a && a !== "environment");
-    return begin < 0 ? [] : r.tokens.slice(begin);
+    return begin < 0 ? spoken(r) : r.tokens.slice(begin);
   });
 }
+
+const spoken = (r) => (r.said ?? []).filter((s) => s.author !== "environment").map((s) => s.text);
 
 // {text, answers, children}: `answers` are numbers of episodes; a leaf has one answer, or several that are the same.
 export function branches(episodes) {
