@@ -16,5 +16,3 @@ def browser():
         found = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
         found.close()
-
-

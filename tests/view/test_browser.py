@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from palaestra.bench.made_up import write_run
 from palaestra.store.columns import path
@@ -19,6 +20,8 @@ from tests.view.test_viewer import HOSTILE, served
 
 pytestmark = pytest.mark.browser
 STEPS = 12
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("browser") / "run", STEPS, groups=8, samples=4, problems=30, tokens=20)
@@ -147,7 +150,19 @@ def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
 def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
     """A real one, in a process of its own; the page is opened once and never loaded again."""
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "palaestra", "train", "grpo", "--task", "chain", "--steps", "12", "--out", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "palaestra",
+        "train",
+        "grpo",
+        "--task",
+        "chain",
+        "--steps",
+        "12",
+        "--out",
+        str(folder),
+    ]
     more = ["--evaluate", "4", "schedule.prompts=2", "collect.links.0.n=4"]
     run = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -158,7 +173,9 @@ def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
             told = page.inner_text("header")
             first = int(re.search(r"in (\d+) steps?", told)[1])
             assert "not finished" in told and first < 12
-            page.wait_for_function("n => +/in (\\d+) steps/.exec(document.querySelector('header').innerText)[1] > n", arg=first)
+            page.wait_for_function(
+                "n => +/in (\\d+) steps?/.exec(document.querySelector('header').innerText)[1] > n", arg=first
+            )
             page.wait_for_function("!document.querySelector('header').innerText.includes('not finished')")
             page.wait_for_selector("output:has-text('24 groups')")
             assert "96 rollouts in 12 steps" in page.inner_text("header") and page.evaluate("window.stays")
@@ -221,7 +238,10 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
     rows = (
         Row(segments=(asked, calls, result, hint, last), seat="solver", key=(1,)),
         Row(segments=(last,), seat="judge", thread="b"),
-        Row(segments=(Segment(ids=(), text="your move", turn=3), Segment(ids=(), text="b2", author="script", turn=3)), seat="o"),
+        Row(
+            segments=(Segment(ids=(), text="your move", turn=3), Segment(ids=(), text="b2", author="script", turn=3)),
+            seat="o",
+        ),
     )
     group = Group(
         task=Task(id="t", prompt=(Message(role="user", content="look"),)),
@@ -249,6 +269,22 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
         assert page.locator(".turn").last.inner_text().endswith("b2")
         image = page.locator(".turn img")
         assert image.count() == 1 and image.evaluate("e => [e.naturalWidth, e.naturalHeight]") == [2, 2]
+
+
+def test_where_no_credit_is_known_the_first_colour_that_is_known_is_shown(browser, made, tmp_path):
+    """Demonstrations have a weight and no credit: what is told and what is coloured are the same."""
+    folder = shutil.copytree(made, tmp_path / "run")
+    lines = pq.ParquetFile(path(folder, 2)).read().to_pylist()
+    rows = [
+        [{**r, "advantage": [None] * len(r["tokens"]), "weight": [0.5 * t for t in r["trained"]]} for r in e["rows"]]
+        for e in lines
+    ]
+    rewrite(folder, 2, rows=rows)
+    with served(folder) as server, opened(browser, f"{server.url}#/0/group/2/0") as page:
+        page.wait_for_selector(".turn.own .tokens i.up4")
+        assert page.is_checked(".colours label:has-text('weight') input") and "same credit" not in page.inner_text(
+            "article"
+        )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -155,14 +155,19 @@ def test_what_was_stale_cut_off_failed_or_dropped_and_why(browser, made, tmp_pat
         v.page.wait_for_selector(".causes tbody tr")
         told = {r.split("\t")[0]: int(r.split("\t")[1]) for r in v.page.locator(".causes tbody tr").all_inner_texts()}
         if outcome == "stale":
-            assert told == {f"weights {k} {'step' if k == 1 else 'steps'} old": causes.count(f"weights {k} ") for k in (1, 2)}
+            assert told == {
+                f"weights {k} {'step' if k == 1 else 'steps'} old": causes.count(f"weights {k} ") for k in (1, 2)
+            }
         else:
             assert told == {c: causes.count(c) for c in set(causes)}
 
 
 def test_which_judges_disagree(browser, made, tmp_path):
     folder = shutil.copytree(made, tmp_path / "judged")
-    votes = [{"judge": "mild", "score": 1.0, "said": "I like it"}, {"judge": "strict", "score": 0.0, "said": "It is wrong"}]
+    votes = [
+        {"judge": "mild", "score": 1.0, "said": "I like it"},
+        {"judge": "strict", "score": 0.0, "said": "It is wrong"},
+    ]
     parts = [json.dumps({"j": 0.5, "j/agreement": 0.5 if i == 5 else 1.0}) for i in range(E)]
     rewrite(folder, 4, reward_parts=parts, verdicts=[votes if i == 5 else [] for i in range(E)])
     with visited(browser, folder) as v:

@@ -113,4 +113,5 @@ export const short = (x) =>
   x === null || x === undefined || x !== x ? "–" : String(+Number(x).toPrecision(3)).replace("-", "−");
 export const signed = (x) => (x === null || x === undefined ? "none" : (x > 0 ? "+" : "") + short(x));
 export const percent = (x) => (x === null || x === undefined ? "–" : `${(100 * x).toFixed(0)}%`);
+export const counted = (n, one, more = `${one}s`) => `${many(n)} ${n === 1 ? one : more}`;
 export const many = (n) => Number(n).toLocaleString("en");

@@ -61,11 +61,13 @@ export function answers(shown, at, pick, other) {
       <span>${e.n_tokens ?? "?"} tokens</span>
       ${e.seconds === null || e.seconds === undefined ? nothing : html`<span>${short(e.seconds)} s</span>`}
       ${remark(e)}${from(shown, i)}
-      <q>${(e.text ?? "").slice(0, 80)}</q>
+      <q>${(e.text || whatItHas(e)).slice(0, 80)}</q>
     </button></li>`)}
   </ol>`;
 }
 
+// Of what was not sampled, the tokens that are trained on.
+const whatItHas = (e) => e.rows.flatMap((r) => (r.tokens ?? []).filter((_, i) => r.trained?.[i])).join("");
 const mean = (x) => (Array.isArray(x) ? (x.length ? x.reduce((a, b) => a + b, 0) / x.length : 0) : x);
 const remark = (e) => [
   e.status === "finished" ? nothing : html`<em>${e.status}</em>`,
@@ -73,10 +75,18 @@ const remark = (e) => [
   e.muted ? html`<em>muted</em>` : nothing,
 ];
 
-export function colourBar(colour, shown, other, where) {
+// The colours that these answers have numbers for, and the first of them where the one that is asked for is not among these.
+function coloursOf(shown, other) {
   const known = Object.keys(COLOURS).filter((c) => c === "author" || (c === "surprise" ? any(shown, "logp") : any(shown, { credit: "advantage" }[c] ?? c)));
-  const all = other ? [...known, "other"] : known;
-  const at = all.includes(colour) ? colour : all[0];
+  return other ? [...known, "other"] : known;
+}
+export function colourOf(asked, shown, other) {
+  const all = coloursOf(shown, other);
+  return all.includes(asked) ? asked : all[0];
+}
+
+export function colourBar(colour, shown, other, where) {
+  const all = coloursOf(shown, other), at = colourOf(colour, shown, other);
   const scale = largest(shown, at, other);
   return html`<fieldset class="colours">
     <legend>colour</legend>
@@ -97,7 +107,8 @@ function key(colour, scale) {
 }
 
 // The contexts of an episode: turns, with tool calls, results and pictures in their places.
-export function transcript(e, shown, { colour, other, focus, point }) {
+export function transcript(e, shown, { colour: asked, other, focus, point }) {
+  const colour = colourOf(asked, shown, other);
   const scale = largest(shown, colour, other);
   const several = e.rows.length > 1;
   return html`${alike(e, colour)}
@@ -149,7 +160,7 @@ export function turns(r) {
 
 function turn(e, r, k, t, { colour, scale, other, focus, point }) {
   const here = focus && focus.row === k ? focus.token : -1;
-  if (t.text !== undefined) return html`<div class=${`turn ${t.own ? "own" : ""} ${t.kind === "tool result" ? "result" : ""}`}>
+  if (t.text !== undefined) return html`<div class=${`turn ${t.kind === "tool result" ? "result" : ""}`}>
     <small>${t.kind}${t.own && r.seat && t.kind !== r.seat ? ` as ${r.seat}` : ""}${t.calls ? ", calls a tool" : ""}, turn ${t.turn ?? 0}, without tokens</small><div class="tokens">${seen(t.text)}</div></div>`;
   const values = numbers(e, r, k, colour, other);
   const tokens = t.at.map((i) => html`${r.shown?.[i] ? html`<img src=${r.shown[i]} alt="picture that the policy saw" />` : nothing}<i data-i=${i} class=${`${look(r, i, colour, values, scale)}${i === here ? " here" : ""}`}>${r.shown?.[i] !== undefined ? "" : seen(r.tokens[i])}</i>`);

@@ -1,7 +1,7 @@
 // The table of groups: only the rows in sight are drawn.
 import { html, nothing } from "lit";
 import { link } from "palaestra/address";
-import { many, short } from "palaestra/data";
+import { counted, many, short } from "palaestra/data";
 
 export const HEIGHT = 34, TALL = 612;
 export const OUTCOMES = {
@@ -137,4 +137,4 @@ export function causes(run, index, groups, query) {
 }
 
 export const count = (groups, hits) =>
-  `${many(groups.length)} groups${hits ? `, ${many(hits.length)} answers match` : ""}`;
+  `${counted(groups.length, "group")}${hits ? `, ${counted(hits.length, "answer matches", "answers match")}` : ""}`;

@@ -3,7 +3,7 @@ import { html, nothing, render } from "lit";
 import { change, link, read } from "palaestra/address";
 import { charts } from "palaestra/charts";
 import { compare } from "palaestra/compare";
-import { ask, askIndex, json, live, many, onChange, renew } from "palaestra/data";
+import { ask, askIndex, counted, json, live, onChange, renew } from "palaestra/data";
 import { answers, colourBar, explainForm, facts, path, ranked, spread, transcript } from "palaestra/group";
 import { causes, chosen, count, HEIGHT, OUTCOMES, ORDERS, sight, SHOWN, table } from "palaestra/groups";
 import { judges, problems, rise, settings, signs, time } from "palaestra/tabs";
@@ -72,7 +72,7 @@ function header(run, { name, config, summary, tables }) {
   const ends = (said?.ends ?? []).map((e, i) => html`${i ? " → " : ""}<b>${e.mean}</b> <small>(${e.low} to ${e.high})</small>`);
   const rows = tables.training?.rows ?? 0, steps = tables.training?.files ?? 0;
   const attempts = Object.entries(tables).filter(([t]) => t !== "training").reduce((sum, [, t]) => sum + t.rows, 0);
-  const size = rows || !attempts ? `${many(rows)} rollouts in ${many(steps)} steps` : `${many(attempts)} answers to held-out problems`;
+  const size = rows || !attempts ? `${counted(rows, "rollout")} in ${counted(steps, "step")}` : `${counted(attempts, "answer")} to held-out problems`;
   return html`<header><h1><a href=${link([run, "groups"])}>${recipe}</a>${task ? html` <em>on</em> ${task}` : nothing}</h1>
     <p class="quiet">${name} · ${size}${summary.steps === undefined ? " · not finished" : ""}</p>
     ${said ? html`<p class="verdict">${ends.length ? html`${said.what} ${ends}. ` : nothing}${said.words}</p>` : nothing}</header>`;
