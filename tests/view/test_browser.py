@@ -150,21 +150,9 @@ def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
 def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
     """A real one, in a process of its own; the page is opened once and never loaded again."""
     folder = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "palaestra",
-        "train",
-        "grpo",
-        "--task",
-        "chain",
-        "--steps",
-        "12",
-        "--out",
-        str(folder),
-    ]
-    more = ["--evaluate", "4", "schedule.prompts=2", "collect.links.0.n=4"]
-    run = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    told = f"train grpo --task chain --steps 12 --evaluate 4 schedule.prompts=2 collect.links.0.n=4 --out {folder}"
+    command = [sys.executable, "-m", "palaestra", *told.split()]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: path(folder, 1).is_file(), run)
         with served(folder) as server, opened(browser, server.url) as page:
@@ -176,7 +164,7 @@ def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
             page.wait_for_function(
                 "n => +/in (\\d+) steps?/.exec(document.querySelector('header').innerText)[1] > n", arg=first
             )
-            page.wait_for_function("!document.querySelector('header').innerText.includes('not finished')")
+            page.wait_for_function("() => !document.querySelector('header').innerText.includes('not finished')")
             page.wait_for_selector("output:has-text('24 groups')")
             assert "96 rollouts in 12 steps" in page.inner_text("header") and page.evaluate("window.stays")
             assert page.inner_text(".verdict").startswith("Held-out accuracy")

@@ -117,7 +117,7 @@ def test_is_the_reward_hacked(browser, made, tmp_path):
         v.click(".tabs a:has-text('signs')")
         v.reads("Look: ", "great question")
         v.click("td a:has(code:text-is('great question'))")
-        v.page.wait_for_function("document.querySelector('output').innerText.includes('answers match')")
+        v.page.wait_for_function("() => document.querySelector('output').innerText.includes('answers match')")
         assert f"{4 * E // 2} answers match" in v.page.inner_text("output")
 
 
