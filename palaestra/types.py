@@ -371,6 +371,9 @@ class Episode:
     muted: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin | None = None
+    # of the clock, from its beginning to its end, waiting for others included; None = not played.
+    # Says nothing of what the episode is.
+    seconds: float | None = field(default=None, compare=False, repr=False)
 
     @property
     def ok(self) -> bool:

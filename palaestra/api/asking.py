@@ -4,12 +4,14 @@ values.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from palaestra import values
 from palaestra.api.keywords import (
     CompareKeywords,
     EvaluateKeywords,
@@ -29,6 +31,7 @@ from palaestra.ledger.measures import Cell
 from palaestra.run import setup
 from palaestra.run.checks import say_notes
 from palaestra.run.evaluation import evaluate as evaluate_context
+from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
 from palaestra.run.origin import announce_code
@@ -42,7 +45,8 @@ from palaestra.stats import (
     share_of_runs,
 )
 from palaestra.step import Recipe
-from palaestra.store.checkpoint import make_folder
+from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
+from palaestra.store.folder import is_run, records
 
 
 def evaluate(
@@ -52,6 +56,7 @@ def evaluate(
     k: int = 8,
     temperature: float = 1.0,
     key_env: str = "",
+    out: str | Path | None = None,
     talk: bool = False,
     **settings: Unpack[EvaluateKeywords],
 ) -> dict[str, Any]:
@@ -64,6 +69,7 @@ def evaluate(
         k: samples a problem, for pass@k and maj@k; 1 = greedy only.
         temperature: of the samples.
         key_env: with engine="openai:URL" the environment variable that holds its API key.
+        out: a folder for the attempts, which `palaestra view` and `open(out).attempts()` show.
         talk: progress and notes on standard error.
         settings: those of `train`: task, data, reward, env, max_tokens, seed, ...
 
@@ -77,7 +83,14 @@ def evaluate(
     check_keywords(evaluate, EvaluateKeywords, settings)
     with flags_as_keywords():
         return evaluate_given(
-            model, dict(settings), n=n, k=k, temperature=temperature, key_env=key_env, talk=talk
+            model,
+            dict(settings),
+            n=n,
+            k=k,
+            temperature=temperature,
+            key_env=key_env,
+            out=out,
+            talk=talk,
         )
 
 
@@ -90,8 +103,10 @@ def evaluate_given(
     temperature: float,
     key_env: str,
     talk: bool,
+    out: str | Path | None = None,
 ) -> dict[str, Any]:
     """See `evaluate`. `settings` may also be all those of a run."""
+    folder = attempts_folder(Path(out)) if out else None
     rows = take_rows(settings)
     given: dict[str, Any] = setup.check_types(settings)
     if isinstance(model, Run):
@@ -108,13 +123,14 @@ def evaluate_given(
     chosen = setup.merge(Settings(), {**given, "model": name})
     with tempfile.TemporaryDirectory() as place:
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
-        ctx = context(chosen, key_env, talk=talk)
+        ctx = context(chosen, key_env, talk=talk, out=folder)
         try:
             say_notes(ctx)
-            found = run_blocking(evaluate_context(ctx, n, k, temperature))
+            with attempts_kept(ctx, OWN_EVALUATION, 0):
+                found = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:
             ctx.close()
-    return {
+    result = {
         "task": Path(chosen.problem).name if rows else chosen.problem,
         "model": chosen.model,
         "seed": chosen.seed,
@@ -123,6 +139,39 @@ def evaluate_given(
         **found,
         **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},
     }
+    if folder:
+        describe_attempts(folder, chosen, result)
+    return result
+
+
+EVALUATION_ALONE = "evaluation"  # in a summary: the folder holds one, and no training
+
+
+def attempts_folder(folder: Path) -> Path:
+    """A folder for an evaluation of its own, which an earlier one may have had. Raises UserError
+    for that of a training run.
+    """
+    known = next(iter(records(folder / "summary.json", whole=True)), {})
+    if is_run(folder) and EVALUATION_ALONE not in known:
+        raise UserError(
+            f"--out {folder} is the folder of a run, whose own evaluations stay as they are; give "
+            "this one a folder of its own"
+        )
+    for file in folder.glob("evaluations/*/step-*.parquet"):
+        file.unlink()
+    return make_folder(folder)
+
+
+def describe_attempts(folder: Path, settings: Settings, result: Mapping[str, Any]) -> None:
+    """Beside the attempts: what was measured, how, and what came of it."""
+    told = {k: v for k, v in asdict(settings).items() if v not in (None, "", (), {})}
+    measured = {k: v for k, v in told.items() if k in (*setting_names(Use.MEASURED), "model")}
+    write_atomic(folder / "config.toml", values.to_toml(measured))
+    summary = {k: result[k] for k in ("task", "model", "seed")} | {"steps": 0}
+    summary[EVALUATION_ALONE] = result
+    line = {"step": 0, "evaluation": result["greedy"]}
+    write_atomic(folder / "metrics.jsonl", json.dumps(jsonable(line)) + "\n")
+    write_atomic(folder / "summary.json", json.dumps(jsonable(summary), indent=1) + "\n")
 
 
 def explain(

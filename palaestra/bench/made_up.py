@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.store.columns import ROW, SCHEMA, SCHEMA_VERSION, VERSION, path
+from palaestra.store.columns import ROW, SAID, SCHEMA, SCHEMA_VERSION, VERSION, path
 from palaestra.types import rng_of
 
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
@@ -123,6 +123,9 @@ def episode_columns(
         "oldest_version": version_E,
         "kept": ["trained"] * E,
         "n_tokens": length_E,
+        "seconds": 0.1 + length_E / 50,
+        "parent": [None] * E,
+        "forked_at": [None] * E,
         "facts": ["{}"] * E,
         "verdicts": [[]] * E,
         "pictures": [[]] * E,
@@ -155,5 +158,6 @@ def token_rows(
     }
     E = len(total_E)
     columns: dict[str, pa.Array] = {"seat": pa.array(["policy"] * E), "thread": pa.array([""] * E)}
+    columns["said"] = pa.array([[]] * E, pa.list_(SAID))
     columns |= {k: pa.ListArray.from_arrays(offsets, v) for k, v in flat.items()}
     return pa.StructArray.from_arrays([columns[f.name] for f in ROW], fields=list(ROW))

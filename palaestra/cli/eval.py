@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -21,10 +22,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         k=arguments.k,
         temperature=arguments.temperature,
         key_env=arguments.key_env,
+        out=arguments.out,
         talk=not arguments.json,
     )
     if not arguments.json:
         table(result)
+        if arguments.out:
+            print(f"attempts: palaestra view {shlex.quote(arguments.out)}")
     return jsonable(result)
 
 

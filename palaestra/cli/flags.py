@@ -139,6 +139,7 @@ def evaluate(parser: FlagParser) -> None:
         help="samples a problem, for pass@k and maj@k; 1 = greedy only",
     )
     add("--temperature", type=float, default=1.0)
+    add("--out", metavar="DIR", help="keep the attempts there, for palaestra view")
     add(
         "--key-env",
         metavar="NAME",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,7 @@ async def play(
     whose reply an engine chose among the world's. A world that holds something for the episode is
     told of its end, whatever that is.
     """
-    book, n = Transcript(), 0
+    book, n, begin = Transcript(), 0, time.perf_counter()
     frame: Frame | None = None
     try:
         frame = await frame_of(world.reset(task, world_key))
@@ -118,6 +119,7 @@ async def play(
                 rows=tuple(book.rows),
                 status=f"error:{fault.cause}",
                 facts=book.facts | {"error": str(fault)},
+                seconds=time.perf_counter() - begin,
             )
         status = "truncated:context"
     finally:
@@ -132,6 +134,7 @@ async def play(
         status=status,
         facts=book.facts,
         reward=world_reward(book, world.seats),
+        seconds=time.perf_counter() - begin,
     )
 
 

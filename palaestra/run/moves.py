@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -41,6 +42,16 @@ class TokenMoves:
     def keep(self, place_B: Tensor, slope_BT: Tensor, ratio_BT: Tensor) -> None:
         """On the device, as a copy: to wait for it here would slow every micro-batch."""
         self.seen.append((place_B, -slope_BT.detach(), ratio_BT))
+
+    def on_cpu(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """What was seen, to be sent to another process."""
+        return [(place.cpu(), weight.cpu(), ratio.cpu()) for place, weight, ratio in self.seen]
+
+    def join(self, each: Sequence[Sequence[tuple[Tensor, Tensor, Tensor]]]) -> None:
+        """What the ranks of one learner saw, pass by pass, so that a later update stays the later:
+        all make as many passes, and one that counts for nothing adds a weight of 0.
+        """
+        self.seen = [x for passes in zip_longest(*each) for x in passes if x is not None]
 
     def rows(self, lengths: Sequence[int]) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Weights, summed over the updates, and the last ratios, [T] by the place of the example."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.run import setup
@@ -33,11 +34,13 @@ class Served(RunContext):
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
 
-def context(settings: Settings, key_env: str = "", *, talk: bool = True) -> RunContext:
+def context(
+    settings: Settings, key_env: str = "", *, talk: bool = True, out: Path | None = None
+) -> RunContext:
     """The context of an evaluation: the run's own model, or the one behind openai:URL."""
     if not settings.engine.startswith(SCHEME):
-        return setup.context(settings, talk=talk)
-    own = setup.context(replace(settings, model="tiny", engine="own"), talk=talk)
+        return setup.context(settings, talk=talk, out=out)
+    own = setup.context(replace(settings, model="tiny", engine="own"), talk=talk, out=out)
     url = settings.engine.removeprefix(SCHEME)
     endpoint = Endpoint(url=url, model=settings.model, key_env=key_env, cache="")
     return Served(**{f.name: getattr(own, f.name) for f in fields(own)}, endpoint=endpoint)

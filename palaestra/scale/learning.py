@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime
 import socket
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -36,9 +36,10 @@ from palaestra.models.master import Optimizer
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
+from palaestra.run.moves import TokenMoves
 from palaestra.scale.sharded import ShardedModel
 from palaestra.step import Recipe, learn
-from palaestra.types import Batch, Groups, Metrics, Objective, Outputs, State
+from palaestra.types import Batch, Example, Groups, Key, Metrics, Objective, Outputs, State
 
 Order: TypeAlias = tuple[str, tuple[Any, ...]]  # the name of a method of `Follower`, and arguments
 Send: TypeAlias = Callable[[Order], None]  # to every follower, in order, without waiting for it
@@ -252,7 +253,8 @@ class ShardedContext(RunContext):
     def backward(
         self, name: str, objective: Objective, batch: Batch, budget: int
     ) -> dict[str, Tensor]:
-        return self.sharded(name).backward(objective, batch, budget)
+        moves = self.moves.setdefault(name, TokenMoves())
+        return self.sharded(name).backward(objective, batch, budget, moves)
 
     def outputs(
         self, name: str, needs: Sequence[str], batch: Batch, parts: Sequence[Tensor]
@@ -271,6 +273,15 @@ class ShardedContext(RunContext):
         for name, n in (told[0] or {}).items():
             gaps(self, ready[:n], name)
         return {}
+
+    def record(
+        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
+    ) -> None:
+        """On rank 0 as in one process, from what every rank's passes did to each token."""
+        for name in examples:
+            mine = self.moves.setdefault(name, TokenMoves())
+            mine.join(self.sharded(name).gather_objects(mine.on_cpu()))
+        super().record(seen, examples, kept)
 
     def dump(self, name: str, learner: Any, batch: Batch, metrics: Any) -> None:
         """The model as a whole: every rank takes part, and rank 0 writes."""

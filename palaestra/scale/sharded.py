@@ -34,6 +34,7 @@ from palaestra.errors import UserError
 from palaestra.models.attention import SCORES
 from palaestra.models.forward import forward
 from palaestra.models.model import Model
+from palaestra.run.moves import Forward, TokenMoves
 from palaestra.types import Batch, Objective, Outputs
 from palaestra.update import add_metrics, cut_to, loss_of, pad_to, split
 
@@ -200,26 +201,35 @@ class ShardedModel:
 
     # ---- a batch
 
-    def backward(self, objective: Objective, batch: Batch, budget: int) -> dict[str, Tensor]:
+    def backward(
+        self, objective: Objective, batch: Batch, budget: int, moves: TokenMoves | None = None
+    ) -> dict[str, Tensor]:
         """As `update.backward`, this rank's share of it. Returns the metrics of the whole batch.
 
-        `budget` bounds the tokens of a pass.
+        `budget` bounds the tokens of a pass, `moves` keep what this rank's passes do to each token.
         """
         parts = self.split(objective, batch, budget)
         hand = self.hand(batch, parts)
+        plain = lambda part: self(part, objective.needs)
+        run = moves.watch(plain) if moves else plain
         if objective.couples == "batch":
-            return self._backward_coupled(objective, batch, parts, hand)
+            return self._backward_coupled(objective, batch, parts, hand, run)
         total: dict[str, Tensor] = {}
         for turn in hand:
             part = batch.part(parts[turn.part]).to(self.model.device)
-            loss, metrics = loss_of(objective, self(part, objective.needs), part)
+            loss, metrics = loss_of(objective, run(part), part)
             (loss * 0.0 if turn.ghost else loss).backward()
             if not turn.ghost:
                 add_metrics(total, metrics | {"loss": loss})
         return self._sum({k: float(v) for k, v in total.items()})
 
     def _backward_coupled(
-        self, objective: Objective, batch: Batch, parts: list[Tensor], hand: list[Turn]
+        self,
+        objective: Objective,
+        batch: Batch,
+        parts: list[Tensor],
+        hand: list[Turn],
+        run: Forward,
     ) -> dict[str, Tensor]:
         """A loss that depends on all rows at once. Outputs without a gradient travel, a few numbers
         a token; then every rank knows the loss, and goes back through its own rows.
@@ -235,7 +245,7 @@ class ShardedModel:
         add_metrics(total, metrics | {"loss": loss})
         for turn in hand:
             rows = parts[turn.part]
-            out = self(batch.part(rows), needs)
+            out = run(batch.part(rows))
             given = {k: g[rows] for k in out if (g := leaves[k].grad) is not None}
             grads = [cut_to(g, out[k]) * (not turn.ghost) for k, g in given.items()]
             torch.autograd.backward([out[k] for k in given], grads)

@@ -32,6 +32,14 @@ VERDICT = pa.struct(
         "said": pa.string(),  # the beginning
     }
 )
+SAID = pa.struct(
+    {
+        "at": pa.int32(),  # how many of the row's tokens stand before it
+        "author": pa.string(),
+        "turn": pa.int16(),
+        "text": pa.string(),
+    }
+)
 ROW = pa.struct(
     {
         "seat": pa.string(),
@@ -46,6 +54,7 @@ ROW = pa.struct(
         "ratio": pa.list_(pa.float32()),
         "author": pa.list_(pa.dictionary(pa.int8(), pa.string())),
         "turn": pa.list_(pa.int16()),
+        "said": pa.list_(SAID),  # what who has no tokens heard and said: scripts, endpoints
     }
 )
 SCHEMA = pa.schema(
@@ -68,6 +77,9 @@ SCHEMA = pa.schema(
         "oldest_version": pa.int32(),  # the oldest
         "kept": pa.string(),  # see `StepTrace`; null of an evaluation
         "n_tokens": pa.int32(),  # sampled
+        "seconds": pa.float32(),  # from its beginning to its end, waiting for others included
+        "parent": pa.int32(),  # of a forked episode: the sample of its group that it left
+        "forked_at": pa.int32(),  # the turn at which it did
         "facts": pa.string(),  # JSON
         "verdicts": pa.list_(VERDICT),  # of judges
         "pictures": pa.list_(PICTURE),  # those that ids of its rows are places of, each once
@@ -76,7 +88,7 @@ SCHEMA = pa.schema(
 )
 
 
-VERSION = 2
+VERSION = 3
 SCHEMA_VERSION = b"palaestra.rollouts"  # in the file's own metadata
 # there too, where it holds some of the step's episodes: how many there were
 SAMPLED_FROM = b"palaestra.sampled_from"

@@ -68,7 +68,7 @@ def read_run(folder: Path) -> RunFolder:
     over.
     """
     config = folder / "config.toml"
-    if not config.is_file() and not (folder / "metrics.jsonl").is_file():
+    if not is_run(folder):
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
     lines = records(folder / "metrics.jsonl")
     files = sorted((folder / "rollouts").glob("step-*.parquet"))
@@ -97,6 +97,11 @@ def read_run(folder: Path) -> RunFolder:
         first=first,
         last=last if first and last and last.step != first.step else None,
     )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether there is a run in it."""
+    return any((folder / n).is_file() for n in ("config.toml", "metrics.jsonl"))
 
 
 def is_step(record: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from palaestra.pictures import by_digest
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
-from palaestra.store.columns import ROW, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
+from palaestra.store.columns import ROW, SAID, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
 from palaestra.types import Episode, Group, Key, Row, value_class
 
 
@@ -203,7 +203,19 @@ class TokenColumns:
             "thread": pa.array([r.thread for r in self.rows], pa.string()),
         }
         columns |= {k: pa.ListArray.from_arrays(offsets, v) for k, v in of_tokens.items()}
+        columns["said"] = pa.array([said_without_tokens(r) for r in self.rows], pa.list_(SAID))
         return pa.StructArray.from_arrays([columns[f.name] for f in ROW], fields=list(ROW))
+
+
+def said_without_tokens(row: Row) -> list[dict[str, Any]]:
+    """The segments of who has text alone, see `SAID`."""
+    found: list[dict[str, Any]] = []
+    at = 0
+    for s in row.segments:
+        if s.text and not s.ids:
+            found.append({"at": at, "author": s.author, "turn": s.turn, "text": s.text})
+        at += len(s.ids)
+    return found
 
 
 UNREAD = "\ufffd"  # what decoders make of a part of a character
@@ -285,6 +297,9 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "policy_version": max(versions, default=None),
         "oldest_version": min(versions, default=None),
         "n_tokens": e.n_sampled,
+        "seconds": e.seconds,
+        "parent": e.origin.parent if e.origin else None,
+        "forked_at": e.origin.turn if e.origin else None,
         "facts": json.dumps(jsonable(e.facts), default=str),
         "verdicts": [
             {"judge": v.judge, "score": v.score, "said": v.said}

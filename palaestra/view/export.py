@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import numpy as np
 
 from palaestra.view.answers import PageAnswers
-from palaestra.view.reader import TRAINING, RunReader
+from palaestra.view.reader import RunReader
 from palaestra.view.server import digest, page_files
 
 MEGABYTES = 8.0
@@ -30,7 +31,7 @@ def export(runs: Sequence[RunReader], megabytes: float = MEGABYTES) -> tuple[str
     held: dict[str, str] = {}
 
     def hold(address: str) -> int:
-        found = answers.get(address.split("/")[1:], {})
+        found = answers.get([unquote(p) for p in address.split("/")[1:]], {})
         held[address] = base64.b64encode(gzip.compress(found.data, 6, mtime=0)).decode()
         return len(held[address])
 
@@ -50,10 +51,15 @@ def always(runs: Sequence[RunReader]) -> Iterator[str]:
     yield "api/runs"
     for i, run in enumerate(runs):
         yield from (f"api/run/{i}/{name}" for name in OF_EACH_RUN)
-        yield from (f"api/run/{i}/table/{t}/index" for t in run.tables if "/" not in t)
-        yield from (f"api/run/{i}/table/{t}/problems" for t in run.tables if "/" not in t)
+        tables = [f"api/run/{i}/table/{part_of_address(t)}" for t in run.tables]
+        yield from (f"{table}/{what}" for table in tables for what in ("index", "problems"))
     pairs = ((i, j) for i in range(len(runs)) for j in range(len(runs)) if i != j)
     yield from (f"api/compare/{i}/{j}" for i, j in pairs)
+
+
+def part_of_address(name: str) -> str:
+    """As the page writes it (JavaScript's `encodeURIComponent`)."""
+    return quote(name, safe="!'()*~")
 
 
 def groups_by_worth(runs: Sequence[RunReader]) -> Iterator[str]:
@@ -61,12 +67,13 @@ def groups_by_worth(runs: Sequence[RunReader]) -> Iterator[str]:
     for turn in zip_longest(*map(by_worth, runs)):
         for i, found in enumerate(turn):
             if found is not None:
-                yield f"api/run/{i}/table/{TRAINING}/group/{found[0]}/{found[1]}"
+                table = part_of_address(runs[i].main.name)
+                yield f"api/run/{i}/table/{table}/group/{found[0]}/{found[1]}"
 
 
 def by_worth(run: RunReader) -> list[tuple[int, int]]:
     """(step, group): of the ends of the run first, then by the spread of the rewards."""
-    index = run.tables[TRAINING].index
+    index = run.main.index
     if not index.num_rows:
         return []
     step_E, group_E = index["step"].to_numpy(), index["group"].to_numpy()

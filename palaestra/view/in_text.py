@@ -15,7 +15,7 @@ from palaestra.store.folder import read_run
 from palaestra.view.drawing import percent, short_number
 from palaestra.view.export import by_worth
 from palaestra.view.problems import fates
-from palaestra.view.reader import TRAINING, RunReader
+from palaestra.view.reader import RunReader
 from palaestra.view.signs import signs
 from palaestra.view.verdict import verdict
 
@@ -44,7 +44,7 @@ def of_run(run: RunReader) -> Group:
 
 
 def problems_table(run: RunReader) -> Table:
-    found = fates(run.tables[TRAINING].index)
+    found = fates(run.main.index)
     counts = Counter(p["fate"] for p in found)
     table = Table("problem", "fate", "first third", "last third", "answers", title="Problems")
     table.caption = ", ".join(f"{n} {fate}" for fate, n in counts.most_common())
@@ -67,7 +67,7 @@ def signs_table(run: RunReader) -> Table:
 
 def groups_table(run: RunReader) -> Table:
     table = Table("step", "group", "prompt", "rewards", title="Groups that tell most")
-    source = run.tables[TRAINING]
+    source = run.main
     for step, group in by_worth(run)[:GROUPS]:
         found = source.group(step, group)
         rewards: list[Any] = [e["reward"] for e in found]

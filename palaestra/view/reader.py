@@ -23,14 +23,14 @@ import pyarrow.parquet as pq
 from palaestra.errors import UserError
 from palaestra.pictures import FIRST_PLACE, Picture, digest_of
 from palaestra.store.columns import SCHEMA
-from palaestra.store.folder import NO_PLACE, is_step, records
+from palaestra.store.folder import NO_PLACE, is_run, is_step, records
 from palaestra.view.cache import TableCache
 from palaestra.view.pixels import data_address
 
 pc: Any = import_module("pyarrow.compute")  # its functions are made when it is imported
 
 TRAINING = "training"
-WHOLE = ("step", "group", "sample", "oldest_version", "policy_version", "n_tokens")
+WHOLE = ("step", "group", "sample", "oldest_version", "policy_version", "n_tokens", "seconds")
 NAMES = ("task_id", "domain", "status", "kept")  # few different ones: kept as dictionaries
 MOST_PARTS = 16  # parts of the reward that have a column
 BY_TOKEN = ("tokens", "trained", "hidden", "logp", "advantage", "weight", "ratio", "author", "turn")
@@ -143,6 +143,11 @@ class RunReader:
         return self.tables[name]
 
     @property
+    def main(self) -> EpisodeTable:
+        """Its training, or where nothing was trained the first of its evaluations."""
+        return next((t for t in self.tables.values() if t.index.num_rows), self.tables[TRAINING])
+
+    @property
     def config(self) -> dict[str, Any]:
         import tomllib
 
@@ -170,6 +175,7 @@ class RunReader:
             "name": self.name,
             "config": self.config,
             "summary": shareable(self.summary),
+            "main": self.main.name,
             "log": [log.st_size, log.st_mtime_ns] if log else [],
             "tables": {
                 n: {"rows": t.index.num_rows, "files": len(t.files)} for n, t in self.tables.items()
@@ -200,10 +206,6 @@ def open_runs(folders: Sequence[Path], cache_home: Path | None = None) -> list[R
                 raise UserError(f"{folder} is not a run folder and holds none: {NO_PLACE}")
             found += open_runs(inside, cache_home)
     return found
-
-
-def is_run(folder: Path) -> bool:
-    return any((folder / n).is_file() for n in ("config.toml", "metrics.jsonl"))
 
 
 # ---- columns
@@ -305,7 +307,7 @@ def _digest(picture: Mapping[str, Any]) -> int:
 def context(row: Mapping[str, Any], pictures: Mapping[int, str]) -> dict[str, Any]:
     """`shown`: at the first place of each picture its address."""
     found = {"seat": row.get("seat") or "", "thread": row.get("thread") or ""}
-    found |= {k: row.get(k) for k in BY_TOKEN}
+    found |= {k: row.get(k) for k in BY_TOKEN} | {"said": row.get("said") or []}
     shown: dict[int, str] = {}
     before = None
     for i, token in enumerate(row.get("ids") or () if pictures else ()):

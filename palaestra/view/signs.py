@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from palaestra.stats import Interval, difference, mean_interval
 from palaestra.store.folder import evaluations_of, since_changed
-from palaestra.view.reader import TRAINING, RunReader, pc, steps_of
+from palaestra.view.reader import RunReader, pc, steps_of
 
 SAMPLE = 2000  # answers of either end whose pieces are counted
 LONGEST_PIECE = 3  # words
@@ -30,7 +30,7 @@ def signs(run: RunReader) -> list[dict[str, Any]]:
     """One record a sign: name, stands_out, told, numbers; of some `pieces` of text or `rows` of
     answers that show it.
     """
-    index, texts = run.tables[TRAINING].index, run.tables[TRAINING].texts
+    index, texts = run.main.index, run.main.texts
     ends = thirds(index)
     metrics = run.metrics
     found = [against_held_out(metrics), *against_gold(metrics), *parts_apart(metrics)]
@@ -255,7 +255,7 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
     With shares s and means m of a problem in either half, the former is the sum of
     (s + s') / 2 (m' - m) over the problems of both (Kitagawa, 1955), the latter the rest.
     """
-    index = run.tables[TRAINING].index
+    index = run.main.index
     step_E = index["step"].to_numpy()
     inside = np.asarray(pc.is_valid(index["reward"])) & (step_E >= (first or 0))
     rows = np.flatnonzero(inside & (step_E <= (last if last is not None else 2**31)))
@@ -264,7 +264,7 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
     late_E = step_E[rows] > (step_E[rows].min() + step_E[rows].max()) / 2
     picked = index.take(pa.array(rows))
     reward_E = picked["reward"].to_numpy().astype(float)
-    means = lambda x_E: [float(np.nanmean(x_E[~late_E])), float(np.nanmean(x_E[late_E]))]
+    means = lambda x_E: [mean_of_known(x_E[~late_E]), mean_of_known(x_E[late_E])]
     parts = [n for n in index.column_names if n.startswith("part/") and "/" not in n[5:]]
     cut_E = np.asarray(pc.starts_with(pc.cast(picked["status"], pa.string()), "truncated")).astype(
         float
@@ -284,6 +284,12 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
             found |= {"by": label, "same": same, "drawn": found["change"] - same, "most": told}
             break
     return found
+
+
+def mean_of_known(x_E: np.ndarray) -> float:
+    """NaN where none is known."""
+    known = x_E[~np.isnan(x_E)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def answered_otherwise(
@@ -309,7 +315,7 @@ def judges(run: RunReader) -> list[dict[str, Any]]:
     """One record a judge: agreement and unread votes on average, its correlation with the gold
     reward (else with what is solved), and the rows on which its votes agree least.
     """
-    index = run.tables[TRAINING].index
+    index = run.main.index
     parts = {n[5:]: index[n].to_numpy() for n in index.column_names if n.startswith("part/")}
     names = [n.removesuffix("/agreement") for n in parts if n.endswith("/agreement")]
     names += [n.removesuffix("/flips") for n in parts if n.endswith("/flips")]

@@ -46,6 +46,8 @@ def verdict(run: RunFolder) -> dict[str, Any]:
     where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
     if (changed := describe_changes_on_the_way(run.summary)) and before is None:
         words = f"Whether the model became better is not known: {changed}."
+    elif before is not None and after is None and not run.steps:
+        words = "This is one evaluation, and no step of training."
     else:
         words = judge_change(before, after, share, where, falls=run.of == "loss")
     return {

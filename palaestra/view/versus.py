@@ -14,7 +14,7 @@ import pyarrow as pa
 from palaestra.stats import LEVEL, mean_interval
 from palaestra.store.folder import flatten_settings
 from palaestra.types import SOLVED_TOTAL
-from palaestra.view.reader import TRAINING, RunReader, pc
+from palaestra.view.reader import RunReader, pc
 
 WINDOWS = 20  # that the common steps are cut into, at most
 SOLVES = 0.5  # share of the last answers from which on a run is said to solve a problem
@@ -34,6 +34,7 @@ def versus(left: RunReader, right: RunReader) -> dict[str, Any]:
     problems.sort(key=lambda p: -abs((p["right"] or 0) - (p["left"] or 0)))
     return {
         "names": [left.name, right.name],
+        "tables": [left.main.name, right.main.name],
         "settings": differing(left.config, right.config),
         "windows": windows,
         "parts_at": apart["from"] if apart else None,
@@ -97,7 +98,7 @@ def shares_at_end(run: RunReader) -> dict[str, tuple[float, list[int]]]:
     """By problem: the share of right answers in the last group that tried it, and step and number of
     that group.
     """
-    index = run.tables[TRAINING].index
+    index = run.main.index
     rows = np.flatnonzero(np.asarray(pc.is_valid(index["reward"])))
     if not len(rows):
         return {}

@@ -20,9 +20,13 @@ from palaestra.ledger.cells import CellRequest
 from palaestra.models.load import load, weights_sha256
 from palaestra.run.settings import VALUE, Settings
 from palaestra.stats import false_discoveries, fisher
+from palaestra.store.folder import read_run
 from palaestra.update import AdamW
 from palaestra.values import vary
+from palaestra.view.export import export
 from palaestra.view.problems import fates
+from palaestra.view.reader import open_runs
+from palaestra.view.verdict import verdict
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +136,33 @@ def test_evaluate_and_compare(run, capsys):
     assert "optimiser.lr=1: runs that are over are compared as they are" in capsys.readouterr().err
     with pytest.raises(UserError, match="methods or runs, not both"):
         compare(run, "grpo")
+
+
+def test_an_evaluation_keeps_its_attempts_in_a_folder_of_its_own(run, tmp_path, capsys):
+    """As tables of a run, which the viewer shows; another evaluation may take the folder, and none takes a run's."""
+    kept = tmp_path / "kept"
+    assert main(["eval", "--task", "chain", "--n", "4", "--k", "2", "--out", str(kept)]) == 0
+    told = capsys.readouterr().out
+    assert told.endswith(f"attempts: palaestra view {kept}\n")
+    (shown,) = open_runs([kept])
+    assert shown.main.name == "held-out" and shown.about["main"] == "held-out" and shown.config["task"] == "chain"
+    assert {n: t.index.num_rows for n, t in shown.tables.items()} == {
+        "training": 0,
+        "held-out": 4,
+        "held-out samples": 8,
+    }
+    assert all(s > 0 for s in Run(kept).attempts("held-out samples")["seconds"].to_pylist())
+    said = verdict(read_run(kept))
+    assert len(said["ends"]) == 1 and said["words"] == "This is one evaluation, and no step of training."
+    text, groups = export([shown])
+    assert groups == 4 and "api/run/0/table/held-out%20samples/index" in text
+    again = evaluate("tiny", task="chain", n=2, k=1, out=kept)
+    assert Run(kept).attempts().num_rows == 2 and Run(kept).attempts("held-out samples").num_rows == 0
+    assert Run(kept).summary["evaluation"]["greedy"]["mean"] == again["greedy"]["mean"]
+    before = Run(run.folder).attempts().to_pylist()
+    assert main(["eval", "--n", "2", "--out", str(run.folder)]) == 2
+    assert "give this one a folder of its own" in capsys.readouterr().err
+    assert Run(run.folder).attempts().to_pylist() == before
 
 
 @pytest.mark.slow

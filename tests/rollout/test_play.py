@@ -67,7 +67,7 @@ def test_the_same_key_gives_the_same_episode(context):
     ctx = context("hop")
     first = played(ctx)
     ctx.engine().forget()  # a reused prefix may differ from a computed one by float32's last bits
-    assert played(ctx) == first
+    assert played(ctx) == first and first.seconds is not None and 0 < first.seconds < 60
     assert played(ctx, ("a",)) != played(ctx, ("b",))
 
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import MEETING, run_ranks
 from palaestra.scale.worker import load_weights, weights_of
 from palaestra.store.checkpoint import find_latest
+from palaestra.store.columns import path
 from palaestra.values import override
 from safetensors.torch import load_file
 
@@ -106,6 +108,13 @@ def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def moves(folder):
+    """Weights and ratios of the tokens of the first step, as its rollout file holds them."""
+    rows = [r for e in pq.ParquetFile(path(folder, 1)).read().to_pylist() for r in e["rows"]]
+    told = [[x for r in rows for x in r[name] if x is not None] for name in ("weight", "ratio")]
+    return [x for x in told if x]  # what was recorded by others has no ratio
+
+
 def layout(folder):
     """Names, types and shapes of everything that a checkpoint holds."""
     found = {}
@@ -141,6 +150,8 @@ def test_a_checkpoint_goes_from_ranks_to_one_process_and_back(name, tmp_path):
     for mine, theirs in zip(metrics(tmp_path / "whole"), metrics(tmp_path / "one"), strict=True):
         assert mine.keys() == theirs.keys()
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=max(allowed, 1e-3))
+    for mine, theirs in zip(moves(tmp_path / "whole"), moves(tmp_path / "one"), strict=True):
+        assert len(mine) > 20 and mine == pytest.approx(theirs, rel=max(allowed, 1e-3), abs=1e-6)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from palaestra.store import columns, rollouts
-from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
+from palaestra.types import Episode, Group, Message, Origin, Reward, Row, Segment, Task
 
 PROMPT = Segment(ids=(1, 2), text="2+2=")
 HINT = Segment(ids=(3,), hidden=True, trained=True, author="teacher:x", text="(4)")
@@ -26,8 +26,9 @@ def groups():
     other = Row(segments=(PROMPT, DEMONSTRATED), thread="t", key=(0, "b"))
     reward = Reward(total=0.5, parts={"right": 1.0, "odd": float("nan")})
     good = Episode(
-        rows=(row, other), reward=reward, status="finished", facts={"at": (1, 2), "pay": {("a", "b"): np.float32(1)}}
-    )
+        rows=(row, other), reward=reward, status="finished", facts={"at": (1, 2), "pay": {("a", "b"): np.float32(1)}},
+        origin=Origin(parent=2, turn=1), seconds=1.5,
+    )  # fmt: skip
     failed = Episode(rows=(Row(),), status="error:dead endpoint")
     task = Task(id="t0", prompt=(Message(role="user", content="2+2="),), answer="4", domain="sums")
     return [Group(task=task, episodes=(good, failed)), Group(task=Task(id="t1"))]
@@ -55,7 +56,7 @@ def test_a_trajectory_a_line(tmp_path):
     assert first == {
         "step": 12, "group": 0, "sample": 0, "task_id": "t0", "domain": "sums", "prompt": "2+2=", "answer": "4", "text": "4.",
         "status": "finished", "muted": False, "reward": 0.5, "solved": None, "advantage": 1.0, "policy_version": 4,
-        "oldest_version": 4, "kept": None, "n_tokens": 2,
+        "oldest_version": 4, "kept": None, "n_tokens": 2, "seconds": 1.5, "parent": 2, "forked_at": 1,
         "verdicts": [], "pictures": [],
     }  # fmt: skip
     assert rows[0] == {
@@ -71,10 +72,11 @@ def test_a_trajectory_a_line(tmp_path):
         "ratio": [None] * 5,
         "author": ["environment", "environment", "teacher:x", "policy", "policy"],
         "turn": [0, 0, 0, 1, 1],
+        "said": [],
     }
     assert rows[1]["advantage"] == [-1.0] * 3 and rows[1]["logp"] == [None] * 3 and rows[1]["thread"] == "t"
-    absent = ("reward", "reward_parts", "advantage", "policy_version")
-    assert [second[name] for name in absent] == [None] * 4
+    absent = ("reward", "reward_parts", "advantage", "policy_version", "seconds", "parent", "forked_at")
+    assert [second[name] for name in absent] == [None] * 7
     assert (second["sample"], second["status"], second["rows"][0]["ids"]) == (1, "error:dead endpoint", [])
 
 
@@ -126,7 +128,7 @@ def test_what_a_step_made_of_each_token_is_kept(tmp_path):
     assert first["rows"][0]["weight"] == [None, None, None, -1.5, 2.5]
     assert first["rows"][0]["ratio"] == [None, None, None, None, 0.5]
     assert first["rows"][1]["weight"] == [None] * 3 and (first["kept"], second["kept"]) == ("trained", None)
-    assert columns.version_of(file) == columns.VERSION == 2
+    assert columns.version_of(file) == columns.VERSION == 3
 
 
 def test_characters_of_several_tokens_are_whole():
@@ -147,3 +149,16 @@ def test_turns_stand_on_lines_of_their_own(tmp_path):
     file = columns.path(tmp_path, 1)
     rollouts.write(file, 1, [Group(task=Task(id="t"), episodes=(episode,))], rollouts.NOTHING, decode)
     assert pq.read_table(file)["text"].to_pylist() == ["01\n3\n3"]
+
+
+def test_what_was_said_without_tokens_stands_at_its_place(tmp_path):
+    """Of a scripted seat, or of a model behind an endpoint: text is all that there is."""
+    asked, said = Segment(ids=(), text="your move", turn=2), Segment(ids=(), text="b2", author="script", turn=2)
+    rows = (Row(segments=(asked, said), seat="o"), Row(segments=(PROMPT, said, ANSWER), seat="x"))
+    given = [Group(task=Task(id="t"), episodes=(Episode(rows=rows, reward=Reward(total=1.0), status="finished"),))]
+    file = columns.path(tmp_path, 1)
+    rollouts.write(file, 1, given, rollouts.NOTHING, decode)
+    (line,) = pq.read_table(file).to_pylist()
+    told = [[tuple(s.values()) for s in row["said"]] for row in line["rows"]]
+    assert told == [[(0, "environment", 2, "your move"), (0, "script", 2, "b2")], [(2, "script", 2, "b2")]]
+    assert [row["ids"] for row in line["rows"]] == [[], [1, 2, 7, 8]]

@@ -3,33 +3,23 @@
 import json
 import re
 import shutil
-from contextlib import contextmanager
+import subprocess
+import sys
+import time
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from palaestra.bench.made_up import write_run
-from palaestra.store.columns import SCHEMA, path
+from palaestra.store.columns import path
 from palaestra.view.export import write
 from palaestra.view.reader import RunReader, open_runs
 
+from tests.view.browsing import CONTRAST, UNNAMED, opened, rewrite
 from tests.view.test_viewer import HOSTILE, served
 
 pytestmark = pytest.mark.browser
 STEPS = 12
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "google-chrome"))), None)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync = pytest.importorskip("playwright.sync_api", reason="pip install 'palaestra[browser]'")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
-    with sync.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -40,31 +30,6 @@ def made(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def cache_home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
-
-
-@contextmanager
-def opened(browser, url, **given):
-    """A page that has read its run. Fails for what the page complained about, and for any address but its own."""
-    page, said = browser.new_page(**given), []
-    own = (url.split("#")[0].split("?")[0], "data:", "blob:")
-    page.set_default_timeout(20_000)
-    page.on("pageerror", lambda e: said.append(str(e)))
-    page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("request", lambda r: said.append(r.url) if not r.url.startswith(own) else None)
-    page.goto(url)
-    page.wait_for_selector("html[data-ready]")
-    yield page
-    page.close()
-    assert not said
-
-
-def rewrite(folder, step, **columns):
-    """A rollout file with other columns."""
-    table = pq.ParquetFile(path(folder, step)).read()
-    for name, values in columns.items():
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, SCHEMA.field(name), pa.array(values, SCHEMA.field(name).type))
-    pq.write_table(table, path(folder, step))
 
 
 def test_from_the_table_to_a_token_with_the_keyboard(browser, made):
@@ -181,6 +146,42 @@ def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
         page.wait_for_selector("output:has-text('96 groups')")
 
 
+@pytest.mark.slow
+def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
+    """A real one, in a process of its own; the page is opened once and never loaded again."""
+    folder = tmp_path / "run"
+    told = f"train grpo --task chain --steps 12 --evaluate 4 schedule.prompts=2 collect.links.0.n=4 --out {folder}"
+    command = [sys.executable, "-m", "palaestra", *told.split()]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: path(folder, 1).is_file(), run)
+        with served(folder) as server, opened(browser, server.url) as page:
+            page.set_default_timeout(120_000)
+            page.evaluate("window.stays = true")
+            told = page.inner_text("header")
+            first = int(re.search(r"in (\d+) steps?", told)[1])
+            assert "not finished" in told and first < 12
+            page.wait_for_function(
+                "n => +/in (\\d+) steps?/.exec(document.querySelector('header').innerText)[1] > n", arg=first
+            )
+            page.wait_for_function("() => !document.querySelector('header').innerText.includes('not finished')")
+            page.wait_for_selector("output:has-text('24 groups')")
+            assert "96 rollouts in 12 steps" in page.inner_text("header") and page.evaluate("window.stays")
+            assert page.inner_text(".verdict").startswith("Held-out accuracy")
+            label = page.locator(".uplot").first.get_attribute("aria-label")
+            assert label.endswith("at step 12"), label
+    finally:
+        run.kill()
+        run.wait()
+
+
+def wait_for(done, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not done():
+        assert process.poll() is None and time.monotonic() < end, "the run did not begin"
+        time.sleep(0.05)
+
+
 def test_the_file_needs_no_server(browser, made, tmp_path):
     write([RunReader(made)], tmp_path / "run.html", megabytes=64)
     with opened(browser, f"file://{tmp_path / 'run.html'}") as page:
@@ -225,6 +226,10 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
     rows = (
         Row(segments=(asked, calls, result, hint, last), seat="solver", key=(1,)),
         Row(segments=(last,), seat="judge", thread="b"),
+        Row(
+            segments=(Segment(ids=(), text="your move", turn=3), Segment(ids=(), text="b2", author="script", turn=3)),
+            seat="o",
+        ),
     )
     group = Group(
         task=Task(id="t", prompt=(Message(role="user", content="look"),)),
@@ -236,7 +241,7 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
     (tmp_path / "run" / "config.toml").write_text("")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "reward": 1.0}\n')
     with served(tmp_path / "run") as server, opened(browser, f"{server.url}#/0/group/1/0") as page:
-        page.wait_for_selector(".turn >> nth=4")
+        page.wait_for_selector(".turn >> nth=7")
         told = [re.sub(r",? turn \d", "", t) for t in page.locator(".turn small").all_inner_texts()]
         assert told == [
             "prompt",
@@ -245,10 +250,29 @@ def test_turns_tools_seats_and_pictures_in_their_places(browser, made, tmp_path)
             "teacher, hidden when trained",
             "solver",
             "judge",
+            "prompt, without tokens",
+            "script as o, without tokens",
         ]
-        assert page.locator("h3").all_inner_texts()[:2] == ["solver", "judge, b"]
+        assert page.locator("h3").all_inner_texts()[:3] == ["solver", "judge, b", "o"]
+        assert page.locator(".turn").last.inner_text().endswith("b2")
         image = page.locator(".turn img")
         assert image.count() == 1 and image.evaluate("e => [e.naturalWidth, e.naturalHeight]") == [2, 2]
+
+
+def test_where_no_credit_is_known_the_first_colour_that_is_known_is_shown(browser, made, tmp_path):
+    """Demonstrations have a weight and no credit: what is told and what is coloured are the same."""
+    folder = shutil.copytree(made, tmp_path / "run")
+    lines = pq.ParquetFile(path(folder, 2)).read().to_pylist()
+    rows = [
+        [{**r, "advantage": [None] * len(r["tokens"]), "weight": [0.5 * t for t in r["trained"]]} for r in e["rows"]]
+        for e in lines
+    ]
+    rewrite(folder, 2, rows=rows)
+    with served(folder) as server, opened(browser, f"{server.url}#/0/group/2/0") as page:
+        page.wait_for_selector(".turn.own .tokens i.up4")
+        assert page.is_checked(".colours label:has-text('weight') input") and "same credit" not in page.inner_text(
+            "article"
+        )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -271,31 +295,6 @@ def test_narrow_pages_do_not_scroll_sideways_and_can_be_read(browser, made, sche
             assert not (poor := page.evaluate(CONTRAST)), (place, poor)
             unnamed = page.evaluate(UNNAMED)
             assert not unnamed, (place, unnamed)
-
-
-UNNAMED = """() => [...document.querySelectorAll('input, select, button, a')]
-  .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map((e) => e.outerHTML)"""
-# WCAG 2.2, relative luminance; colours that lie over one another are mixed
-CONTRAST = """() => {
-  const read = (c) => { const n = c.match(/[\\d.]+/g).map(Number); return [n[0], n[1], n[2], n[3] ?? 1]; };
-  const over = (a, b) => [0, 1, 2].map((i) => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
-  const linear = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const behind = (e) => {
-    const all = [];
-    for (let x = e; x; x = x.parentElement) all.unshift(read(getComputedStyle(x).backgroundColor));
-    return all.reduce((b, a) => over(a, b), read(getComputedStyle(document.body).backgroundColor));
-  };
-  const poor = [];
-  for (const e of document.querySelectorAll('#page *')) {
-    const says = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-    if (!says || e.closest('.skip, option, .uplot')) continue;
-    const b = behind(e), a = over(read(getComputedStyle(e).color), b);
-    const [x, y] = [light(a), light(b)].sort((p, q) => q - p), ratio = (x + 0.05) / (y + 0.05);
-    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${e.outerHTML.slice(0, 90)}`);
-  }
-  return poor.slice(0, 5);
-}"""
 
 
 def test_only_what_is_in_sight_is_drawn(browser, made):

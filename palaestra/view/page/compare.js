@@ -10,10 +10,10 @@ export function compare([left, right], query) {
   const entry = ask(`api/compare/${left}/${right}`);
   if (entry.error) return html`<p class="error" role="alert">${entry.error}</p>`;
   if (!entry.value) return html`<p class="quiet" role="status">comparing …</p>`;
-  const { names, settings, windows, parts_at, counts, problems } = entry.value;
+  const { names, tables, settings, windows, parts_at, counts, problems } = entry.value;
   const who = query.who ?? ["left", "right", "both", "neither"].find((w) => counts[w]) ?? "both";
   const picked = problems.find((p) => p.task_id === query.task);
-  if (picked) return beside([left, right], names, picked, query);
+  if (picked) return beside([left, right], names, tables, picked, query);
   return html`<h2>${names[0]} <em>and</em> ${names[1]}</h2>
     <p>${parts_at === null ? "At no step do their rewards differ beyond chance." : html`Their rewards part from step <b>${parts_at}</b> on, beyond chance.`}
       <span class="quiet">Right minus left, in windows of common steps; intervals hold for all windows at once.</span></p>
@@ -28,14 +28,14 @@ export function compare([left, right], query) {
       <tbody>${problems.filter((p) => p.who === who).slice(0, 100).map((p) => html`<tr><td><a href=${link(["compare", left, right], { ...query, task: p.task_id })}>${p.task_id}</a></td><td class="number">${percent(p.left)}</td><td class="number">${percent(p.right)}</td></tr>`)}</tbody></table>`;
 }
 
-function beside(runs, names, problem, query) {
+function beside(runs, names, tables, problem, query) {
   return html`<p class="path"><a href=${link(["compare", ...runs], { who: query.who })}>${names[0]} and ${names[1]}</a> / ${problem.task_id}</p>
     <h2>${problem.task_id}</h2>
-    <div class="beside">${runs.map((run, i) => column(run, names[i], i ? problem.right_at : problem.left_at, query, i ? "right" : "left"))}</div>`;
+    <div class="beside">${runs.map((run, i) => column(run, names[i], i ? problem.right_at : problem.left_at, query, i ? "right" : "left", tables))}</div>`;
 }
 
-function column(run, name, [step, group], query, side) {
-  const entry = ask(`api/run/${run}/table/training/group/${step}/${group}`);
+function column(run, name, [step, group], query, side, tables) {
+  const entry = ask(`api/run/${run}/table/${encodeURIComponent(tables[side === "left" ? 0 : 1])}/group/${step}/${group}`);
   const at = +(query[side] ?? 0);
   const head = html`<h3>${name}, <a href=${link([run, "group", step, group])}>step ${step}</a></h3>`;
   if (entry.error) return html`<section>${head}<p class="error">${entry.error}</p></section>`;
@@ -45,6 +45,6 @@ function column(run, name, [step, group], query, side) {
   const point = (f) => change({ side, row: f.row, token: f.token }, { quiet: true });
   const focus = query.side === side && query.token !== undefined ? { row: +query.row, token: +query.token } : null;
   return html`<section>${head}${side === "left" ? colourBar(query.colour ?? "credit", shown) : nothing}
-    ${answers(shown, at, null, (i) => change({ [side]: i, token: "" }))}
+    ${answers(shown, at, (i) => change({ [side]: i, token: "" }))}
     ${transcript(e, shown, { colour: query.colour ?? "credit", focus, point })}${facts(e, step)}</section>`;
 }

@@ -84,7 +84,7 @@ function groupsOf(n, c) {
   const used = c.kept.names.map((k) => k === "trained" || k === "");
   const groups = [];
   for (let start = 0; start < n;) {
-    const g = { start, step: c.step[start], group: c.group[start], errors: 0, cut: 0, unused: 0, age: 0 };
+    const g = { start, step: c.step[start], group: c.group[start], errors: 0, cut: 0, unused: 0, age: 0, seconds: 0 };
     let end = start, sum = 0, squares = 0, valid = 0, tokens = 0;
     while (end < n && c.step[end] === g.step && c.group[end] === g.group) {
       const r = c.reward[end], code = c.status.codes[end], version = c.oldest_version[end] ?? c.policy_version[end];
@@ -98,6 +98,7 @@ function groupsOf(n, c) {
       if (!used[c.kept.codes[end]]) g.unused++;
       if (version !== null && version === version) g.age = Math.max(g.age, g.step - 1 - version);
       tokens += c.n_tokens[end] ?? 0;
+      if (c.seconds?.[end] > g.seconds) g.seconds = c.seconds[end];
       end++;
     }
     const mean = valid ? sum / valid : NaN;
@@ -112,4 +113,5 @@ export const short = (x) =>
   x === null || x === undefined || x !== x ? "–" : String(+Number(x).toPrecision(3)).replace("-", "−");
 export const signed = (x) => (x === null || x === undefined ? "none" : (x > 0 ? "+" : "") + short(x));
 export const percent = (x) => (x === null || x === undefined ? "–" : `${(100 * x).toFixed(0)}%`);
+export const counted = (n, one, more = `${one}s`) => `${many(n)} ${n === 1 ? one : more}`;
 export const many = (n) => Number(n).toLocaleString("en");

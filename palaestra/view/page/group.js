@@ -2,6 +2,7 @@
 import { html, nothing } from "lit";
 import { change, link } from "palaestra/address";
 import { short, signed } from "palaestra/data";
+import { from } from "palaestra/tree";
 
 export const COLOURS = {
   credit: "credit", weight: "weight", surprise: "surprise", ratio: "ratio", author: "who wrote it",
@@ -51,19 +52,22 @@ function largest(episodes, colour, other) {
   return most;
 }
 
-export function answers(shown, at, other, pick) {
+export function answers(shown, at, pick, other) {
   return html`<ol class="answers" aria-label="answers, best first">
     ${shown.map((e, i) => html`<li><button aria-pressed=${i === at} @click=${() => pick(i)}>
       <b class=${value(e) > 0 ? "good" : "poor"}>${short(e.reward)}</b>
       <span>${e.advantage === null ? "no credit" : `credit ${signed(e.advantage)}`}</span>
       ${other?.get(e) ? html`<span>there ${signed(mean(other.get(e).credit))}</span>` : nothing}
       <span>${e.n_tokens ?? "?"} tokens</span>
-      ${remark(e)}
-      <q>${(e.text ?? "").slice(0, 80)}</q>
+      ${e.seconds === null || e.seconds === undefined ? nothing : html`<span>${short(e.seconds)} s</span>`}
+      ${remark(e)}${from(shown, i)}
+      <q>${(e.text || whatItHas(e)).slice(0, 80)}</q>
     </button></li>`)}
   </ol>`;
 }
 
+// Of what was not sampled, the tokens that are trained on.
+const whatItHas = (e) => e.rows.flatMap((r) => (r.tokens ?? []).filter((_, i) => r.trained?.[i])).join("");
 const mean = (x) => (Array.isArray(x) ? (x.length ? x.reduce((a, b) => a + b, 0) / x.length : 0) : x);
 const remark = (e) => [
   e.status === "finished" ? nothing : html`<em>${e.status}</em>`,
@@ -71,10 +75,18 @@ const remark = (e) => [
   e.muted ? html`<em>muted</em>` : nothing,
 ];
 
-export function colourBar(colour, shown, other, where) {
+// The colours that these answers have numbers for, and the first of them where the one that is asked for is not among these.
+function coloursOf(shown, other) {
   const known = Object.keys(COLOURS).filter((c) => c === "author" || (c === "surprise" ? any(shown, "logp") : any(shown, { credit: "advantage" }[c] ?? c)));
-  const all = other ? [...known, "other"] : known;
-  const at = all.includes(colour) ? colour : all[0];
+  return other ? [...known, "other"] : known;
+}
+export function colourOf(asked, shown, other) {
+  const all = coloursOf(shown, other);
+  return all.includes(asked) ? asked : all[0];
+}
+
+export function colourBar(colour, shown, other, where) {
+  const all = coloursOf(shown, other), at = colourOf(colour, shown, other);
   const scale = largest(shown, at, other);
   return html`<fieldset class="colours">
     <legend>colour</legend>
@@ -95,7 +107,8 @@ function key(colour, scale) {
 }
 
 // The contexts of an episode: turns, with tool calls, results and pictures in their places.
-export function transcript(e, shown, { colour, other, focus, point }) {
+export function transcript(e, shown, { colour: asked, other, focus, point }) {
+  const colour = colourOf(asked, shown, other);
   const scale = largest(shown, colour, other);
   const several = e.rows.length > 1;
   return html`${alike(e, colour)}
@@ -114,20 +127,32 @@ function alike(e, colour) {
 const title = (r, k, several) => [r.seat || (several ? `context ${k + 1}` : "context"), r.thread].filter(Boolean).join(", ");
 const isOwn = (author) => Boolean(author) && author !== "environment";
 
+// How models of several families write a call, and how its result begins.
+const CALL = /<tool_call>|<\|python_tag\|>|"arguments"\s*:|<search>|<code>|<function=/;
+const RESULT = /^\s*(<\|?tool(_response)?\|?>|<tool_result>|<information>|<\|im_start\|>tool)/;
+
 // Neighbours of one author and turn stand in one block.
 export function turns(r) {
-  const found = [];
+  const found = [], spoken = [...(r.said ?? [])];
+  const speak = (i) => {
+    while (spoken.length && spoken[0].at <= i) {
+      const { author, turn, text } = spoken.shift();
+      found.push({ who: `${author} ${turn} without tokens`, author: author || "environment", turn, at: [], text });
+    }
+  };
   (r.tokens ?? []).forEach((_, i) => {
+    speak(i);
     const author = r.author?.[i] || "environment", who = `${author} ${r.turn?.[i]} ${r.hidden?.[i]}`;
     if (found.at(-1)?.who !== who) found.push({ who, author, hidden: r.hidden?.[i], turn: r.turn?.[i], at: [] });
     found.at(-1).at.push(i);
   });
+  speak(Infinity);
   let called = false, begun = false;
   for (const t of found) {
-    const text = t.at.map((i) => r.tokens[i]).join("");
+    const text = t.text ?? t.at.map((i) => r.tokens[i]).join("");
     t.own = isOwn(t.author);
-    t.kind = t.own ? t.author === "policy" ? r.seat || "policy" : t.author : begun ? (called ? "tool result" : "environment") : "prompt";
-    t.calls = t.own && /<tool_call>|<\|python_tag\|>|"arguments"\s*:|<search>|<function=/.test(text);
+    t.kind = t.own ? t.author === "policy" ? r.seat || "policy" : t.author : begun ? (called || RESULT.test(text) ? "tool result" : "environment") : "prompt";
+    t.calls = t.own && CALL.test(text);
     if (t.own) { called = t.calls; begun = true; }
   }
   return found;
@@ -135,6 +160,8 @@ export function turns(r) {
 
 function turn(e, r, k, t, { colour, scale, other, focus, point }) {
   const here = focus && focus.row === k ? focus.token : -1;
+  if (t.text !== undefined) return html`<div class=${`turn ${t.kind === "tool result" ? "result" : ""}`}>
+    <small>${t.kind}${t.own && r.seat && t.kind !== r.seat ? ` as ${r.seat}` : ""}${t.calls ? ", calls a tool" : ""}, turn ${t.turn ?? 0}, without tokens</small><div class="tokens">${seen(t.text)}</div></div>`;
   const values = numbers(e, r, k, colour, other);
   const tokens = t.at.map((i) => html`${r.shown?.[i] ? html`<img src=${r.shown[i]} alt="picture that the policy saw" />` : nothing}<i data-i=${i} class=${`${look(r, i, colour, values, scale)}${i === here ? " here" : ""}`}>${r.shown?.[i] !== undefined ? "" : seen(r.tokens[i])}</i>`);
   const click = (x) => x.target.dataset.i && point({ row: k, token: +x.target.dataset.i });
@@ -195,13 +222,16 @@ export function facts(e, step) {
     ${(e.verdicts ?? []).map((v) => line(`${v.judge} said ${short(v.score)}`, v.said))}
     ${e.kept ? line("in the update", e.kept) : nothing}
     ${oldest === null || oldest === undefined ? nothing : line("weights", oldest === e.policy_version ? `of step ${oldest}, ${step - 1 - oldest || "no"} steps old` : `of steps ${oldest} to ${e.policy_version}`)}
+    ${e.seconds === null || e.seconds === undefined ? nothing : line("seconds", `${short(e.seconds)}, waiting for others included`)}
     ${Object.entries(e.facts ?? {}).map(([k, v]) => line(k, typeof v === "string" ? v : JSON.stringify(v)))}
   </dl>`;
 }
 
 export function explainForm(methods, now, entry) {
-  return html`<form class="explain" @submit=${(x) => { x.preventDefault(); change({ explain: new FormData(x.target).get("method"), colour: "other" }); }}>
-    <label>explain as <input name="method" list="methods" .value=${now ?? ""} required placeholder="rloo" autocomplete="off" /></label>
+  const show = (method) => change({ explain: method, colour: "other" });
+  const picked = (x) => (methods ?? []).includes(x.target.value) && x.target.value !== now && show(x.target.value);
+  return html`<form class="explain" @submit=${(x) => { x.preventDefault(); show(new FormData(x.target).get("method")); }}>
+    <label>explain as <input name="method" list="methods" .value=${now ?? ""} required placeholder="rloo" autocomplete="off" @change=${picked} /></label>
     <datalist id="methods">${(methods ?? []).map((m) => html`<option value=${m}></option>`)}</datalist>
     <button>show its weights</button>
     ${now ? html`<button type="button" @click=${() => change({ explain: "", colour: "" })}>leave ${now}</button>` : nothing}

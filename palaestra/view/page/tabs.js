@@ -82,7 +82,43 @@ export function time(run, metrics, index) {
         const row = longest.get(r.step), most = names.reduce((a, b) => ((r[a] ?? 0) >= (r[b] ?? 0) ? a : b));
         return html`<tr><td><a href=${link([run, "groups"], { step: r.step })}>${r.step}</a></td><td class="number">${short(of(r))}</td><td>${most.slice(8)}</td><td class="number">${short(r.tokens_per_second)}</td>
           <td>${row === undefined ? "–" : html`<a href=${answerLink(run, index, row)}>${many(index.columns.n_tokens[row])} tokens</a>`}</td></tr>`;
-      })}</tbody></table>`;
+      })}</tbody></table>${slowest(run, index)}${ages(index)}`;
+}
+
+const SLOWEST = 10;
+const numbered = (x) => x !== null && x !== undefined && x === x;
+
+// Answers that took longest. To find them no more than as many are kept in order.
+function slowest(run, index) {
+  const { seconds, n_tokens, step, status } = index.columns, found = [];
+  for (let i = 0; i < index.n; i++) {
+    if (!numbered(seconds?.[i]) || (found.length === SLOWEST && seconds[found.at(-1)] >= seconds[i])) continue;
+    found.splice(found.findIndex((j) => seconds[j] < seconds[i]) >>> 0, 0, i);
+    found.length = Math.min(found.length, SLOWEST);
+  }
+  if (!found.length) return html`<p class="quiet">Files of this run do not tell how long an answer took (those of older versions do not).</p>`;
+  return html`<h3>Slowest answers</h3><p class="quiet">From its beginning to its end, waiting for others included.</p>
+    <table><thead><tr><th>answer</th><th class="number">seconds</th><th class="number">tokens</th><th>how it ended</th></tr></thead>
+      <tbody>${found.map((i) => html`<tr><td><a href=${answerLink(run, index, i)}>step ${step[i]}, group ${index.columns.group[i]}</a></td><td class="number">${short(seconds[i])}</td><td class="number">${many(n_tokens[i] ?? 0)}</td><td>${status.names[status.codes[i]]}</td></tr>`)}</tbody></table>`;
+}
+
+// By how many steps the weights that sampled an answer's oldest token were behind those that it trained.
+function ages(index) {
+  const { step, oldest_version, policy_version } = index.columns, by = new Map();
+  let n = 0;
+  for (let i = 0; i < index.n; i++) {
+    const version = oldest_version[i] ?? policy_version[i];
+    if (!numbered(version)) continue;
+    const age = Math.max(0, step[i] - 1 - version); // of an evaluation the weights are those of its step
+    by.set(age, (by.get(age) ?? 0) + 1);
+    n++;
+  }
+  if (!n) return nothing;
+  const known = [...by].sort(([a], [b]) => a - b);
+  if (known.length === 1 && known[0][0] === 0) return html`<p class="quiet">Every answer was sampled with the weights that its step trained: none is older.</p>`;
+  return html`<h3>Age of the weights</h3><p class="quiet">How many steps old the weights were that sampled an answer's first tokens.</p>
+    <table><thead><tr><th class="number">steps old</th><th class="number">answers</th><th class="number">share</th></tr></thead>
+      <tbody>${known.slice(0, 20).map(([age, k]) => html`<tr><td class="number">${age}</td><td class="number">${many(k)}</td><td class="number">${percent(k / n)}</td></tr>`)}</tbody></table>`;
 }
 
 function longestOf(index, steps) {
