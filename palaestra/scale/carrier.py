@@ -30,7 +30,8 @@ from palaestra.errors import Fault
 from palaestra.scale.cluster import STARTING
 from palaestra.scale.judges import AskJudges, JudgeProcess
 from palaestra.scale.trace import Span, trace_of
-from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage, weights_of
+from palaestra.scale.weights import WrongWeights, publish
+from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage
 from palaestra.store.checkpoint import write_atomic
 from palaestra.types import Group, Metrics
 
@@ -204,7 +205,7 @@ class RayCarrier:
         begin = time.perf_counter()
         needed = {h.ticket.step for h in self._all_handed()}
         self.versions = {s: r for s, r in self.versions.items() if s in needed}
-        self.versions[step] = ray.put(weights_of(self.ctx, self.learners))
+        self.versions[step] = ray.put(publish(self.ctx, self.learners, step))
         self._tell("publish_seconds", time.perf_counter() - begin)
 
     def _renew(self, step: int) -> None:
@@ -280,6 +281,9 @@ class RayCarrier:
             try:
                 answer: Brought = ray.get(reference)
             except exceptions.RayTaskError as error:
+                if isinstance(error.cause, WrongWeights):
+                    place.calls.appendleft((reference, handed))
+                    return self._replace(place, f"had wrong {error.cause}")
                 place.version = None
                 handed.answer.set_exception(error.cause)
             except exceptions.RayError as error:
