@@ -61,12 +61,17 @@ class Schedule:
     lag: int = 0  # rollouts of step s use the weights of step s - lag; 0 = on-policy
     # under a cluster: weights of a step reach what is being sampled, between two of its tokens
     in_flight: bool = False
+    # under a cluster: share of what is under way within which groups may overtake the oldest; 0 =
+    # in the order in which they were handed out
+    window: float = 0.0
     max_age: int | None = None  # nothing older is trained on; None = lag
     rounds: int = 16  # draws a step may take until the pool has a batch
     steps: int = 100  # length of a run, unless the run says otherwise
 
     def __post_init__(self) -> None:
         need_at_least(self, prompts=1, lag=0, rounds=1, steps=0)
+        if not 0 <= self.window <= 1:
+            raise UserError(f"schedule.window is a share from 0 to 1, not {self.window}")
 
 
 @stage
