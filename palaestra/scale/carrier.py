@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -88,6 +88,16 @@ class RayFlight(Flight):
             for h in self.handed:
                 add_usage(self.carrier.counts, h.answer.result(0).counts)
         return self.groups
+
+    def split(self) -> tuple[RayFlight, ...]:
+        return tuple(RayFlight((h,), self.carrier) for h in self.handed)
+
+    async def first_over(self, others: Sequence[RayFlight]) -> None:
+        begin, every = time.time(), [self, *others]
+        while not any(f.over for f in every):
+            answers = [h.answer for f in every for h in f.handed if not h.answer.done()]
+            await asyncio.wait(map(asyncio.wrap_future, answers), return_when="FIRST_COMPLETED")
+        self.carrier.waited(begin, time.time())
 
 
 @dataclass(eq=False)

@@ -224,4 +224,3 @@ def add_usage(total: Usage, more: Usage) -> None:
     total.engine_seconds += more.engine_seconds
     for name, meter in more.meters.items():
         total.meters.setdefault(name, Meter()).add(meter)
-

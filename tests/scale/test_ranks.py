@@ -86,7 +86,9 @@ def test_a_rank_that_is_lost_ends_the_run(place, how):
 
     ctx.at = kill
     try:
-        with pytest.raises(Fault, match=r"learner: a rank is lost while learning from step 2: rank 1 on .*, process \d+ does not"):
+        with pytest.raises(
+            Fault, match=r"learner: a rank is lost while (learning|gathering) .*: rank 1 on .*, process \d+ does not"
+        ):
             asyncio.run(recipe.run(ctx))
     finally:
         ctx.close()

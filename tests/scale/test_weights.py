@@ -83,7 +83,9 @@ def test_a_flipped_bit_is_refused_by_name_and_nothing_is_loaded(parts, bit):
         for p in parts[1].model("second").trainable():
             p.add_(0.1)
     name, torn = flipped(publish(parts[1], ["policy", "second"], 6), bit=bit)
-    with pytest.raises(WrongWeights, match=rf"^weights: second, published at step 6: {name} of \d+ tensors have other bits"):
+    with pytest.raises(
+        WrongWeights, match=rf"^weights: second, published at step 6: {name} of \d+ tensors have other bits"
+    ):
         worker.collect(ticket_of(worker, 6), 6, torn)
     assert worker.version == 5 and held(worker) == first.sums and worker.ctx.sampled_tokens > 0
 
@@ -125,7 +127,9 @@ def test_a_load_that_left_something_out_is_made_again_or_named(parts, monkeypatc
     new = publish(parts[1], ["policy", "second"], 5)
     last = list(new.weights["policy"])[-1]
     forgetful(monkeypatch, 2)
-    with pytest.raises(WrongWeights, match=rf"^weights: policy, loaded for step 5: {last} of \d+ tensors have other bits"):
+    with pytest.raises(
+        WrongWeights, match=rf"^weights: policy, loaded for step 5: {last} of \d+ tensors have other bits"
+    ):
         worker.collect(ticket_of(worker, 5), 5, new)
     assert worker.version is None and worker.ctx.sampled_tokens == 0
     left = forgetful(monkeypatch, 1)

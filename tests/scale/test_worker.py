@@ -33,7 +33,9 @@ class Stopping:
             take(*given)
             if engine.sampled_tokens >= self.after and self.weights is not None:
                 weights, self.weights = self.weights, None
-                sender = threading.Thread(target=self.worker.renew, args=(self.version, published(self.version, weights)))
+                sender = threading.Thread(
+                    target=self.worker.renew, args=(self.version, published(self.version, weights))
+                )
                 sender.start()
                 sender.join()
 
