@@ -25,17 +25,17 @@ from palaestra.errors import Fatal, Fault
 from palaestra.models.model import Model
 from palaestra.rewards.together import judge_together
 from palaestra.run.context import RunContext
-from palaestra.scale.worker import (
-    WorkerParts,
-    add_usage,
-    difference,
-    usage_of,
-)
 from palaestra.scale.weights import (
     Publication,
     WrongWeights,
     check_publication,
     load_publication,
+)
+from palaestra.scale.worker import (
+    WorkerParts,
+    add_usage,
+    difference,
+    usage_of,
 )
 from palaestra.types import Group, Reward
 

@@ -69,7 +69,7 @@ def bits_sum(x: Tensor) -> int:
     accidents but for one in 2^32; it is no proof against an attacker.
     """
     whole = x.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(whole.view(torch.uint8).numpy())
+    return zlib.crc32(whole.view(torch.uint8).numpy().data)
 
 
 @torch.no_grad()
@@ -78,7 +78,7 @@ def sums_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return {name: bits_sum(x) for name, x in tensors.items()}
 
 
-def every_weight(model: Model) -> dict[str, Tensor]:
+def every_weight(model: Model) -> Mapping[str, Tensor]:
     """Also what is frozen; heads as "head.NAME"."""
     heads = {f"head.{h}.{n}": p for h, m in model.heads.items() for n, p in m.named_parameters()}
     return dict(model.module.named_parameters()) | heads

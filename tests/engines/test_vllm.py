@@ -236,7 +236,7 @@ def test_a_folder_that_is_not_as_it_was_written_is_not_loaded(log, engine, monke
     monkeypatch.setattr(vllm, "digests", then_spoil)
     engine.forget()
     if times == 2:
-        with pytest.raises(Fatal, match="update 1 is not as it was written: model.safetensors"):
+        with pytest.raises(Fatal, match=r"update 1 is not as it was written: model\.safetensors"):
             ask(engine, [(65,)])
         assert loads_of(log) == [] and engine.updates == 0
     else:

@@ -42,7 +42,7 @@ def test_how_old_a_window_lets_a_group_become(lag, prompts, window, size, age):
 
 
 def test_a_window_is_a_share():
-    with pytest.raises(UserError, match="schedule.window is a share from 0 to 1, not -0.1"):
+    with pytest.raises(UserError, match=r"schedule\.window is a share from 0 to 1, not -0\.1"):
         Schedule(window=-0.1)
 
 
@@ -164,7 +164,7 @@ def test_a_run_goes_on_from_a_queue_with_gaps(stop):
             assert gaps != list(range(gaps[0], gaps[0] + len(gaps))), "nobody has overtaken; take another"
             kept = landed(state)
             assert {type(q) for q in kept["queue"]} <= {list, tuple}
-            state = {k: v for k, v in decode(*encode(kept)).items()}
+            state = dict(decode(*encode(kept)))
             assert state["places"] == kept["places"]
             ctx.carrier = Clock(4, 2)
     left = [g for f in state["queue"] for g in (f if isinstance(f, list) else f.groups)]
@@ -190,8 +190,8 @@ def test_a_queue_in_order_goes_on_in_a_window():
 def test_in_one_process_nobody_overtakes(context, small, window):
     """All of an attempt is over at once: the bits of a run in order."""
     ends = []
-    for given in (0.0, window):
-        fields = {"schedule.lag": 1, "schedule.window": given, "schedule.max_age": 1, "optimiser.lr": 1e-3}
+    for share in (0.0, window):
+        fields = {"schedule.lag": 1, "schedule.window": share, "schedule.max_age": 1, "optimiser.lr": 1e-3}
         recipe, ctx, state = small(grpo.build(), **fields), context(seed=3), start(3)
         prepare(recipe, ctx)
         for _ in range(3):

@@ -7,7 +7,6 @@ import pickle
 import shutil
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from palaestra.errors import Fault

@@ -25,6 +25,9 @@ def with_fields(recipe, **fields):
 GRPO = grpo.build()
 MOVING = replace(GRPO, references={"rival": Snapshots()})
 PIPELINE = SimpleNamespace(run=None)
+FLYING = with_fields(GRPO, schedule__in_flight=True)
+WINDOW = with_fields(GRPO, schedule__window=0.5, schedule__prompts=4)
+WIDE = lambda: with_fields(GRPO, schedule__window=1.5)
 CUDA, EYES = "a GPU", "eyes"
 
 CASES = {
@@ -39,7 +42,7 @@ CASES = {
     # where it is
     "from outside": ({"address": "ray://head:10001"}, GRPO, "", "start the run there with `ray job submit"),
     "nobody there": ({"address": "127.0.0.1:1"}, GRPO, "", "nobody listens at address = '127.0.0.1:1' (Connection refused)"),
-    "a GPU for one alone": ({"workers": 2}, GRPO, CUDA, "model 'policy' is on a GPU, and rollout processes have none; give them gpus = 1"),
+    "a GPU for one alone": ({"workers": 2}, GRPO, CUDA, "and rollout processes have none; give them gpus = 1"),
     "a GPU without judges": ({"gpus": 0.5, "judges": 1}, GRPO, CUDA, "and judges have none; give them judge_gpus = 1"),
     "no such GPU": ({"workers": 2, "gpus": 1}, GRPO, "", r"no room for 2 of workers on 1 nodes (8 CPUs, 0 GPUs)"),
     "too large for a node": ({"workers": 1, "cpus": 9}, GRPO, "", "no room for 1 of workers"),
@@ -50,9 +53,9 @@ CASES = {
     "ranks with eyes": ({"learners": 2}, GRPO, EYES, "model 'policy' has eyes"),
     "ranks of an arm": ("arm", GRPO, "", "OnCluster places rollouts; for several learners use --cluster FILE"),
     # when
-    "weights under nothing": ({"workers": 2}, with_fields(GRPO, schedule__in_flight=True), "", "without a lag nothing is under way"),
-    "half a ticket": ({"workers": 3}, with_fields(GRPO, schedule__window=0.5, schedule__prompts=4), "", "prompts = 4 is not a multiple of the 3"),
-    "more than all": ({"workers": 2}, lambda: with_fields(GRPO, schedule__window=1.5), "", "schedule.window is a share from 0 to 1, not 1.5"),
+    "weights under nothing": ({"workers": 2}, FLYING, "", "without a lag nothing is under way"),
+    "half a ticket": ({"workers": 3}, WINDOW, "", "prompts = 4 is not a multiple of the 3"),
+    "more than all": ({"workers": 2}, WIDE, "", "schedule.window is a share from 0 to 1, not 1.5"),
 }  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
                 while engine.has_unfinished_requests():
                     step()
                 if wrong := other_files(message["update"], message["digests"]):
-                    error = "update %d is not as it was written: %s" % (message["weights"], wrong)
+                    error = f"update {message['weights']} is not as it was written: {wrong}"
                     answer({"id": message["id"], "error": error})
                 else:
                     seconds, weights = update(engine, message["update"]), message["weights"]
