@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
 
-from palaestra.errors import Fault
+from palaestra.errors import Fault, PalaestraError
 from palaestra.types import (
     Batch,
     ChatRequest,
@@ -167,6 +167,15 @@ class Flight(ABC):
     @abstractmethod
     async def land(self) -> list[Group]:
         """Waits for its groups, as often as it is asked."""
+
+    def split(self) -> tuple[Flight, ...]:
+        """The attempt in parts that come each for itself, in order."""
+        return (self,)
+
+    async def first_over(self, others: Sequence[Any]) -> None:
+        """Waits until it is over, well or not, or one of other flights of its kind."""
+        with suppress(PalaestraError):
+            await self.land()
 
 
 # an entry of the queue: an attempt that was collected, is under way, or is to be handed out anew

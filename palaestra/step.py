@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import drops_equal, keeps_equal
@@ -61,12 +62,18 @@ class Schedule:
     lag: int = 0  # rollouts of step s use the weights of step s - lag; 0 = on-policy
     # under a cluster: weights of a step reach what is being sampled, between two of its tokens
     in_flight: bool = False
-    max_age: int | None = None  # nothing older is trained on; None = lag
+    # under a cluster: share of what is under way within which groups may overtake the oldest; 0 =
+    # in the order in which they were handed out
+    window: float = 0.0
+    # nothing older is trained on; None = lag, and with a window what that allows
+    max_age: int | None = None
     rounds: int = 16  # draws a step may take until the pool has a batch
     steps: int = 100  # length of a run, unless the run says otherwise
 
     def __post_init__(self) -> None:
         need_at_least(self, prompts=1, lag=0, rounds=1, steps=0)
+        if not 0 <= self.window <= 1:
+            raise UserError(f"schedule.window is a share from 0 to 1, not {self.window}")
 
 
 @stage
@@ -138,6 +145,7 @@ def start(seed: int) -> State:
         "pool": {},
         "again": [],
         "queue": [],
+        "places": {},  # of the queue, where groups may overtake
         "credit": {},
         "update": {},
     }
@@ -164,16 +172,14 @@ def copy_state(state: State) -> State:
 async def gather_groups(
     recipe: Recipe, ctx: Context, state: State
 ) -> tuple[list[Group], list[Group]]:
-    """Fill the queue `lag` tickets ahead; the oldest pass the pool until it has a batch."""
+    """Fill the queue `lag` attempts ahead; the oldest pass the pool until it has a batch."""
     ready, seen, oldest = None, [], state["step"] - max_age(recipe.schedule)
     state["pool"] = {
         k: drop_old(v, oldest) if holds(v, Group) else v for k, v in state["pool"].items()
     }
     for n in range(recipe.schedule.rounds):
-        while len(state["queue"]) <= recipe.schedule.lag:
-            key: Key = (state["seed"], "step", state["step"], n, len(state["queue"]))
-            state["queue"].append(await issue(recipe, ctx, state, key))
-        new = await land(recipe, ctx, state)
+        take = take_in_window if recipe.schedule.window else take_in_order
+        new = await take(recipe, ctx, state, n)
         seen += new
         ready, state["again"], state["pool"] = await recipe.pool(ctx, new, state["pool"])
         if ready is not None:
@@ -183,6 +189,75 @@ async def gather_groups(
         f"the pool had no batch after {recipe.schedule.rounds} rounds; its gate keeps nothing of "
         "what is drawn",
     )
+
+
+async def take_in_order(recipe: Recipe, ctx: Context, state: State, n: int) -> list[Group]:
+    """The oldest attempt, in round `n` of a step."""
+    while len(state["queue"]) <= recipe.schedule.lag:
+        key: Key = (state["seed"], "step", state["step"], n, len(state["queue"]))
+        state["queue"].append(await issue(recipe, ctx, state, key))
+    return await land(recipe, ctx, state)
+
+
+async def take_in_window(recipe: Recipe, ctx: Context, state: State, n: int) -> list[Group]:
+    """As many groups as an attempt has, in round `n` of a step: whole tickets, the oldest first of
+    those that are over and within the window.
+
+    The window is anchored at the oldest ticket that is not taken, by the places in which they were
+    handed out, so none is overtaken for ever: see `window_age`. Nothing is thrown away.
+    """
+    prompts, lag = recipe.schedule.prompts, recipe.schedule.lag
+    queue, places = state["queue"], places_of(state)
+    # what was handed out last may have been taken, and its place stays its own
+    following = max(
+        state.get("places", {}).get("next", 0), places[-1] + groups_in(queue[-1]) if queue else 0
+    )
+    while (ahead := sum(map(groups_in, queue))) <= lag * prompts:
+        key: Key = (state["seed"], "step", state["step"], n, ahead // prompts)
+        found = await issue(recipe, ctx, state, key)
+        for part in found.split() if isinstance(found, Flight) else (found,):
+            queue.append(part)
+            places.append(following)
+            following += groups_in(part)
+    for i, entry in enumerate(queue):
+        if isinstance(entry, tuple):  # what was under way when the run paused
+            queue[i] = await hand_out_anew(recipe, ctx, state, entry)
+    groups: list[Group] = []
+    while len(groups) < prompts:
+        end = places[0] + window_groups(recipe.schedule)
+        within = [i for i, p in enumerate(places) if i == 0 or p + groups_in(queue[i]) <= end]
+        over = [i for i in within if is_over(queue[i])]
+        if not over:
+            first, *others = [x for i in within if isinstance(x := queue[i], Flight)]
+            await first.first_over(others)
+            continue
+        places.pop(over[0])
+        entry = queue.pop(over[0])
+        groups += await entry.land() if isinstance(entry, Flight) else entry
+    state["places"] = {"next": following, "of": places}
+    check_some(groups)
+    return groups
+
+
+def places_of(state: State) -> list[int]:
+    """Of each entry of the queue the number of groups that were handed out before it; entries that
+    came otherwise, as from a run in order, are numbered in their order.
+    """
+    places = list(state.get("places", {}).get("of", ()))
+    if len(places) == len(state["queue"]):
+        return places
+    return [sum(map(groups_in, state["queue"][:i])) for i in range(len(state["queue"]))]
+
+
+def groups_in(entry: Attempt) -> int:
+    """How many an entry of the queue has, or will have."""
+    if isinstance(entry, list):
+        return len(entry)
+    return sum(len(t.starts) for t in (entry.tickets if isinstance(entry, Flight) else entry))
+
+
+def is_over(entry: Attempt) -> bool:
+    return not isinstance(entry, Flight) or entry.over
 
 
 async def issue(recipe: Recipe, ctx: Context, state: State, key: Key) -> list[Group] | Flight:
@@ -212,11 +287,17 @@ async def land(recipe: Recipe, ctx: Context, state: State) -> list[Group]:
     """The oldest attempt of the queue. Raises Paused if all of it failed."""
     head: Attempt = state["queue"].pop(0)
     if isinstance(head, tuple):  # what was under way when the run paused
-        tickets = tuple(replace(t, step=state["step"]) for t in head)
-        head = await submit(recipe, ctx, tickets)
+        head = await hand_out_anew(recipe, ctx, state, head)
     groups = await head.land() if isinstance(head, Flight) else head
     check_some(groups)
     return groups
+
+
+async def hand_out_anew(
+    recipe: Recipe, ctx: Context, state: State, tickets: tuple[Ticket, ...]
+) -> list[Group] | Flight:
+    """By the weights of now."""
+    return await submit(recipe, ctx, tuple(replace(t, step=state["step"]) for t in tickets))
 
 
 def check_some(groups: list[Group]) -> None:
@@ -230,7 +311,21 @@ def check_some(groups: list[Group]) -> None:
 
 
 def max_age(schedule: Schedule) -> int:
-    return schedule.lag if schedule.max_age is None else schedule.max_age
+    return window_age(schedule) if schedule.max_age is None else schedule.max_age
+
+
+def window_groups(schedule: Schedule) -> int:
+    """W = floor(window (lag + 1) prompts): groups from the oldest one on of which a step may take."""
+    return floor(schedule.window * (schedule.lag + 1) * schedule.prompts + 1e-9)
+
+
+def window_age(schedule: Schedule) -> int:
+    """lag + ceil((W - 1) / prompts): what no group is older than when it is learned from.
+
+    While a group waits, at most the W - 1 after it are taken before it, beside those that were
+    handed out before it.
+    """
+    return schedule.lag + ceil(max(0, window_groups(schedule) - 1) / schedule.prompts)
 
 
 def drop_old(groups: list[Group], oldest: int) -> list[Group]:

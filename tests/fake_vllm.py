@@ -2,6 +2,8 @@
 
 A request's tokens are those of its seed, after one that repeats the prompt's last; token i is the character i.
 FAKE_VLLM_LOG: a file for one JSON line an event. FAKE_VLLM_DIES_AFTER: finished requests after which it breaks down.
+FAKE_VLLM_LOADS: "" or a text of letters, one for each load, the start's first: "r" a right one, "w" one after which
+log-probs are of other weights, "n" one after which they are no numbers.
 """
 
 import hashlib
@@ -16,6 +18,7 @@ from pathlib import Path
 
 LETTERS = list(range(97, 123))
 CONTEXT = 400  # less than the model's, as a small cache would have it
+LOADS = os.environ.get("FAKE_VLLM_LOADS", "")
 DIES_AFTER = int(os.environ.get("FAKE_VLLM_DIES_AFTER", "1000000"))
 
 
@@ -33,7 +36,7 @@ class Engine:
     model_config = types.SimpleNamespace(max_model_len=CONTEXT)
 
     def __init__(self, settings):
-        self.running, self.done = {}, 0
+        self.running, self.done, self.loads = {}, 0, 1
         log(start=sorted(vars(settings)), pid=os.getpid(), weights=digest(settings.model))
         print("a library talks on standard output")
 
@@ -66,11 +69,13 @@ class Engine:
             self.done += 1
             if self.done > DIES_AFTER:
                 raise RuntimeError("out of memory, says the fake")
-        logprobs = [{i: types.SimpleNamespace(logprob=-math.log(len(LETTERS)))} for i in ids]
+        wrong = {"w": 0.001, "n": math.nan}.get(LOADS[self.loads - 1 : self.loads], 0.0)
+        logprobs = [{i: types.SimpleNamespace(logprob=-math.log(len(LETTERS)) + wrong)} for i in ids]
         output = types.SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=finish)
         return types.SimpleNamespace(request_id=name, finished=bool(finish), outputs=[output])
 
     def collective_rpc(self, method, kwargs):
+        self.loads += 1
         log(rpc=method, weights=digest(kwargs["weights_path"]), running=len(self.running))
 
     def reset_prefix_cache(self):

@@ -20,10 +20,12 @@ import tempfile
 import time
 import weakref
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from palaestra.errors import Fault, UserError
+from palaestra.engines.probe import TOKENS, Sampled, check_gap, digests, probe_prompts
+from palaestra.errors import Fatal, Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.models.files import silence_transformers
 from palaestra.models.load import Model, merge_adapters
@@ -127,16 +129,8 @@ class VllmEngine:
                 f"a prompt of {len(prompt)} tokens leaves no room in a context of "
                 f"{self.model.context}",
             )
-        request = {
-            "prompt": prompt,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-            "max_tokens": min(sampling.max_tokens, room),
-            "stop": sampling.stop,
-            "seed": seed_of(key),
-        }
+        limited = replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        request = request_of(prompt, limited, key)
         version = self.version  # of now: weights may move under it, and age is not to be hidden
         if not self._running:
             self._since = time.perf_counter()
@@ -149,6 +143,12 @@ class VllmEngine:
                 self._spent += time.perf_counter() - self._since
         if "error" in found:
             raise Fault("engine", found["error"])
+        if found["weights"] != request["weights"]:
+            raise Fatal(
+                "engine",
+                f"a sample came from weights of update {found['weights']}, and was to come from "
+                f"those of {request['weights']}",
+            )
         self.sampled_tokens += len(found["ids"])
         return self._sample(found, sampling, version)
 
@@ -170,6 +170,8 @@ class VllmEngine:
             quiet = quiet + 1 if len(self._outbox) == before else 0
         try:
             child = await self._ready()
+            for request, _ in self._outbox:
+                request["weights"] = self.updates
             child.send(
                 {
                     "generate": [
@@ -219,18 +221,43 @@ class VllmEngine:
     async def _ready(self) -> Child:
         """The server with the model's present weights."""
         if self._child is None:
-            self._child = self._start()
+            self._child, self.updates, self._moved = self._start(), 0, False
+            try:
+                await self._probe(self._child)
+            except BaseException:
+                self.close()
+                raise
         elif self._moved:
-            assert self._scratch is not None
-            folder = self._scratch / "update"
-            self._write(folder)
-            done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-            self._child.send({"id": self._child.expect(done), "update": str(folder)})
-            await done
-            shutil.rmtree(folder)
-            self.updates += 1
-        self._moved = False
+            try:
+                await self._update(self._child)
+            except Fault:  # a copy may have been torn: once more, and then it is an error
+                await self._update(self._child)
+            self._moved = False
         return self._child
+
+    async def _update(self, child: Child) -> None:
+        """Gives the server the weights and sees what it made of them. Raises Fatal."""
+        assert self._scratch is not None
+        folder = self._scratch / "update"
+        self._write(folder)
+        update = {"update": str(folder), "digests": digests(folder), "weights": self.updates + 1}
+        found = await ask(child, update)
+        shutil.rmtree(folder)
+        if "error" in found:
+            raise Fatal("engine", found["error"])
+        self.updates += 1
+        await self._probe(child)
+
+    async def _probe(self, child: Child) -> None:
+        """Raises Fatal where the server's log-probs are not those of the model."""
+        prompts = probe_prompts(self.model)
+        plain = Sampling(max_tokens=TOKENS)
+        questions = [request_of(p, plain, ("probe", i)) for i, p in enumerate(prompts)]
+        found = await asyncio.gather(*(ask_to_generate(child, q) for q in questions))
+        if wrong := [f["error"] for f in found if "error" in f]:
+            raise Fatal("engine", f"a probe of its weights failed: {wrong[0]}")
+        samples = zip(prompts, found, strict=True)
+        check_gap(self.model, [Sampled(p, tuple(f["ids"]), tuple(f["logp"])) for p, f in samples])
 
     def _start(self) -> Child:
         with ExitStack() as held:  # nothing stays behind where the start fails
@@ -239,6 +266,7 @@ class VllmEngine:
             self._write(scratch / "model")
             settings = {
                 "model": str(scratch / "model"),
+                "digests": digests(scratch / "model"),
                 "scratch": str(scratch),
                 "dtype": str(self.model.dtype).removeprefix("torch."),
                 "slots": self.slots,
@@ -260,6 +288,33 @@ class VllmEngine:
         if self._child is not None:
             self._closing()
         self._child = self._scratch = None
+
+
+def request_of(prompt: tuple[int, ...], sampling: Sampling, key: Key) -> dict[str, Any]:
+    """A question to the server."""
+    return {
+        "prompt": prompt,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "max_tokens": sampling.max_tokens,
+        "stop": sampling.stop,
+        "seed": seed_of(key),
+    }
+
+
+async def ask(child: Child, message: dict[str, Any]) -> dict[str, Any]:
+    """What a server answers to a message of one question."""
+    done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+    child.send({"id": child.expect(done), **message})
+    return await done
+
+
+async def ask_to_generate(child: Child, request: dict[str, Any]) -> dict[str, Any]:
+    done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+    child.send({"generate": [{"id": child.expect(done), **request}]})
+    return await done
 
 
 def scratch_folder(model: Model) -> Path:

@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -30,7 +30,8 @@ from palaestra.errors import Fault
 from palaestra.scale.cluster import STARTING
 from palaestra.scale.judges import AskJudges, JudgeProcess
 from palaestra.scale.trace import Span, trace_of
-from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage, weights_of
+from palaestra.scale.weights import WrongWeights, publish
+from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage
 from palaestra.store.checkpoint import write_atomic
 from palaestra.types import Group, Metrics
 
@@ -87,6 +88,16 @@ class RayFlight(Flight):
             for h in self.handed:
                 add_usage(self.carrier.counts, h.answer.result(0).counts)
         return self.groups
+
+    def split(self) -> tuple[RayFlight, ...]:
+        return tuple(RayFlight((h,), self.carrier) for h in self.handed)
+
+    async def first_over(self, others: Sequence[RayFlight]) -> None:
+        begin, every = time.time(), [self, *others]
+        while not any(f.over for f in every):
+            answers = [h.answer for f in every for h in f.handed if not h.answer.done()]
+            await asyncio.wait(map(asyncio.wrap_future, answers), return_when="FIRST_COMPLETED")
+        self.carrier.waited(begin, time.time())
 
 
 @dataclass(eq=False)
@@ -204,7 +215,7 @@ class RayCarrier:
         begin = time.perf_counter()
         needed = {h.ticket.step for h in self._all_handed()}
         self.versions = {s: r for s, r in self.versions.items() if s in needed}
-        self.versions[step] = ray.put(weights_of(self.ctx, self.learners))
+        self.versions[step] = ray.put(publish(self.ctx, self.learners, step))
         self._tell("publish_seconds", time.perf_counter() - begin)
 
     def _renew(self, step: int) -> None:
@@ -280,6 +291,9 @@ class RayCarrier:
             try:
                 answer: Brought = ray.get(reference)
             except exceptions.RayTaskError as error:
+                if isinstance(error.cause, WrongWeights):
+                    place.calls.appendleft((reference, handed))
+                    return self._replace(place, f"had wrong {error.cause}")
                 place.version = None
                 handed.answer.set_exception(error.cause)
             except exceptions.RayError as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Generator
+import socket
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from palaestra.types import need_at_least
 # of Ray's placement groups, by what `nodes` says
 STRATEGIES = {"pack": "PACK", "spread": "SPREAD", "one": "STRICT_PACK"}
 ROOM = 60.0  # seconds that room on nodes may take to be found
+LISTENING = 10.0  # seconds in which a cluster's address must answer
 RETRIES = 3  # of a call whose process has ended
 STARTING = 600.0  # seconds that a new process may take until it says anything
 
@@ -55,6 +58,8 @@ class Cluster:
         )
         if self.nodes and not self.cpus and not self.gpus:
             raise UserError("cluster: nodes needs processes that ask for CPUs or GPUs")
+        if self.nodes and not self.workers:
+            raise UserError("cluster: nodes says where rollout processes are; give workers too")
         if self.judges and not self.workers:
             raise UserError(
                 "cluster: judges reward what rollout processes collect; give workers too"
@@ -64,6 +69,31 @@ class Cluster:
     def processes(self) -> int:
         """Beside the one that a user starts."""
         return self.workers + self.judges + self.learners - 1
+
+    def asked_for(self, rank_gpus: float = 0.0) -> list[tuple[str, float, float]]:
+        """Each process beside the learner's first: its role, CPUs, GPUs."""
+        return [
+            *[("workers", self.cpus, self.gpus)] * self.workers,
+            *[("judges", self.cpus, self.judge_gpus)] * self.judges,
+            *[("learners", self.cpus, rank_gpus)] * (self.learners - 1),
+        ]
+
+    def check_room(self, on_gpus: bool = False) -> None:
+        """Raises UserError where the nodes that are there have no room for the processes, which Ray
+        would wait for without a word. On a machine of its own CPUs are taken in turns.
+
+        `on_gpus`: each rank of the learner has a GPU of its own.
+        """
+        import ray
+
+        nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
+        free = [(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes]
+        if left := unplaced(self.asked_for(float(on_gpus)), free):
+            have = f"{sum(c for c, _ in free):g} CPUs, {sum(g for _, g in free):g} GPUs"
+            raise UserError(
+                f"cluster: no room for {counted(left)} on {len(free)} nodes ({have}); `palaestra "
+                "doctor --cluster FILE.toml` says what is there, and `ray start` adds a node"
+            )
 
     @classmethod
     def read(cls, text: str) -> Cluster:
@@ -141,16 +171,36 @@ class Cluster:
         if ray.is_initialized():
             return False
         if self.address:
-            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+            self._check_address()
+            try:
+                ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+            except ConnectionError:
+                raise UserError(
+                    f"cluster: no Ray is at address = {self.address!r}; see `ray status` there, or "
+                    "leave the address out for this machine"
+                ) from None
             return True
         ray.init(
-            num_cpus=max(1, round(self.cpus * self.processes)),
+            num_cpus=max(1, math.ceil(self.cpus * self.processes)),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
         )
         return True
+
+    def _check_address(self) -> None:
+        """Raises UserError where nobody listens; Ray would look for minutes."""
+        host, colon, port = self.address.rpartition(":")
+        if not colon or not port.isdecimal():
+            return
+        try:
+            socket.create_connection((host, int(port)), LISTENING).close()
+        except OSError as error:
+            raise UserError(
+                f"cluster: nobody listens at address = {self.address!r} ({error.strerror or error}); "
+                "`ray start --head` there says which address it has"
+            ) from None
 
     @contextmanager
     def connected(self) -> Generator[None]:
@@ -165,3 +215,29 @@ class Cluster:
                 import ray
 
                 ray.shutdown()
+
+
+def unplaced(
+    asked: Sequence[tuple[str, float, float]], free: Sequence[tuple[float, float]]
+) -> list[str]:
+    """Roles of processes that find no room, each on one node, the dearest first.
+
+    Args:
+        asked: role, CPUs and GPUs of each process.
+        free: CPUs and GPUs of each node.
+    """
+    room, left = [list(f) for f in free], list[str]()
+    for name, cpus, gpus in sorted(asked, key=lambda a: (-a[2], -a[1])):
+        fits = [r for r in room if r[0] >= cpus and r[1] >= gpus]
+        if not fits:
+            left.append(name)
+            continue
+        least = min(fits, key=lambda r: (r[1], r[0]))  # where the least is over
+        least[0] -= cpus
+        least[1] -= gpus
+    return left
+
+
+def counted(roles: Sequence[str]) -> str:
+    """So and so many of each."""
+    return ", ".join(f"{roles.count(n)} of {n}" for n in dict.fromkeys(roles))

@@ -21,16 +21,20 @@ import ray
 from ray import exceptions
 
 from palaestra.context import Bench, Engine, RewardFn, Usage
-from palaestra.errors import Fault
+from palaestra.errors import Fatal, Fault
 from palaestra.models.model import Model
 from palaestra.rewards.together import judge_together
 from palaestra.run.context import RunContext
+from palaestra.scale.weights import (
+    Publication,
+    WrongWeights,
+    check_publication,
+    load_publication,
+)
 from palaestra.scale.worker import (
-    Weights,
     WorkerParts,
     add_usage,
     difference,
-    load_weights,
     usage_of,
 )
 from palaestra.types import Group, Reward
@@ -66,11 +70,12 @@ class JudgeContext(RunContext):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.due: dict[str, Any] = {}  # weights that were not asked for yet, by model
+        self.due: dict[str, Publication] = {}  # weights that were not asked for yet, by model
 
     def model(self, name: str) -> Model:
         if name in self.due:
-            load_weights(super().model(name), self.due.pop(name))
+            load_publication(self.due[name], name, super().model(name))
+            del self.due[name]
         return super().model(name)
 
     def engine(self, name: str = "policy") -> Engine:
@@ -92,14 +97,16 @@ class JudgeProcess:
         """Where it is, and what it does."""
         return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
 
-    def judge(self, asked: JudgeCall, weights: Weights | None) -> JudgeAnswer:
+    def judge(self, asked: JudgeCall, given: Publication | None) -> JudgeAnswer:
         """What a reward says of some groups, under published weights of the learners."""
         begin, before = time.time(), usage_of(self.ctx)
         reward = self._reward(asked.reward)
         self.phase = f"judging {len(asked.groups)} groups of step {asked.step}"
         self.ctx.step = asked.step
-        if weights is not None and self.version != asked.version:
-            self.ctx.due, self.version = dict(weights), asked.version
+        if given is not None and self.version != asked.version:
+            models = {name: self.ctx.models[name] for name in given.weights}
+            check_publication(given, asked.version, models)
+            self.ctx.due, self.version = dict.fromkeys(models, given), asked.version
         self.ctx.renew(asked.version)
         ctx = self.ctx if asked.bench is None else self.ctx.with_bench(asked.bench)
         said = asyncio.run(verdicts(ctx, reward, asked.groups))
@@ -168,6 +175,8 @@ class AskJudges:
         try:
             answer: JudgeAnswer = await asyncio.wrap_future(call.future())
         except exceptions.RayTaskError as error:
+            if isinstance(error.cause, WrongWeights):
+                raise Fatal("judge", f"judge {number} had wrong {error.cause}") from None
             raise error.cause from None
         except exceptions.RayError as error:
             raise Fault("judge", f"judge {number} is lost: {type(error).__name__}") from None

@@ -85,13 +85,29 @@ def free_address(host: str = "127.0.0.1") -> str:
         return f"{host}:{found.getsockname()[1]}"
 
 
+def nobody() -> str:
+    """Of ranks about which nothing can be asked."""
+    return ""
+
+
 @contextmanager
-def losses() -> Generator[None]:
-    """Raises Fault in the place of what torch raises where another rank has ended."""
+def losses(doing: str, missing: Callable[[], str] = nobody) -> Generator[None]:
+    """Raises Fault in the place of what torch raises where another rank has ended, or has stood
+    still for longer than ranks wait for each other. Other errors stay what they are.
+
+    Args:
+        doing: what this rank takes part in.
+        missing: names the ranks that do not answer; "" = none is known.
+    """
     try:
         yield
     except RuntimeError as error:
-        raise Fault("learner", f"a rank is lost: {error}") from error
+        names = missing()
+        if not names and not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        who = f"{names} does not answer: " if names else ""
+        said = str(error).strip().splitlines()[0]
+        raise Fault("learner", f"a rank is lost while {doing}: {who}{said}") from error
 
 
 @dataclass
@@ -105,6 +121,7 @@ class ShardedContext(RunContext):
 
     mesh: DeviceMesh = field(kw_only=True)
     send: Send = field(kw_only=True)
+    missing: Callable[[], str] = field(kw_only=True, default=nobody)  # followers that are silent
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,7 +167,7 @@ class ShardedContext(RunContext):
         if name in self._stale:
             if not self._learns:
                 self.send(("gather", (name,)))
-            with losses():
+            with losses(f"gathering the weights of {name!r}", self.missing):
                 self.gather(name)
         return super().model(name)
 
@@ -191,7 +208,7 @@ class ShardedContext(RunContext):
     def optimiser_state(self, name: str) -> dict[str, Any]:
         """On rank 0: as one process has it, with master weights where that keeps some."""
         self.send(("gather_optimiser", (name,)))
-        with losses():
+        with losses(f"gathering the optimiser of {name!r}", self.missing):
             return self.gather_optimiser(name)
 
     def gather_optimiser(self, name: str) -> dict[str, Any]:
@@ -214,7 +231,7 @@ class ShardedContext(RunContext):
         load_heads(self.whole(name), folder)
         self.whole(name).load_weights(folder)
         self.send(("scatter", (name,)))
-        with losses():
+        with losses(f"handing out the weights of {name!r}", self.missing):
             self.scatter(name, optimiser)
 
     def scatter(self, name: str, optimiser: dict[str, Any] | None = None) -> None:
@@ -235,7 +252,7 @@ class ShardedContext(RunContext):
             self.send(("learn", ({k: state[k] for k in LEARNED}, ready, seen)))
         self._learns = True
         try:
-            with losses():
+            with losses(f"learning from step {state['step']}", self.missing):
                 yield
         finally:
             self._learns = False
@@ -302,10 +319,12 @@ class ShardedContext(RunContext):
         )
 
 
-def sharded_context(ctx: RunContext, mesh: DeviceMesh, send: Send) -> ShardedContext:
+def sharded_context(
+    ctx: RunContext, mesh: DeviceMesh, send: Send, missing: Callable[[], str] = nobody
+) -> ShardedContext:
     """A run's context on a rank of its learner, from the one that it would have in one process."""
     given = {f.name: getattr(ctx, f.name) for f in fields(RunContext)}
-    return ShardedContext(**given, mesh=mesh, send=send)
+    return ShardedContext(**given, mesh=mesh, send=send, missing=missing)
 
 
 def send_nothing(order: Order) -> None:

@@ -41,7 +41,7 @@ def run_ranks(
     try:
         for rank in range(ranks):
             mine, theirs = FORKS.Pipe()
-            told = (theirs, work, rank, ranks, address, given)
+            told = (theirs, work, rank, ranks, address, given, MEETING)
             process = FORKS.Process(target=run_rank, args=told, daemon=True)
             with empty_main():
                 process.start()
@@ -60,13 +60,19 @@ def run_ranks(
 
 
 def run_rank(
-    pipe: Connection, work: Callable[..., Any], rank: int, ranks: int, address: str, given: Any
+    pipe: Connection,
+    work: Callable[..., Any],
+    rank: int,
+    ranks: int,
+    address: str,
+    given: Any,
+    meeting: float,
 ) -> None:
     """What a process of `run_ranks` does: it sends (True, result) or (False, what went wrong)."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     try:
-        pipe.send((True, work(join(rank, ranks, address, seconds=MEETING), *given)))
+        pipe.send((True, work(join(rank, ranks, address, seconds=meeting), *given)))
         leave()
     except BaseException:
         pipe.send((False, traceback.format_exc()))

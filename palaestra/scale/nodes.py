@@ -17,7 +17,7 @@ from palaestra import __version__
 from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.processor import arithmetic
-from palaestra.scale.cluster import STARTING, Cluster
+from palaestra.scale.cluster import STARTING, Cluster, counted, unplaced
 from palaestra.types import value_class
 
 Extras = Mapping[str, tuple[str, ...]]  # modules by the extra that brings them
@@ -176,31 +176,13 @@ def _room(nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
         what = f"{need:g} processors are asked for, this process's among them, and {most} are there"
         command = f"--cluster {max(1, most - 1)}; or go on: processes take turns"
         return [Trouble(node="all", what=what, command=command)] if need > most else []
-    free = [[n.cpus_free, n.gpus_free] for n in nodes]
-    left: list[str] = []
-    for name, cpus, gpus in sorted(asked_for(cluster), key=lambda a: (-a[2], -a[1])):
-        fits = [f for f in free if f[0] >= cpus and f[1] >= gpus]
-        if not fits:
-            left.append(name)
-            continue
-        room = min(fits, key=lambda f: (f[1], f[0]))  # where the least is over
-        room[0] -= cpus
-        room[1] -= gpus
+    free = [(n.cpus_free, n.gpus_free) for n in nodes]
+    left = unplaced(cluster.asked_for(), free)
     if not left:
         return []
-    counts = ", ".join(f"{left.count(n)} of {n}" for n in dict.fromkeys(left))
     have = f"{sum(n.cpus_free for n in nodes):g} CPUs, {sum(n.gpus_free for n in nodes):g} GPUs"
     command = f"ray start --address={cluster.address} on one more node, or fewer in the file"
-    return [Trouble(node="all", what=f"no room for {counts} ({have})", command=command)]
-
-
-def asked_for(cluster: Cluster) -> list[tuple[str, float, float]]:
-    """Each process beside the learner's first: its role, CPUs, GPUs."""
-    return [
-        *[("workers", cluster.cpus, cluster.gpus)] * cluster.workers,
-        *[("judges", cluster.cpus, cluster.judge_gpus)] * cluster.judges,
-        *[("learners", cluster.cpus, 0.0)] * (cluster.learners - 1),
-    ]
+    return [Trouble(node="all", what=f"no room for {counted(left)} ({have})", command=command)]
 
 
 def report(setting: str, extras: Extras) -> dict[str, list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
-from palaestra.step import Recipe
+from palaestra.scale.refusals import refuse
 from palaestra.types import value_class
 
 if TYPE_CHECKING:
@@ -42,17 +42,14 @@ class OnCluster:
 def place(cluster: Cluster, recipe: Any, ctx: RunContext) -> RunContext:
     """The context of a run whose rollouts, and ranks of the learner, are where `cluster` says.
 
-    Raises UserError for a program or a pipeline whose learner is to be on several ranks.
+    Raises UserError for what can never work there, before any process is started.
     """
+    refuse(cluster, recipe, ctx)
     ctx.open_carrier = partial(open_carrier, cluster)
     if cluster.learners == 1:
         return ctx
-    if not isinstance(recipe, Recipe):
-        raise UserError(
-            "learners: several ranks learn one recipe; run the parts of a pipeline one by one, each "
-            "from the model of the one before"
-        )
     cluster.connect()
+    cluster.check_room(ctx.model("policy").device.type == "cuda")
     from palaestra.scale.ranks import sharded
 
     return sharded(cluster, recipe, ctx)
@@ -63,6 +60,8 @@ def open_carrier(cluster: Cluster, recipe: Collects, ctx: RunContext) -> Carrier
     if cluster.workers == 0:
         return InProcess(cluster.waves or 1)
     cluster.connect()
+    if cluster.learners == 1:  # else there was room for all when the ranks were started
+        cluster.check_room()
     from palaestra.scale.carrier import RayCarrier
 
     return RayCarrier(cluster, recipe, ctx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -18,6 +19,7 @@ from palaestra.scale.learning import (
     free_address,
     join,
     leave,
+    losses,
     sharded_context,
 )
 from palaestra.scale.worker import WorkerParts
@@ -26,6 +28,9 @@ from palaestra.step import Recipe
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
     from palaestra.scale.cluster import Cluster
+
+
+ANSWER = 10.0  # seconds in which a rank says how it is
 
 
 class Rank:
@@ -45,9 +50,9 @@ class Rank:
         assert isinstance(self.parts.recipe, Recipe)
         self.follower = Follower(self.parts.recipe, ctx, mesh)
 
-    def pid(self) -> int:
-        """Of its process."""
-        return os.getpid()
+    def about(self) -> tuple[str, int]:
+        """Its host and process; it answers also while it learns."""
+        return socket.gethostname(), os.getpid()
 
     def obey(self, order: Order) -> None:
         assert self.follower is not None
@@ -63,8 +68,9 @@ class Rank:
 class RayRanks:
     """Sends the driver's orders to the other ranks."""
 
-    def __init__(self, actors: list[Any]):
-        self.actors = actors
+    def __init__(self, actors: list[Any], abouts: list[tuple[str, int]]):
+        """`abouts`: host and process of each."""
+        self.actors, self.abouts = actors, abouts
         self.waiting = [actor.join.remote() for actor in actors]
 
     def __call__(self, order: Order) -> None:
@@ -78,6 +84,14 @@ class RayRanks:
             for actor in self.actors:
                 ray.kill(actor)
 
+    def missing(self) -> str:
+        """Names the ranks that do not say how they are in time."""
+        looks = [a.about.options(concurrency_group="signs").remote() for a in self.actors]
+        here, _ = ray.wait(looks, num_returns=len(looks), timeout=ANSWER)
+        lost = [i for i, look in enumerate(looks) if look not in here or not _answers(look)]
+        wheres = (f"rank {i + 1} on {self.abouts[i][0]}, process {self.abouts[i][1]}" for i in lost)
+        return " and ".join(wheres)
+
     def check(self) -> None:
         """Raises Fault where a rank has failed."""
         over, self.waiting = ray.wait(self.waiting, num_returns=len(self.waiting), timeout=0)
@@ -88,6 +102,14 @@ class RayRanks:
                 raise Fault("learner", f"a rank failed: {error.cause}") from error
             except exceptions.RayError as error:
                 raise Fault("learner", f"a rank is lost: {error}") from error
+
+
+def _answers(look: Any) -> bool:
+    try:
+        ray.get(look)
+    except exceptions.RayError:
+        return False
+    return True
 
 
 def sharded(cluster: Cluster, recipe: Recipe, ctx: RunContext) -> ShardedContext:
@@ -101,10 +123,15 @@ def sharded(cluster: Cluster, recipe: Recipe, ctx: RunContext) -> ShardedContext
     ranks = range(1, cluster.learners)
     actors = [kind.remote(parts, r, cluster.learners, address, cluster.meeting) for r in ranks]
     try:  # a process takes a while to start, and none of it is time in which ranks wait
-        ray.get([actor.pid.remote() for actor in actors], timeout=STARTING)
+        abouts = ray.get([actor.about.remote() for actor in actors], timeout=STARTING)
     except exceptions.RayError as error:
         raise Fault("learner", f"a rank could not be started: {error}") from error
-    send = RayRanks(actors)
+    send = RayRanks(actors, abouts)
     ctx.say(f"a learner on {cluster.learners} ranks, of which this process is the first")
-    mesh = join(0, cluster.learners, address, device, cluster.meeting)
-    return sharded_context(ctx, mesh, send)
+    try:
+        with losses("the ranks meet", send.missing):
+            mesh = join(0, cluster.learners, address, device, cluster.meeting)
+    except Fault:
+        send.check()  # where one has failed, that is why
+        raise
+    return sharded_context(ctx, mesh, send, send.missing)

@@ -8,22 +8,26 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
-
-import numpy as np
-import torch
+from typing import Any, Protocol, TypeVar
 
 from palaestra.context import Bench, Collects, RewardFn, Ticket, Usage
 from palaestra.errors import Fault
 from palaestra.models.model import Model
 from palaestra.rollout.tickets import collect
 from palaestra.run.context import RunContext
+from palaestra.scale.weights import (
+    Publication,
+    Sums,
+    check_publication,
+    check_sums,
+    every_weight,
+    load_publication,
+    sums_of,
+)
 from palaestra.types import Group, Meter, Player, Reward
 
-# of every learner, what moves in its model: adapters alone where there are adapters; heads too
-Weights: TypeAlias = Mapping[str, Mapping[str, Any]]
 C = TypeVar("C", bound=RunContext)
 
 
@@ -35,6 +39,7 @@ class WorkerParts:
     bench: Bench
     seed: int
     models: Mapping[str, Model]
+    sums: Mapping[str, Sums]  # of all weights of each model, as they were where it was packed
     players: Mapping[str, Player]
     folder: Any  # of the run, for replies that are kept; None = nothing is
     engine_name: str
@@ -48,6 +53,7 @@ class WorkerParts:
             bench=ctx.bench,
             seed=ctx.seed,
             models=ctx.models,
+            sums={n: sums_of(every_weight(m)) for n, m in ctx.models.items()},
             players=ctx.players,
             folder=ctx.out,
             engine_name=ctx.engine_name,
@@ -56,7 +62,9 @@ class WorkerParts:
         )
 
     def context(self, kind: type[C] = RunContext) -> C:
-        """A context that samples and judges, and trains nothing."""
+        """A context that samples and judges, and trains nothing. Raises WrongWeights."""
+        for name, model in self.models.items():
+            check_sums(sums_of(every_weight(model)), self.sums[name], f"{name}, at the start")
 
         async def drive(recipe: Any, ctx: Any) -> Any:
             raise Fault("worker", "a rollout process runs no recipe")
@@ -133,15 +141,15 @@ class Worker:
         return {"pid": os.getpid(), "host": socket.gethostname(), "phase": self.phase}
 
     def collect(
-        self, ticket: Ticket, version: int, weights: Weights | None, lent: Sequence[Any] = ()
+        self, ticket: Ticket, version: int, given: Publication | None, lent: Sequence[Any] = ()
     ) -> Brought:
-        """The groups of a ticket. `weights` are those of the version; None = it has them. `lent`:
+        """The groups of a ticket. `given`: the weights of the version; None = it has them. `lent`:
         the same as a reference, for the judges.
         """
         begin = time.time()
-        if weights is not None and not (ticket.renew and self._has(version)):
+        if given is not None and not (ticket.renew and self._has(version)):
             self.phase = f"loading weights of step {version}"
-            self._load(version, weights)
+            self._load(version, given)
         if self.version != version and not ticket.renew:
             raise Fault(
                 "weights", f"a ticket of step {version} came to weights of step {self.version}"
@@ -168,15 +176,15 @@ class Worker:
             judged=judged,
         )
 
-    def renew(self, version: int, weights: Weights) -> None:
+    def renew(self, version: int, given: Publication) -> None:
         """Newer weights for what is under way; from another thread, so between two of its tokens."""
-        self.loop.call_soon_threadsafe(self._renew, version, weights)
+        self.loop.call_soon_threadsafe(self._renew, version, given)
 
-    def _renew(self, version: int, weights: Weights) -> None:
+    def _renew(self, version: int, given: Publication) -> None:
         if self._has(version):
             return
         try:
-            self._load(version, weights)
+            self._load(version, given)
             self.ctx.renew(version)
         except Exception as error:  # a loop's callback has nobody to tell
             self.failed = error
@@ -184,11 +192,13 @@ class Worker:
     def _has(self, version: int) -> bool:
         return self.version is not None and self.version >= version
 
-    def _load(self, version: int, weights: Weights) -> None:
-        for name, values in weights.items():  # all of a publication, or nothing of it
-            check_weights(self.ctx.model(name), values)
-        for name, values in weights.items():
-            load_weights(self.ctx.model(name), values)
+    def _load(self, version: int, given: Publication) -> None:
+        """All of a publication, or nothing of it."""
+        models = {name: self.ctx.model(name) for name in given.weights}
+        check_publication(given, version, models)
+        self.version = None  # until all of it is there
+        for name, model in models.items():
+            load_publication(given, name, model)
         self.version = version
 
 
@@ -214,38 +224,3 @@ def add_usage(total: Usage, more: Usage) -> None:
     total.engine_seconds += more.engine_seconds
     for name, meter in more.meters.items():
         total.meters.setdefault(name, Meter()).add(meter)
-
-
-# ---- weights
-
-
-def weights_of(ctx: RunContext, learners: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What of the learners' models moves, as arrays of their own (bfloat16 as its bits)."""
-    return {n: flat_weights(ctx.model(n)) for n in learners}
-
-
-def flat_weights(model: Model) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, p in model.named_trainable().items():
-        value = p.detach().to("cpu", copy=True)
-        low = value.dtype == torch.bfloat16
-        found[name] = value.view(torch.int16).numpy() if low else value.numpy()
-    return found
-
-
-def check_weights(model: Model, values: Mapping[str, Any]) -> None:
-    """Raises Fault where names or shapes of published weights are not those of a model."""
-    own = model.named_trainable()
-    differ = own.keys() ^ values.keys()
-    differ |= {n for n in own.keys() & values.keys() if own[n].shape != values[n].shape}
-    if differ:
-        raise Fault("weights", f"published weights and the model differ in {min(differ)}")
-
-
-@torch.no_grad()
-def load_weights(model: Model, values: Mapping[str, Any]) -> None:
-    """Puts published weights into a model. Raises Fault where they do not fit."""
-    check_weights(model, values)
-    for name, p in model.named_trainable().items():
-        given = torch.from_numpy(np.array(values[name]))  # a copy: what is shared is read-only
-        p.copy_(given.view(torch.bfloat16) if p.dtype == torch.bfloat16 else given)

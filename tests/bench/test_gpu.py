@@ -315,6 +315,7 @@ def test_vllm_is_measured_where_it_is(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "interpreter", lambda: sys.executable)
     monkeypatch.setattr(vllm, "SERVER", Path(__file__).parents[1] / "fake_vllm.py")
     monkeypatch.setattr(vllm, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(vllm, "check_gap", lambda model, every: None)  # a stand-in's log-probs are no model's
     monkeypatch.chdir(tmp_path)
     model_folder(MODELS["0.5b"], config_of(TOY, 512), tmp_path, "cpu")
     found = gpu.measure_engine(job("engine-0.5b"))

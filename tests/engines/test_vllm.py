@@ -16,7 +16,7 @@ import pytest
 import torch
 from palaestra import catalogue
 from palaestra.cli.main import main
-from palaestra.engines import select, vllm
+from palaestra.engines import probe, select, vllm
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.sampling import truncate
 from palaestra.errors import Fatal, Fault, UserError
@@ -40,6 +40,7 @@ def log(tmp_path, monkeypatch):
     monkeypatch.setattr(vllm, "SERVER", FAKE)
     monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
     monkeypatch.setattr(vllm, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(probe, "own_logp", lambda model, sampled: np.full(len(sampled.ids), -np.log(26)))
     monkeypatch.setenv("FAKE_VLLM_LOG", str(tmp_path / "asked.jsonl"))
     return lambda: [json.loads(line) for line in (tmp_path / "asked.jsonl").read_text().splitlines()]
 
@@ -172,6 +173,110 @@ def test_adapters_travel_merged(log, tmp_path):
     assert sorted(p.name for p in (tmp_path / "copy").glob("**/*.safetensors")) == ["model.safetensors"]
 
 
+# ---- probes
+
+
+def loads_of(log):
+    return [e["weights"] for e in log() if "rpc" in e]
+
+
+@pytest.mark.parametrize(
+    ("loads", "told"),
+    [
+        ("w", "differ from the model's by 0.001 nats in the mean, where 0.0001 is the most"),
+        ("n", "by inf nats"),
+        ("rr", None),
+        ("rwr", None),  # it is loaded again
+        ("rnr", None),
+        ("rww", "by 0.001 nats"),
+    ],
+)
+def test_an_engine_that_did_not_take_its_weights_samples_nothing(log, monkeypatch, loads, told):
+    monkeypatch.setenv("FAKE_VLLM_LOADS", loads)
+    engine = vllm.VllmEngine(load("tiny"))
+    try:
+        if told is None:
+            ask(engine, [(65,)])
+            engine.forget()
+            ask(engine, [(65,)])
+            assert len(loads_of(log)) == engine.updates == len(loads) - 1
+            return
+        with pytest.raises(Fatal, match=f"samples from other weights than it was given: .* {told}"):
+            ask(engine, [(65,)])
+            engine.forget()
+            engine.sampled_tokens = 0
+            ask(engine, [(65,)])
+        assert engine.sampled_tokens == 0
+        assert {e["max_tokens"] for e in log() if "request" in e} == ({8} if len(loads) == 1 else {8, 12})
+    finally:
+        engine.close()
+
+
+def spoil(how, folder):
+    path = folder / "model.safetensors"
+    if how == "missing":
+        return path.unlink()
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 4
+    path.write_bytes(whole if how == "flipped" else whole[:-64])
+
+
+@pytest.mark.parametrize(("how", "times"), [("flipped", 2), ("torn", 1), ("missing", 2)])
+def test_a_folder_that_is_not_as_it_was_written_is_not_loaded(log, engine, monkeypatch, how, times):
+    ask(engine, [(65,)])
+    left, digests = [times], probe.digests
+
+    def then_spoil(folder):
+        found = digests(folder)
+        if left[0]:
+            left[0] -= 1
+            spoil(how, folder)
+        return found
+
+    monkeypatch.setattr(vllm, "digests", then_spoil)
+    engine.forget()
+    if times == 2:
+        with pytest.raises(Fatal, match=r"update 1 is not as it was written: model\.safetensors"):
+            ask(engine, [(65,)])
+        assert loads_of(log) == [] and engine.updates == 0
+    else:
+        ask(engine, [(65,)])
+        assert len(loads_of(log)) == engine.updates == 1
+
+
+def test_a_start_on_a_spoilt_folder_is_named(log, engine, monkeypatch, tmp_path):
+    digests = probe.digests
+    monkeypatch.setattr(vllm, "digests", lambda f: (digests(f), spoil("flipped", f))[0])
+    with pytest.raises(Fatal, match=r"the model's folder is not as it was written: model\.safetensors"):
+        ask(engine, [(65,)])
+    assert not (tmp_path / "asked.jsonl").exists() and not list(tmp_path.glob("palaestra-vllm-*"))
+
+
+def test_a_sample_of_other_weights_than_were_loaded_is_none(engine):
+    ask(engine, [(65,)])
+    engine.updates += 1  # as if the server had missed one
+    with pytest.raises(Fatal, match="from weights of update 0, and was to come from those of 1"):
+        ask(engine, [(65,)])
+
+
+def test_the_probe_knows_weights_of_an_update_before():
+    """Log-probs of the embedded model by its own engine: right ones far within the bound, and beyond it once the
+    weights have moved as far as one update of AdamW at the default rate moves them.
+    """
+    model = load("tiny")
+    prompts = probe.probe_prompts(model)
+    samples = ask(OwnEngine(model), prompts, max_tokens=probe.TOKENS)
+    every = [probe.Sampled(p, s.ids, s.logp) for p, s in zip(prompts, samples, strict=True)]
+    assert probe.mean_gap(model, every) < probe.most_gap(model) / 20
+    probe.check_gap(model, every)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.trainable():
+            p.add_(3e-4 * torch.randn_like(p).sign())
+    with pytest.raises(Fatal, match="it samples from other weights than it was given"):
+        probe.check_gap(model, every)
+
+
 # ---- ends
 
 
@@ -221,8 +326,10 @@ def test_no_orphan_when_the_parent_is_killed(log, tmp_path):
 import asyncio, sys, time
 from pathlib import Path
 from palaestra.models.load import load
-from palaestra.engines import vllm
+import numpy as np
+from palaestra.engines import probe, vllm
 from palaestra.types import Sampling
+probe.own_logp = lambda model, sampled: np.full(len(sampled.ids), -np.log(26))
 vllm.SERVER, vllm.SHARED_MEMORY, vllm.interpreter = Path({str(FAKE)!r}), Path({str(tmp_path)!r}), lambda: sys.executable
 engine = vllm.VllmEngine(load("tiny"))
 asyncio.run(engine.generate((65,), Sampling(), ("k",)))

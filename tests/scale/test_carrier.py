@@ -221,6 +221,12 @@ def test_a_doctor_looks_at_every_node():
 
 
 def test_no_room_on_a_node_is_said(context, small, monkeypatch):
+    """Before a process is started: by what the nodes have, and by what is left of it."""
     monkeypatch.setattr("palaestra.scale.cluster.ROOM", 2.0)
-    with pytest.raises(UserError, match='no room with nodes = "one" for 5 rollout processes of 1 CPUs and 0 GPUs'):
+    with pytest.raises(UserError, match=r"no room for 1 of workers on 1 nodes \(4 CPUs, 0 GPUs\)"):
         run(small(grpo.build()), context(seed=3), partial(open_carrier, Cluster(workers=5, nodes="one")))
+    cluster = Cluster(workers=3, nodes="one")
+    taken = cluster.room()
+    with pytest.raises(UserError, match='no room with nodes = "one" for 3 rollout processes of 1 CPUs and 0 GPUs'):
+        cluster.room()
+    cluster.give_back(taken)

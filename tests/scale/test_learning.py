@@ -22,7 +22,7 @@ from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.scale.learning import Follower, follow, sharded_context
 from palaestra.scale.local_ranks import MEETING, run_ranks
-from palaestra.scale.worker import load_weights, weights_of
+from palaestra.scale.weights import flat_weights, set_weights
 from palaestra.store.checkpoint import find_latest
 from palaestra.store.columns import path
 from palaestra.values import override
@@ -66,7 +66,7 @@ def sharded_run(mesh, name, steps, out):
     ctx = sharded_context(context(name, steps, out), mesh, lambda order: told(mesh, order))
     try:
         result = asyncio.run(train(recipe_of(name), ctx))
-        return result.metrics["weights_sha256"], digest_of_published(weights_of(ctx, ["policy"])["policy"], name)
+        return result.metrics["weights_sha256"], digest_of_published(flat_weights(ctx.model("policy")), name)
     finally:
         ctx.close()
 
@@ -76,7 +76,7 @@ def digest_of_published(weights, name):
     model = load("tiny", **RUNS[name][1])
     for head in recipe_of(name).learners["policy"].heads:
         model.add_head(head)
-    load_weights(model, weights)
+    set_weights(model, weights)
     return weights_sha256(model)
 
 

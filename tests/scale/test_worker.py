@@ -12,7 +12,8 @@ from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, links
 from palaestra.rollout.tickets import cut
 from palaestra.run.driver import prepare
-from palaestra.scale.worker import Worker, WorkerParts, weights_of
+from palaestra.scale.weights import Publication, publish, sums_of
+from palaestra.scale.worker import Worker, WorkerParts
 from palaestra.types import Group
 
 
@@ -32,7 +33,9 @@ class Stopping:
             take(*given)
             if engine.sampled_tokens >= self.after and self.weights is not None:
                 weights, self.weights = self.weights, None
-                sender = threading.Thread(target=self.worker.renew, args=(self.version, weights))
+                sender = threading.Thread(
+                    target=self.worker.renew, args=(self.version, published(self.version, weights))
+                )
                 sender.start()
                 sender.join()
 
@@ -46,6 +49,16 @@ def worker(context):
     recipe = grpo.build()
     prepare(recipe, ctx)
     return Worker(WorkerParts.of(recipe, ctx))
+
+
+def weights_of(ctx, learners):
+    return publish(ctx, learners, 0).weights
+
+
+def published(step, weights):
+    """Of so and so weights, as whoever has them in his models would publish them."""
+    sums = {n: sums_of({k: torch.from_numpy(v.copy()) for k, v in of.items()}) for n, of in weights.items()}
+    return Publication(step=step, weights=weights, sums=sums)
 
 
 def moved(weights, by):
@@ -66,9 +79,9 @@ def test_newer_weights_come_between_two_tokens(worker):
     old = weights_of(worker.ctx, ["policy"])
     new, ticket = moved(old, 0.02), ticket_of(worker, renew=True)
     worker.recipe = replace(worker.recipe, collect=links(Sample(2)))
-    plain = worker.collect(ticket, 5, old)
+    plain = worker.collect(ticket, 5, published(5, old))
     worker.recipe = replace(worker.recipe, collect=Stopping(worker, 6, new, after=worker.ctx.sampled_tokens + 20))
-    brought = worker.collect(ticket, 5, old)
+    brought = worker.collect(ticket, 5, published(5, old))
     assert worker.version == 6 and torch.equal(
         next(iter(worker.ctx.model("policy").named_trainable().values())),
         torch.from_numpy(next(iter(new["policy"].values()))),
@@ -83,9 +96,9 @@ def test_newer_weights_come_between_two_tokens(worker):
 
 def test_older_weights_that_come_late_change_nothing(worker):
     weights = weights_of(worker.ctx, ["policy"])
-    worker.collect(ticket_of(worker, renew=True), 6, weights)
-    worker.renew(5, moved(weights, 0.5))
-    brought = worker.collect(ticket_of(worker, renew=True), 6, moved(weights, 0.5))
+    worker.collect(ticket_of(worker, renew=True), 6, published(6, weights))
+    worker.renew(5, published(5, moved(weights, 0.5)))
+    brought = worker.collect(ticket_of(worker, renew=True), 6, published(6, moved(weights, 0.5)))
     assert worker.version == 6 and {s.versions for s in segments(brought)} == {
         ((len(s.ids), 6),) for s in segments(brought)
     }
@@ -93,15 +106,15 @@ def test_older_weights_that_come_late_change_nothing(worker):
 
 def test_weights_that_do_not_fit_end_the_ticket(worker):
     weights = weights_of(worker.ctx, ["policy"])
-    worker.collect(ticket_of(worker, renew=True), 5, weights)
-    worker.renew(6, {"policy": {"other": np.zeros(3)}})
+    worker.collect(ticket_of(worker, renew=True), 5, published(5, weights))
+    worker.renew(6, published(6, {"policy": {"other": np.zeros(3)}}))
     with pytest.raises(Fault, match="published weights and the model differ in"):
         worker.collect(ticket_of(worker, renew=True), 6, None)
 
 
 def test_a_ticket_of_a_step_never_meets_other_weights(worker):
     """Unless it is one that takes newer ones."""
-    worker.collect(ticket_of(worker), 5, weights_of(worker.ctx, ["policy"]))
+    worker.collect(ticket_of(worker), 5, published(5, weights_of(worker.ctx, ["policy"])))
     with pytest.raises(Fault, match="a ticket of step 6 came to weights of step 5"):
         worker.collect(ticket_of(worker), 6, None)
 
@@ -114,15 +127,15 @@ def test_publish_whole(context, wrong):
     prepare(recipe, ctx)
     worker = Worker(WorkerParts.of(recipe, ctx))
     first = weights_of(worker.ctx, ["policy", "second"])
-    worker.collect(ticket_of(worker), 5, first)
+    worker.collect(ticket_of(worker), 5, published(5, first))
     broken = moved(first, 0.5)
     name, value = next(iter(broken["second"].items()))
     broken["second"] |= {"other": value} if wrong == "name" else {name: value[:1]}
     with pytest.raises(Fault, match="published weights and the model differ in"):
-        worker.collect(ticket_of(worker, step=6), 6, broken)
+        worker.collect(ticket_of(worker, step=6), 6, published(6, broken))
     assert worker.version == 5 and same(weights_of(worker.ctx, first), first)
     whole = moved(first, 0.25)
-    worker.collect(ticket_of(worker, step=7), 7, whole)
+    worker.collect(ticket_of(worker, step=7), 7, published(7, whole))
     assert worker.version == 7 and same(weights_of(worker.ctx, first), whole)
 
 

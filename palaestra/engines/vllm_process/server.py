@@ -6,15 +6,18 @@ only, and all that libraries print goes to standard error. Lines of the parent, 
 order:
 
     {"generate": [{"id", "prompt", "temperature", "top_k", "top_p", "min_p", "max_tokens", "stop", "seed"}, ...]}
-    {"update": FOLDER, "id"}        weights in place, once what is running has finished
+    {"update": FOLDER, "digests", "weights", "id"}  weights in place, once what is running has finished
 
-Answers: {"id", "ids", "logp", "finish"} as each request ends, {"id", "seconds"} to an update,
-{"id", "error"} to a request that vLLM refuses. Any other failure ends the process. It also ends
-when the parent does, and takes the scratch folder along.
+Answers: {"id", "ids", "logp", "finish", "weights"} as each request ends, {"id", "seconds"} to an
+update, {"id", "error"} to a request that vLLM refuses and to weights that are not as they were
+written; of these nothing is loaded. "weights" is the number of the update that samples, 0 before the
+first. Any other failure ends the process. It also ends when the parent does, and takes the scratch
+folder along.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
+import hashlib
 import json
 import os
 import queue
@@ -70,6 +73,8 @@ def start(settings: Any) -> Any:
     from vllm import EngineArgs, LLMEngine
 
     cpu = is_on_cpu()
+    if wrong := other_files(settings["model"], settings["digests"]):
+        raise ValueError("the model's folder is not as it was written: " + wrong)
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=settings["model"],
@@ -92,6 +97,8 @@ def start(settings: Any) -> Any:
 def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
     """Decodes one token for every request between two looks at the parent's lines."""
 
+    weights = 0
+
     def answer(message: Any) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
@@ -99,7 +106,7 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
     def step() -> None:
         for output in engine.step():
             if output.finished:
-                answer(read_output(output))
+                answer({**read_output(output), "weights": weights})
 
     while True:
         while not engine.has_unfinished_requests() or not lines.empty():
@@ -107,7 +114,12 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
             if "update" in message:
                 while engine.has_unfinished_requests():
                     step()
-                answer({"id": message["id"], "seconds": update(engine, message["update"])})
+                if wrong := other_files(message["update"], message["digests"]):
+                    error = f"update {message['weights']} is not as it was written: {wrong}"
+                    answer({"id": message["id"], "error": error})
+                else:
+                    seconds, weights = update(engine, message["update"]), message["weights"]
+                    answer({"id": message["id"], "seconds": seconds})
             for request in message.get("generate", ()):
                 try:
                     add(engine, request, settings["eos"])
@@ -148,6 +160,22 @@ def read_output(output: Any) -> Any:
     ids = list(done.token_ids)
     logp = [found[token].logprob for token, found in zip(ids, done.logprobs)]  # noqa: B905 (Python 3.9 too)
     return {"id": int(output.request_id), "ids": ids, "logp": logp, "finish": done.finish_reason}
+
+
+def other_files(folder: str, digests: Any) -> str:
+    """The names of files that are missing, or whose bytes are others than were written."""
+    return ", ".join(n for n, d in digests.items() if digest(os.path.join(folder, n)) != d)
+
+
+def digest(path: str) -> str:
+    """SHA-256 of a file; "" = there is none."""
+    if not os.path.exists(path):
+        return ""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def update(engine: Any, folder: str) -> float:
