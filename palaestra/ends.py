@@ -24,7 +24,7 @@ NOT_JUDGED: Mapping[str, bool] = {"answers_judged": False}
 SHARES = ("accuracy", "ranking")
 # of a summary, what is no finding of the run
 HOUSEKEEPING = (
-    "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
+    "version", "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
     "sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent", "out",
     "phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "part", "parts",
     "evaluations",

@@ -10,9 +10,10 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ EXTRAS = {
 }
 # steps after the first, and held-out tasks, that an estimate takes
 MEASURED_STEPS, EVALUATED_TASKS = 3, 64
+FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"()]+/)+")  # of an absolute path, not of an address
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
 
 
@@ -92,7 +94,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         result[name] = find(arguments)
         if not arguments.json:
             print(*show(result[name]), sep="\n", flush=True)
-    return result
+    return without_folders(result)
+
+
+def without_folders(found: Any) -> Any:
+    """Plain data whose paths begin with their file: the JSON is what issues ask for, and where things
+    lie on somebody's disk, often below the user's name, is nobody else's.
+    """
+    if isinstance(found, Mapping):
+        return {name: without_folders(x) for name, x in found.items()}
+    if isinstance(found, list):
+        return [without_folders(x) for x in found]
+    if isinstance(found, str):
+        return FOLDERS.sub("…/", found.replace(f"{Path.home()}/", "/…/"))
+    return found
 
 
 def memory_mb() -> int:

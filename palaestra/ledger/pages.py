@@ -1,5 +1,5 @@
-"""The generated pages: CATALOGUE.md, and for each built method its card, formula, difference and
-measured result.
+"""The generated pages: CATALOGUE.md, CITATION.cff, and for each built method its card, formula,
+difference and measured result.
 
 `python -m palaestra.ledger.pages` writes them; with --check it only compares.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.ledger.citation import CITATION, citation_file
 from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
@@ -41,7 +42,11 @@ VERDICT_WORDS = {
 
 def files() -> dict[Path, str]:
     """Every generated file by its path in the repository."""
-    found = {Path("CATALOGUE.md"): catalogue_page(), Path("docs/parts.md"): parts_page()}
+    found = {
+        Path("CATALOGUE.md"): catalogue_page(),
+        Path("docs/parts.md"): parts_page(),
+        CITATION: citation_file(),
+    }
     for entry in catalogue.all_entries():
         if entry.built:
             result = read_result(entry.id)
