@@ -10,7 +10,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from palaestra.bench import paper
 from palaestra.bench.machine import gemm
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
+from palaestra.markdown import hide_folders
 from palaestra.models.load import DTYPES
 from palaestra.models.precision import precision_for
 from palaestra.models.smollm2 import INSTALL
@@ -64,7 +64,6 @@ EXTRAS = {
 }
 # steps after the first, and held-out tasks, that an estimate takes
 MEASURED_STEPS, EVALUATED_TASKS = 3, 64
-FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"()]+/)+")  # of an absolute path, not of an address
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
 
 
@@ -98,15 +97,15 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def without_folders(found: Any) -> Any:
-    """Plain data whose paths begin with their file: the JSON is what issues ask for, and where things
-    lie on somebody's disk, often below the user's name, is nobody else's.
+    """Plain data whose paths begin with their file: issues ask for this, and where things lie on
+    somebody's disk is nobody else's.
     """
     if isinstance(found, Mapping):
         return {name: without_folders(x) for name, x in found.items()}
     if isinstance(found, list):
         return [without_folders(x) for x in found]
     if isinstance(found, str):
-        return FOLDERS.sub("…/", found.replace(f"{Path.home()}/", "/…/"))
+        return hide_folders(found)
     return found
 
 
