@@ -202,9 +202,7 @@ def work(
         except Paused as paused:
             raise UserError(f"{paused}; mend it, then {how_it_goes_on(settings, place)}") from None
         except UserError as error:
-            if not has_checkpoint(place):
-                if resume is None:
-                    remove_failed_start(place)
+            if (resume is None and remove_failed_start(place)) or not has_checkpoint(place):
                 raise
             raise UserError(f"{error}; mend it, then {how_it_goes_on(settings, place)}") from error
         finally:
@@ -234,16 +232,17 @@ def has_checkpoint(place: Path) -> bool:
     return any(place.rglob("checkpoints/step-*"))
 
 
-def remove_failed_start(place: Path) -> None:
+def remove_failed_start(place: Path) -> bool:
     """Takes the record of a run away that failed before its first step and kept nothing that costs
-    something, so that the mended command may use the folder.
+    something, so that the mended command may use the folder. Whether it was such a run.
     """
     log = place / "metrics.jsonl"
     kept = {x.name for x in place.iterdir()} - {LOCK, *map(file_name, SETTINGS), *START}
     if kept or any(is_step(line) for line in records(log)):
-        return
+        return False
     for name in START:
         (place / name).unlink(missing_ok=True)
+    return True
 
 
 def how_it_goes_on(settings: Settings, place: Path) -> str:

@@ -32,7 +32,7 @@ VERBS = {
     "push": "send a trained model to the Hugging Face hub, with a model card",
     "list": "the method catalogue",
     "show": "one method: its card, and its difference from its parent",
-    "explain": "advantages and token weights of a method for given rewards",
+    "explain": "what a method makes of given rewards: advantages and token weights",
     "compare": "several methods, same budget, same seeds",
     "reproduce": "a paper's claim as a small experiment, with its verdict",
     "atlas": "the update directions of all methods on the same rollouts",
