@@ -24,7 +24,7 @@ NOT_JUDGED: Mapping[str, bool] = {"answers_judged": False}
 SHARES = ("accuracy", "ranking")
 # of a summary, what is no finding of the run
 HOUSEKEEPING = (
-    "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
+    "version", "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
     "sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent", "out",
     "phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "part", "parts",
     "evaluations",
@@ -54,13 +54,20 @@ class HeldOut:
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> HeldOut | None:
-        """The inverse of `json`; None where nothing was measured. Without "of", an accuracy."""
+        """The inverse of `json`; None where nothing was measured. Without "of", as older runs wrote
+        it, an accuracy where its bounds allow that.
+        """
         if found.get("mean") is None:
             return None
-        of: HeldOutKind = "accuracy"
+        of: HeldOutKind = "accuracy" if may_be_share(found) else "reward"
         for kind in HELD_OUT:
             of = kind if kind == found.get("of") else of
         return cls(of=of, interval=Interval.of(found), unit=str(found.get("unit") or ""))
+
+
+def may_be_share(found: Mapping[str, Any]) -> bool:
+    """Whether a mean and its interval lie between 0 and 1."""
+    return all(0 <= x <= 1 for k in ("mean", "low", "high") if (x := found.get(k)) is not None)
 
 
 def evaluation_of(held: Sequence[HeldOut]) -> dict[str, Any]:
@@ -134,7 +141,10 @@ def end_of(summary: Mapping[str, Any], end: End) -> dict[str, Any]:
 def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
     """All that a summary says of the held-out problems at an end, the main thing first."""
     found = ((kind, summary.get(f"{kind}_{end}")) for kind in HELD_OUT)
-    return [{"of": kind, **x} for kind, x in found if isinstance(x, Mapping) and x]
+    some = [(kind, x) for kind, x in found if isinstance(x, Mapping) and x]
+    # older runs called every mean an accuracy
+    mean = lambda kind, x: kind == "accuracy" and "of" not in x and not may_be_share(x)
+    return [{"of": "reward" if mean(kind, x) else kind, **x} for kind, x in some]
 
 
 def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:

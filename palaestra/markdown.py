@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"()]+/)+")  # of an absolute path, not of an address
 
 
 @cache
@@ -45,6 +48,15 @@ def escape_controls(text: str) -> str:
         for c in text
     )
     return drawn.encode("utf-8", "replace").decode()
+
+
+def hide_folders(text: str, here: Path | None = None) -> str:
+    """Text in which absolute paths begin with their last name, so that it can be shown to others:
+    folders often name a person. What lies in the folder `here` is told as from there.
+    """
+    if here is not None:
+        text = text.replace(f"{here}/", "")
+    return FOLDERS.sub("…/", text.replace(f"{Path.home()}/", "/…/"))
 
 
 def table(rows: Iterable[Sequence[str]], *head: str) -> str:

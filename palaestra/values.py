@@ -137,10 +137,18 @@ def brief(part: Any) -> str:
                 given.append(f"{f.name}={brief(x)}")
         return f"{type(part).__name__}({', '.join(given)})"
     if isinstance(part, tuple) and not is_scalar(part):
+        if part and all(map(_is_weighted, part)):
+            return " + ".join(f"{weight:g} * ({brief(x)})" for weight, x in part)
         return " -> ".join(map(brief, part))
     if isinstance(part, Mapping):
         return ", ".join(f"{k}: {brief(v)}" for k, v in part.items())
     return repr(part) if is_scalar(part) else getattr(part, "__qualname__", str(part))
+
+
+def _is_weighted(part: Any) -> bool:
+    """Whether this is a pair of a weight and what it weighs, as a sum of chains has them."""
+    pair = isinstance(part, tuple) and len(part) == 2
+    return pair and isinstance(part[0], int | float) and not is_scalar(part[1])
 
 
 def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, Any]]:

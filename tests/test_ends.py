@@ -24,6 +24,16 @@ def test_summaries_of_older_versions_are_accuracies():
     assert HeldOut.read({}) is None and HeldOut.read(SHARE).json() == SHARE
 
 
+@pytest.mark.parametrize(
+    ("mean", "low", "of"), [(0.281, -0.052, "reward"), (-0.2, None, "reward"), (0.5, 0.1, "accuracy")]
+)
+def test_a_mean_below_zero_is_no_accuracy_whatever_an_older_run_called_it(mean, low, of):
+    found = {"mean": mean, "low": low, "high": 0.614, "n": 32}
+    assert HeldOut.read(found).of == of
+    assert end_of({"accuracy_before": found}, "before")["of"] == of
+    assert end_of({"accuracy_before": found | {"of": "accuracy"}}, "before")["of"] == "accuracy"
+
+
 def test_a_pipeline_begins_where_its_first_part_did():
     whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, {**at_ends(MEAN, MEAN), "steps": 1})
     assert whole == {"reward_before": MEAN, "accuracy_after": SHARE, "steps": 3}

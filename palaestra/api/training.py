@@ -33,6 +33,7 @@ from palaestra.run.given_rows import (
     take_rows,
 )
 from palaestra.run.origin import (
+    RECORD,
     Provenance,
     announce_code,
     check_files,
@@ -47,11 +48,13 @@ from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
+from palaestra.store.folder import is_step, records
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
 from palaestra.types import Result
 from palaestra.view.report import write_report
 
+START = ("config.toml", RECORD, "metrics.jsonl")  # what a run writes before its first step
 SMOKE = {
     "schedule.prompts": 2,
     "draw.tasks": 8,
@@ -199,7 +202,7 @@ def work(
         except Paused as paused:
             raise UserError(f"{paused}; mend it, then {how_it_goes_on(settings, place)}") from None
         except UserError as error:
-            if not has_checkpoint(place):
+            if (resume is None and remove_failed_start(place)) or not has_checkpoint(place):
                 raise
             raise UserError(f"{error}; mend it, then {how_it_goes_on(settings, place)}") from error
         finally:
@@ -227,6 +230,19 @@ def after_stop(places: Sequence[Path], settings: Settings) -> str:
 def has_checkpoint(place: Path) -> bool:
     """Whether the run in a folder, or a part of it, has something to go on from."""
     return any(place.rglob("checkpoints/step-*"))
+
+
+def remove_failed_start(place: Path) -> bool:
+    """Takes the record of a run away that failed before its first step and kept nothing that costs
+    something, so that the mended command may use the folder. Whether it was such a run.
+    """
+    log = place / "metrics.jsonl"
+    kept = {x.name for x in place.iterdir()} - {LOCK, *map(file_name, SETTINGS), *START}
+    if kept or any(is_step(line) for line in records(log)):
+        return False
+    for name in START:
+        (place / name).unlink(missing_ok=True)
+    return True
 
 
 def how_it_goes_on(settings: Settings, place: Path) -> str:

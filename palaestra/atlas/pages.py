@@ -99,7 +99,7 @@ def findings(c: Data) -> list[str]:
     methods, cosine = c["methods"], np.array(c["cosine"])
     groups = group_by_direction(methods, cosine)
     lines = [
-        f"The same direction (cosine at least {SAME}): {join_names(g, ' = ')}."
+        f"The same direction (cosine at least {SAME}): {join_names(g)}."
         for g in groups
         if len(g) > 1
     ]
@@ -132,7 +132,9 @@ def findings(c: Data) -> list[str]:
 
 
 def findings_between(data: Data) -> list[str]:
-    """What holds on all batches, and what parts methods that are the same on fresh mixed groups."""
+    """What holds on all batches, and what parts methods that are the same on fresh mixed groups: in
+    a row, semicolons stand between the methods that differ.
+    """
     batches = data["batches"]
     if "mixed" not in batches:
         return []
@@ -140,24 +142,16 @@ def findings_between(data: Data) -> list[str]:
     for group in group_by_direction(
         batches["mixed"]["methods"], np.array(batches["mixed"]["cosine"])
     ):
-        apart: list[str] = []
-        for name, c in batches.items():
-            here = [m for m in group if m in c["methods"]]
-            places = [c["methods"].index(m) for m in here]
-            split = (
-                group_by_direction(here, np.array(c["cosine"])[np.ix_(places, places)])
-                if here
-                else []
-            )
-            still = [m for m in group if m in c["still"]]
-            if len(split) > 1 or (here and still):
-                told = [" = ".join(p) for p in split] + (
-                    [f"{join_names(still)} move nothing"] if still else []
-                )
-                apart.append(f"  - {name}: {' | '.join(told)}")
-        if len(group) > 1:
-            rest = "They part on" if apart else "No batch parts them."
-            lines += [f"- **{join_names(group, ' = ')}** on fresh mixed groups. {rest}", *apart]
+        if len(group) == 1:
+            continue
+        rows = [
+            (name, "; ".join(map(join_names, split)), join_names(still))
+            for name, split, still in splits(batches, group)
+        ]
+        rest = "They part on these batches:" if rows else "No batch parts them."
+        lines.append(f"**{join_names(group)}** do the same on fresh mixed groups. {rest}\n")
+        if rows:
+            lines += [table(rows, "batch", "do the same there", "move nothing there"), ""]
     moving = {
         n: c["methods"] for n, c in batches.items() if n in ("solved", "failed") and c["methods"]
     }
@@ -166,6 +160,22 @@ def findings_between(data: Data) -> list[str]:
         for n, ms in moving.items()
     ]
     return lines
+
+
+def splits(
+    batches: Mapping[str, Data], group: Sequence[str]
+) -> Iterator[tuple[str, list[list[str]], list[str]]]:
+    """The batches on which methods of a group differ: those that do the same there, and those that
+    move nothing.
+    """
+    for name, c in batches.items():
+        here = [m for m in group if m in c["methods"]]
+        still = [m for m in group if m in c["still"]]
+        places = [c["methods"].index(m) for m in here]
+        cosine = np.array(c["cosine"])[np.ix_(places, places)] if here else np.zeros((0, 0))
+        split = group_by_direction(here, cosine) if here else []
+        if len(split) > 1 or (here and still):
+            yield name, split, still
 
 
 def sizes(c: Data) -> str:

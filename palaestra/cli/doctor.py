@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from palaestra.bench import paper
 from palaestra.bench.machine import gemm
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
+from palaestra.markdown import hide_folders
 from palaestra.models.load import DTYPES
 from palaestra.models.precision import precision_for
 from palaestra.models.smollm2 import INSTALL
@@ -92,7 +93,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         result[name] = find(arguments)
         if not arguments.json:
             print(*show(result[name]), sep="\n", flush=True)
-    return result
+    return without_folders(result)
+
+
+def without_folders(found: Any) -> Any:
+    """Plain data whose paths begin with their file: issues ask for this, and where things lie on
+    somebody's disk is nobody else's.
+    """
+    if isinstance(found, Mapping):
+        return {name: without_folders(x) for name, x in found.items()}
+    if isinstance(found, list):
+        return [without_folders(x) for x in found]
+    if isinstance(found, str):
+        return hide_folders(found)
+    return found
 
 
 def memory_mb() -> int:

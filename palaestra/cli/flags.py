@@ -97,13 +97,13 @@ def run_flags(parser: FlagParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="the result as one JSON object on the last line of standard output",
+        help="print the result as one JSON object, on the last line of standard output",
     )
 
 
 def json_flag(parser: FlagParser) -> None:
     parser.add_argument(
-        "--json", action="store_true", help="the result as one JSON object on the last line"
+        "--json", action="store_true", help="print the result as one JSON object, on the last line"
     )
 
 
@@ -114,14 +114,14 @@ def train(parser: FlagParser) -> None:
         "words",
         nargs="*",
         metavar="RECIPE | FILE.py | @FILE.toml | stage.field=value",
-        help="the method, files, overrides",
+        help="a method, files of settings, and values for single fields",
     )
     add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
     add("--resume", metavar="DIR", help="go on with the run in this folder")
     add(
         "--accept-changes",
         action="store_true",
-        help="with --resume: also where files of the run are not what they were",
+        help="with --resume: go on although files that the run was made from have changed",
     )
     setting_flags(parser, "train")
     add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
@@ -136,9 +136,9 @@ def evaluate(parser: FlagParser) -> None:
         "--k",
         type=whole_number(1),
         default=8,
-        help="samples a problem, for pass@k and maj@k; 1 = greedy only",
+        help="answers that are sampled for each problem, for pass@k and maj@k; 1 = greedy only (default: 8)",
     )
-    add("--temperature", type=float, default=1.0)
+    add("--temperature", type=float, default=1.0, help="of the sampled answers (default: 1)")
     add("--out", metavar="DIR", help="keep the attempts there, for palaestra view")
     add(
         "--key-env",
@@ -162,7 +162,7 @@ def view(parser: FlagParser) -> None:
 
 def track(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("run", metavar="RUN", help="a run folder, also of a run that was stopped")
+    add("run", metavar="RUN", help="a run folder; the run may have been stopped")
     add(
         "--to",
         action="append",
@@ -205,24 +205,24 @@ def listing(parser: FlagParser) -> None:
 
 
 def show(parser: FlagParser) -> None:
-    parser.add_argument("method")
+    parser.add_argument("method", help="a method of `palaestra list`, or FILE.py")
     parser.add_argument(
-        "--fields", action="store_true", help="also every field that PATH=VALUE can set"
+        "--fields", action="store_true", help="also list every field that PATH=VALUE can set"
     )
     json_flag(parser)
 
 
 def explain(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("method")
-    add("words", nargs="*", metavar="stage.field=value")
-    add("--rewards", help="groups of rewards: '[[1,0,0,0]]'")
+    add("method", help="a method of `palaestra list`, or FILE.py")
+    add("words", nargs="*", metavar="stage.field=value", help="values for single fields")
+    add("--rewards", help="the rewards of each group's answers: '[[1,0,0,0]]'")
     add("--lengths", help="their lengths in tokens: '[[5,9,3,7]]'")
     add("--group", metavar="FILE.json", help="groups of trajectories with more fields")
     add(
         "--rollouts",
         metavar="DIR|FILE",
-        help="a run folder, or one of its .parquet files: a real group",
+        help="take a group that a run recorded: its folder, or one of its .parquet files",
     )
     add("--picture", metavar="FILE.png|.html", help="draw the token weights")
     json_flag(parser)
@@ -231,13 +231,18 @@ def explain(parser: FlagParser) -> None:
 def compare(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
-    add("words", nargs="+", metavar="RECIPE | FILE.py | RUN | stage.field=value")
-    add("--seeds", type=whole_number(1), default=3)
+    add(
+        "words",
+        nargs="+",
+        metavar="RECIPE | FILE.py | RUN | stage.field=value",
+        help="at least two methods, or the folders of runs that are over",
+    )
+    add("--seeds", type=whole_number(1), default=3, help="runs of each method (default: 3)")
     add(
         "--tokens",
         type=whole_number(1),
         default=200_000,
-        help="sampled policy tokens every run may spend",
+        help="tokens that each run may sample (default: 200000)",
     )
     add(
         "--evaluate",
@@ -247,19 +252,17 @@ def compare(parser: FlagParser) -> None:
         help="held-out problems",
     )
     jobs_flag(parser)
-    add("--out", metavar="DIR", default="runs/compare")
+    add("--out", metavar="DIR", default="runs/compare", help="(default: runs/compare)")
 
 
 def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("methods", nargs="*", metavar="ID | FILE.py")
+    add("methods", nargs="*", metavar="ID | FILE.py", help="with a claim; see docs/ledger.md")
     add("--check", action="store_true", help="recompute published verdicts from their numbers")
-    add("--fresh", action="store_true", help="a third block of seeds for a published result")
-    add("--seeds", type=whole_number(0), default=0, metavar="N", help="of each block, for a trial")
-    add("--arms", default="", metavar="A,B", help="only these arms, for a trial")
-    add(
-        "--tokens", type=whole_number(0), default=0, metavar="N", help="another budget, for a trial"
-    )
+    add("--fresh", action="store_true", help="run a third block of seeds for a published result")
+    add("--seeds", type=whole_number(0), default=0, metavar="N", help="a trial with N seeds")
+    add("--arms", default="", metavar="A,B", help="a trial of these arms only")
+    add("--tokens", type=whole_number(0), default=0, metavar="N", help="a trial of N tokens a run")
     jobs_flag(parser)
     add(
         "--out",
@@ -276,7 +279,7 @@ def jobs_flag(parser: FlagParser) -> None:
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="runs at a time (default: one a core)",
+        help="runs at the same time (default: one a core)",
     )
 
 
@@ -320,10 +323,10 @@ def bench(parser: FlagParser) -> None:
         type=whole_number(1),
         default=64,
         metavar="N",
-        help="of an answer (default: 64)",
+        help="the most tokens of an answer (default: 64)",
     )
     add("--full", action="store_true", help="no answer ends before its last token")
-    add("--recompute", action="store_true", help="activation checkpointing, in TRL too")
+    add("--recompute", action="store_true", help="use activation checkpointing, in TRL too")
     add(
         "--peer-batch",
         type=whole_number(0),
@@ -335,7 +338,7 @@ def bench(parser: FlagParser) -> None:
         type=whole_number(1),
         default=5,
         metavar="N",
-        help="steps or pairs that count (default: 5)",
+        help="steps, or pairs of measurements, that count (default: 5)",
     )
     add(
         "--n",
@@ -388,14 +391,14 @@ def sandbox(parser: FlagParser) -> None:
         type=float,
         default=5.0,
         metavar="S",
-        help="seconds of the wall clock (default: 5)",
+        help="seconds that it may take (default: 5)",
     )
     add(
         "--memory-mb",
         type=whole_number(1),
         default=512,
         metavar="N",
-        help="of all its processes (default: 512)",
+        help="memory of all its processes together (default: 512)",
     )
     json_flag(parser)
 
@@ -415,10 +418,10 @@ def score(parser: FlagParser) -> None:
 
 def audit(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("reward", metavar="FILE.py:NAME | VERIFIER")
-    add("--data", metavar="FILE", help="problems with their answers, as for train")
-    add("--columns", metavar="COLUMN=USE,...", default="", help="as for train")
-    add("--n", type=whole_number(1), default=32, help="problems to try")
+    add("reward", metavar="FILE.py:NAME | VERIFIER", help="what is audited")
+    add("--data", metavar="FILE", help="problems with their answers, as for `palaestra train`")
+    add("--columns", metavar="COLUMN=USE,...", default="", help="as for `palaestra train`")
+    add("--n", type=whole_number(1), default=32, help="problems to try (default: 32)")
     add(
         "--reward-timeout",
         type=whole_number(1),
@@ -432,13 +435,14 @@ def audit(parser: FlagParser) -> None:
 def doctor(parser: FlagParser) -> None:
     run_flags(parser)
     setting_flags(parser, "train")
-    parser.add_argument("words", nargs="*", metavar="RECIPE | stage.field=value")
-    parser.add_argument("--case", metavar="DIR", help="run a dumped failed update again")
+    add = parser.add_argument
+    add("words", nargs="*", metavar="RECIPE | stage.field=value", help="the run that is estimated")
+    add("--case", metavar="DIR", help="repeat an update that failed, from the run folder's cases")
     parser.add_argument(
         "--paper",
         action="store_true",
-        help="build the recipe at its paper's size, or that of --model, --lora, --max-tokens, "
-        "without weights",
+        help="what the recipe needs at its paper's size, or that of --model, --lora, --max-tokens; "
+        "built without weights",
     )
 
 
@@ -492,8 +496,8 @@ def plan(parser: FlagParser) -> None:
         metavar="N",
         help="of each simulated run (default: 50)",
     )
-    add("--seed", type=int, default=0, help="of the simulated seconds")
-    add("--trace", metavar="FILE.json", help="the best run, for Perfetto")
+    add("--seed", type=int, default=0, help="decides the simulated seconds (default: 0)")
+    add("--trace", metavar="FILE.json", help="write the best run as a trace for Perfetto")
     add(
         "--picture",
         metavar="FILE.svg",

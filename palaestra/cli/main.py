@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from palaestra import __version__
 from palaestra.cli.flags import FLAGS, FlagParser
 from palaestra.errors import FULL_ERRORS, Fault, Stopped, UserError
 from palaestra.run.voice import open_streams, silence
@@ -31,7 +32,7 @@ VERBS = {
     "push": "send a trained model to the Hugging Face hub, with a model card",
     "list": "the method catalogue",
     "show": "one method: its card, and its difference from its parent",
-    "explain": "advantages and token weights of a method for given rewards",
+    "explain": "what a method makes of given rewards: advantages and token weights",
     "compare": "several methods, same budget, same seeds",
     "reproduce": "a paper's claim as a small experiment, with its verdict",
     "atlas": "the update directions of all methods on the same rollouts",
@@ -54,7 +55,7 @@ def usage() -> str:
     lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
     hint = (
         "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` "
-        "says more."
+        "says more, `palaestra --version` which version this is."
     )
     return f"usage: palaestra VERB ...\n\n{lines}\n\n{hint}"
 
@@ -110,6 +111,9 @@ def work(argv: Sequence[str]) -> None:
     """What the words ask for."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
+        return
+    if argv[0] == "--version":
+        print(f"palaestra {__version__}")
         return
     verb = verb_of(argv)
     arguments = parser_of(verb).parse_intermixed_args(argv[1:])

@@ -1,5 +1,5 @@
-"""The generated pages: CATALOGUE.md, and for each built method its card, formula, difference and
-measured result.
+"""The generated pages: CATALOGUE.md, CITATION.cff, and for each built method its card, formula,
+difference and measured result.
 
 `python -m palaestra.ledger.pages` writes them; with --check it only compares.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.ledger.citation import CITATION, citation_file
 from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
@@ -49,6 +50,7 @@ def files() -> dict[Path, str]:
         Path("docs/parts.md"): parts_page(),
         Path("docs/what-holds.md"): holding_page(),
         **curricula_files(),
+        CITATION: citation_file(),
     }
     for entry in catalogue.all_entries():
         if entry.built:

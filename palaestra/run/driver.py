@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from palaestra import __version__
 from palaestra.ends import (
     NOT_JUDGED,
     at_ends,
@@ -363,6 +364,7 @@ def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str,
     others = beside_ends(run.get("evaluations before", {}), last["evaluations after"])
     return {
         **ctx.plan.labels,
+        "version": __version__,
         "seed": ctx.seed,
         "steps": state["step"],
         "sampled_tokens": run.get("sampled_tokens", 0),

@@ -89,8 +89,8 @@ class Settings:
     )
     columns: str = setting(
         "",
-        "what its columns are read as, e.g. question=prompt,answer=#### (what follows the last ####), "
-        "or FILE.py:FUNCTION, a row in and a row out; see docs/howto.md",
+        "how the columns of --data are read, e.g. question=prompt,answer=#### (what follows the last ####), "
+        "or FILE.py:FUNCTION that makes a record of each row; see docs/howto.md",
         metavar="COLUMN=USE,...",
         means="the usual names",
         use=LEARNED,
@@ -116,7 +116,9 @@ class Settings:
     tool_turns: int = setting(
         8, "messages with calls an episode may have", metavar="N", least=1, use=PLAYED
     )
-    tool_seconds: float = setting(10.0, "that a call may take", metavar="S", least=0, use=PLAYED)
+    tool_seconds: float = setting(
+        10.0, "seconds that a call of a tool may take", metavar="S", least=0, use=PLAYED
+    )
     tool_chars: int = setting(
         2000, "characters a result may have", metavar="N", least=1, use=PLAYED
     )
@@ -128,7 +130,7 @@ class Settings:
     )
     dtype: str = setting(
         "",
-        "of the weights",
+        "number format of the weights",
         choices=("float32", "bfloat16"),
         means="bfloat16 for a large model where it is faster, else float32",
         use=Use.MEASURED | Use.KEPT | Use.REPEATED,
@@ -144,22 +146,23 @@ class Settings:
     )
     engine: str = setting(
         "own",
-        "what samples; see docs/engines.md",
+        "the program that samples answers; see docs/engines.md",
         metavar="own|vllm",
         means="in this process",
         use=Use.REPEATED,
     )
     tis: float = setting(
         0.0,
-        "weight tokens by trainer/engine probability, at most CAP (e.g. 2)",
+        "correct for an engine that computes otherwise than the trainer: weight each token by the ratio of their "
+        "probabilities, at most CAP (e.g. 2)",
         metavar="CAP",
         means="no",
         least=0,
         use=Use.MAKE | Use.REPEATED,
         flag="train",
     )
-    slots: int = setting(256, "sequences that are sampled at a time", metavar="N", least=1)
-    cache_mb: int = setting(4096, "memory for their keys and values", metavar="MB", least=1)
+    slots: int = setting(256, "answers that are sampled at the same time", metavar="N", least=1)
+    cache_mb: int = setting(4096, "memory for their attention cache", metavar="MB", least=1)
     cluster: str = setting(
         "",
         "rollouts in processes of their own under Ray (extra ray): how many on this machine, or the "
@@ -169,23 +172,31 @@ class Settings:
         flag="train",
     )
     recompute: bool = setting(
-        False, "less memory, a third more time: activation checkpointing", use=Use.REPEATED
+        False, "less memory for a third more time (activation checkpointing)", use=Use.REPEATED
     )
     max_tokens: int = setting(
         0,
-        "of one answer",
+        "the most tokens of one answer",
         metavar="N",
         means="the task's",
         least=0,
         use=Use.MEASURED | Use.REPEATED,
     )
     steps: int | None = setting(
-        None, "how many", metavar="N", means="the recipe's", least=1, use=Use.REPEATED, flag="train"
+        None,
+        "how many steps to train",
+        metavar="N",
+        means="the recipe's",
+        least=1,
+        use=Use.REPEATED,
+        flag="train",
     )
-    seed: int = setting(0, "of all that is drawn", metavar="S", use=Use.MEASURED | Use.KEPT)
+    seed: int = setting(
+        0, "decides all that is drawn at random", metavar="S", use=Use.MEASURED | Use.KEPT
+    )
     evaluate: int = setting(
         512,
-        "held-out problems before and after",
+        "held-out problems to measure on, before and after",
         metavar="N",
         least=0,
         use=Use.MEASURED | Use.REPEATED,
@@ -199,18 +210,24 @@ class Settings:
         flag="train",
     )
     evaluate_every: int = setting(
-        0, "also in between", metavar="STEPS", means="no", least=0, use=Use.REPEATED, flag="train"
+        0,
+        "measure every so many steps as well",
+        metavar="STEPS",
+        means="no",
+        least=0,
+        use=Use.REPEATED,
+        flag="train",
     )
     checkpoint_every: int | None = setting(
         None,
-        "keep what a run goes on from",
+        "write what an interrupted run goes on from, every so many steps",
         metavar="STEPS",
         means="when 20 times what writing one takes has passed, and every 15 minutes",
         least=1,
         flag="train",
     )
     keep: int = setting(
-        2, "checkpoints that stay, the last ones", metavar="N", least=1, flag="train"
+        2, "how many of the last checkpoints stay", metavar="N", least=1, flag="train"
     )
     merged: bool = setting(
         False,
@@ -218,7 +235,10 @@ class Settings:
         flag="train",
     )
     rollouts: str = setting(
-        "all", "episodes of a step that are written", metavar="all|sample:N|none", flag="train"
+        "all",
+        "which episodes of a step are written to the disk",
+        metavar="all|sample:N|none",
+        flag="train",
     )
     track: tuple[str, ...] = setting(
         (),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,10 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
 }
+
+# ids of drawn lines that hold what a browser tells of their points, and the marker of a point
+POINTS, POINT, MARKER = "points=", "point=", re.compile(r"<use [^>]*/>")
+MOST_TOLD = 2000  # points of a line that tell their numbers; more make a page heavy
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -161,7 +166,7 @@ def inline(figure: Figure, salt: str) -> str:
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
     svg = file.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = tell_points(figure, svg[svg.index("<svg") :])
     for colour, name in (
         (INK, "ink"),
         (MUTED, "muted"),
@@ -172,6 +177,31 @@ def inline(figure: Figure, salt: str) -> str:
     ):
         svg = svg.replace(colour, f"var(--{name})")
     return svg
+
+
+def tell_points(figure: Figure, svg: str) -> str:
+    """The picture with a title on each point of the lines whose id begins with `POINTS`, which a
+    browser shows when it is pointed at; the rest of the id says what the points are of. Of an
+    evaluation, drawn alone, the id has all of it, behind `POINT`.
+    """
+    lines = [line for axes in figure.axes for line in axes.lines]
+    course = {str(line.get_gid()): line.get_xydata() for line in lines}
+    head, *groups = svg.split('<g id="')
+    for i, group in enumerate(groups):
+        name, quote, rest = group.partition('"')
+        told = [unescape(name).removeprefix(POINT)] if name.startswith(POINT) else []
+        if name.startswith(POINTS):
+            of, xy_N2 = unescape(name), np.asarray(course[unescape(name)])
+            known = xy_N2[np.isfinite(xy_N2).all(axis=1)].tolist()
+            told = [f"step {x:g}: {of.removeprefix(POINTS)} {short_number(y)}" for x, y in known]
+        parts = MARKER.split(rest)
+        if told and len(parts) == len(told) + 1 and len(told) <= MOST_TOLD:
+            marked = zip(MARKER.findall(rest), told, strict=True)
+            titles = [f"{use[:-2]}><title>{escape(t)}</title></use>" for use, t in marked]
+            rest = "".join(x for pair in zip(parts, [*titles, ""], strict=True) for x in pair)
+        made = name.startswith((POINT, POINTS))  # which are no ids of a page that has two pictures
+        groups[i] = f"<g{rest}" if made else f'<g id="{name}{quote}{rest}'
+    return head + "".join(groups)
 
 
 def svg_text(

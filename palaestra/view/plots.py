@@ -23,6 +23,8 @@ from palaestra.view.drawing import (
     MUTED,
     PALETTE,
     PAPER,
+    POINT,
+    POINTS,
     TRAIN,
     Metrics,
     drawing_style,
@@ -98,7 +100,8 @@ def _curve(
     apart = not shared and bool(evaluations)
     top = 0.85 if title else 0.5
     panels = main, *rest = _panels(figure, 1 + len(small) + apart, top, labels=apart)
-    _rewards(main, steps, reward)
+    what = f"{'reward' if judged else 'loss'} of the training batch"
+    _rewards(main, steps, reward, what)
     if evaluations:
         accuracy = main if shared else rest.pop(0)
         beside = (
@@ -114,9 +117,7 @@ def _curve(
     raised = evaluations and shared and size != WIDE
     _heading(
         main,
-        f"{'reward' if judged else 'loss'} of the training batch"
-        if len(steps)
-        else "no step has finished",
+        what if len(steps) else "no step has finished",
         TRAIN,
         line=int(bool(raised)),
     )
@@ -160,7 +161,7 @@ def _small_panels(metrics: Metrics) -> list[tuple[str, str]]:
 
 def _beside(axes: Axes, metrics: Metrics, name: str, label: str) -> None:
     """A small panel with one metric."""
-    _rewards(axes, *series(metrics, "step", name), colour=MUTED)
+    _rewards(axes, *series(metrics, "step", name), label, colour=MUTED)
     _heading(axes, label, INK)
     if name == "truncated":
         top = max(0.05, axes.get_ylim()[1])
@@ -218,11 +219,10 @@ def _heading(axes: Axes, text: str, colour: str, line: int = 0, right: bool = Fa
     )
 
 
-def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, colour: str = TRAIN) -> None:
-    """Each step as a light point, their course as a line."""
-    axes.plot(
-        x_N, y_N, "o", color=colour, alpha=0.28, markersize=3.2, markeredgewidth=0, clip_on=False
-    )
+def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, what: str, colour: str = TRAIN) -> None:
+    """Each step as a light point that tells its number, their course as a line."""
+    look: dict[str, Any] = {"color": colour, "alpha": 0.28, "markersize": 3.2, "markeredgewidth": 0}
+    axes.plot(x_N, y_N, "o", clip_on=False, gid=f"{POINTS}{what}", **look)
     axes.plot(x_N, smooth(y_N), color=colour, linewidth=2.2, solid_capstyle="round")
     axes.margins(y=0.12)
     axes.locator_params(axis="y", nbins=5)
@@ -244,12 +244,15 @@ def _evaluations(
     )
     for step, e in evaluations:
         ends = np.array([[e.mean - e.low], [e.high - e.mean]])
-        axes.errorbar(
+        drawn = axes.errorbar(
             [step], [e.mean], yerr=ends if np.isfinite(ends).all() else None, fmt="o",
             color=HELD_OUT, markersize=6.5,
             markeredgecolor=PAPER, markeredgewidth=0.9, elinewidth=2, capsize=0, zorder=5,
             clip_on=False,
         )  # fmt: skip
+        if drawn.lines[0] is not None:
+            told = f"{tell(e.mean)} held out, 95% interval {tell(e.low)} to {tell(e.high)}"
+            drawn.lines[0].set_gid(f"{POINT}step {step:g}: {told}")
     style: dict[str, Any] = {"color": HELD_OUT, "fontweight": "bold", "fontsize": 11, "ha": "left"}
     (first, before), (last, after) = evaluations[0], evaluations[-1]
     _write(axes, tell(after.mean), (last, after.mean), (9, 0), va="center", **style)
@@ -407,7 +410,8 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int, problem
         "color": look["color"],
     }
     _write(axes, name, (0, y), (0, 6), ha="left", fontweight="bold", **style)
-    _write(axes, percent(found.mean), (1, y), (0, 6), ha="right", fontweight="bold", **style)
+    mean = (percent if problems else short_number)(found.mean)
+    _write(axes, mean, (1, y), (0, 6), ha="right", fontweight="bold", **style)
 
 
 # ---- what a method does to tokens

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from palaestra.ends import (
     end_of,
     found_beside,
 )
-from palaestra.markdown import render
+from palaestra.markdown import hide_folders, render
 from palaestra.run.setup import measure_command
 from palaestra.stats import difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
@@ -74,7 +75,12 @@ def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -
 
 
 def page(run: RunFolder) -> dict[str, Any]:
-    """Everything that the template shows, as text and numbers."""
+    """Everything that the template shows, as text and numbers. It may be shown to others: no
+    absolute path stands in it.
+    """
+    hide = partial(hide_folders, here=run.folder.absolute().parent)
+    whole = commands(run)
+    typed = [(label, hide(text)) for label, text in whole]
     rollouts = [r for r in (run.first, run.last) if r is not None]
     curves = (
         [
@@ -99,14 +105,15 @@ def page(run: RunFolder) -> dict[str, Any]:
         "averaged": steps_averaged(run),
         "sampling": sampling(run),
         "judged": is_judged(run),
-        "remarks": remarks(run),
+        "remarks": [hide(r) for r in remarks(run)],
         "phases": phases(run),
         "speed": speed(run),
         "shown": rollout_cards(rollouts),
         "errors": errors(run),
-        "settings": flatten_settings(run.config),
+        "settings": [(name, hide(x)) for name, x in flatten_settings(run.config)],
         "settings_open": SETTINGS_OPEN,
-        "commands": commands(run),
+        "commands": typed,
+        "hidden": typed != whole,
         "weights": str(run.summary.get("weights_sha256") or ""),
     }
 
@@ -425,7 +432,7 @@ def errors(run: RunFolder) -> dict[str, Any]:
     ]
     first = {r.status: r.error for r in reversed(broken)}
     causes = [
-        (status, first[status][:LONGEST_ERROR], n)
+        (status, hide_folders(first[status])[:LONGEST_ERROR], n)
         for status, n in Counter(r.status for r in broken).most_common()
     ]
     total = round(sum(r["errors"] * (number(r.get("episodes")) or 0) for r in failed))

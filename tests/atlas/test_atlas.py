@@ -152,7 +152,8 @@ DATA = {
 def test_the_page_says_what_the_numbers_do(tmp_path):
     page = pages.page(DATA)
     for part in (
-        "- **grpo = b** on fresh mixed groups. They part on\n  - stale: grpo | b",
+        "**grpo, b** do the same on fresh mixed groups. They part on these batches:\n\n",
+        "| --- | --- | --- |\n| stale | grpo; b |  |\n",
         "Groups that are all solved: only c learn",
         "### Solved: objectives\n\n- Nothing to learn here, so nothing would move: grpo, b.",
         "Against one another: grpo and c (-0.40)",

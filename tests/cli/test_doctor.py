@@ -1,9 +1,12 @@
 """`palaestra doctor` says each part as soon as it is known."""
 
 import json
+import socket
+from importlib.metadata import EntryPoint
 
 from palaestra.cli import doctor
 from palaestra.cli.main import main
+from palaestra.run import additions
 
 
 def test_what_is_known_is_said_before_the_estimate(monkeypatch, capsys):
@@ -32,3 +35,27 @@ def test_a_sandbox_of_the_extra_is_no_missing_tool(monkeypatch):
         monkeypatch.setattr(doctor.bubblewrap, "find", lambda found=found: found)
         assert doctor.tools()["bwrap"]["installed"] == (found is not None)
         assert not doctor.tools()["iverilog"]["installed"]
+
+
+def test_what_people_are_asked_to_post_tells_nothing_of_theirs(monkeypatch, capsys, tmp_path):
+    """Issue templates ask for the output of `doctor --json`: no home, folder, host name, user or token stands in it."""
+    home = tmp_path / "somebody's home"  # quotes and spaces end no path here
+    home.mkdir()
+    for name in ("HF_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "sesame-open")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USER", "somebody")
+    monkeypatch.chdir(home)
+    broken = additions.Plugin(
+        kind="recipes", name="mine", package="mine 1", summary="", entry=EntryPoint("mine", "mine", "palaestra.recipes")
+    )
+    why = f"cannot be loaded from mine: {home}/secret/mine.py, (/srv/group-of-somebody/other.py:7), https://a.org/b line 3"
+    monkeypatch.setattr(additions, "refused", lambda kind, known: {broken: ""} if kind == "recipes" else {})
+    monkeypatch.setattr(additions, "failure", lambda plugin: why)
+    monkeypatch.setitem(doctor.PARTS, "estimate", (lambda _: {"steps": 3}, doctor.show_estimate))
+    assert main(["doctor", "--json"]) == 0
+    said = capsys.readouterr().out
+    told = json.loads(said)["plugins"][0]["broken"]
+    assert told == "cannot be loaded from mine: …/mine.py, (…/other.py:7), https://a.org/b line 3"
+    for private in ("sesame", "somebody", str(tmp_path), socket.gethostname()):
+        assert private not in said

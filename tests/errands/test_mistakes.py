@@ -2,6 +2,7 @@
 
 import json
 import resource
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -141,3 +142,18 @@ def test_audit_of_data_and_of_a_reward(files):
     assert any("every number to 100" in x for x in found["findings"])
     table = palaestra("audit exact --data faulty.jsonl")
     assert "repeat an earlier one" in table.out and "no findings" in table.out
+
+
+def test_a_start_that_failed_leaves_its_folder_free(files, monkeypatch):
+    """What else lies in the folder may be mine, or cost something to make again: then all of it stays."""
+    own = Path("kept")
+    own.mkdir()
+    (own / "notes.txt").write_text("mine")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyspiel", None)  # as where the extra is not installed
+        for out in ("again", "kept"):
+            said = palaestra(f"train --task tictactoe --steps 1 --evaluate 2 --out {out}")
+            assert said.status == 2 and "pip install 'palaestra[games]'" in said.err
+    assert not Path("again").exists()
+    assert {"config.toml", "notes.txt"} <= {x.name for x in own.iterdir()}
+    train("--data sums.jsonl --steps 1 --evaluate 2 --out again schedule.prompts=2 sample.n=2")

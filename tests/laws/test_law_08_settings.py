@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import dataclass, replace
 
 import pytest
-from palaestra.credit.links import Center
+from palaestra.credit.links import Center, Scale
 from palaestra.credit.preferences import Compare
 from palaestra.credit.rows import Imitate
+from palaestra.credit.turns import Blend
 from palaestra.errors import UserError
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.pipeline import Part, Pipeline
@@ -20,7 +21,7 @@ from palaestra.run.setup import build, merge
 from palaestra.schedule import Sigmoid, read, resolve
 from palaestra.step import Learner, Unchanged, start, step
 from palaestra.types import Reward
-from palaestra.values import digest, find, flatten, override, vary, walk
+from palaestra.values import brief, digest, find, flatten, override, vary, walk
 
 
 @dataclass(frozen=True)
@@ -176,3 +177,11 @@ def test_a_part_of_a_tuple_is_called_by_its_class():
     assert find(twice, "collect.links.1.n") == "collect.links.1.n"
     assert find(vary(recipe, collect=links(Sample(), MuteTruncated())), "mute_truncated") == "collect.links.1"
     assert find((Outer(n=1, inner=Inner(n=2)),), "outer.n") == "0.n"  # not outer.inner.n as well
+
+
+def test_a_sum_of_chains_is_told_as_one():
+    """Weights stand before what they weigh, and arrows between what follows on one another."""
+    links = Center(), Scale()
+    told = brief(Blend(parts=((0.8, links), (1 - 0.8, links[:1]))))
+    assert told == "Blend(0.8 * (Center() -> Scale()) + 0.2 * (Center()))"
+    assert brief(links) == "Center() -> Scale()"

@@ -207,7 +207,7 @@ def second(record):
 
 
 BROKEN = {  # what is wrong: (file name, content, what the message says)
-    "bad JSON": ("d.jsonl", json.dumps(GOOD[0]) + '\n\n{"prompt": "a",}\n', r"d\.jsonl:3: not JSON \(.*column 16\); every line must be one object"),
+    "bad JSON": ("d.jsonl", json.dumps(GOOD[0]) + '\n\n{"prompt": "a",}\n', r"d\.jsonl:3: not JSON \(.*column 1[56]\); every line must be one object"),
     "no object": ("d.jsonl", second("text"), r"d\.jsonl:2: a string, not an object; write {\"prompt\""),
     "a number": ("d.jsonl", "5", r"d\.jsonl:1: a number, not an object"),
     "a list in JSONL": ("d.jsonl", json.dumps(GOOD), r"d\.jsonl:1: the file is one JSON list; name it d\.json"),

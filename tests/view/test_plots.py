@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 from palaestra.stats import Interval, proportion
 from palaestra.store.folder import evaluations_of
-from palaestra.view.drawing import percent, series, short_number, smooth
+from palaestra.view.drawing import MOST_TOLD, percent, series, short_number, smooth
 from palaestra.view.plots import compare, curve, curve_svg, diverging_colour, token_weights
 
 from tests.synthetic import metrics
@@ -42,6 +42,21 @@ def test_the_curve_tells_before_and_after():
     } <= found
     without = [{k: v for k, v in r.items() if k != "entropy"} for r in records]
     assert "answers cut off" in words(curve_svg(without))
+
+
+def test_points_tell_their_numbers():
+    """What is pointed at: each step of every panel, and each evaluation with its interval; no number for what is none."""
+    records = [{"step": i, "reward": math.nan if i == 2 else i / 10, "length": 3.0 * i} for i in range(1, 5)]
+    svg = curve_svg(records, evaluations=[(0, proportion(1, 4)), (4, proportion(3, 4))])
+    told = re.findall(r"<use [^>]*><title>([^<]*)</title></use>", svg)
+    reward = [f"step {i}: reward of the training batch {i / 10:g}" for i in (1, 3, 4)]
+    assert [t for t in told if "reward" in t] == reward
+    assert [t for t in told if "length" in t] == [f"step {i}: answer length, tokens {3 * i}" for i in range(1, 5)]
+    held = [t for t in told if "held out" in t]
+    assert len(held) == 2 and held[1].startswith("step 4: 75% held out, 95% interval 30% to 95%")
+    assert "points=" not in svg and "point=" not in svg
+    many = [{"step": i, "reward": 0.5} for i in range(MOST_TOLD + 1)]
+    assert "<title>" not in curve_svg(many)
 
 
 def test_a_picture_inside_a_page_takes_its_colours():
