@@ -1,5 +1,5 @@
-"""The generated pages: CATALOGUE.md, and for each built method its card, formula, difference and
-measured result.
+"""The generated pages: CATALOGUE.md, for each built method its card, formula, difference and
+measured result, and the pages of the surveys (`ledger.surveys`).
 
 `python -m palaestra.ledger.pages` writes them; with --check it only compares.
 """
@@ -21,6 +21,8 @@ from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, standing
+from palaestra.ledger.surveys import SURVEYS, survey_pages
+from palaestra.ledger.wording import ends, interval, time_of
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -42,6 +44,7 @@ VERDICT_WORDS = {
 def files() -> dict[Path, str]:
     """Every generated file by its path in the repository."""
     found = {Path("CATALOGUE.md"): catalogue_page(), Path("docs/parts.md"): parts_page()}
+    found |= survey_pages()
     for entry in catalogue.all_entries():
         if entry.built:
             result = read_result(entry.id)
@@ -59,8 +62,9 @@ def pictures(method: str, result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leftover_pages(made: Iterable[Path]) -> list[Path]:
-    """Pages of methods that are not there any more."""
-    return sorted({p for p in METHODS.glob("*") if p.suffix in (".md", ".svg")} - set(made))
+    """Pages of methods and surveys that are not there any more."""
+    there = (p for folder in (METHODS, SURVEYS) for p in folder.glob("*"))
+    return sorted({p for p in there if p.suffix in (".md", ".svg")} - set(made))
 
 
 # ---- CATALOGUE.md
@@ -73,12 +77,13 @@ def catalogue_page() -> str:
     for family in dict.fromkeys(e.family for e in everything):
         mine = [e for e in everything if e.family == family]
         rows = [(entry_link(e), e.title, e.shape, status(e)) for e in mine]
-        families.append((family, sum(e.built for e in mine), rows))
+        families.append((family, sum(e.built or bool(e.page) for e in mine), rows))
     return render("catalogue.md", families=families)
 
 
 def entry_link(entry: catalogue.Entry) -> str:
-    return f"[{entry.id}]({METHODS}/{entry.id}.md)" if entry.built else entry.id
+    page = f"{METHODS}/{entry.id}.md" if entry.built else entry.page
+    return f"[{entry.id}]({page})" if page else entry.id
 
 
 def status(entry: catalogue.Entry) -> str:
@@ -191,12 +196,6 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
     }
 
 
-def ends(found: Mapping[str, Any], digits: int = 3) -> str:
-    """An effect with its interval."""
-    low, high = found["ci95"]
-    return interval({"mean": found["effect"], "low": low, "high": high}, digits)
-
-
 def permutation(result: Mapping[str, Any]) -> str:
     """The interval of permuted signs; "" where there is none."""
     found = result.get("ci95_permutation")
@@ -272,24 +271,6 @@ def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
     sampled = f"{result['sampled_tokens']:,} sampled tokens in {result.get('runs', runs)} runs"
     return f"{sampled}, {time_of(result)} ({result['machine']}),"
-
-
-def time_of(result: Mapping[str, Any]) -> str:
-    """What its runs took: of the processor where that was measured, as today, or of the wall clock."""
-    for name, clock in (("processor_seconds", "processor"), ("seconds", "wall-clock")):
-        if (seconds := result.get(name)) is not None:
-            return f"{seconds / 60:.0f} {clock} minutes"
-    return "time not known"
-
-
-def interval(found: Mapping[str, Any], digits: int = 3) -> str:
-    """A number with its interval; one value alone has none."""
-    if found["mean"] is None:
-        return "not measured"
-    middle, low, high = (
-        "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
-    )
-    return f"{middle} [{low}, {high}]" if low else middle
 
 
 def main() -> int:

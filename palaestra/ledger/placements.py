@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
@@ -20,21 +19,10 @@ from typing import Any
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
+from palaestra.ledger.axes import FOLDER, columns
 from palaestra.ledger.read_off import read_row
 from palaestra.suggest import suggestion_or_all
 from palaestra.types import value_class
-
-FOLDER = "surveys"  # of the package
-
-
-@value_class
-class AxisColumn:
-    """A column of the taxonomy: the axis it belongs to, what it asks, and what its values mean."""
-
-    name: str
-    axis: str
-    asks: str
-    values: Mapping[str, str]
 
 
 @value_class
@@ -59,13 +47,6 @@ class Placement:
     def contradicted(self) -> bool:
         """Whether the recipe says what is not among the typed values."""
         return bool(self.typed) and not set(self.read) <= set(self.typed)
-
-
-@cache
-def columns() -> Mapping[str, AxisColumn]:
-    """The columns by name, in their order."""
-    text = resources.files("palaestra").joinpath(FOLDER, "axes.toml").read_text(encoding="utf-8")
-    return {c["name"]: AxisColumn(**c) for c in tomllib.loads(text)["column"]}
 
 
 @cache

@@ -67,9 +67,13 @@ SIGNS = (
 )
 # Losses that raise what is paid more; other losses are signs of their own, or of no optimiser.
 GRADIENTS = (
-    "objective.policy.Clipped objective.policy.Reinforce objective.policy.Trust objective.tokens "
-    "objective.shaped objective.mismatch"
-).split()
+    "objective.policy.Clipped",
+    "objective.policy.Reinforce",
+    "objective.policy.Trust",
+    "objective.tokens",
+    "objective.shaped",
+    "objective.mismatch",
+)
 IMITATIONS = ("objective.policy.Imitation", "objective.preference.ImitatePreferred")
 
 

@@ -1,0 +1,30 @@
+"""Numbers of results in words, for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def ends(found: Mapping[str, Any], digits: int = 3) -> str:
+    """An effect with its interval."""
+    low, high = found["ci95"]
+    return interval({"mean": found["effect"], "low": low, "high": high}, digits)
+
+
+def time_of(result: Mapping[str, Any]) -> str:
+    """What its runs took: of the processor where that was measured, as today, or of the wall clock."""
+    for name, clock in (("processor_seconds", "processor"), ("seconds", "wall-clock")):
+        if (seconds := result.get(name)) is not None:
+            return f"{seconds / 60:.0f} {clock} minutes"
+    return "time not known"
+
+
+def interval(found: Mapping[str, Any], digits: int = 3) -> str:
+    """A number with its interval; one value alone has none."""
+    if found["mean"] is None:
+        return "not measured"
+    middle, low, high = (
+        "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
+    )
+    return f"{middle} [{low}, {high}]" if low else middle
