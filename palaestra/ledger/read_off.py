@@ -167,6 +167,12 @@ def said_by_learner(learner: Learner, recorded: bool) -> Iterator[tuple[str, str
         yield "optimiser", "critic-free"
 
 
+def is_own(reward: Any) -> bool:
+    """Whether a reward lies in a recipe, or in a file of the user's."""
+    room = type(reward).__module__
+    return not room.startswith("palaestra.") or room.startswith("palaestra.recipes.")
+
+
 def late(schedule: Schedule, name: str) -> bool:
     """Whether what is trained on may be older than the weights; an age that moves says so too."""
     age: Any = getattr(schedule, name)
@@ -181,8 +187,8 @@ def said_by_score(score: Score, task: str) -> Iterator[tuple[str, str]]:
         paid = bench_by_name(task or "chain")[0].reward
         yield "reward", "world" if paid is None else "verifiable"
         yield "feedback", "environment"
-    elif lies_in(score.reward, ("recipes",)):
-        own = type(score.reward)
-        asked = (getattr(palaestra, name) for name in names_of(inspect.getsource(own)))
+    elif is_own(score.reward):
+        source = inspect.getsource(type(score.reward))
+        asked = (getattr(palaestra, name) for name in names_of(source))
         told = {said for part in asked for said in signs_of(part)}
         yield from sorted(said for said in told if said[0] in ("reward", "feedback"))

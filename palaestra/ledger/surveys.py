@@ -19,16 +19,13 @@ from typing import Any
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
-from palaestra.explanation.method import explain
-from palaestra.explanation.trajectories import groups_from
 from palaestra.ledger.axes import FOLDER
+from palaestra.ledger.essay import essay_facts
 from palaestra.ledger.invariance import shifted_rows
 from palaestra.ledger.placements import choose, placed
-from palaestra.ledger.standing import standing
 from palaestra.ledger.survey_tables import (
     choose_page,
     comparison_page,
-    measured,
     row_link,
     taxonomy_page,
 )
@@ -38,8 +35,6 @@ from palaestra.types import value_class
 SURVEYS = Path("docs/surveys")
 MOST = 12  # rows that a question to the table names; the others are counted
 PACKAGE = Path(str(resources.files("palaestra"))).parent
-HEARERS = ("grpo", "rloo", "dr-grpo")
-BONUS = ((1.0, 0.0, 0.0, 1.0), (0.1, 0.0, 0.0, 0.1))
 LOCI = {"policy": "weights", "grader": "weights", "scaffold": "scaffold", "memory": "scaffold"}
 
 
@@ -120,21 +115,18 @@ def survey_pages() -> dict[Path, str]:
 def survey_page(entry: Entry) -> str:
     """A survey's order with our rows in it, and its demands; of the essay, what rewards say."""
     survey = read_survey(entry.id)
-    essay = entry.kind == "essay"
-    return render(
-        "essay.md" if essay else "survey.md",
-        entry=entry,
-        survey=survey,
-        paper=f"[{survey.paper}](https://arxiv.org/abs/{survey.paper.removeprefix('arXiv:')})",
-        nodes=[node_line(node) for node in survey.nodes],
-        demands=[demand_row(demand) for demand in survey.demands],
-        loci=locus_rows(survey) if entry.id == "survey-model-native" else [],
-        shifted=shift_rows() if entry.id == "survey-irl" else [],
-        evidence=[evidence_row(row) for row in survey.evidence],
-        heard=heard() if essay else [],
-        likeness=(likeness := [row["id"] for row in survey.evidence if "about" in row]),
-        shown=[name for name in likeness if stands(name) == "reproduced"],
-    )
+    given: dict[str, Any] = {
+        "entry": entry,
+        "survey": survey,
+        "paper": f"[{survey.paper}](https://arxiv.org/abs/{survey.paper.removeprefix('arXiv:')})",
+        "nodes": [node_line(node) for node in survey.nodes],
+        "demands": [demand_row(demand) for demand in survey.demands],
+    }
+    if entry.kind == "essay":
+        return render("essay.md", **given, **essay_facts(survey.evidence))
+    loci = locus_rows(survey) if entry.id == "survey-model-native" else []
+    shifted = shift_rows() if entry.id == "survey-irl" else []
+    return render("survey.md", **given, loci=loci, shifted=shifted)
 
 
 def node_line(node: SurveyNode) -> str:
@@ -226,23 +218,3 @@ def shift_rows() -> list[tuple[str, str, str]]:
         (told[what], str(len(names)), ", ".join(f"[{n}](../methods/{n}.md)" for n in names))
         for what, names in shifted_rows().items()
     ]
-
-
-def heard() -> list[tuple[str, ...]]:
-    """What methods make of two right answers among four, and of a small bonus where none is right."""
-    rows: list[tuple[str, ...]] = []
-    for method in HEARERS:
-        groups = groups_from([list(g) for g in BONUS], None, None)
-        found = explain(catalogue.recipe(method), groups)["advantages"]
-        rows.append((method, *(", ".join(f"{x:.2f}" for x in group) for group in found)))
-    return rows
-
-
-def stands(method: str) -> str:
-    return standing(catalogue.entry_of(method)).status
-
-
-def evidence_row(row: Mapping[str, str]) -> tuple[str, ...]:
-    """A question about rewards, and what the published result of a row says about it."""
-    entry = catalogue.entry_of(row["id"])
-    return row["asks"], row_link(entry), *measured(entry)
