@@ -18,7 +18,7 @@ LABELS = (  # what is read beside the prompt, and the parts that read it
 
 
 @value_class
-class Needs:
+class MethodNeeds:
     """`samples`: answers sampled a step, "" where the recipe does not say; `labels`: what the data
     must hold beside the prompt.
     """
@@ -30,7 +30,7 @@ class Needs:
     samples: str = ""
 
 
-def needs_of(method: str) -> Needs:
+def needs_of(method: str) -> MethodNeeds:
     """Of a built method, all its parts together; how many answers it samples, of one recipe alone."""
     built, read = catalogue.find(method).build(), read_row(method)
     parts = [built, *(part for _, part in walk(built))]
@@ -38,7 +38,7 @@ def needs_of(method: str) -> Needs:
     known = {"learned": "reward model", "judge": "judge"}
     labels = [name for name, rooms in LABELS if has(parts, rooms)]
     checked = ["answers"] if "verifiable" in read.get("reward", ()) else []
-    return Needs(
+    return MethodNeeds(
         critic=any("value" in x.heads for r in recipes for x in r.learners.values()),
         reference=any(r.references for r in recipes),
         graders=tuple(known[r] for r in read.get("reward", ()) if r in known),
@@ -59,7 +59,7 @@ def samples_of(recipe: Recipe) -> str:
     return f"{least}" if least == most else f"{least} to {most}"
 
 
-def as_cells(needs: Needs) -> tuple[str, ...]:
+def as_cells(needs: MethodNeeds) -> tuple[str, ...]:
     """The cells of a table."""
     yes: dict[Any, str] = {True: "yes", False: ""}
     return (

@@ -26,7 +26,7 @@ from palaestra.types import value_class
 
 
 @value_class
-class Placement:
+class PlacedCell:
     """The values of a row in a column: those that its recipe says, and those that are typed."""
 
     read: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ def typed_cells() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 
 
 @cache
-def placed(entry: Entry) -> Mapping[str, Placement]:
+def placed(entry: Entry) -> Mapping[str, PlacedCell]:
     """A row of the catalogue by column. The recipe of a built row is built for it."""
     read: Mapping[str, tuple[str, ...]] = read_row(entry.id) if entry.built else {}
     typed = typed_cells().get(entry.id, {})
     return {
-        name: Placement(read=read.get(name, ()), typed=typed.get(name, ())) for name in columns()
+        name: PlacedCell(read=read.get(name, ()), typed=typed.get(name, ())) for name in columns()
     }
 
 

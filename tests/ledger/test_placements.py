@@ -11,7 +11,7 @@ from palaestra.curriculum.replay import Replay
 from palaestra.errors import UserError
 from palaestra.ledger import placements, read_off
 from palaestra.ledger.axes import columns
-from palaestra.ledger.placements import Placement, choose, counts, placed, typed_cells
+from palaestra.ledger.placements import PlacedCell, choose, counts, placed, typed_cells
 from palaestra.types import stage
 
 ALL = catalogue.all_entries()
@@ -127,11 +127,11 @@ def test_a_learner_that_grades_is_no_policy():
 
 
 def test_read_and_typed():
-    both = Placement(read=("world",), typed=("process", "world"))
+    both = PlacedCell(read=("world",), typed=("process", "world"))
     assert (both.values, both.source, both.contradicted) == (("process", "world"), "completed", False)
-    assert (Placement(read=("world",)).source, Placement(typed=("world",)).source) == ("computed", "typed")
-    assert Placement(read=("world",), typed=("world",)).source == "computed"
-    assert Placement(read=("world",), typed=("judge",)).contradicted
+    assert (PlacedCell(read=("world",)).source, PlacedCell(typed=("world",)).source) == ("computed", "typed")
+    assert PlacedCell(read=("world",), typed=("world",)).source == "computed"
+    assert PlacedCell(read=("world",), typed=("judge",)).contradicted
 
 
 def test_a_typed_cell_that_its_recipe_contradicts_is_named(monkeypatch, capsys):

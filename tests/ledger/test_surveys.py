@@ -13,7 +13,7 @@ from palaestra.cli.main import main
 from palaestra.ledger import essay, pages, survey_tables, surveys
 from palaestra.ledger.axes import columns
 from palaestra.ledger.invariance import under_shift
-from palaestra.ledger.needs import Needs, needs_of, samples_of
+from palaestra.ledger.needs import MethodNeeds, needs_of, samples_of
 from palaestra.ledger.standing import Standing
 from palaestra.ledger.surveys import Demand, SurveyNode, lost_places, node_line, read_survey
 
@@ -132,10 +132,10 @@ def test_the_catalogue_counts_them(monkeypatch):
 
 
 def test_needs():
-    assert needs_of("grpo") == Needs(labels=("answers",), samples="128")
+    assert needs_of("grpo") == MethodNeeds(labels=("answers",), samples="128")
     assert needs_of("ppo").critic and not needs_of("ppo").reference
     assert needs_of("dpo").reference and not needs_of("dpo").critic
-    assert needs_of("sft") == Needs(labels=("demonstrations",))
+    assert needs_of("sft") == MethodNeeds(labels=("demonstrations",))
     assert needs_of("self-rewarding").graders == ("judge",)
     assert needs_of("reward-robust").graders == ("reward model",) and "preferences" in needs_of("reward-robust").labels
     assert needs_of("sft-grpo").samples == "", "a pipeline has several"
