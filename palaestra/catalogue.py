@@ -35,8 +35,9 @@ _parents: ContextVar[list[str] | None] = ContextVar("varied", default=None)
 
 @dataclass(frozen=True)
 class Entry:
-    """One method. `kind`: system, benchmark, study, survey or essay; base methods are their own
-    kind.
+    """One method, or one text about methods. `kind`: system, benchmark, study, survey or essay;
+    base methods are their own kind. `shape`: recipe, pipeline, program, or page, which is read and
+    not run.
     """
 
     id: str
@@ -61,7 +62,16 @@ class Entry:
 
     @property
     def built(self) -> bool:
+        """Whether its recipe is there, to be run."""
         return self._there("recipes")
+
+    @property
+    def page(self) -> str:
+        """The document that a row is which is read and not run; "" = it is a method, or its text is
+        not there.
+        """
+        text = Path(str(resources.files("palaestra"))).joinpath("surveys", f"{self.id}.toml")
+        return f"docs/surveys/{self.id}.md" if self.shape == "page" and text.is_file() else ""
 
     def _there(self, room: str) -> bool:
         return (
@@ -96,6 +106,10 @@ def find(method: str) -> ModuleType:
     entry = known.get(method)
     if entry is not None and entry.built:
         return importlib.import_module(entry.module)
+    if entry is not None and entry.page:
+        raise UserError(
+            f"{method!r} is no method to run but a text about others; read {entry.page}"
+        )
     if entry is not None:
         raise UserError(
             f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` "

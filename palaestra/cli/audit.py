@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from palaestra.abilities import ProbesTests
 from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
+from palaestra.rewards.manner import PLAIN, MannerAudit, audit_manner
 from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import tasks_and_notes
@@ -28,6 +29,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     spec = arguments.reward
     judge = reward_by_name(spec, arguments.reward_timeout)
     tasks, seen = tasks_and_notes(arguments.data, arguments.n, arguments.columns)
+    if arguments.manner:
+        with progress(sys.stderr) as say:
+            manners = audit_manner(spec, judge, tasks, say)
+        if not arguments.json:
+            show_manners(manners)
+        return asdict(manners)
     if (tested := by_tests(judge)) is not None:
         with progress(sys.stderr) as say:
             report = audit_tests(spec, tested, tasks, say, seen)
@@ -92,6 +99,19 @@ def show(a: Audit) -> None:
             f"{t['slowest']:.2g}"
         )
     show_lines(a)
+
+
+def show_manners(a: MannerAudit) -> None:
+    """What each manner is paid beside the plain answer, of right and of wrong answers."""
+    print(f"{a.reward}: {a.problems} problems, answers written as {a.form!r}\n")
+    print(f"{'manner':<20} {'right':>8} {'wrong':>8}")
+    for name in (PLAIN, *(m for m in a.right if m != PLAIN)):
+        pays = (a.right[name], a.wrong[name])
+        cells = ("raised" if x is None else format(x, ".4f") for x in pays)
+        print(f"{name:<20} " + " ".join(f"{cell:>8}" for cell in cells))
+    print("\nfindings:" if a.findings else "\nno findings: manner is not paid")
+    for line in a.findings:
+        print(f"  - {line}")
 
 
 def show_lines(a: Audit | TestsAudit) -> None:

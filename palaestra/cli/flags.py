@@ -8,6 +8,7 @@ from dataclasses import Field, fields
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from palaestra.errors import UserError
+from palaestra.ledger.axes import columns
 from palaestra.run.settings import Settings, flag_of
 from palaestra.suggest import suggestion
 
@@ -201,6 +202,10 @@ def listing(parser: FlagParser) -> None:
         "--family", help="only this family; base = the methods that the others vary"
     )
     parser.add_argument("--status", help="only this status")
+    for name, column in columns().items():
+        parser.add_argument(
+            f"--{name}", metavar="VALUE,...", help=f"{column.asks}: {', '.join(column.values)}"
+        )
     json_flag(parser)
 
 
@@ -422,6 +427,11 @@ def audit(parser: FlagParser) -> None:
     add("--data", metavar="FILE", help="problems with their answers, as for `palaestra train`")
     add("--columns", metavar="COLUMN=USE,...", default="", help="as for `palaestra train`")
     add("--n", type=whole_number(1), default=32, help="problems to try (default: 32)")
+    add(
+        "--manner",
+        action="store_true",
+        help="what is paid for the same answers said longer, politely, with certainty",
+    )
     add(
         "--reward-timeout",
         type=whole_number(1),

@@ -1,4 +1,6 @@
-"""`palaestra list`: every method of the catalogue and where it stands."""
+"""`palaestra list`: every method of the catalogue and where it stands, or those that are optimised,
+paid and taught as asked.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.errors import UserError
+from palaestra.ledger.axes import columns
 from palaestra.ledger.standing import standing
 from palaestra.plugins import Plugin, refused
 from palaestra.suggest import suggestion_or_all
@@ -30,10 +33,25 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         if wanted and wanted not in known:
             raise UserError(f"no method has {name} {wanted!r}{suggestion_or_all(wanted, known)}")
         entries = [e for e in entries if not wanted or e[name] == wanted]
+    wanted = {name: getattr(arguments, name) for name in columns()}
+    if any(wanted.values()):
+        entries = on_axes(rows, entries, wanted)
     if not arguments.json:
         show(entries)
         print("".join(f"not used: {p}: {why}\n" for p, why in recipes().items() if why), end="")
     return entries
+
+
+def on_axes(
+    rows: list[catalogue.Entry], listed: list[dict[str, Any]], wanted: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Of what is listed, the rows that have the wanted values, with all their places. Every recipe
+    is built for it; what other packages add is not placed.
+    """
+    from palaestra.ledger.placements import as_record, choose
+
+    by_id = {e["id"]: e for e in listed}
+    return [by_id[r.id] | as_record(r) for r in choose((r for r in rows if r.id in by_id), wanted)]
 
 
 def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The generated pages: CATALOGUE.md, CITATION.cff, and for each built method its card, formula,
-difference and measured result.
+"""The generated pages: CATALOGUE.md, CITATION.cff, for each built method its card, formula,
+difference and measured result, and the pages of the surveys (`ledger.surveys`).
 
 `python -m palaestra.ledger.pages` writes them; with --check it only compares.
 """
@@ -24,7 +24,8 @@ from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, standing
 from palaestra.ledger.studies import curricula_files
-from palaestra.ledger.wording import controls_line, ends, interval
+from palaestra.ledger.surveys import SURVEYS, survey_pages
+from palaestra.ledger.wording import controls_line, ends, interval, time_of
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -50,6 +51,7 @@ def files() -> dict[Path, str]:
         Path("docs/parts.md"): parts_page(),
         Path("docs/what-holds.md"): holding_page(),
         **curricula_files(),
+        **survey_pages(),
         CITATION: citation_file(),
     }
     for entry in catalogue.all_entries():
@@ -69,8 +71,9 @@ def pictures(method: str, result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leftover_pages(made: Iterable[Path]) -> list[Path]:
-    """Pages of methods that are not there any more."""
-    return sorted({p for p in METHODS.glob("*") if p.suffix in (".md", ".svg")} - set(made))
+    """Pages of methods and surveys that are not there any more."""
+    there = (p for folder in (METHODS, SURVEYS) for p in folder.glob("*"))
+    return sorted({p for p in there if p.suffix in (".md", ".svg")} - set(made))
 
 
 # ---- CATALOGUE.md
@@ -83,12 +86,13 @@ def catalogue_page() -> str:
     for family in dict.fromkeys(e.family for e in everything):
         mine = [e for e in everything if e.family == family]
         rows = [(entry_link(e), e.title, e.shape, status(e)) for e in mine]
-        families.append((family, sum(e.built for e in mine), rows))
+        families.append((family, sum(e.built or bool(e.page) for e in mine), rows))
     return render("catalogue.md", families=families)
 
 
 def entry_link(entry: catalogue.Entry) -> str:
-    return f"[{entry.id}]({METHODS}/{entry.id}.md)" if entry.built else entry.id
+    page = f"{METHODS}/{entry.id}.md" if entry.built else entry.page
+    return f"[{entry.id}]({page})" if page else entry.id
 
 
 def status(entry: catalogue.Entry) -> str:
@@ -269,14 +273,6 @@ def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
     sampled = f"{result['sampled_tokens']:,} sampled tokens in {result.get('runs', runs)} runs"
     return f"{sampled}, {time_of(result)} ({result['machine']}),"
-
-
-def time_of(result: Mapping[str, Any]) -> str:
-    """What its runs took: of the processor where that was measured, as today, or of the wall clock."""
-    for name, clock in (("processor_seconds", "processor"), ("seconds", "wall-clock")):
-        if (seconds := result.get(name)) is not None:
-            return f"{seconds / 60:.0f} {clock} minutes"
-    return "time not known"
 
 
 def main() -> int:

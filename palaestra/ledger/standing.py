@@ -43,7 +43,7 @@ def standing(entry: Entry) -> Standing:
     """The verdict of a method's published result, unless the experiment has changed since."""
     result = read_result(entry.id)
     if result is None or not entry.built:
-        return Standing(status="built" if entry.built else "planned")
+        return Standing(status="built" if entry.built or entry.page else "planned")
     if "taken_back" in result:
         return Standing(status=result["status"], note=f"{OLDER}, under review")
     if why := stale_reason(result):

@@ -1,4 +1,4 @@
-"""Published results in words: an effect with its interval, and what the controls said."""
+"""Published results in words: an effect with its interval, what the controls said, the time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ def ends(found: Mapping[str, Any], digits: int = 3) -> str:
     """An effect with its interval."""
     low, high = found["ci95"]
     return interval({"mean": found["effect"], "low": low, "high": high}, digits)
+
+
+def time_of(result: Mapping[str, Any]) -> str:
+    """What its runs took: of the processor where that was measured, as today, or of the wall clock."""
+    for name, clock in (("processor_seconds", "processor"), ("seconds", "wall-clock")):
+        if (seconds := result.get(name)) is not None:
+            return f"{seconds / 60:.0f} {clock} minutes"
+    return "time not known"
 
 
 def interval(found: Mapping[str, Any], digits: int = 3) -> str:

@@ -1,0 +1,71 @@
+"""What a method needs beside problems and a model, read off its recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.abilities import CountsSamples
+from palaestra.ledger.read_off import has, read_row
+from palaestra.step import Recipe
+from palaestra.types import value_class
+from palaestra.values import walk
+
+LABELS = (  # what is read beside the prompt, and the parts that read it
+    ("preferences", ("rollout.recorded.Recorded", "credit.preferences", "credit.labelled")),
+    ("demonstrations", ("rollout.recorded.Demonstrate", "rollout.recorded.Swap", "rollout.hints")),
+)
+
+
+@value_class
+class MethodNeeds:
+    """`samples`: answers sampled a step, "" where the recipe does not say; `labels`: what the data
+    must hold beside the prompt.
+    """
+
+    critic: bool = False
+    reference: bool = False
+    graders: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    samples: str = ""
+
+
+def needs_of(method: str) -> MethodNeeds:
+    """Of a built method, all its parts together; how many answers it samples, of one recipe alone."""
+    built, read = catalogue.find(method).build(), read_row(method)
+    parts = [built, *(part for _, part in walk(built))]
+    recipes = [part for part in parts if isinstance(part, Recipe)]
+    known = {"learned": "reward model", "judge": "judge"}
+    labels = [name for name, rooms in LABELS if has(parts, rooms)]
+    checked = ["answers"] if "verifiable" in read.get("reward", ()) else []
+    return MethodNeeds(
+        critic=any("value" in x.heads for r in recipes for x in r.learners.values()),
+        reference=any(r.references for r in recipes),
+        graders=tuple(known[r] for r in read.get("reward", ()) if r in known),
+        labels=(*checked, *labels),
+        samples=samples_of(recipes[0]) if len(recipes) == 1 else "",
+    )
+
+
+def samples_of(recipe: Recipe) -> str:
+    """Answers a step: of the first stage that samples, to all that do; what is drawn anew or left
+    out on a condition lies between.
+    """
+    stages = [part for _, part in walk(recipe.collect) if isinstance(part, CountsSamples)]
+    counts, prompts = [part.n for part in stages], recipe.schedule.prompts
+    if not counts or not all(isinstance(n, int) for n in (*counts, prompts)):
+        return ""
+    least, most = prompts * counts[0], prompts * sum(counts)
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
+def as_cells(needs: MethodNeeds) -> tuple[str, ...]:
+    """The cells of a table."""
+    yes: dict[Any, str] = {True: "yes", False: ""}
+    return (
+        yes[needs.critic],
+        yes[needs.reference],
+        ", ".join(needs.graders),
+        ", ".join(needs.labels),
+        needs.samples,
+    )

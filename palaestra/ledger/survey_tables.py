@@ -1,0 +1,140 @@
+"""The tables that surveys ask for: all rows on the axes, what methods need and what was measured of
+them, and methods by the feedback that one has.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.catalogue import Entry
+from palaestra.ledger.axes import FOLDER, columns
+from palaestra.ledger.files import read_result
+from palaestra.ledger.needs import as_cells, needs_of
+from palaestra.ledger.placements import choose, counts, placed
+from palaestra.ledger.standing import standing
+from palaestra.ledger.wording import ends, time_of
+from palaestra.markdown import render
+from palaestra.values import difference
+
+# Of published results, the best for a claim first; an illustration or what is not testable is none.
+VERDICTS = ("reproduced", "smaller", "inconclusive", "not-reproduced", "reversed")
+SOURCE_MARKS = {"computed": "", "completed": "+", "typed": "*"}
+
+
+def row_link(entry: Entry) -> str:
+    """The name of a row, linked where it has a page; in italics where it is planned."""
+    if entry.built:
+        return f"[{entry.id}](../methods/{entry.id}.md)"
+    return f"[{entry.id}]({entry.id}.md)" if entry.page else f"*{entry.id}*"
+
+
+def measured(entry: Entry) -> tuple[str, str]:
+    """What was measured of a row, "" where that is stale or under review, and where it stands."""
+    found, result = standing(entry), read_result(entry.id) if entry.built else None
+    doubted = found.note.startswith("stale") or found.note.endswith("under review")
+    if not result or not result.get("arms") or doubted:
+        return "", told_standing(entry)
+    return f"{ends(result)} {result['metric']}", told_standing(entry)
+
+
+def told_standing(entry: Entry) -> str:
+    found = standing(entry)
+    return found.status + (f" ({found.note})" if found.note else "")
+
+
+def taxonomy_page() -> str:
+    """All rows on the three axes."""
+    rows = catalogue.rows()
+    built = [entry for entry in rows if entry.built]
+    return render(
+        "taxonomy.md",
+        columns=columns().values(),
+        axes=list(dict.fromkeys(c.axis for c in columns().values())),
+        rows=[taxonomy_row(entry) for entry in rows],
+        n=len(rows),
+        built=len(built),
+        shares=[(name, *share_cells(of)) for name, of in counts(rows).items()],
+        built_shares=[(name, *share_cells(of)) for name, of in counts(built).items()],
+        all_share=share(counts(rows)),
+        built_share=share(counts(built)),
+    )
+
+
+def taxonomy_row(entry: Entry) -> tuple[str, ...]:
+    cells = [", ".join(cell.values) + SOURCE_MARKS[cell.source] for cell in placed(entry).values()]
+    return row_link(entry), *cells, changed(entry), entry.shape, standing(entry).status
+
+
+def changed(entry: Entry) -> str:
+    """The stages in which a built recipe differs from its parent."""
+    parent = catalogue.parent_of(entry.id) if entry.built else ""
+    if not parent:
+        return ""
+    mine, theirs = catalogue.find(entry.id).build(), catalogue.recipe(parent)
+    return ", ".join(stages(path for path, _, _ in difference(theirs, mine)))
+
+
+def stages(paths: Iterable[str]) -> list[str]:
+    """The stages that paths lie in: of a learner, the part of it."""
+    found: list[str] = []
+    for path in paths:
+        words = path.split(".")
+        found.append(words[2] if words[0] == "learners" and len(words) > 2 else words[0])
+    return list(dict.fromkeys(found))
+
+
+def share(found: Mapping[str, Mapping[str, int]]) -> str:
+    cells = [n for of in found.values() for n in of.values()]
+    computed = sum(of["computed"] for of in found.values())
+    return f"{computed:,} of {sum(cells):,} cells, {computed / max(1, sum(cells)):.0%}"
+
+
+def share_cells(of: Mapping[str, int]) -> tuple[str, ...]:
+    return (*map(str, of.values()), f"{of['computed'] / max(1, sum(of.values())):.0%}")
+
+
+def comparison_page() -> str:
+    """What each built method needs, and what was measured of it."""
+    rows = [comparison_row(entry) for entry in catalogue.all_entries() if entry.built]
+    return render("comparison.md", rows=rows)
+
+
+def comparison_row(entry: Entry) -> tuple[str, ...]:
+    effect, said = measured(entry)
+    result = read_result(entry.id)
+    cost = time_of(result) if result and result.get("arms") else ""
+    return row_link(entry), *as_cells(needs_of(entry.id)), cost, effect, said
+
+
+def choose_page() -> str:
+    """Methods by the feedback that one has: those with a verdict in a table, the others named."""
+    found: list[tuple[Any, ...]] = []
+    for asked in read_questions():
+        where: dict[str, str] = asked["where"]
+        built = [e for e in choose(catalogue.all_entries(), where) if e.built]
+        judged = sorted((e for e in built if verdict_rank(e) < len(VERDICTS)), key=verdict_rank)
+        others = [row_link(e) for e in built if verdict_rank(e) == len(VERDICTS)]
+        rows = [choice_row(e) for e in judged]
+        found.append((asked["have"], asked["said"], rows, others, where))
+    return render("choose.md", found=found)
+
+
+def read_questions() -> list[dict[str, Any]]:
+    """What one may have to learn from, and the question to the axes that finds methods for it."""
+    path = resources.files("palaestra").joinpath(FOLDER, "choose.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8"))["question"]
+
+
+def verdict_rank(entry: Entry) -> int:
+    """The place of a row's verdict among all, the best first; their number for one without."""
+    found = standing(entry).status
+    return VERDICTS.index(found) if found in VERDICTS else len(VERDICTS)
+
+
+def choice_row(entry: Entry) -> tuple[str, ...]:
+    optimised = ", ".join(placed(entry)["optimiser"].values)
+    return row_link(entry), entry.title, optimised, told_standing(entry)
