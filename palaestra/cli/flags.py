@@ -159,6 +159,14 @@ def view(parser: FlagParser) -> None:
     json_flag(parser)
 
 
+def docs(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("--build", metavar="DIR", help="write the site into this folder, and end")
+    add("--port", type=whole_number(0), default=8718, help="(default: 8718; 0 = any)")
+    add("--no-open", action="store_true", help="do not open a browser")
+    json_flag(parser)
+
+
 def track(parser: FlagParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="a run folder, also of a run that was stopped")
@@ -519,4 +527,5 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "sandbox": sandbox,
     "doctor": doctor,
     "plan": plan,
+    "docs": docs,
 }
