@@ -19,6 +19,7 @@ from typing import Any
 
 import tomli_w
 
+from palaestra import catalogue
 from palaestra.errors import Fault, UserError
 from palaestra.site import methods, reference, sources
 
@@ -40,6 +41,7 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
     ),
     "Methods": ("methods.md", "CATALOGUE.md"),
 }  # fmt: skip
+METHODS = "Methods"  # the last of them, with a page for each below it
 MORE = "Explanation"  # where pages of docs/ stand that are not named above
 COLOURS = (
     {"media": "(prefers-color-scheme)", "toggle": {"icon": "lucide/sun-moon", "name": "Light"}},
@@ -124,7 +126,7 @@ def settings(tree: Path) -> dict[str, Any]:
             "theme": {
                 "font": False,  # that of the reader's machine: nothing is fetched
                 "features": [
-                    "navigation.tabs", "navigation.top", "content.code.copy", "search.highlight",
+                    "navigation.tabs", "navigation.prune", "navigation.top", "content.code.copy", "search.highlight",
                     "toc.follow",
                 ],
                 "palette": list(COLOURS),
@@ -168,7 +170,17 @@ def navigation(tree: Path) -> list[dict[str, Any]]:
     for section, names in NAV.items():
         entries = list(entries_of(tree, [*names, *(loose if section == MORE else ())]))
         made.append({section: entries})
+    made[-1][METHODS] += methods_of(tree)
     return made
+
+
+def methods_of(tree: Path) -> list[dict[str, Any]]:
+    """The pages of all methods by their family."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for entry in catalogue.all_entries():
+        page = f"{methods.METHODS}/{entry.id}.md"
+        found.setdefault(entry.family, []).append({entry.id: page})
+    return [{family.capitalize(): pages} for family, pages in found.items()]
 
 
 def entries_of(tree: Path, names: list[str]) -> Iterator[Any]:

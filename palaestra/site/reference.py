@@ -8,6 +8,7 @@ import argparse
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from html import escape
@@ -54,8 +55,8 @@ def commands_page(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def usage_of(parser: argparse.ArgumentParser) -> str:
-    text = parser.format_usage().removeprefix("usage: ")
-    return " ".join(text.split())
+    text = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    return textwrap.fill(text, 84, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
 
 import palaestra
@@ -56,7 +57,8 @@ def copy_sources(tree: Path, generated: Iterable[str]) -> None:
     known |= set(generated)
     for page in tree.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        page.write_text(without_dead_links(text, page.relative_to(tree), known), encoding="utf-8")
+        text = without_dead_links(text, page.relative_to(tree), known)
+        page.write_text(with_bars(text), encoding="utf-8")
 
 
 def without_dead_links(text: str, page: Path, known: set[str]) -> str:
@@ -71,6 +73,16 @@ def without_dead_links(text: str, page: Path, known: set[str]) -> str:
 
     parts = FENCE.split(text)
     return "".join(p if p.startswith("```") else LINK.sub(mend, p) for p in parts)
+
+
+def with_bars(text: str) -> str:
+    """The page with the bars of code inside tables as characters of HTML: code hosts take the
+    backslash before them away, Python-Markdown does not.
+    """
+    bar = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
+    as_html = lambda m: f"<code>{escape(m[1].replace(chr(92) + '|', '|')).replace('|', '&#124;')}</code>"
+    lines = text.split("\n")
+    return "\n".join(bar.sub(as_html, x) if x.startswith("| ") else x for x in lines)
 
 
 def inside(path: Path) -> str:
@@ -88,4 +100,4 @@ def write_pages(tree: Path, pages: Mapping[str, str]) -> None:
     """Writes generated pages by their paths in the tree."""
     for name, text in pages.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text, encoding="utf-8")
+        (tree / name).write_text(with_bars(text), encoding="utf-8")
