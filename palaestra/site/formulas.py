@@ -34,6 +34,7 @@ RELATIONS = frozenset("= < > <= >= != <- + - * / +-".split())
 OPEN, CLOSE = "([{", ")]}"
 ACCENTS = {"bar": "¯", "hat": "^"}
 NAME = r"[A-Za-z][A-Za-z0-9]*"
+THIN = '<mspace width="0.17em"/>'  # behind the name of a function
 INDEX = r"(?:\{[^{}]*\}|-?[A-Za-z0-9]+(?:[+-][0-9]+)?\b|[*+-](?![\w(]))"
 TOKEN = re.compile(
     rf"(?P<space>\s+)"
@@ -186,6 +187,7 @@ class Atom(str):
     inner: str = ""
     slash: bool = False
     gap: str = ""
+    function: bool = False
 
 
 def _atom(text: str, unit: bool = False, inner: str = "", slash: bool = False, gap: str = "") -> Atom:
@@ -212,7 +214,7 @@ def _atoms(
             body = "".join(inner)
             group = _atom(f"<mrow>{_mo(token[0])}{body}{_mo(closing)}</mrow>", True,
                           f"<mrow>{body}</mrow>" if token[0] == "(" else "")  # fmt: skip
-            called = made and made[-1].unit and not made[-1].gap and token[0] in "(["
+            called = made and (made[-1].unit or made[-1].function) and token[0] in "(["
             if made and "<mi>sqrt</mi>" in made[-1] and token[0] == "(":
                 made[-1] = _atom(f"<msqrt>{group.inner}</msqrt>", True)
                 at += 1
@@ -250,7 +252,9 @@ def _symbol(token: re.Match[str]) -> Atom:
     if token["prime"]:
         text = f"<msup>{text}<mo>{'′' * len(token['prime'])}</mo></msup>"
     if name in FUNCTIONS:
-        return _atom(text + '<mspace width="0.17em"/>', False)
+        made = _atom(text + THIN)
+        made.function = True
+        return made
     return _atom(text, True)
 
 
@@ -267,8 +271,9 @@ def _index(made: list[Atom], token: re.Match[str]) -> None:
     if base == "<mi>S</mi>" and body == "<mrow><mi>hat</mi></mrow>":
         made.append(_atom("<mover><mi>S</mi><mo>^</mo></mover>", True))
         return
-    thin = '<mspace width="0.17em"/>'
-    made.append(_atom(f"<{tag}>{base.removesuffix(thin)}{body}</{tag}>", base.unit or thin in base))
+    whole = _atom(f"<{tag}>{base.removesuffix(THIN)}{body}</{tag}>" + THIN * base.function, base.unit)
+    whole.function = base.function
+    made.append(whole)
 
 
 def _stacked(atoms: Sequence[Atom]) -> list[Atom]:
@@ -288,8 +293,9 @@ def _stacked(atoms: Sequence[Atom]) -> list[Atom]:
         differential = sides and made[right] in ("<mi>d</mi>", "<mi>dt</mi>")
         after = made[right + 1] if right + 1 < len(made) else _atom("")
         power = after.slash or (sides and not after.gap and after.unit)
-        before = made[left - 1] if left > 0 else _atom("")
-        if sides and not differential and not power and not (before.unit and not before.gap):
+        joined = left > 0 and made[left - 1].unit  # as in 2p / q: the side is not one thing
+        outer = next((a for a in reversed(made[: max(left, 0)]) if not a.gap), _atom(""))
+        if sides and not (differential or power or joined or outer.function):
             whole = f"<mfrac>{made[left].inner}{made[right].inner}</mfrac>"
             made[left : right + 1] = [_atom(whole, False)]
             at = left
