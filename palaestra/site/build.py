@@ -50,6 +50,7 @@ COLOURS = (
     {"media": "(prefers-color-scheme: dark)", "scheme": "slate",
      "toggle": {"icon": "lucide/moon", "name": "As the system"}},
 )  # fmt: skip
+FAMILIES = {"llm4rl": "Language models for RL", "base": "Base methods"}
 INSTALL = "pip install '.[docs]'"
 
 
@@ -180,7 +181,7 @@ def methods_of(tree: Path) -> list[dict[str, Any]]:
     for entry in catalogue.all_entries():
         page = f"{methods.METHODS}/{entry.id}.md"
         found.setdefault(entry.family, []).append({entry.id: page})
-    return [{family.capitalize(): pages} for family, pages in found.items()]
+    return [{FAMILIES.get(f, f.capitalize()): pages} for f, pages in found.items()]
 
 
 def entries_of(tree: Path, names: list[str]) -> Iterator[Any]:

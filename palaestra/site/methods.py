@@ -204,10 +204,15 @@ def planned_page(row: MethodRow) -> str:
         row=row,
         known=known,
         paper=paper_link(known.get("paper", "")),
-        what=article(known.get("what", "")),
+        what=article(paragraphs(known.get("what", ""))),
         legend=LEGEND,
         title=row.title if row.title == known.get("authors_title") else known.get("authors_title"),
     )
+
+
+def paragraphs(text: str) -> str:
+    """The text with a paragraph for each sentence that begins a line behind one that ends a line."""
+    return re.sub(r"(?<=[.:])\n(?=[A-Z0-9(-])", "\n\n", text)
 
 
 def paper_link(number: str) -> str:

@@ -79,8 +79,9 @@ def settings_page() -> str:
     hints = get_type_hints(Settings)
     rows = [
         (f"`{f.name}`", f"`{flag_of(f.name)}`" if f.metadata.get("flag") != "none" else "",
-         f"`{type_name(hints[f.name])}`", f"`{f.default!r}`", escape(f.metadata.get("text", ""), quote=False))
+         f"`{type_name(hints[f.name])}`", "" if f.default in ("", None, ()) else f"`{f.default!r}`", escape(f.metadata.get("text", ""), quote=False))
         for f in fields(Settings)
+        if f.metadata.get("text")
     ]  # fmt: skip
     return render("settings.md", rows=rows)
 
