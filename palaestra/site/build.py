@@ -190,7 +190,9 @@ def entries_of(tree: Path, names: list[str]) -> Iterator[Any]:
         if not name.endswith("/"):
             if (tree / name).is_file():
                 yield {title_of(tree / name): name}
-        elif inner := sorted((tree / name).glob("*.md"), key=lambda p: (p.name != "index.md", p.name)):
+        elif inner := sorted(
+            (tree / name).glob("*.md"), key=lambda p: (p.name != "index.md", p.name)
+        ):
             yield {
                 Path(name).name.capitalize(): [
                     {title_of(p): p.relative_to(tree).as_posix()} for p in inner

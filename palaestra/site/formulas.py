@@ -13,24 +13,30 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-GREEK = dict(
-    zip(
-        "alpha beta gamma delta epsilon eps zeta eta theta kappa lambda mu nu xi pi rho sigma tau "
-        "phi chi psi omega Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega".split(),
-        "α β γ δ ε ε ζ η θ κ λ μ ν ξ π ρ σ τ φ χ ψ ω Γ Δ Θ Λ Π Σ Φ Ψ Ω".split(),
-        strict=True,
-    )
+
+def spaced(text: str) -> tuple[str, ...]:
+    """What stands between spaces."""
+    return tuple(text.split())
+
+
+LETTERS = spaced(
+    "alpha beta gamma delta epsilon eps zeta eta theta kappa lambda mu nu xi pi rho sigma tau "
+    "phi chi psi omega Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega"
 )
+SHOWN = spaced("α β γ δ ε ε ζ η θ κ λ μ ν ξ π ρ σ τ φ χ ψ ω Γ Δ Θ Λ Π Σ Φ Ψ Ω")
+GREEK: dict[str, str] = dict(zip(LETTERS, SHOWN, strict=True))
 BIG = {"sum": "∑", "prod": "∏"}
 FUNCTIONS = frozenset(
-    "log ln exp min max mean std var clip sigmoid softmax tanh argmax argmin relu cos sin sim sign "
-    "sqrt round floor ceil grad median rank sg logsumexp".split()
+    spaced(
+        "log ln exp min max mean std var clip sigmoid softmax tanh argmax argmin relu cos sin sim sign "
+        "sqrt round floor ceil grad median rank sg logsumexp"
+    )
 )
 OPERATORS = {
     "<-": "←", "->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "||": "∥", "+-": "±", "...": "…",
     "-": "−", "*": "·", "~": "∼",
 }  # fmt: skip
-RELATIONS = frozenset("= < > <= >= != <- + - * / +-".split())
+RELATIONS = frozenset(spaced("= < > <= >= != <- + - * / +-"))
 OPEN, CLOSE = "([{", ")]}"
 ACCENTS = {"bar": "¯", "hat": "^"}
 NAME = r"[A-Za-z][A-Za-z0-9]*"
@@ -45,7 +51,7 @@ TOKEN = re.compile(
 )
 CHUNK = re.compile(r"(?:\{[^{}]*\}|\S)+")
 SHORT_WORDS = frozenset(
-    "a A I an as at be by do he if in is it me my no of on or so to up us we go am ie eg vs".split()
+    words("a A I an as at be by do he if in is it me my no of on or so to up us we go am ie eg vs")
 )
 
 
@@ -58,7 +64,9 @@ def mixed(text: str, stacked: bool = False) -> str:
     """
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(
-        f"<code>{escape(p[1:-1])}</code>" if len(p) > 2 and p[0] == p[-1] == "`" else _prose(p, stacked)
+        f"<code>{escape(p[1:-1])}</code>"
+        if len(p) > 2 and p[0] == p[-1] == "`"
+        else _prose(p, stacked)
         for p in parts
     )
 
@@ -78,7 +86,10 @@ def _prose(text: str, stacked: bool) -> str:
         if span is None:
             i += 1
             continue
-        made += [escape(text[done : span[0]], quote=False), mathml(text[span[0] : span[1]], stacked)]
+        made += [
+            escape(text[done : span[0]], quote=False),
+            mathml(text[span[0] : span[1]], stacked),
+        ]
         done, i = span[1], max(j, i + 1)
     return "".join([*made, escape(text[done:], quote=False)])
 
@@ -93,7 +104,9 @@ def _span(text: str, run: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """Where the formula of a run of mathematical words begins and ends; None = it holds none."""
     words = [_bare(text, c) for c in run]
     first, last = 0, len(words)
-    goes_on = text[run[-1][1] :].strip() and words[-1] == text[run[-1][0] : run[-1][1]] if run else ""
+    goes_on = (
+        text[run[-1][1] :].strip() and words[-1] == text[run[-1][0] : run[-1][1]] if run else ""
+    )
     if goes_on and last > 1 and words[-1] in FUNCTIONS | BIG.keys():
         last -= 1  # "r = sum of the points": prose behind the sign
     while last > first and (words[last - 1] in OPERATORS or words[last - 1] in RELATIONS):
@@ -151,7 +164,12 @@ def is_mathematical(word: str) -> bool:
 
 
 def _is_symbol(name: str) -> bool:
-    if name in GREEK or name in FUNCTIONS or name in BIG or name in ("KL", "TV", "JS", "old", "ref"):
+    if (
+        name in GREEK
+        or name in FUNCTIONS
+        or name in BIG
+        or name in ("KL", "TV", "JS", "old", "ref")
+    ):
         return True
     stem = re.sub(r"(?<=.)(bar|hat)$", "", name) if name not in ("that", "what", "chat") else name
     return stem in GREEK or bool(re.fullmatch(r"[A-Za-z]\d*|d[A-Z]|[A-Z]{2,3}", stem))
@@ -190,7 +208,9 @@ class Atom(str):
     function: bool = False
 
 
-def _atom(text: str, unit: bool = False, inner: str = "", slash: bool = False, gap: str = "") -> Atom:
+def _atom(
+    text: str, unit: bool = False, inner: str = "", slash: bool = False, gap: str = ""
+) -> Atom:
     made = Atom(text)
     made.unit, made.inner, made.slash, made.gap = unit, inner or text, slash, gap
     return made
@@ -271,7 +291,9 @@ def _index(made: list[Atom], token: re.Match[str]) -> None:
     if base == "<mi>S</mi>" and body == "<mrow><mi>hat</mi></mrow>":
         made.append(_atom("<mover><mi>S</mi><mo>^</mo></mover>", True))
         return
-    whole = _atom(f"<{tag}>{base.removesuffix(THIN)}{body}</{tag}>" + THIN * base.function, base.unit)
+    whole = _atom(
+        f"<{tag}>{base.removesuffix(THIN)}{body}</{tag}>" + THIN * base.function, base.unit
+    )
     whole.function = base.function
     made.append(whole)
 

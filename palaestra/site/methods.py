@@ -25,7 +25,8 @@ from palaestra.values import difference, walk
 
 METHODS = "docs/methods"
 DOCSTRING = re.compile(r"## Method\n\n```text\n(.*?)\n```", re.DOTALL)
-LONG_CELL = 160  # characters of a cell of code, beyond which it is folded up
+# a cell of code that is folded up
+LONG_CELL = re.compile(r"(?<=\| )`([^`\n]{160,})`(?= \|)")
 
 # ---- what a method changes, and what it needs
 
@@ -232,7 +233,7 @@ def with_formulas(text: str) -> str:
     code = "\n".join(f"    {line}".rstrip() for line in found[1].splitlines())
     folded = f'??? note "As it stands in the code"\n\n    ```text\n{code}\n    ```'
     page = text.replace(found[0], f"## Method\n\n{shown}\n\n{folded}")
-    return re.sub(r"(?<=\| )`([^`\n]{%d,})`(?= \|)" % LONG_CELL, fold, page)
+    return LONG_CELL.sub(fold, page)
 
 
 def fold(found: re.Match[str]) -> str:
@@ -241,7 +242,9 @@ def fold(found: re.Match[str]) -> str:
     first = re.split(r"[(\s]", text)[0]
     body = "<br>".join(escape(line) for line in text.split(" -> "))
     body = body.replace("|", "&#124;")
-    return f"<details><summary><code>{escape(first)} …</code></summary><code>{body}</code></details>"
+    return (
+        f"<details><summary><code>{escape(first)} …</code></summary><code>{body}</code></details>"
+    )
 
 
 def table_page(everything: Sequence[MethodRow]) -> str:

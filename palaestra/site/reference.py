@@ -62,9 +62,11 @@ def usage_of(parser: argparse.ArgumentParser) -> str:
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     """Each argument as it is written, and its help."""
     for action in parser._actions:
-        if isinstance(action, argparse._HelpAction):
+        if "--help" in action.option_strings:
             continue
-        value = action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else "")
+        value = action.metavar or (
+            f"{{{','.join(map(str, action.choices))}}}" if action.choices else ""
+        )
         value = value if isinstance(value, str) else " ".join(value)
         takes = action.nargs != 0 and not value and action.option_strings
         value = value or (action.dest.upper() if takes else "")
@@ -78,11 +80,16 @@ def settings_page() -> str:
     """Every setting of a run."""
     hints = get_type_hints(Settings)
     rows = [
-        (f"`{f.name}`", f"`{flag_of(f.name)}`" if f.metadata.get("flag") != "none" else "",
-         f"`{type_name(hints[f.name])}`", "" if f.default in ("", None, ()) else f"`{f.default!r}`", escape(f.metadata.get("text", ""), quote=False))
+        (
+            f"`{f.name}`",
+            f"`{flag_of(f.name)}`" if f.metadata.get("flag") != "none" else "",
+            f"`{type_name(hints[f.name])}`",
+            "" if f.default in ("", None, ()) else f"`{f.default!r}`",
+            escape(f.metadata["text"], quote=False),
+        )
         for f in fields(Settings)
         if f.metadata.get("text")
-    ]  # fmt: skip
+    ]
     return render("settings.md", rows=rows)
 
 

@@ -80,7 +80,9 @@ def with_bars(text: str) -> str:
     backslash before them away, Python-Markdown does not.
     """
     bar = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
-    as_html = lambda m: f"<code>{escape(m[1].replace(chr(92) + '|', '|')).replace('|', '&#124;')}</code>"
+    as_html = lambda m: (
+        f"<code>{escape(m[1].replace(chr(92) + '|', '|')).replace('|', '&#124;')}</code>"
+    )
     lines = text.split("\n")
     return "\n".join(bar.sub(as_html, x) if x.startswith("| ") else x for x in lines)
 

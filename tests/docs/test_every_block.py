@@ -20,7 +20,9 @@ INLINE = sorted(
     {
         (p.name, c)
         for p in HAND
-        for c in re.findall(r"(?<![`\w])`(palaestra (?!as )[a-z]+[^`\n]*)`", re.sub(r"```.*?```", "", p.read_text(), flags=re.DOTALL))
+        for c in re.findall(
+            r"(?<![`\w])`(palaestra (?!as )[a-z]+[^`\n]*)`", re.sub(r"```.*?```", "", p.read_text(), flags=re.DOTALL)
+        )
         if not re.search(r"[A-Z]{2,}|\.\.\.|…", c)  # DIR, NAME, METHOD stand for what a reader fills in
     }
 )

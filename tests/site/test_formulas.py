@@ -26,7 +26,10 @@ def found(text):
         ("With r~ = (r - mean r) / (std r + eps), ddof 1,", ["r~ = (r - mean r) / (std r + eps)"]),
         ("(c_i = 0) is wrong", ["(c_i = 0)"]),
         ("(that is, c_i = 0) is wrong", ["c_i = 0"]),
-        ("J = E_{y ~ pi}[r] - alpha KL(pihat || pi) + beta H(pi)", ["J = E_{y ~ pi}[r] - alpha KL(pihat || pi) + beta H(pi)"]),
+        (
+            "J = E_{y ~ pi}[r] - alpha KL(pihat || pi) + beta H(pi)",
+            ["J = E_{y ~ pi}[r] - alpha KL(pihat || pi) + beta H(pi)"],
+        ),
         ("D[i, i] - mean_{i != j} D[i, j]", ["D[i, i] - mean_{i != j} D[i, j]"]),
         ("r = sum of the points", []),
         ("that is what a model is - or was - for", []),
@@ -44,7 +47,10 @@ def shape(text, stacked=True):
 
 
 def test_indices_powers_and_fractions():
-    assert shape("A_i^2") == "<mrow><msup><msub><mi>A</mi><mrow><mi>i</mi></mrow></msub><mrow><mn>2</mn></mrow></msup></mrow>"
+    assert (
+        shape("A_i^2")
+        == "<mrow><msup><msub><mi>A</mi><mrow><mi>i</mi></mrow></msub><mrow><mn>2</mn></mrow></msup></mrow>"
+    )
     assert shape("a / b") == "<mrow><mfrac><mi>a</mi><mi>b</mi></mfrac></mrow>"
     half = "<mfrac><mrow><mi>a</mi><mo>−</mo><mi>b</mi></mrow><mrow><mi>c</mi><mo>+</mo><mn>1</mn></mrow></mfrac>"
     assert shape("(a - b) / (c + 1)") == f"<mrow>{half}</mrow>", "the brackets of a fraction are its line"

@@ -9,7 +9,15 @@ from palaestra.site.serve import SiteServer
 from tests.view.test_browser import browser  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-PAGES = ("", "methods/", "docs/methods/agro/", "docs/methods/ghpo/", "reference/commands/", "docs/first-run/", "docs/atlas/")
+PAGES = (
+    "",
+    "methods/",
+    "docs/methods/agro/",
+    "docs/methods/ghpo/",
+    "reference/commands/",
+    "docs/first-run/",
+    "docs/atlas/",
+)
 
 
 @contextmanager
@@ -22,7 +30,9 @@ def opened(browser, folder, address="", **given):  # noqa: F811
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda e: said.append(str(e)))
         page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-        page.on("request", lambda r: said.append(r.url) if not r.url.startswith((server.url, "data:", "blob:")) else None)
+        page.on(
+            "request", lambda r: said.append(r.url) if not r.url.startswith((server.url, "data:", "blob:")) else None
+        )
         page.goto(server.url + address)
         yield page, server.url
         page.close()
@@ -31,7 +41,9 @@ def opened(browser, folder, address="", **given):  # noqa: F811
 
 
 def shown(page):
-    return page.eval_on_selector_all("#methods-table tbody tr", "rows => rows.filter(r => !r.hidden).map(r => r.cells[0].textContent)")
+    return page.eval_on_selector_all(
+        "#methods-table tbody tr", "rows => rows.filter(r => !r.hidden).map(r => r.cells[0].textContent)"
+    )
 
 
 def test_the_table_filters_and_sorts_and_its_address_can_be_passed_on(browser, folder):  # noqa: F811
