@@ -161,6 +161,14 @@ def view(parser: FlagParser) -> None:
     json_flag(parser)
 
 
+def docs(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("--build", metavar="DIR", help="write the site into this folder, and end")
+    add("--port", type=whole_number(0), default=8718, help="(default: 8718; 0 = any)")
+    add("--no-open", action="store_true", help="do not open a browser")
+    json_flag(parser)
+
+
 def track(parser: FlagParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="a run folder; the run may have been stopped")
@@ -534,4 +542,5 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "sandbox": sandbox,
     "doctor": doctor,
     "plan": plan,
+    "docs": docs,
 }

@@ -42,6 +42,7 @@ VERBS = {
     "sandbox": "run a Python program in isolation",
     "doctor": "what is installed, what will run, what it will cost",
     "plan": "how fast a run would be with more workers and lag, simulated",
+    "docs": "the documentation, built and shown on this machine",
 }
 
 

@@ -4,6 +4,8 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,19 @@ def test_pictures_in_prompts(place):
     exec(block, found)
     assert found["message"].pictures == (found["grey"],)
     assert (place / "runs" / "seeing").is_dir() and len(found["run"].steps) == 2
+
+
+OTHERS = [
+    code
+    for kind, code in BLOCKS
+    if kind == "python" and not re.match(r"# \S+\.py\n", code) and "pl.Picture(" not in code
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", OTHERS, ids=lambda code: re.sub(r"\W+", "-", code)[22:60])
+def test_programs_that_are_no_files(code, place, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    Path("other.py").write_text(code)
+    ran = subprocess.run([sys.executable, "other.py"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

@@ -1,28 +1,25 @@
-"""The README's own files and commands run as they stand there (at smoke size), and its environment is as short as it says."""
+"""The files and commands of the README, the first run and the eight examples run as they stand there (at smoke size),
+and the example of an environment is as short as it says.
+"""
 
+import functools
 import json
-import re
+import runpy
 import shlex
 from pathlib import Path
 
+import palaestra as pl
 import pytest
 from palaestra.cli.main import main
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
 
+from tests.docs.blocks import ROOT, commands, fenced, files, programs
 from tests.oracle import check_oracle
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
-FILES = {m[1]: code for kind, code in BLOCKS if kind == "python" and (m := re.match(r"# (\S+\.py)\n", code))}
-COMMANDS = [
-    line.split(" #")[0].strip()
-    for kind, code in BLOCKS
-    if not kind
-    for part in code.splitlines()
-    for line in part.split(";")
-    if line.strip().startswith("palaestra ")
-]
+README, FIRST, EXAMPLES = (ROOT / "README.md", ROOT / "docs" / "first-run.md", ROOT / "docs" / "examples.md")
+FILES = files(EXAMPLES)
+COMMANDS = [c for page in (README, FIRST, EXAMPLES) for c in commands(page) if c.startswith("palaestra ")]
 
 
 @pytest.fixture
@@ -62,7 +59,7 @@ def marked(command):
     return pytest.param(command, marks=marks)
 
 
-@pytest.mark.parametrize("command", [marked(c) for c in COMMANDS])
+@pytest.mark.parametrize("command", [marked(c) for c in dict.fromkeys(COMMANDS)])
 def test_command(command, place, capsys, request):
     if "--cluster" in command:
         request.addfinalizer(pytest.importorskip("ray").shutdown)
@@ -74,7 +71,7 @@ def test_command(command, place, capsys, request):
         sizes = ["schedule.prompts=8", "collect.links.0.n=2", "--steps", "4", "--evaluate", "2"]
         assert main(["train", *sizes, "--out", shlex.split(command)[-1]]) == 0
     if command.startswith("palaestra view"):
-        assert main(["train", "--smoke", "--out", shlex.split(command)[-1]]) == 0
+        assert main(["train", "--smoke", "--out", shlex.split(command)[2]]) == 0
     assert main(small(command)) == 0, capsys.readouterr().err
 
 
@@ -95,7 +92,29 @@ def test_own_environment_is_solved_by_its_oracle(place):
 
 
 def test_the_two_commands_come_first():
-    first = BLOCKS[0][1].splitlines()
+    first = fenced(README)[0][1].splitlines()
     assert first[0].startswith("pip install . && palaestra train") and first[1].startswith(
         "pip install '.[test]' && pytest"
     )
+
+
+def test_the_readme_is_one_screen():
+    text = README.read_text()
+    assert text.count("\n") <= 45 and len(programs(README)) == 1
+    code = [x for x in programs(README)[0].splitlines() if x.strip()]
+    assert len(code) <= 5
+
+
+def test_the_five_lines_of_python(place, monkeypatch, capsys):
+    monkeypatch.setattr(pl, "train", functools.partial(pl.train, smoke=True, out="run"))
+    (code,) = programs(README)
+    Path("five.py").write_text(code.replace(", steps=30", ""))
+    runpy.run_path("five.py")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("[[1.0, -0.33")
+
+
+def test_the_first_run_shows_what_explain_prints(capsys):
+    (shown,) = (code for kind, code in fenced(FIRST) if kind == "text")
+    (command,) = (c for c in commands(FIRST) if c.startswith("palaestra explain grpo"))
+    assert main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out == shown

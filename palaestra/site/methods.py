@@ -1,0 +1,267 @@
+"""The pages of all methods: those that are built with their formulas as mathematics, those that are
+planned from the catalogue, and one table of them all that sorts and filters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.catalogue import Entry
+from palaestra.ledger.files import read_result
+from palaestra.ledger.pages import ends, paper, time_of
+from palaestra.ledger.standing import standing
+from palaestra.markdown import render
+from palaestra.site.formulas import article
+from palaestra.site.sources import root
+from palaestra.types import value_class
+from palaestra.values import difference, walk
+
+METHODS = "docs/methods"
+DOCSTRING = re.compile(r"## Method\n\n```text\n(.*?)\n```", re.DOTALL)
+# a cell of code that is folded up
+LONG_CELL = re.compile(r"(?<=\| )`([^`\n]{160,})`(?= \|)")
+
+# ---- what a method changes, and what it needs
+
+CHANGES = (  # by the beginning of a field's path, the longer ones first
+    ("collect.links.0", "attempts"), ("collect.", "attempts"), ("draw", "problems"),
+    ("pool", "problems"), ("observe", "problems"), ("schedule", "schedule"),
+    ("references", "reference model"), ("evaluate", "evaluation"),
+)  # fmt: skip
+CHANGES_OF_LEARNER = {
+    "credit": "credit", "objective": "loss", "update": "update", "heads": "model", "needs": "",
+}  # fmt: skip
+JUDGING = ("rewards", "judges", "verifiers")
+LEGEND = {
+    "problems": "which problems are drawn, kept or written",
+    "world": "what the model acts in",
+    "attempts": "how answers are sampled, continued or replayed",
+    "reward": "how an answer is paid",
+    "credit": "how pay becomes the advantage of an answer or a token",
+    "loss": "what is minimised",
+    "update": "how often, and with which optimiser",
+    "schedule": "how many, how old, in which order",
+    "reference model": "a second, frozen model that the loss or the reward looks at",
+    "model": "heads, adapters or several learners",
+    "decoding": "how answers are chosen when training is over",
+    "stages": "several runs one after another",
+    "a program of its own": "no training loop of a language model, or more than one",
+    "evaluation": "what is measured beside the reward",
+    "analysis": "nothing: it measures what others do",
+    "system": "where and when the work is done",
+}
+
+
+@value_class
+class MethodRow:
+    """One line of the table."""
+
+    id: str
+    title: str
+    family: str
+    status: str
+    changes: tuple[str, ...]
+    needs: tuple[str, ...]
+    effect: str = ""
+    size: float | None = None  # of the effect
+    cost: str = ""
+    minutes: float | None = None  # of the experiment
+
+    @property
+    def place(self) -> str:
+        return f"{METHODS}/{self.id}.md"
+
+
+def changes_of(entry: Entry) -> tuple[str, ...]:
+    """The stages in which a built method differs from its parent."""
+    if entry.shape != "recipe":
+        return ("stages",) if entry.shape == "pipeline" else ("a program of its own",)
+    parent = catalogue.parent_of(entry.id)
+    if not parent:
+        return ()
+    built = catalogue.find(entry.id).build()
+    found = [
+        name
+        for path, before, after in difference(catalogue.recipe(parent), built)
+        for name in stages_of(path, before, after)
+    ]
+    return tuple(dict.fromkeys(n for n in found if n))
+
+
+def stages_of(path: str, before: Any, after: Any) -> Iterator[str]:
+    """What a field that differs belongs to, by its path; of the links that collect, by their parts."""
+    if path.startswith("learners."):
+        parts = path.split(".")
+        yield CHANGES_OF_LEARNER.get(parts[2], "model") if len(parts) > 2 else "model"
+        return
+    if path.startswith("collect"):
+        fresh = parts_in(after) - parts_in(before)
+        if any(name in JUDGING for name in fresh) or path.rpartition(".")[2] == "reward":
+            yield "reward"
+        if "reward" not in path and fresh - set(JUDGING):
+            yield "attempts"
+        return
+    yield next((name for start, name in CHANGES if path.startswith(start)), "")
+
+
+def parts_in(part: Any) -> set[str]:
+    """The rooms and classes of the parts of a link: what lies in `rewards` is named by its room."""
+    found: set[str] = set()
+    for path, inner in [("", part), *walk(part)]:
+        module = type(inner).__module__
+        if not module.startswith("palaestra."):
+            continue
+        room = module.split(".")[1]
+        pays = room in JUDGING or path.rpartition(".")[2] == "reward"
+        found.add("rewards" if pays else type(inner).__name__)
+    return found
+
+
+NEEDS: Mapping[str, str] = {  # by the class of a part
+    "ValueLoss": "a critic", "Gae": "a critic", "Endpoint": "a chat endpoint",
+    "DPO": "pairs of answers", "BradleyTerry": "pairs of answers", "Prefer": "pairs of answers",
+    "Imitate": "demonstrations", "Code": "the sandbox", "LoRA": "adapters",
+}  # fmt: skip
+
+
+def needs_of(entry: Entry) -> tuple[str, ...]:
+    """What a built method needs beside a model, problems and a reward, by the parts of its recipe."""
+    built = catalogue.find(entry.id).build()
+    names = {type(part).__name__ for _, part in walk(built)}
+    found = [need for name, need in NEEDS.items() if name in names]
+    if getattr(built, "references", None):
+        found.append("a reference model")
+    if len(getattr(built, "learners", ())) > 1:
+        found.append("several learners")
+    return tuple(dict.fromkeys(found))
+
+
+# ---- the rows
+
+
+@cache
+def planned() -> Mapping[str, Mapping[str, Any]]:
+    """What is known of the methods that are not built, by their ids."""
+    return json.loads((root() / "docs" / "planned.json").read_text(encoding="utf-8"))
+
+
+def rows() -> list[MethodRow]:
+    """Every method of the catalogue, in its order."""
+    return [row_of(e) for e in catalogue.all_entries()]
+
+
+def row_of(entry: Entry) -> MethodRow:
+    known = planned().get(entry.id, {})
+    common: dict[str, Any] = {"id": entry.id, "title": entry.title, "family": entry.family}
+    if not entry.built:
+        needs = tuple(known.get("needs", ()))
+        return MethodRow(
+            **common, status="planned", changes=tuple(known.get("changes", ())), needs=needs
+        )
+    result = read_result(entry.id)
+    effect, size, cost, minutes = "", None, "", None
+    if result and result.get("effect") is not None:
+        effect, size = ends(result), float(result["effect"])
+    if result and result["arms"]:
+        cost = time_of(result)
+        minutes = (result.get("processor_seconds") or result.get("seconds") or 0) / 60 or None
+        cost = cost if minutes else ""
+    return MethodRow(
+        **common,
+        status=standing(entry).status,
+        changes=changes_of(entry),
+        needs=needs_of(entry),
+        effect=effect,
+        size=size,
+        cost=cost.removesuffix(" minutes"),
+        minutes=minutes,
+    )
+
+
+# ---- the pages
+
+
+def pages() -> dict[str, str]:
+    """The table, and a page of each method that has none in docs/methods."""
+    everything = rows()
+    made = {"methods.md": table_page(everything)}
+    for row in everything:
+        if row.status == "planned":
+            made[row.place] = planned_page(row)
+    return made
+
+
+def planned_page(row: MethodRow) -> str:
+    known = planned().get(row.id, {})
+    return render(
+        "planned.md",
+        row=row,
+        known=known,
+        paper=paper_link(known.get("paper", "")),
+        what=article(paragraphs(known.get("what", ""))),
+        legend=LEGEND,
+        title=row.title if row.title == known.get("authors_title") else known.get("authors_title"),
+    )
+
+
+def paragraphs(text: str) -> str:
+    """The text with a paragraph for each sentence that begins a line behind one that ends a line."""
+    return re.sub(r"(?<=[.:])\n(?=[A-Z0-9(-])", "\n\n", text)
+
+
+def paper_link(number: str) -> str:
+    from palaestra.card import Card
+
+    return paper(Card(title="", paper=number)) if number else ""
+
+
+def with_formulas(text: str) -> str:
+    """The page of a built method with the formulas of its docstring as mathematics, the docstring as
+    it stands in the code folded up below, and long cells of tables folded up as well.
+    """
+    found = DOCSTRING.search(text)
+    if found is None:
+        return text
+    shown = f'<div class="method">\n{article(found[1])}\n</div>'
+    code = "\n".join(f"    {line}".rstrip() for line in found[1].splitlines())
+    folded = f'??? note "As it stands in the code"\n\n    ```text\n{code}\n    ```'
+    page = text.replace(found[0], f"## Method\n\n{shown}\n\n{folded}")
+    return LONG_CELL.sub(fold, page)
+
+
+def fold(found: re.Match[str]) -> str:
+    """A long cell of code, one link of a chain a line, behind its first words."""
+    text = found[1].replace("\\|", "|")
+    first = re.split(r"[(\s]", text)[0]
+    body = "<br>".join(escape(line) for line in text.split(" -> "))
+    body = body.replace("|", "&#124;")
+    return (
+        f"<details><summary><code>{escape(first)} …</code></summary><code>{body}</code></details>"
+    )
+
+
+def table_page(everything: Sequence[MethodRow]) -> str:
+    count = {name: sum(name in r.changes for r in everything) for name in LEGEND}
+    return render(
+        "methods.md",
+        rows=everything,
+        families=list(dict.fromkeys(r.family for r in everything)),
+        statuses=sorted({r.status for r in everything}),
+        legend={n: t for n, t in LEGEND.items() if count[n]},
+        needs=sorted({n for r in everything if r.status != "planned" for n in r.needs}),
+        built=sum(r.status != "planned" for r in everything),
+        literature=sum(r.family != "base" for r in everything),
+    )
+
+
+def add_formulas(tree: Path) -> None:
+    """Writes the formulas into the pages of built methods that were copied."""
+    for page in (tree / METHODS).glob("*.md"):
+        page.write_text(with_formulas(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""Commands and programs of the pages on models, rewards, judges, the ledger and the code, at smoke size."""
+
+import shlex
+
+import palaestra as pl
+import pytest
+from palaestra.cli.main import main
+
+from tests.docs.blocks import ROOT, commands, files, programs
+
+DOCS = ROOT / "docs"
+COMMANDS = [(name, c) for name in ("models.md", "rewards.md") for c in commands(DOCS / name)]
+
+
+def smaller(command):
+    """The command at smoke size."""
+    argv = ["tiny" if a == "smollm2" else a for a in shlex.split(command)[1:]]
+    return [*argv, "--smoke", "--out", "run"] if argv[0] == "train" else argv
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, code in files(DOCS / "examples.md").items():
+        (tmp_path / name).write_text(code)
+    lines = "".join(f'{{"prompt": "{a}+1 mod 10", "answer": "{(a + 1) % 10}"}}\n' for a in range(20))
+    (tmp_path / "problems.jsonl").write_text(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_command(page, command, place, capsys):
+    assert main(smaller(command)) == 0, capsys.readouterr().err
+
+
+def test_the_program_of_rewards():
+    made = {}
+    exec(programs(DOCS / "rewards.md")[0], made)
+    assert isinstance(made["gated"], pl.Gate) and isinstance(made["both"], pl.Min)
+
+
+def test_the_judge_of_judges(monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "none")
+    made = {}
+    exec(programs(DOCS / "judges.md")[0], made)
+    assert made["judge"].votes == 3 and len(made["collect"].links) == 2
+
+
+def test_the_recipe_of_the_code_is_rloo():
+    (code,) = programs(DOCS / "code.md")
+    made = {"pl": pl}
+    exec(code, made)
+    assert made["build"]() == pl.recipe("rloo")
+
+
+def test_the_experiment_of_the_ledger():
+    (code,) = programs(DOCS / "ledger.md")
+    plain = pl.recipe("reinforce")
+    made = {"pl": pl, "plain": plain, "build": lambda: pl.recipe("rloo"), "batch": plain}
+    exec(code, made)
+    assert made["EXPERIMENT"].expect.by == 0.02

@@ -1,0 +1,181 @@
+"""The documentation as a site: every link leads somewhere, every method is two clicks away and can be searched."""
+
+import json
+import re
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from palaestra import catalogue
+from palaestra.cli.main import VERBS, main
+from palaestra.errors import UserError
+from palaestra.run.settings import Settings
+from palaestra.site import build, methods, reference, sources
+from palaestra.site.serve import SiteServer
+
+ENTRIES = catalogue.all_entries()
+
+
+@pytest.mark.slow
+def test_every_link_and_anchor_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
+    assert site.dead() == []
+    assert site.outside() == []
+    assert len(site.pages) > len(ENTRIES) + 40
+
+
+@pytest.mark.slow
+def test_every_method_is_two_clicks_from_the_front_page(site):
+    reached = {p.parent.name for p in site.reachable(2) if p.parent.parent.name == "methods"}
+    assert {e.id for e in catalogue.rows()} <= reached and len(catalogue.rows()) == 221
+
+
+@pytest.mark.slow
+def test_nothing_of_a_page_is_lost_by_its_markdown(site):
+    """No fence, table or heading that stayed text, and no file outside the navigation but the results."""
+    for page in site.pages:
+        text = re.sub(r"<(code|pre|script|style)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        shown = re.sub(r"<[^>]*>", "", text)
+        assert not re.search(r"^\s*```|^\s*\|.*\|\s*$|^#{1,4} ", shown, re.MULTILINE), page
+        assert "\\|" not in shown and "??? " not in shown, page
+
+
+def search(site, words):
+    """The pages whose sections hold all words, by their addresses, titles first."""
+    items = json.loads((site.folder / "search.json").read_text())["items"]
+    plain = lambda x: re.sub(r"<[^>]*>", " ", f"{x['title']} {x['text']}").lower()
+    hits = [x for x in items if all(w.lower() in plain(x) for w in words.split())]
+    return [x["location"].split("#")[0] for x in hits]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        ("arXiv:2503.20783", "dr-grpo"),  # by its paper
+        ("2507.10628", "ghpo"),
+        ("Understanding R1-Zero-like training", "dr-grpo"),
+        ("role-conditioned advantage estimation", "spiral"),  # by the authors' term
+        ("generation consistency", "agro"),
+        ("Prefix-to-Tree", "tempo"),
+        ("ScalingInter-RL", "agentgym-rl"),  # of a method that is planned
+        ("leave-one-out", "rloo"),
+        ("forward KL reference", "rapo"),  # by the name of its formula
+        ("UCB_j", "dump"),  # by a symbol, as it stands in the code
+        ("DPO log sigmoid", "dpo"),
+    ],
+)
+def test_search_finds_a_method(site, words, method):
+    assert f"docs/methods/{method}/" in search(site, words)
+
+
+@pytest.mark.slow
+def test_the_reference_is_whole(site):
+    text = lambda name: (site.folder / "reference" / name / "index.html").read_text()
+    anchors = site.pages[site.folder / "reference/commands/index.html"].anchors
+    assert {f"palaestra-{verb}" for verb in VERBS} <= anchors
+    assert all(f">{f.name}<" in text("settings") for f in fields(Settings) if f.metadata.get("text"))
+    import palaestra as pl
+
+    found = set().union(*(p.anchors for f, p in site.pages.items() if "python" in f.parts))
+    assert set(pl.__all__) - {"__version__"} <= found
+
+
+@pytest.mark.slow
+def test_the_server_knows_this_machine_alone(folder):
+    with SiteServer(folder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with urllib.request.urlopen(server.url + "methods/") as answer:
+            assert (
+                b"methods-table" in answer.read() and "default-src 'self'" in answer.headers["Content-Security-Policy"]
+            )
+        request = urllib.request.Request(server.url, headers={"Host": "evil.example:80"})
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(request)
+        server.shutdown()
+
+
+# ---- without a build
+
+
+def test_without_the_generator_one_line_says_what_brings_it(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    for argv in (["docs"], ["docs", "--build", str(tmp_path / "site")]):
+        assert main(argv) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "pip install '.[docs]'" in said
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_folder_that_holds_something_else_stays(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds something else"):
+        build.check_target(tmp_path)
+    with pytest.raises(UserError, match="is a file"):
+        build.check_target(tmp_path / "mine.txt")
+    build.check_target(tmp_path / "not-there")
+
+
+def test_no_module_imports_the_generator_and_only_its_verb_the_site():
+    package = Path(build.__file__).parents[1]
+    generator = re.compile(r"^\s*(import|from) (zensical|markdown|pymdownx)\b", re.MULTILINE)
+    for file in package.rglob("*.py"):
+        text = file.read_text()
+        assert not generator.search(text), file
+        if "palaestra.site" in text:
+            assert file.parent == package / "site" or file == package / "cli" / "docs.py"
+
+
+def test_every_method_that_is_not_built_has_a_plan():
+    planned = methods.planned()
+    for entry in ENTRIES:
+        if not entry.built:
+            known = planned[entry.id]
+            assert known["what"] and known["authors_title"], entry.id
+            assert set(known["changes"]) <= set(methods.LEGEND), entry.id
+
+
+def test_a_page_of_a_plan():
+    entry = next(e for e in ENTRIES if not e.built and e.family != "surveys")
+    page = methods.planned_page(methods.row_of(entry))
+    assert "planned" in page.splitlines()[2] and "## What it is" in page and "nothing was measured" in page
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "needs"),
+    [
+        ("dr-grpo", ("credit", "loss"), ()),
+        ("agro", ("credit", "loss", "reference model"), ("a reference model",)),
+        ("sft-grpo", ("stages",), ()),
+        ("best-of-n", ("a program of its own",), ()),
+        ("grpo", (), ()),
+    ],
+)
+def test_what_a_method_changes_and_needs(method, changes, needs):
+    row = methods.row_of(next(e for e in ENTRIES if e.id == method))
+    assert set(changes) <= set(row.changes) <= {*changes, "update"} and set(needs) <= set(row.needs)
+
+
+def test_links_out_of_the_tree_become_text_and_those_in_code_stay():
+    known = {"docs/a.md", "docs/b.md", "README.md"}
+    page = Path("docs/a.md")
+    mend = lambda text: sources.without_dead_links(text, page, known)
+    assert mend("[x](b.md#y) [z](../README.md) [w](https://a.b) [s](#t)").count("](") == 4
+    assert mend("[the claims](../palaestra/claims)") == "the claims (`palaestra/claims`)"
+    assert mend("```\n[x](../gone.md)\n```") == "```\n[x](../gone.md)\n```"
+
+
+def test_bars_in_code_inside_tables():
+    assert sources.with_bars("| `a\\|b` | c |") == "| <code>a&#124;b</code> | c |"
+    assert sources.with_bars("no table: `a\\|b`") == "no table: `a\\|b`"
+
+
+def test_signatures_and_arguments_are_readable():
+    assert reference.signature_of("leave_one_out").startswith("pl.leave_one_out(")
+    assert " at 0x" not in reference.signature_of("train")
+    assert list(reference.split_arguments("a: dict[str, int], b=(1, 2)")) == ["a: dict[str, int]", "b=(1, 2)"]
+    import palaestra as pl
+
+    assert "<dt><code>method</code></dt>" in reference.docstring_of(pl.recipe)
