@@ -12,25 +12,6 @@ from typing import Any
 
 import palaestra as pl
 from palaestra.claims.starts import RATES, imitation
-from palaestra.recipes.data import (
-    adcl_egsr,
-    amft,
-    ampo,
-    critique_grpo,
-    dars,
-    dump,
-    eframe,
-    ghpo,
-    guide,
-    icpo,
-    nurl,
-    pcl,
-    pf_ppo,
-    reinforce_ada,
-    rl_plus,
-    sec,
-    srft,
-)
 
 LONGEST = 96  # tokens of an answer
 STEPS = 400  # more than the budget pays for
@@ -57,20 +38,20 @@ def only_mixed() -> pl.Recipe:
 def samplers(difficulty: Callable[[pl.Task], float]) -> dict[str, pl.Recipe]:
     """Ways to choose what is drawn, how often it is tried, and what is kept."""
     ordered = pl.EasyToHard(tasks=TASKS, batches=1, difficulty=difficulty)
-    measured = adcl_egsr.build(tasks=MEASURED, probe=2, expert="", say="")
+    measured = pl.recipe("adcl-egsr", tasks=MEASURED, probe=2, expert="", say="")
     return {
         UNIFORM: shaped(pl.recipe("grpo")),
         "mixed only": only_mixed(),
         "easy to hard": shaped(pl.vary(pl.recipe("grpo"), draw=ordered)),
         "probed": shaped(pl.vary(pl.recipe("grpo"), draw=pl.ProbedArms(every=5, tasks=2))),
-        "dump": shaped(dump.build()),
-        "sec": shaped(sec.build()),
-        "pcl": shaped(pcl.build()),
+        "dump": shaped(pl.recipe("dump")),
+        "sec": shaped(pl.recipe("sec")),
+        "pcl": shaped(pl.recipe("pcl")),
         "adcl": shaped(measured),
-        "reinforce-ada": shaped(reinforce_ada.build()),
-        "dars": shaped(dars.build()),
-        "eframe": shaped(eframe.build()),
-        "pf-ppo": shaped(pf_ppo.build()),
+        "reinforce-ada": shaped(pl.recipe("reinforce-ada")),
+        "dars": shaped(pl.recipe("dars")),
+        "eframe": shaped(pl.recipe("eframe")),
+        "pf-ppo": shaped(pl.recipe("pf-ppo")),
     }
 
 
@@ -78,15 +59,15 @@ def helpers() -> dict[str, pl.Recipe]:
     """Ways to help: a hint, an example, a critique, a start of the reply, a demonstration."""
     begun: dict[str, Any] = {"unit": "steps", "place": "start", "form": 0.0}
     return {
-        "ghpo": shaped(ghpo.build(**begun)),
-        "nurl": shaped(nurl.build(kind="steps", place="start")),
-        "guide": shaped(guide.build(size=8)),
-        "icpo": shaped(icpo.build(fades=40)),
-        "critique-grpo": shaped(critique_grpo.build(kind="verdict", length=LONGEST)),
-        "ampo": shaped(ampo.build(choice="random", length=LONGEST)),
-        "rl-plus": shaped(rl_plus.build(length=LONGEST)),
-        "srft": shaped(srft.build(per=4.0)),
-        "amft": shaped(amft.build(every=2, warmup=2, gain_rate=0.2, entropy_rate=0.2)),
+        "ghpo": shaped(pl.recipe("ghpo", **begun)),
+        "nurl": shaped(pl.recipe("nurl", kind="steps", place="start")),
+        "guide": shaped(pl.recipe("guide", size=8)),
+        "icpo": shaped(pl.recipe("icpo", fades=40)),
+        "critique-grpo": shaped(pl.recipe("critique-grpo", kind="verdict", length=LONGEST)),
+        "ampo": shaped(pl.recipe("ampo", choice="random", length=LONGEST)),
+        "rl-plus": shaped(pl.recipe("rl-plus", length=LONGEST)),
+        "srft": shaped(pl.recipe("srft", per=4.0)),
+        "amft": shaped(pl.recipe("amft", every=2, warmup=2, gain_rate=0.2, entropy_rate=0.2)),
     }
 
 

@@ -51,7 +51,7 @@ TOKEN = re.compile(
 )
 CHUNK = re.compile(r"(?:\{[^{}]*\}|\S)+")
 SHORT_WORDS = frozenset(
-    words("a A I an as at be by do he if in is it me my no of on or so to up us we go am ie eg vs")
+    spaced("a A I an as at be by do he if in is it me my no of on or so to up us we go am ie eg vs")
 )
 
 

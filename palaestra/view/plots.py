@@ -250,9 +250,8 @@ def _evaluations(
             markeredgecolor=PAPER, markeredgewidth=0.9, elinewidth=2, capsize=0, zorder=5,
             clip_on=False,
         )  # fmt: skip
-        if drawn.lines[0] is not None:
-            told = f"{tell(e.mean)} held out, 95% interval {tell(e.low)} to {tell(e.high)}"
-            drawn.lines[0].set_gid(f"{POINT}step {step:g}: {told}")
+        told = f"{tell(e.mean)} held out, 95% interval {tell(e.low)} to {tell(e.high)}"
+        drawn.lines[0].set_gid(f"{POINT}step {step:g}: {told}")
     style: dict[str, Any] = {"color": HELD_OUT, "fontweight": "bold", "fontsize": 11, "ha": "left"}
     (first, before), (last, after) = evaluations[0], evaluations[-1]
     _write(axes, tell(after.mean), (last, after.mean), (9, 0), va="center", **style)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from palaestra.site.serve import SiteServer
 
-from tests.view.test_browser import browser  # noqa: F401
+from tests.view.conftest import browser  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGES = (
