@@ -123,6 +123,12 @@ def test_a_learner_that_grades_is_no_policy():
     assert read_off.read_off(alone)["target"] == ("grader",) and "optimiser" not in read_off.read_off(alone)
 
 
+def test_what_is_drawn_again_within_a_step_is_not_older():
+    """`credit.again` holds both: examples of earlier steps, and some of this step's trained on more often."""
+    assert "off-policy" not in read_off.read_row("pf-ppo")["optimiser"]
+    assert "off-policy" in read_off.read_row("eframe")["optimiser"]
+
+
 # ---- read and typed together
 
 
