@@ -29,6 +29,8 @@ INLINE = sorted(
 RUN = {  # pages whose commands a test runs
     "README.md", "first-run.md", "examples.md", "howto.md", "beside.md", "environments.md", "plan.md", "viewer.md",
     "models.md", "rewards.md", "trackers.md",
+    # those of surveys: tests/docs/test_surveys.py
+    "choose.md", "essay-procedural-rhetoric.md", "survey-irl.md", "taxonomy.md",
 }  # fmt: skip
 NOT_RUN = {  # what a test cannot run
     "cluster.md": "more than one process or machine: tests/scale runs the same on one",
