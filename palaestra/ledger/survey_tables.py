@@ -5,20 +5,20 @@ them, and methods by the feedback that one has.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.ledger.axes import FOLDER, columns
+from palaestra.ledger.changes import changes_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.needs import as_cells, needs_of
 from palaestra.ledger.placements import choose, counts, placed
 from palaestra.ledger.standing import standing
 from palaestra.ledger.wording import ends, time_of
 from palaestra.markdown import render
-from palaestra.values import difference
 
 # Of published results, the best for a claim first; an illustration or what is not testable is none.
 VERDICTS = ("reproduced", "smaller", "inconclusive", "not-reproduced", "reversed")
@@ -34,11 +34,16 @@ def row_link(entry: Entry) -> str:
 
 def measured(entry: Entry) -> tuple[str, str]:
     """What was measured of a row, "" where that is stale or under review, and where it stands."""
-    found, result = standing(entry), read_result(entry.id) if entry.built else None
-    doubted = found.note.startswith("stale") or found.note.endswith("under review")
-    if not result or not result.get("arms") or doubted:
+    result = read_result(entry.id) if entry.built else None
+    if not result or not result.get("arms") or is_doubted(entry):
         return "", told_standing(entry)
     return f"{ends(result)} {result['metric']}", told_standing(entry)
+
+
+def is_doubted(entry: Entry) -> bool:
+    """Whether a row's result is stale or under review, so that its numbers are shown nowhere else."""
+    note = standing(entry).note
+    return note.startswith("stale") or note.endswith("under review")
 
 
 def told_standing(entry: Entry) -> str:
@@ -66,25 +71,8 @@ def taxonomy_page() -> str:
 
 def taxonomy_row(entry: Entry) -> tuple[str, ...]:
     cells = [", ".join(cell.values) + SOURCE_MARKS[cell.source] for cell in placed(entry).values()]
-    return row_link(entry), *cells, changed(entry), entry.shape, standing(entry).status
-
-
-def changed(entry: Entry) -> str:
-    """The stages in which a built recipe differs from its parent."""
-    parent = catalogue.parent_of(entry.id) if entry.built else ""
-    if not parent:
-        return ""
-    mine, theirs = catalogue.find(entry.id).build(), catalogue.recipe(parent)
-    return ", ".join(stages(path for path, _, _ in difference(theirs, mine)))
-
-
-def stages(paths: Iterable[str]) -> list[str]:
-    """The stages that paths lie in: of a learner, the part of it."""
-    found: list[str] = []
-    for path in paths:
-        words = path.split(".")
-        found.append(words[2] if words[0] == "learners" and len(words) > 2 else words[0])
-    return list(dict.fromkeys(found))
+    changes = ", ".join(changes_of(entry)) if entry.built else ""
+    return row_link(entry), *cells, changes, entry.shape, standing(entry).status
 
 
 def share(found: Mapping[str, Mapping[str, int]]) -> str:

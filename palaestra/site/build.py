@@ -179,8 +179,9 @@ def methods_of(tree: Path) -> list[dict[str, Any]]:
     """The pages of all methods by their family."""
     found: dict[str, list[dict[str, str]]] = {}
     for entry in catalogue.all_entries():
-        page = f"{methods.METHODS}/{entry.id}.md"
-        found.setdefault(entry.family, []).append({entry.id: page})
+        if not entry.page:  # of a text, whose page stands with the explanations
+            page = f"{methods.METHODS}/{entry.id}.md"
+            found.setdefault(entry.family, []).append({entry.id: page})
     return [{FAMILIES.get(f, f.capitalize()): pages} for f, pages in found.items()]
 
 

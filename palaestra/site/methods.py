@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -14,49 +14,23 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.catalogue import Entry
+from palaestra.ledger import needs
+from palaestra.ledger.changes import LEGEND, changes_of
 from palaestra.ledger.files import read_result
-from palaestra.ledger.pages import ends, paper, time_of
+from palaestra.ledger.pages import paper
 from palaestra.ledger.standing import standing
+from palaestra.ledger.survey_tables import is_doubted
+from palaestra.ledger.wording import ends, time_of
 from palaestra.markdown import render
 from palaestra.site.formulas import article
 from palaestra.site.sources import root
 from palaestra.types import value_class
-from palaestra.values import difference, walk
+from palaestra.values import walk
 
 METHODS = "docs/methods"
 DOCSTRING = re.compile(r"## Method\n\n```text\n(.*?)\n```", re.DOTALL)
 # a cell of code that is folded up
 LONG_CELL = re.compile(r"(?<=\| )`([^`\n]{160,})`(?= \|)")
-
-# ---- what a method changes, and what it needs
-
-CHANGES = (  # by the beginning of a field's path, the longer ones first
-    ("collect.links.0", "attempts"), ("collect.", "attempts"), ("draw", "problems"),
-    ("pool", "problems"), ("observe", "problems"), ("schedule", "schedule"),
-    ("references", "reference model"), ("evaluate", "evaluation"),
-)  # fmt: skip
-CHANGES_OF_LEARNER = {
-    "credit": "credit", "objective": "loss", "update": "update", "heads": "model", "needs": "",
-}  # fmt: skip
-JUDGING = ("rewards", "judges", "verifiers")
-LEGEND = {
-    "problems": "which problems are drawn, kept or written",
-    "world": "what the model acts in",
-    "attempts": "how answers are sampled, continued or replayed",
-    "reward": "how an answer is paid",
-    "credit": "how pay becomes the advantage of an answer or a token",
-    "loss": "what is minimised",
-    "update": "how often, and with which optimiser",
-    "schedule": "how many, how old, in which order",
-    "reference model": "a second, frozen model that the loss or the reward looks at",
-    "model": "heads, adapters or several learners",
-    "decoding": "how answers are chosen when training is over",
-    "stages": "several runs one after another",
-    "a program of its own": "no training loop of a language model, or more than one",
-    "evaluation": "what is measured beside the reward",
-    "analysis": "nothing: it measures what others do",
-    "system": "where and when the work is done",
-}
 
 
 @value_class
@@ -73,74 +47,28 @@ class MethodRow:
     size: float | None = None  # of the effect
     cost: str = ""
     minutes: float | None = None  # of the experiment
+    page: str = ""  # of a text, which is no method
 
     @property
     def place(self) -> str:
-        return f"{METHODS}/{self.id}.md"
+        return self.page or f"{METHODS}/{self.id}.md"
 
 
-def changes_of(entry: Entry) -> tuple[str, ...]:
-    """The stages in which a built method differs from its parent."""
-    if entry.shape != "recipe":
-        return ("stages",) if entry.shape == "pipeline" else ("a program of its own",)
-    parent = catalogue.parent_of(entry.id)
-    if not parent:
-        return ()
-    built = catalogue.find(entry.id).build()
-    found = [
-        name
-        for path, before, after in difference(catalogue.recipe(parent), built)
-        for name in stages_of(path, before, after)
-    ]
-    return tuple(dict.fromkeys(n for n in found if n))
-
-
-def stages_of(path: str, before: Any, after: Any) -> Iterator[str]:
-    """What a field that differs belongs to, by its path; of the links that collect, by their parts."""
-    if path.startswith("learners."):
-        parts = path.split(".")
-        yield CHANGES_OF_LEARNER.get(parts[2], "model") if len(parts) > 2 else "model"
-        return
-    if path.startswith("collect"):
-        fresh = parts_in(after) - parts_in(before)
-        if any(name in JUDGING for name in fresh) or path.rpartition(".")[2] == "reward":
-            yield "reward"
-        if "reward" not in path and fresh - set(JUDGING):
-            yield "attempts"
-        return
-    yield next((name for start, name in CHANGES if path.startswith(start)), "")
-
-
-def parts_in(part: Any) -> set[str]:
-    """The rooms and classes of the parts of a link: what lies in `rewards` is named by its room."""
-    found: set[str] = set()
-    for path, inner in [("", part), *walk(part)]:
-        module = type(inner).__module__
-        if not module.startswith("palaestra."):
-            continue
-        room = module.split(".")[1]
-        pays = room in JUDGING or path.rpartition(".")[2] == "reward"
-        found.add("rewards" if pays else type(inner).__name__)
-    return found
-
-
-NEEDS: Mapping[str, str] = {  # by the class of a part
-    "ValueLoss": "a critic", "Gae": "a critic", "Endpoint": "a chat endpoint",
-    "DPO": "pairs of answers", "BradleyTerry": "pairs of answers", "Prefer": "pairs of answers",
-    "Imitate": "demonstrations", "Code": "the sandbox", "LoRA": "adapters",
+FURTHER: Mapping[str, str] = {  # by the class of a part, what the table of needs does not have
+    "Endpoint": "a chat endpoint", "Code": "the sandbox", "LoRA": "adapters",
 }  # fmt: skip
+LABELS = {"preferences": "pairs of answers", "demonstrations": "demonstrations"}
 
 
 def needs_of(entry: Entry) -> tuple[str, ...]:
-    """What a built method needs beside a model, problems and a reward, by the parts of its recipe."""
-    built = catalogue.find(entry.id).build()
+    """What a built method needs beside a model, problems with answers and a reward."""
+    found, built = needs.needs_of(entry.id), catalogue.find(entry.id).build()
     names = {type(part).__name__ for _, part in walk(built)}
-    found = [need for name, need in NEEDS.items() if name in names]
-    if getattr(built, "references", None):
-        found.append("a reference model")
-    if len(getattr(built, "learners", ())) > 1:
-        found.append("several learners")
-    return tuple(dict.fromkeys(found))
+    said = ["a critic"] * found.critic + ["a reference model"] * found.reference
+    said += [f"a {grader}" for grader in found.graders]
+    said += [LABELS[label] for label in found.labels if label in LABELS]
+    said += [need for name, need in FURTHER.items() if name in names]
+    return (*said, *(["several learners"] if len(getattr(built, "learners", ())) > 1 else []))
 
 
 # ---- the rows
@@ -161,11 +89,10 @@ def row_of(entry: Entry) -> MethodRow:
     known = planned().get(entry.id, {})
     common: dict[str, Any] = {"id": entry.id, "title": entry.title, "family": entry.family}
     if not entry.built:
-        needs = tuple(known.get("needs", ()))
-        return MethodRow(
-            **common, status="planned", changes=tuple(known.get("changes", ())), needs=needs
-        )
-    result = read_result(entry.id)
+        typed: dict[str, Any] = {n: tuple(known.get(n, ())) for n in ("changes", "needs")}
+        typed |= {"changes": ("analysis",)} if entry.page else {}
+        return MethodRow(**common, **typed, status=standing(entry).status, page=entry.page)
+    result = None if is_doubted(entry) else read_result(entry.id)
     effect, size, cost, minutes = "", None, "", None
     if result and result.get("effect") is not None:
         effect, size = ends(result), float(result["effect"])
@@ -256,7 +183,7 @@ def table_page(everything: Sequence[MethodRow]) -> str:
         statuses=sorted({r.status for r in everything}),
         legend={n: t for n, t in LEGEND.items() if count[n]},
         needs=sorted({n for r in everything if r.status != "planned" for n in r.needs}),
-        built=sum(r.status != "planned" for r in everything),
+        built=sum(r.status != "planned" and not r.page for r in everything),
         literature=sum(r.family != "base" for r in everything),
     )
 

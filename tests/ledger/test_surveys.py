@@ -12,6 +12,7 @@ from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.ledger import essay, pages, survey_tables, surveys
 from palaestra.ledger.axes import columns
+from palaestra.ledger.changes import changes_of
 from palaestra.ledger.invariance import under_shift
 from palaestra.ledger.needs import MethodNeeds, needs_of, samples_of
 from palaestra.ledger.standing import Standing
@@ -197,10 +198,8 @@ RESULT = {"arms": {"a": {}}, "effect": 0.5, "ci95": [0.25, 0.75], "metric": "acc
 
 
 def test_stages_and_shares():
-    paths = ["learners.policy.credit.links.0", "learners.policy.objective.high", "collect.links", "learners"]
-    assert survey_tables.stages(paths) == ["credit", "objective", "collect", "learners"]
-    assert survey_tables.changed(entry("rloo")) == "credit"
-    assert survey_tables.changed(entry("grpo")) == ""
+    assert changes_of(entry("rloo")) == ("credit",)
+    assert changes_of(entry("grpo")) == ()
     found = {"a": {"computed": 3, "completed": 0, "typed": 1}, "b": {"computed": 1, "completed": 3, "typed": 0}}
     assert survey_tables.share(found) == "4 of 8 cells, 50%"
 
