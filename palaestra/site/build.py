@@ -36,7 +36,8 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
         "reference/python/", "docs/parts.md", "CHANGELOG.md",
     ),
     "Explanation": (
-        "docs/ledger.md", "docs/atlas.md", "docs/exact.md", "docs/runs.md", "docs/speed.md",
+        "docs/ledger.md", "docs/what-holds.md", "docs/curricula.md", "docs/atlas.md", "docs/exact.md",
+        "docs/runs.md", "docs/speed.md",
         "docs/surveys/",
     ),
     "Methods": ("methods.md", "CATALOGUE.md"),
