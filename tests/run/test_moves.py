@@ -84,7 +84,7 @@ def test_what_ranks_saw_is_joined_pass_by_pass():
     number = lambda *x: torch.tensor([x])
     passes = lambda *each: [(torch.tensor([place]), number(w, w), number(r, r)) for place, w, r in each]
     moves = TokenMoves()
-    moves.join([passes((1.0, 3.0, 7.0), (0.0, 2.0, 9.0)), passes((0.0, 1.0, 4.0), (0.0, 0.0, 9.0))])
+    moves.join([passes((1.0, 3.0, 7.0), (0.0, 2.0, 9.0)), passes((0.0, 1.0, 4.0), (1.0, 0.0, 8.0))])
     weights, ratios = moves.rows([2, 1])
     assert weights[0].tolist() == [3.0, 3.0] and ratios[0].tolist() == [9.0, 9.0]
-    assert weights[1].tolist() == [3.0] and ratios[1].tolist() == [7.0]
+    assert weights[1].tolist() == [3.0] and ratios[1].tolist() == [8.0]
