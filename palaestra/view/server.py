@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from threading import Thread
+from threading import Timer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from palaestra.errors import UserError
@@ -37,6 +37,7 @@ HEADERS = {
 }
 OWN_HEADER = "X-Palaestra"  # of the page's own requests; others may not set it across origins
 PACKED_FROM = 10_000  # bytes
+PAGE_FIRST = 1.5  # seconds in which a page takes what it shows, before texts are read ahead
 MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
@@ -75,9 +76,14 @@ class ViewerServer(ThreadingHTTPServer):
         self.answers = PageAnswers(runs)
         self.names = NAMES if host in ("127.0.0.1", "::1", "localhost") else (*NAMES, host.lower())
         self.open = self.names is not NAMES
+        self.reader = Timer(PAGE_FIRST, self.read_ahead, [runs])
+        self.reader.daemon = True
         super().__init__((host, port), PageHandler)
-        read = Thread(target=self.read_ahead, args=[runs], daemon=True)
-        read.start()
+        self.reader.start()
+
+    def server_close(self) -> None:
+        self.reader.cancel()
+        super().server_close()
 
     def read_ahead(self, runs: Sequence[RunReader]) -> None:
         """The texts, before somebody searches them."""

@@ -33,5 +33,5 @@ def test_what_it_says_of_the_page_and_the_columns_is_there():
         assert f"**{name}**" in PAGE and name in code
     told = re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE)
     rows = {f"rows.{f.name}" for f in ROW}
-    assert set(told) <= {*SCHEMA.names, *rows} and len(told) == 5
+    assert set(told) <= {*SCHEMA.names, *rows} and len(told) == 9
     assert all((ROOT / "docs" / f"viewer-{n}.png").is_file() for n in re.findall(r"\(viewer-(\w+)\.png\)", PAGE))

@@ -5,10 +5,12 @@ import asyncio
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from palaestra.api.run import Run
 from palaestra.catalogue import recipe
 from palaestra.curriculum.pool import Mixed
 from palaestra.run.driver import train
+from palaestra.run.moves import TokenMoves
 from palaestra.step import kept
 from palaestra.store.columns import path
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
@@ -75,3 +77,14 @@ def test_why_an_episode_was_not_trained_on():
     made = vary(recipe("grpo"), pool=Mixed())
     found = kept(made, state, seen[:3], seen, {"policy": [Example(row=seen[0].episodes[0].rows[0], columns={})]})
     assert [found[n,] for n in "abcdef"] == ["trained", "muted", "no credit", "held:Mixed", "stale", "dropped:Mixed"]
+
+
+def test_what_ranks_saw_is_joined_pass_by_pass():
+    """Two ranks, two updates: the row's pass of the second update is the other rank's, and a ghost adds 0."""
+    number = lambda *x: torch.tensor([x])
+    passes = lambda *each: [(torch.tensor([place]), number(w, w), number(r, r)) for place, w, r in each]
+    moves = TokenMoves()
+    moves.join([passes((1.0, 3.0, 7.0), (0.0, 2.0, 9.0)), passes((0.0, 1.0, 4.0), (1.0, 0.0, 8.0))])
+    weights, ratios = moves.rows([2, 1])
+    assert weights[0].tolist() == [3.0, 3.0] and ratios[0].tolist() == [9.0, 9.0]
+    assert weights[1].tolist() == [3.0] and ratios[1].tolist() == [8.0]

@@ -275,6 +275,40 @@ def test_where_no_credit_is_known_the_first_colour_that_is_known_is_shown(browse
         )
 
 
+def test_answers_stand_as_a_tree_by_what_they_begin_with(browser, made, tmp_path):
+    """By hand: three begin with "a", two of these go on with "b"; one was forked from the first."""
+    folder = shutil.copytree(made, tmp_path / "run")
+    said = [["a", "b", "c"], ["a", "b", "d"], ["a", "e"], ["f"]]
+    lines = pq.ParquetFile(path(folder, 2)).read().to_pylist()
+    rows = [[list_of_tokens(lines[i]["rows"][0], said[i])] if i < 4 else lines[i]["rows"] for i in range(32)]
+    rewards = [1.0, 0.0, 1.0, 0.0] + [e["reward"] for e in lines[4:]]
+    forked = {"parent": [None, 0, *[None] * 30], "forked_at": [None, 2, *[None] * 30]}
+    rewrite(folder, 2, rows=rows, reward=rewards, status=["finished"] * 32, **forked)
+    with served(folder) as server, opened(browser, f"{server.url}#/0/group/2/0") as page:
+        page.wait_for_selector(".answers button >> nth=3")
+        page.keyboard.press("t")
+        page.wait_for_selector(".tree")
+        told = [re.sub(r"\s+", " ", x) for x in page.locator(".tree summary").all_inner_texts()]
+        assert told == ["0.5 mean of 4 …", "0.667 mean of 3 a", "0.5 mean of 2 b"]
+        leaves = [re.sub(r"\s+", " ", x) for x in page.locator(".tree button").all_inner_texts()]
+        assert leaves == ["1 c", "0 d left answer 1 at step 2", "1 e", "0 f"]
+        page.locator(".tree button").nth(2).click()
+        page.wait_for_function("() => document.querySelector('.turn.own .tokens')?.textContent === 'ae'")
+
+
+def list_of_tokens(row, said):
+    """A row whose answer these tokens are, behind a prompt of one."""
+    n = len(said)
+    number = {name: [None, *[0.5] * n] for name in ("logp", "advantage", "weight", "ratio")}
+    more = {
+        "ids": list(range(n + 1)),
+        "tokens": ["?", *said],
+        "trained": [False, *[True] * n],
+        "hidden": [False] * (n + 1),
+    }
+    return row | number | more | {"author": ["environment", *["policy"] * n], "turn": [0] * (n + 1)}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_pages_do_not_scroll_sideways_and_can_be_read(browser, made, scheme):
     """Contrast of every text against what lies behind it: 4.5 to 1."""

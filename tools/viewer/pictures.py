@@ -19,6 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SHOTS = {
     "viewer-groups": ("#/0/groups?order=spread", 1100, 860),
     "viewer-group": ("#/0/group/3/2?colour=weight&row=0&token=24", 1100, 760),
+    "viewer-tree": ("#/0/group/3/2?tree=1", 1100, 680),
     "viewer-signs": ("#/0/signs", 1100, 860),
 }
 
