@@ -50,7 +50,7 @@ def of_package(names):
 
 
 def wanted():
-    """What a wheel is to hold: the package as it lies here, with the ledger's published results."""
+    """What a wheel is to hold: the package as it lies here, with the ledger's published results and the pages."""
     package = {
         p.relative_to(ROOT).as_posix()
         for p in (ROOT / "palaestra").rglob("*")
@@ -61,7 +61,12 @@ def wanted():
         for here, there in LEDGER.items()
         for p in (ROOT / "ledger" / here).iterdir()
     }
-    return package | ledger
+    pages = {
+        f"palaestra/pages/{p.relative_to(ROOT).as_posix()}"
+        for p in (*(ROOT / "docs").rglob("*"), *(ROOT / f"{n}.md" for n in ("README", "CATALOGUE", "CONTRIBUTING")))
+        if p.is_file()
+    }
+    return package | ledger | pages
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):

@@ -185,7 +185,12 @@ def test_a_run_sees_the_same_pixels_after_a_checkpoint(context, small):
         v.data.copy_(weights[k])
     other.optimisers["policy"].load_state_dict(optimiser)
     again, _ = asyncio.run(step(recipe(), other, decode(plain, tensors)))
-    assert encode(again)[0] == encode(on)[0]
+
+    def without_clock(state):
+        groups = lambda found: [replace(g, episodes=[replace(e, seconds=0.0) for e in g.episodes]) for g in found]
+        return encode({**state, "queue": [groups(found) for found in state["queue"]]})[0]
+
+    assert without_clock(again) == without_clock(on)
     for k, v in other.model("policy").named_trainable().items():
         assert v.equal(ctx.model("policy").named_trainable()[k]), k
 

@@ -37,7 +37,7 @@ DEFAULTS = {
     "agro": {".beta": 0.1, ".weight": "variance", ".centred": True, ".on_policy": False},  # beta 1e-3 to 1e-1
     "apo": {"1.eps": 1e-9, ".base": 1.00001, "parts.1.weight": 1e-3, ".kind": "k3", "objective.weight": "kl_weight"},
     "asymre": {".by": 0.1, **TOKENS},  # V = mean - .1; no std
-    "attention_rhythm": {".window": 10, ".amplify": 1.5, ".share": 0.4, ".alpha": 0.5, ".lookback": 3, ".mode": "coupled"},
+    "attention_rhythm": {"2.window": 10, ".amplify": 1.5, ".share": 0.4, ".alpha": 0.5, ".lookback": 3, ".mode": "coupled"},
     "capo": {".right": 2.0, ".wrong": 1.0, "links.2.n": 4, ".vote": "majority", ".ddof": 0, **SEQUENCES},
     "carft": {**PPO, "links.0.n": 1, "schedule.prompts": 128, "0.kl": 0.05, ".temperature": 0.2, "links.0.temperature": 1.0,
               "parts.0.reduce": "sequences", "parts.1.weight": 0.1, "parts.2.weight": 1.0},
