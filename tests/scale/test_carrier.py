@@ -74,7 +74,7 @@ def test_a_run_on_ray_is_the_run_of_one_process(scored, small, case):
     def kill(n, ctx):
         if n == 1:
             pid = pid_of(ctx, 0)
-            threading.Timer(rng.uniform(0, 0.5), lambda: (os.kill(pid, signal.SIGKILL), killed.append(pid))).start()
+            threading.Timer(rng.uniform(0, 0.1), lambda: (os.kill(pid, signal.SIGKILL), killed.append(pid))).start()
 
     here = run(recipe, scored(task), lambda r, c: InProcess(waves))
     there = run(recipe, scored(task), partial(open_carrier, Cluster(workers=2, waves=waves)), on=kill)
