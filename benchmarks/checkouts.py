@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.bench.busy import timed
 from palaestra.bench.machine import describe_machine
 from palaestra.stats import mean_interval
 from palaestra.store.checkpoint import write_atomic
@@ -34,18 +35,9 @@ STEPS = 13
 def processor_seconds(checkout: Path, arguments: list[str]) -> float:
     """Of a Python process with this checkout's package. Raises where it fails."""
     names = {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    run = subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=checkout,
-        env=dict(os.environ) | names,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    _, status, used = os.wait4(run.pid, 0)
-    run.returncode = os.waitstatus_to_exitcode(status)
-    if run.returncode:
-        raise SystemExit(f"{' '.join(arguments)} ended with {run.returncode} in {checkout}")
-    return used.ru_utime + used.ru_stime
+    what = f"{' '.join(arguments)} in {checkout}"
+    command = [sys.executable, *arguments]
+    return timed(command, what, cwd=checkout, env=dict(os.environ) | names)["processor_seconds"]
 
 
 def jobs(checkout: Path) -> dict[str, float]:
@@ -73,7 +65,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     given = parser.parse_args()
     sides = {"before": given.before.resolve(), "now": HERE}
-    load = os.getloadavg()
+    machine = describe_machine("cpu")  # with its load before the first pair
     pairs: list[dict[str, dict[str, float]]] = []
     for i in range(given.pairs):
         order = sorted(sides, reverse=i % 2 == 1)
@@ -98,8 +90,7 @@ def main() -> None:
         "command": f"python benchmarks/checkouts.py CHECKOUT --pairs {given.pairs}",
         "before": commit.stdout.strip(),
         "unit": "processor seconds; the ratio is the geometric mean over pairs, now over before",
-        "machine": describe_machine("cpu"),
-        "load": [round(x, 1) for x in load],
+        "machine": machine,
         "rows": rows,
     }
     write_atomic(HERE / "benchmarks/checkouts.json", json.dumps(found, indent=1) + "\n")

@@ -77,6 +77,15 @@ def one_line_lists(data: Any) -> str:
     return re.sub(r"\[\s[^][{}]*\]", joined, json.dumps(data, indent=1)) + "\n"
 
 
+def paper_link(paper: str) -> str:
+    """A paper as cards name it, "arXiv:2402.03300" or "doi:...", linked to its place; other text as
+    it is.
+    """
+    kind, _, number = paper.partition(":")
+    place = {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}.get(kind)
+    return f"[{paper}]({place}{number})" if place else paper
+
+
 def fill_marks(text: str, made: Mapping[str, str]) -> str:
     """A page with these parts between their marks: `<!-- NAME: ... -->` and `<!-- end of NAME -->`,
     each on its line.

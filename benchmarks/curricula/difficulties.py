@@ -4,18 +4,8 @@ palaestra reproduce benchmarks/curricula/difficulties.py --out benchmarks/curric
 """
 
 import palaestra as pl
-from palaestra.claims.curricula import LONGEST, UNIFORM, study
+from palaestra.claims.curricula import UNIFORM, chain, numbers, study
 from palaestra.claims.starts import warm_chain
-
-
-def numbers(task: pl.Task) -> float:
-    """How many numbers a chain has, by the length of its question."""
-    return float(len(task.prompt[-1].content))
-
-
-def chain(n: int) -> str:
-    return f"chain(modulo=9,operands=({n},{n}),max_tokens={LONGEST})"
-
 
 EXPERIMENT = study(
     warm_chain(10),
@@ -23,10 +13,6 @@ EXPERIMENT = study(
     what="chains of 3 to 8 numbers modulo 9, of which the start has the shortest alone",
     task="+".join(map(chain, range(3, 9))),
     exams=(chain(9),),
-    tokens=40_000,
-    tuning_tokens=14_000,
-    evaluate=192,
-    seconds=25.0,
 )
 
 

@@ -12,10 +12,6 @@ EXPERIMENT = study(
     people,
     what="knights and knaves of 2 to 7 people, of which the start solves some of each",
     task=SIX_ARMS,
-    tokens=40_000,
-    tuning_tokens=14_000,
-    evaluate=192,
-    seconds=25.0,
 )
 
 

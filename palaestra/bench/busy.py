@@ -11,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,21 +59,31 @@ def default_run(n: int) -> dict[str, float]:
     """
     command = [sys.executable, "-m", "palaestra", "train", "--out"]
     with tempfile.TemporaryDirectory() as folder, busy(n):
-        log = Path(folder) / "log"
-        with log.open("wb") as out:
-            begin = time.perf_counter()
-            run = subprocess.Popen([*command, f"{folder}/run"], stdout=out, stderr=out)
-            try:
-                _, status, used = os.wait4(run.pid, 0)
-            except BaseException:
-                run.kill()
-                run.wait()
-                raise
-            seconds = time.perf_counter() - begin
+        return timed([*command, f"{folder}/run"], "a default run")
+
+
+def timed(command: Sequence[str], what: str, **given: Any) -> dict[str, float]:
+    """Seconds and processor seconds of a process and of all that it started and waited for.
+
+    Args:
+        what: it is, for the message of the Fault that is raised where it fails.
+        given: for `subprocess.Popen`.
+    """
+    with tempfile.TemporaryFile() as log:
+        begin = time.perf_counter()
+        run = subprocess.Popen(command, stdout=log, stderr=log, **given)
+        try:
+            _, status, used = os.wait4(run.pid, 0)
+        except BaseException:
+            run.kill()
+            run.wait()
+            raise
+        seconds = time.perf_counter() - begin
         run.returncode = os.waitstatus_to_exitcode(status)
         if run.returncode:
-            last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise Fault("bench", f"a default run ended with {run.returncode}: {' '.join(last)}")
+            log.seek(0)
+            last = log.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise Fault("bench", f"{what} ended with {run.returncode}: {' '.join(last)}")
     return {"seconds": seconds, "processor_seconds": used.ru_utime + used.ru_stime}
 
 

@@ -71,6 +71,16 @@ def helpers() -> dict[str, pl.Recipe]:
     }
 
 
+def numbers(task: pl.Task) -> float:
+    """How many numbers a chain has, by the length of its question."""
+    return float(len(task.prompt[-1].content))
+
+
+def chain(n: int) -> str:
+    """Chains of n numbers modulo 9."""
+    return f"chain(modulo=9,operands=({n},{n}),max_tokens={LONGEST})"
+
+
 def behind(taught: pl.Part | None, *arms: pl.Runnable) -> pl.Pipeline:
     """What makes the start, if anything, then an arm, and another that goes on from there."""
     parts = {} if taught is None else {"sft": taught}
@@ -105,7 +115,11 @@ def study(
         measure=pl.Final("sampled_after.pass@1.mean"),
         metric="held-out accuracy (temperature 1)",
         constants=rates,
+        tokens=40_000,
+        tuning_tokens=14_000,
+        evaluate=192,
         samples=4,
+        seconds=25.0,
         controls={
             "groups with a gradient": pl.Logged("groups_mixed", last=0),
             "length": pl.Logged("length"),

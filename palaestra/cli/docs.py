@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import tempfile
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.cli.flags import FLAGS, FlagParser
-from palaestra.errors import UserError
+from palaestra.cli.listening import listen
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -46,14 +45,7 @@ def serve(folder: Path, arguments: argparse.Namespace) -> None:
     """Until the user ends it."""
     from palaestra.site.serve import SiteServer
 
-    try:
-        server = SiteServer(folder, arguments.port)
-    except OSError as error:
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            raise
-        why = os.strerror(error.errno).lower()
-        raise UserError(f"--port {arguments.port}: {why}; give another one, or 0 for any") from None
-    with server:
+    with listen(lambda: SiteServer(folder, arguments.port), arguments.port) as server:
         print(f"the documentation: {server.url}", flush=True)
         if not arguments.no_open and "SSH_CONNECTION" not in os.environ:
             webbrowser.open(server.url)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import socket
 import webbrowser
 from pathlib import Path
 from typing import Any
 
+from palaestra.cli.listening import listen
 from palaestra.errors import UserError
 from palaestra.view.reader import open_runs
 
@@ -42,14 +42,8 @@ def serve(arguments: argparse.Namespace, runs: Any, names: list[str]) -> None:
     """Until the user ends it."""
     from palaestra.view.server import ViewerServer
 
-    try:
-        server = ViewerServer(runs, arguments.host, arguments.port)
-    except OSError as error:
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
-            raise
-        why = os.strerror(error.errno).lower()
-        raise UserError(f"--port {arguments.port}: {why}; give another one, or 0 for any") from None
-    with server:
+    make = lambda: ViewerServer(runs, arguments.host, arguments.port)
+    with listen(make, arguments.port) as server:
         print(f"{', '.join(names[:4])}{' ...' if len(names) > 4 else ''}: {server.url}", flush=True)
         if arguments.host not in LOOPBACK:
             print(f"note: everybody who reaches {arguments.host} can read these runs", flush=True)

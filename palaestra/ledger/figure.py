@@ -10,6 +10,7 @@ from typing import Any
 
 from palaestra.ledger.expectations import Expectation
 from palaestra.stats import t_quantile
+from palaestra.types import value_class
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text, thousands
 
 WIDTH, HEIGHT = 640, 300
@@ -71,34 +72,64 @@ def effect_svg(result: Mapping[str, Any], expect: Expectation) -> str:
     each seed as a dot, of a third block, and against each arm that lacks a reason. What the
     expectation asks for is a broken line. "" without an effect by block.
     """
-    rows = effect_rows(result, expect)
-    if not rows:
-        return ""
-    every = [0.0, *expect.margins, *(v for _, found, dots in rows for v in (*found["ci95"], *dots))]
+    rows = [
+        IntervalRow(
+            name=name,
+            middle=found["effect"],
+            ends=tuple(found["ci95"]),
+            dots=tuple(dots),
+            colour=PALETTE[0] if dots or not i else PALETTE[1],
+            weight="normal" if i else "bold",
+        )
+        for i, (name, found, dots) in enumerate(effect_rows(result, expect))
+    ]
+    title = f"{expect.arms[1]} - {expect.arms[0]}: {result['metric']}"
+    return intervals_svg(title, rows, margins=expect.margins) if rows else ""
+
+
+@value_class
+class IntervalRow:
+    """A row of `intervals_svg`: an interval with its middle, and single values as dots."""
+
+    name: str
+    middle: float
+    ends: tuple[float, float]
+    dots: tuple[float, ...] = ()
+    colour: str = PALETTE[0]
+    ink: str = INK  # of the name
+    weight: str = "normal"
+
+
+def intervals_svg(
+    title: str, rows: Sequence[IntervalRow], *, margins: Sequence[float] = (), names: int = NAMES
+) -> str:
+    """Intervals one below the other around 0, the names in a column of `names` pixels; `margins`
+    are broken lines.
+    """
+    every = [0.0, *margins, *(v for row in rows for v in (*row.ends, *row.dots))]
     pad = 0.06 * ((max(every) - min(every)) or 1.0)
     low, high = min(every) - pad, max(every) + pad
     height = TOP + ROW * len(rows) + BOTTOM
-    x = lambda v: NAMES + (WIDTH - NAMES - 20) * (v - low) / (high - low)
+    x = lambda v: names + (WIDTH - names - 20) * (v - low) / (high - low)
     foot = height - BOTTOM
     parts = [
         *paper(height),
-        svg_text(8, 16, f"{expect.arms[1]} - {expect.arms[0]}: {result['metric']}", INK),
+        svg_text(8, 16, title, INK),
         *(f"<path d='M{x(v):.1f} {TOP}V{foot}' stroke='{LINE}'/>" for v in ticks(low, high)),
         *(svg_text(x(v), foot + 16, f"{v:g}", MUTED, "middle") for v in ticks(low, high)),
         f"<path d='M{x(0.0):.1f} {TOP}V{foot}' stroke='{INK}'/>",
         *(f"<path d='M{x(v):.1f} {TOP}V{foot}' stroke='{INK}' stroke-dasharray='4 3'/>"
-          for v in expect.margins),
-        svg_text(x(expect.margins[-1]), foot + 30, "margin", MUTED, "middle"),
+          for v in margins),
+        *(svg_text(x(v), foot + 30, "margin", MUTED, "middle") for v in margins[-1:]),
     ]  # fmt: skip
-    for i, (name, found, dots) in enumerate(rows):
-        y, colour = TOP + ROW * (i + 0.5), PALETTE[0] if dots or not i else PALETTE[1]
-        left, right = (x(v) for v in found["ci95"])
+    for i, row in enumerate(rows):
+        y, (left, right) = TOP + ROW * (i + 0.5), map(x, row.ends)
         parts += [
-            svg_text(8, y + 4, name, INK, weight="normal" if i else "bold"),
-            f"<path d='M{left:.1f} {y:.1f}H{right:.1f}' stroke='{colour}' stroke-width='3'/>",
-            *(f"<circle cx='{x(v):.1f}' cy='{y:.1f}' r='3' fill='{PAPER}' stroke='{colour}'/>"
-              for v in dots),
-            f"<path d='M{x(found['effect']):.1f} {y - 7:.1f}v14' stroke='{colour}' "
+            svg_text(8, y + 4, row.name, row.ink, weight=row.weight),
+            f"<path d='M{left:.1f} {y:.1f}H{right:.1f}' stroke='{row.colour}' stroke-width='3'/>",
+            *(f"<circle cx='{x(v):.1f}' cy='{y:.1f}' r='3' fill='{PAPER}' stroke='{row.colour}'/>"
+              for v in row.dots),
+            f"<path d='M{x(row.middle):.1f} {y - 7:.1f}v14' stroke='{row.colour}' "
             "stroke-width='3'/>",
         ]  # fmt: skip
     return "\n".join([*parts, "</svg>\n"])

@@ -6,7 +6,8 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.abilities import CountsSamples
-from palaestra.ledger.read_off import has, read_row
+from palaestra.ledger.placements import placed
+from palaestra.ledger.read_off import has
 from palaestra.step import Recipe
 from palaestra.types import value_class
 from palaestra.values import walk
@@ -32,16 +33,17 @@ class MethodNeeds:
 
 def needs_of(method: str) -> MethodNeeds:
     """Of a built method, all its parts together; how many answers it samples, of one recipe alone."""
-    built, read = catalogue.find(method).build(), read_row(method)
+    entry = catalogue.entry_of(method)
+    built, rewards = catalogue.find(method).build(), placed(entry)["reward"].read
     parts = [built, *(part for _, part in walk(built))]
     recipes = [part for part in parts if isinstance(part, Recipe)]
     known = {"learned": "reward model", "judge": "judge"}
     labels = [name for name, rooms in LABELS if has(parts, rooms)]
-    checked = ["answers"] if "verifiable" in read.get("reward", ()) else []
+    checked = ["answers"] if "verifiable" in rewards else []
     return MethodNeeds(
         critic=any("value" in x.heads for r in recipes for x in r.learners.values()),
         reference=any(r.references for r in recipes),
-        graders=tuple(known[r] for r in read.get("reward", ()) if r in known),
+        graders=tuple(known[r] for r in rewards if r in known),
         labels=(*checked, *labels),
         samples=samples_of(recipes[0]) if len(recipes) == 1 else "",
     )

@@ -26,7 +26,7 @@ from palaestra.ledger.standing import expectation_of, has_older_code, standing
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
 from palaestra.ledger.wording import controls_line, ends, interval, time_of
-from palaestra.markdown import code, render
+from palaestra.markdown import code, paper_link, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
 
@@ -124,7 +124,7 @@ def method_page(
         card=card,
         size=size,
         parent=parent,
-        paper=paper(card),
+        paper=paper_link(card.paper),
         unknown=[UNKNOWN[name] for name in size.unknown],
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
@@ -135,12 +135,6 @@ def method_page(
         drawn=drawn,
         **(result_facts(experiment, result) if experiment and result else {}),
     )
-
-
-def paper(card: Card) -> str:
-    kind, _, number = card.paper.partition(":")
-    place = {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}.get(kind)
-    return f"[{card.paper}]({place}{number})" if place else card.paper
 
 
 def recipe_rows(parent: str, built: Any) -> list[tuple[str, ...]]:

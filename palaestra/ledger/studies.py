@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from palaestra.ledger.figure import NAMES, ROW, TOP, WIDTH, paper, ticks
+from palaestra.ledger.figure import NAMES, TOP, IntervalRow, intervals_svg, paper, ticks
+from palaestra.ledger.files import read_result
 from palaestra.ledger.wording import interval
 from palaestra.markdown import render, table
 from palaestra.stats import Interval, paired_difference
@@ -24,15 +24,14 @@ SCALES = (START, "uniform with twice the tokens", "mixed only with twice the tok
 HELP = ("ghpo", "nurl", "guide", "icpo", "critique-grpo", "ampo", "rl-plus", "srft", "amft")
 DOSE, BANDIT = "dose", "bandit"
 MATTERS = 0.03  # the margin of the studies
-FOOT = 30
 
 Result = Mapping[str, Any]
 
 
 def curricula_files(folder: Path = FOLDER) -> dict[Path, str]:
     """The page and its pictures by their paths in the repository; what is not measured is said."""
-    results = {name: _read(folder / "results" / f"{name}.json") for name in (*STUDIES, DOSE)}
-    bandit = _read(folder / f"{BANDIT}.json")
+    results = {name: read_result(name, folder / "results") for name in (*STUDIES, DOSE)}
+    bandit = read_result(BANDIT, folder)
     pictures = {
         **{f"curricula-{n}.svg": effects_svg(r) for n in STUDIES if (r := results[n])},
         **({"curricula-dose.svg": dose_svg(r)} if (r := results[DOSE]) else {}),
@@ -49,10 +48,6 @@ def curricula_files(folder: Path = FOLDER) -> dict[Path, str]:
         across=across({n: r for n in STUDIES if (r := results[n])}),
     )  # fmt: skip
     return {Path("docs/curricula.md"): page, **{Path("docs") / n: p for n, p in pictures.items()}}
-
-
-def _read(path: Path) -> Result | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def gains(result: Result) -> dict[str, Interval]:
@@ -110,31 +105,16 @@ def across(results: Mapping[str, Result]) -> str:
 
 
 def effects_svg(result: Result) -> str:
-    """Each arm less uniform draws as a row: its interval, and its mean as a stroke."""
-    rows = sorted(gains(result).items(), key=lambda item: -item[1].mean)
-    every = [0.0, *(v for _, g in rows for v in (g.low, g.high))]
-    pad = 0.06 * ((max(every) - min(every)) or 1.0)
-    low, high = min(every) - pad, max(every) + pad
-    names = NAMES + 30
-    x = lambda v: names + (WIDTH - names - 20) * (v - low) / (high - low)
-    foot = TOP + ROW * len(rows)
-    parts = [
-        *paper(foot + FOOT),
-        svg_text(8, 16, f"above uniform draws: {result['metric']}", INK),
-        *(f"<path d='M{x(v):.1f} {TOP}V{foot}' stroke='{LINE}'/>" for v in ticks(low, high)),
-        *(svg_text(x(v), foot + 16, f"{v:g}", MUTED, "middle") for v in ticks(low, high)),
-        f"<path d='M{x(0.0):.1f} {TOP}V{foot}' stroke='{INK}'/>",
-    ]
+    """Each arm less uniform draws, the best first."""
     colours = {"what is drawn": PALETTE[0], "help": PALETTE[1], "scale": MUTED}
-    for i, (arm, gain) in enumerate(rows):
-        y, colour = TOP + ROW * (i + 0.5), colours[kind_of(arm)]
-        parts += [
-            svg_text(8, y + 4, arm, colour),
-            f"<path d='M{x(gain.low):.1f} {y:.1f}H{x(gain.high):.1f}' stroke='{colour}' "
-            "stroke-width='3'/>",
-            f"<path d='M{x(gain.mean):.1f} {y - 7:.1f}v14' stroke='{colour}' stroke-width='3'/>",
-        ]
-    return "\n".join([*parts, "</svg>\n"])
+    rows = [
+        IntervalRow(
+            name=arm, middle=gain.mean, ends=(gain.low, gain.high), colour=colour, ink=colour
+        )
+        for arm, gain in sorted(gains(result).items(), key=lambda item: -item[1].mean)
+        for colour in [colours[kind_of(arm)]]
+    ]
+    return intervals_svg(f"above uniform draws: {result['metric']}", rows, names=NAMES + 30)
 
 
 def dose_svg(result: Result) -> str:

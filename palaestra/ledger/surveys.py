@@ -29,7 +29,7 @@ from palaestra.ledger.survey_tables import (
     row_link,
     taxonomy_page,
 )
-from palaestra.markdown import render
+from palaestra.markdown import paper_link, render
 from palaestra.types import value_class
 
 SURVEYS = Path("docs/surveys")
@@ -118,7 +118,7 @@ def survey_page(entry: Entry) -> str:
     given: dict[str, Any] = {
         "entry": entry,
         "survey": survey,
-        "paper": f"[{survey.paper}](https://arxiv.org/abs/{survey.paper.removeprefix('arXiv:')})",
+        "paper": paper_link(survey.paper),
         "nodes": [node_line(node) for node in survey.nodes],
         "demands": [demand_row(demand) for demand in survey.demands],
     }

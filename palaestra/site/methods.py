@@ -17,11 +17,10 @@ from palaestra.catalogue import Entry
 from palaestra.ledger import needs
 from palaestra.ledger.changes import LEGEND, changes_of
 from palaestra.ledger.files import read_result
-from palaestra.ledger.pages import paper
 from palaestra.ledger.standing import standing
 from palaestra.ledger.survey_tables import is_doubted
 from palaestra.ledger.wording import ends, time_of
-from palaestra.markdown import render
+from palaestra.markdown import paper_link, render
 from palaestra.site.formulas import article
 from palaestra.site.sources import root
 from palaestra.types import value_class
@@ -141,12 +140,6 @@ def planned_page(row: MethodRow) -> str:
 def paragraphs(text: str) -> str:
     """The text with a paragraph for each sentence that begins a line behind one that ends a line."""
     return re.sub(r"(?<=[.:])\n(?=[A-Z0-9(-])", "\n\n", text)
-
-
-def paper_link(number: str) -> str:
-    from palaestra.card import Card
-
-    return paper(Card(title="", paper=number)) if number else ""
 
 
 def with_formulas(text: str) -> str:

@@ -16,10 +16,9 @@ from palaestra.credit.table import Table
 from palaestra.ledger.experiment import experiment_of
 from palaestra.pipeline import Pipeline
 from palaestra.recipes.data.pf_ppo import ByReward
-from palaestra.run.driver import prepare
-from palaestra.step import start, step
 from palaestra.types import Group, Reward, Task
 
+from tests.claims.two_steps import runs_two_steps
 from tests.fake import episode
 
 METHODS = ("dars", "reinforce-ada", "pf-ppo", "eframe", "pcl")
@@ -137,8 +136,4 @@ ARMS = [(m, n, recipe_of(a)) for m in METHODS for n, a in experiment_of(m).arms.
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{m}:{n}") for m, n, a in ARMS])
 def test_every_arm_runs(arm, context, small):
-    recipe, ctx, state = small(arm), context(), start(0)
-    prepare(recipe, ctx)
-    for _ in range(2):
-        state, metrics = asyncio.run(step(recipe, ctx, state))
-    assert metrics["episodes"] > 0 and np.isfinite(metrics.get("loss", 0.0))
+    runs_two_steps(small(arm), context())

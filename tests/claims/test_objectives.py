@@ -1,15 +1,11 @@
 """The arms of the experiments: they vary one thing, and they run."""
 
-import asyncio
-
-import numpy as np
 import pytest
 from palaestra.claims.objectives.cola import Twice
 from palaestra.ledger.experiment import experiment_of
 from palaestra.pipeline import Pipeline
-from palaestra.run.driver import prepare
-from palaestra.step import start, step
 
+from tests.claims.two_steps import runs_two_steps
 from tests.recipes.objectives.helpers import PLAIN
 
 
@@ -34,8 +30,4 @@ ARMS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{i}:{n}") for i, n, a in ARMS])
 def test_every_arm_runs(arm, context, small):
-    recipe, ctx, state = small(arm), context(), start(0)
-    prepare(recipe, ctx)
-    for _ in range(2):
-        state, metrics = asyncio.run(step(recipe, ctx, state))
-    assert metrics["episodes"] > 0 and np.isfinite(metrics.get("loss", 0.0))
+    runs_two_steps(small(arm), context())
