@@ -454,7 +454,7 @@ from .control.spread import SimpleSpread as SimpleSpread
 from .ledger.expectations import (
     Greater as Greater, Needs as Needs, Same as Same, Veto as Veto,
 )
-from .ledger.experiment import Experiment as Experiment
+from .ledger.experiment import TWENTY_SEEDS as TWENTY_SEEDS, Experiment as Experiment
 from .ledger.measures import (
     Area as Area, Balanced as Balanced, Cell as Cell, Final as Final, Less as Less, Logged as Logged,
     Measure as Measure, Moving as Moving, OverMatchedStart as OverMatchedStart,

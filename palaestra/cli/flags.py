@@ -9,6 +9,7 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from palaestra.errors import UserError
 from palaestra.ledger.axes import columns
+from palaestra.ledger.files import TIERS
 from palaestra.run.settings import Settings, flag_of
 from palaestra.suggest import suggestion
 
@@ -275,6 +276,12 @@ def reproduce(parser: FlagParser) -> None:
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
     add("--seeds", type=whole_number(0), default=0, metavar="N", help="a trial with N seeds")
     add("--arms", default="", metavar="A,B", help="a trial of these arms only")
+    add(
+        "--tier",
+        choices=sorted(TIERS),
+        default="",
+        help="the claim on a real model (extra smollm2)",
+    )
     add("--tokens", type=whole_number(0), default=0, metavar="N", help="a trial of N tokens a run")
     jobs_flag(parser)
     add(

@@ -15,7 +15,7 @@ from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.ledger import results
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
-from palaestra.ledger.experiment import BLOCKS, TRIAL, TUNING, Experiment, experiment_of
+from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import budget_of, ends, interval
 from palaestra.ledger.standing import published, recompute
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> Any:
         return check(arguments.methods, arguments.json)
     if len(arguments.methods) != 1:
         raise UserError("reproduce takes one method, or --check and any number of them")
-    (method,) = arguments.methods
+    method = f"{arguments.methods[0]}@{arguments.tier}" if arguments.tier else arguments.methods[0]
     experiment, out = experiment_of(method), make_folder(Path(arguments.out))
     less = [f"--{n}" for n in ("seeds", "arms", "tokens") if getattr(arguments, n)]
     if arguments.fresh and less:
@@ -71,15 +71,15 @@ def run(arguments: argparse.Namespace) -> Any:
 def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
     """How much there is to run."""
     every = [a for a in experiment.every_arm if not arms or a in arms]
-    tuning = sum(map(len, experiment.sweep(every).values())) * len(TUNING)
-    own = len(every) * sum(len(list(b)[: seeds or None]) for b in BLOCKS)
+    tuning = sum(map(len, experiment.sweep(every).values())) * len(experiment.tuning_seeds)
+    own = len(every) * sum(len(list(b)[: seeds or None]) for b in experiment.blocks)
     n = (tuning + own) * len(experiment.tasks)
     each = duration(experiment.seconds)
     return f"{n} cells of about {each} on {cores()} cores, {tuning * len(experiment.tasks)} to tune"
 
 
 def command(arguments: argparse.Namespace) -> str:
-    given = {n: v for n in ("seeds", "arms", "tokens") if (v := getattr(arguments, n))}
+    given = {n: v for n in ("tier", "seeds", "arms", "tokens") if (v := getattr(arguments, n))}
     flags = [f"--{n} {shlex.quote(str(v))}" for n, v in given.items()]
     return " ".join(["palaestra", "reproduce", *arguments.methods, *flags])
 
@@ -110,10 +110,8 @@ def is_whole(result: dict[str, Any], experiment: Experiment) -> bool:
 def table(result: dict[str, Any], kept: str) -> str:
     if result["verdict"] == "not-testable":
         return f"verdict  not-testable ({result['reason']})\nresult   {kept}"
-    lines = [
-        f"{result['metric']}, {budget_of(result)} a run, {result['seeds']} "
-        "seeds in two blocks, 95% intervals"
-    ]
+    seeds = f"{result['seeds']} seeds{' in two blocks' if len(result['blocks']) > 1 else ''}"
+    lines = [f"{result['metric']}, {budget_of(result)} a run, {seeds}, 95% intervals"]
     for name, arm in result["arms"].items():
         values = " ".join("failed" if x is None else f"{x:.4g}" for x in arm["values"])
         lines.append(f"  {name:<24} {interval(arm['interval'], 4):<34} {values}")

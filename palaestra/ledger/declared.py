@@ -17,7 +17,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.ledger.digests import canonical, sha256
 from palaestra.ledger.expectations import Expectation, Greater, Needs, Same, Veto
-from palaestra.ledger.experiment import BLOCKS, TUNING, Experiment
+from palaestra.ledger.experiment import Experiment
 from palaestra.markdown import one_line_lists
 from palaestra.store.checkpoint import write_atomic
 
@@ -52,8 +52,8 @@ def declaration(experiment: Experiment) -> dict[str, Any]:
         "evaluate": e.evaluate,
         **({"exams": list(e.exams)} if e.exams else {}),
         "samples": e.samples,
-        "blocks": [list(b) for b in BLOCKS],
-        "tuning_seeds": list(TUNING),
+        "blocks": [list(b) for b in e.blocks],
+        "tuning_seeds": list(e.tuning_seeds),
         "illustration": e.illustration,
         "not_testable": e.not_testable,
     }

@@ -3,7 +3,9 @@
 `palaestra reproduce ID` runs the `EXPERIMENT` of a method's module in `palaestra.claims`: every arm
 with the same budget of sampled tokens, tuned in the same way on seeds of its own, then with the
 seeds of two blocks, one cell per (arm, seed). The effect is the mean over seeds of the paired
-difference, with its t interval. See docs/ledger.md.
+difference, with its t interval. `palaestra reproduce ID --tier small` runs its `SMALL`, the claim
+on a language model of 135 million weights; everything calls that experiment `ID@small`. See
+docs/ledger.md.
 """
 
 from __future__ import annotations
@@ -11,18 +13,21 @@ from __future__ import annotations
 import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 from typing import Any, TypeAlias
 
 from palaestra import catalogue, values
 from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.ledger.expectations import Expectation, Needs, Veto, check_arms
+from palaestra.ledger.files import TIERS
 from palaestra.ledger.measures import Area, Final, Logged, Measure, Moving, reads_start
 from palaestra.ledger.untrained import Untrained
 
 START = "start"
 BLOCKS = (range(0, 5), range(100, 105))  # seeds that decide; the second is fresh to the first
+# of an experiment that five seeds a block left open
+TWENTY_SEEDS = (range(0, 10), range(100, 110))
 FRESH = range(200, 205)  # of `--fresh`
 TRIAL = (range(2000, 2005), range(2100, 2105))  # of less than what is declared
 TUNING = range(1000, 1002)  # seeds on which settings are chosen, and nothing else
@@ -55,6 +60,10 @@ class Experiment:
         tuned: paths and the values that are tried, of every arm that has the path; each
             combination runs on the tuning seeds.
         constants: the same of single arms, for constants that the paper tuned.
+        blocks: the seeds that decide, in two blocks; `TWENTY_SEEDS` where five a block left open what holds,
+            which is another declaration: the first look stays beside it. On a real model, whose
+            cells take a quarter of an hour, one block of three to five may do.
+        tuning_seeds: the seeds of the sweep, which nothing else uses.
         tuning_tokens: the budget of a cell of the sweep, where it is smaller; 0 = `tokens`. What
             leads early need not lead at the end, so it is no less than a third of `tokens`.
         choose: what the best setting has most of; None = of `measure`.
@@ -86,6 +95,8 @@ class Experiment:
     metric: str = "held-out accuracy (greedy)"
     tuned: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     constants: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    blocks: tuple[Sequence[int], ...] = BLOCKS
+    tuning_seeds: Sequence[int] = TUNING
     tuning_tokens: int = 0
     choose: Measure | None = None
     task: str | tuple[str, ...] = "chain"
@@ -128,7 +139,7 @@ class Experiment:
 
     def is_whole(self, arms: Collection[str], blocks: Sequence[Sequence[int]], tokens: int) -> bool:
         """Whether so much is all that is declared; less is a trial."""
-        seeds = [list(b) for b in blocks] == [list(b) for b in BLOCKS]
+        seeds = [list(b) for b in blocks] == [list(b) for b in self.blocks]
         return seeds and set(arms) >= set(self.every_arm) and tokens >= self.tokens
 
     @property
@@ -177,6 +188,7 @@ class Experiment:
             "a measure at the end": not isinstance(self.measure, Moving | Area)
             and not (isinstance(self.measure, Logged) and not self.measure.last),
             "a start": self.start is not None or START in self.arms,
+            "a second block of seeds": len(self.blocks) > 1 or self.model != Experiment.model,
         }
         return [what for what, given in asked.items() if not given]
 
@@ -199,6 +211,9 @@ class Experiment:
                 f"tuning_tokens={self.tuning_tokens} is no budget between a third of "
                 f"tokens={self.tokens} and all of it"
             )
+        uses = [set(s) for s in (*self.blocks, self.tuning_seeds, FRESH, *TRIAL)]
+        if twice := {s for a, b in combinations(uses, 2) for s in a & b}:
+            raise UserError(f"seed {min(twice)} has two uses in blocks and tuning_seeds")
         for path in self.tuned:
             if not any(_has(arm, path) for arm in self.arms.values()):
                 raise UserError(f"no arm has the path {path!r} that is to be tuned")
@@ -210,9 +225,16 @@ def _has(arm: Any, path: str) -> bool:
     return bool(known) and values.find(arm, path) in known
 
 
+def tiers_of(method: str) -> list[str]:
+    """The names of a method's further experiments, such as `muldimif@small`."""
+    claim = catalogue.entry_of(method).claim
+    module = importlib.import_module(claim) if claim else None
+    return [f"{method}@{tier}" for tier, name in TIERS.items() if hasattr(module, name)]
+
+
 def experiment_of(method: str) -> Experiment:
-    """The experiment of a method's claim, or the `EXPERIMENT` of a user's recipe file. Raises
-    UserError where there is none.
+    """The experiment of a method's claim, that of a tier as `muldimif@small`, or the `EXPERIMENT`
+    of a user's recipe file. Raises UserError where there is none.
     """
     if catalogue.is_own_file(method):
         found = getattr(catalogue.find(method), "EXPERIMENT", None)
@@ -221,9 +243,15 @@ def experiment_of(method: str) -> Experiment:
                 f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}"
             )
         return found
-    entry = catalogue.entry_of(method)
+    name, _, tier = method.partition("@")
+    entry = catalogue.entry_of(name)
     if not entry.claim:
+        raise UserError(f"{name} has no experiment: no claim of it is written in palaestra.claims")
+    found = getattr(
+        importlib.import_module(entry.claim), TIERS[tier] if tier else "EXPERIMENT", None
+    )
+    if found is None:
         raise UserError(
-            f"{method} has no experiment: no claim of it is written in palaestra.claims"
+            f"{name} has no experiment of the tier {tier}; without --tier it runs on {Experiment.model}"
         )
-    return importlib.import_module(entry.claim).EXPERIMENT
+    return found

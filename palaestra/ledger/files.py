@@ -13,6 +13,9 @@ import palaestra
 from palaestra.errors import UserError
 
 PACKAGE = Path(palaestra.__file__).parent
+# claims on a real model: the name of the experiment in its module, by tier. Its result and its
+# declaration are called `ID@small`
+TIERS = {"small": "SMALL"}
 
 
 def folder() -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.ledger.expectations import Greater
-from palaestra.ledger.experiment import experiment_of
+from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import is_older
-from palaestra.ledger.standing import expectation_of, standing
+from palaestra.ledger.standing import expectation_of, stale_reason, standing
 from palaestra.ledger.wording import controls_line, ends
 from palaestra.markdown import render
 
@@ -29,6 +29,12 @@ def holding_page() -> str:
         verdict: [_row(r) for r in present.values() if r["verdict"] == verdict]
         for verdict in (*DECIDED, "inconclusive", "illustration")
     }
+    names = [(e.id, n) for e in entries for n in tiers_of(e.id)]
+    real = [
+        (_link(method), *_row(r)[1:3], r["verdict"], standing(catalogue.entry_of(method)).status)
+        for method, n in names
+        if (r := read_result(n)) is not None and not stale_reason(r)
+    ]
     untestable = [
         *((_link(e.id), f"it needs {n}") for e in entries if (n := experiment_of(e.id).not_testable)),
         *((_link(n), r["taken_back"]["why"]) for n, r in older.items()
@@ -37,6 +43,7 @@ def holding_page() -> str:
     return render(
         "what-holds.md",
         by_verdict=by_verdict,
+        real=real,
         untestable=untestable,
         moved=[row for r in present.values() for row in _moved(r)],
         fresh=[_fresh(r) for r in present.values() if "fresh" in r],

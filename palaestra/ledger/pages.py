@@ -10,19 +10,19 @@ import importlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.citation import CITATION, citation_file
-from palaestra.ledger.experiment import Experiment, experiment_of
+from palaestra.ledger.experiment import Experiment, experiment_of, tiers_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
 from palaestra.ledger.holding import holding_page
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
-from palaestra.ledger.standing import expectation_of, has_older_code, standing
+from palaestra.ledger.standing import expectation_of, has_older_code, stale_reason, standing
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
 from palaestra.ledger.wording import controls_line, ends, interval, time_of
@@ -56,10 +56,11 @@ def files() -> dict[Path, str]:
     }
     for entry in catalogue.all_entries():
         if entry.built:
-            result = read_result(entry.id)
-            drawn = pictures(entry.id, result) if result else {}
-            found[METHODS / f"{entry.id}.md"] = method_page(entry, result, list(drawn))
-            found |= {METHODS / name: picture for name, picture in drawn.items()}
+            each = {n: read_result(n) for n in (entry.id, *tiers_of(entry.id))}
+            drawn = {n: pictures(n, r) if r else {} for n, r in each.items()}
+            page = method_page(entry, {n: (r, list(drawn[n])) for n, r in each.items()})
+            found[METHODS / f"{entry.id}.md"] = page
+            found |= {METHODS / n: p for pair in drawn.values() for n, p in pair.items()}
     return found
 
 
@@ -111,13 +112,19 @@ def status(entry: catalogue.Entry) -> str:
 # ---- a method
 
 
-def method_page(
-    entry: catalogue.Entry, result: Mapping[str, Any] | None, drawn: Sequence[str]
-) -> str:
+Drawn: TypeAlias = tuple[Mapping[str, Any] | None, Sequence[str]]
+
+
+def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
+    """A method's page.
+
+    Args:
+        found: by experiment, the result, None where there is none, and the names of its pictures.
+    """
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
     size, parent = card.size or Size(), catalogue.parent_of(entry.id)
-    experiment = experiment_of(entry.id) if entry.claim else None
+    first, *others = (measured(entry, n, result, drawn) for n, (result, drawn) in found.items())
     return render(
         "method.md",
         entry=entry,
@@ -129,12 +136,28 @@ def method_page(
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
         rows=recipe_rows(parent, module.build()),
+        measured=first,
+        tiers=dict(zip([n.partition("@")[2] for n in found][1:], others, strict=True)),
+    )
+
+
+def measured(
+    entry: catalogue.Entry, name: str, result: Mapping[str, Any] | None, drawn: Sequence[str]
+) -> str:
+    """What a method's page says of one of its experiments."""
+    experiment = experiment_of(name) if entry.claim else None
+    return render(
+        "measured.md",
+        entry=entry,
+        name=name,
+        tier=name.partition("@")[2],
         experiment=experiment,
         result=result,
         results=RESULTS,
         drawn=drawn,
+        stale=stale_reason(result) if result else "",
         **(result_facts(experiment, result) if experiment and result else {}),
-    )
+    ).rstrip()
 
 
 def recipe_rows(parent: str, built: Any) -> list[tuple[str, ...]]:
@@ -163,11 +186,12 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
     undecided = result["verdict"] == "inconclusive" and "taken_back" not in result
     why = inconclusive_reason(experiment, result) if undecided else result["reason"]
     verdict = VERDICT_WORDS[result["verdict"]]
+    several = len(result.get("blocks", [])) > 1
     return {
         "verdict": verdict if verdict.endswith(".") else f"{verdict}{f': {why}' if why else ''}.",
         "effect": ends(result),
         "permutation": permutation(result),
-        "blocks": [ends(block) for block in result.get("by_block", [])],
+        "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),
         "numbers": list(columns(result)),

@@ -21,11 +21,9 @@ from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.declared import digest
 from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
 from palaestra.ledger.experiment import (
-    BLOCKS,
     FRESH,
     START,
     TRIAL,
-    TUNING,
     Experiment,
     Setting,
     experiment_of,
@@ -115,11 +113,13 @@ def reproduce(
         raise UserError(
             f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(every)}"
         )
+    declared = experiment.blocks
+    trial = [list(t)[: seeds or len(b)] for t, b in zip(TRIAL, declared, strict=False)]
     work = Scope(
         method=method,
         experiment=experiment,
         arms=arms or every,
-        blocks=[list(b)[: seeds or None] for b in (TRIAL if seeds or tokens or arms else BLOCKS)],
+        blocks=trial if seeds or tokens or arms else [list(b) for b in declared],
         tokens=tokens or experiment.tokens,
         out=out,
         jobs=jobs,
@@ -161,11 +161,12 @@ def fresh(
             f"{method}: the published result is not of today's experiment; measure it first: "
             f"palaestra reproduce {method}"
         )
+    seeds = list(FRESH)[: max(map(len, experiment.blocks))]
     work = Scope(
         method=method,
         experiment=experiment,
         arms=experiment.deciding_arms,
-        blocks=[list(FRESH)],
+        blocks=[seeds],
         tokens=experiment.tokens,
         out=out,
         jobs=jobs,
@@ -180,7 +181,7 @@ def fresh(
         illustration=experiment.illustration,
     )
     return {
-        "seeds": list(FRESH),
+        "seeds": seeds,
         "values": {a: per_seed(v) for a, v in measured.arms.items()},
         **{name: found[name] for name in ("effect", "ci95", "verdict", "reason")},
         "repeats": found["verdict"] == result["verdict"],
@@ -194,8 +195,11 @@ def is_older(result: Mapping[str, Any]) -> bool:
 
 
 def name_of(method: str) -> str:
-    """What a method's result is called."""
-    return catalogue.entry_of(method).id
+    """What the result of an experiment is called."""
+    if catalogue.is_own_file(method):
+        return catalogue.entry_of(method).id
+    name, at, tier = method.partition("@")
+    return f"{catalogue.entry_of(name).id}{at}{tier}"
 
 
 # ---- running
@@ -220,7 +224,7 @@ def tune(work: Scope, headway: Headway) -> Tuning:
         (arm, i, work.tuning.request(arm, setting, task, seed))
         for arm, each in e.sweep(work.arms).items()
         for i, setting in enumerate(each)
-        for seed in TUNING
+        for seed in e.tuning_seeds
         for task in e.tasks
     ]
     outcomes = run_all([r for _, _, r in asked], work.out, headway, work.jobs) if asked else []
@@ -297,7 +301,7 @@ def assemble(
             for a in work.arms
         },
         "tuning": {
-            "seeds": list(TUNING),
+            "seeds": list(e.tuning_seeds),
             **({"tokens": work.tuning.tokens} if e.tuning_tokens else {}),
             "arms": dict(tuning.tried),
         },

@@ -17,7 +17,7 @@ from palaestra.ledger import declared
 from palaestra.ledger.declared import digest, read_declaration
 from palaestra.ledger.expectations import Expectation, Greater, Same
 from palaestra.ledger.experiment import Experiment, experiment_of
-from palaestra.ledger.files import declarations, read_result
+from palaestra.ledger.files import TIERS, declarations, read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
 from palaestra.ledger.results import arm_code, arm_sha256, is_older
 from palaestra.types import value_class
@@ -192,5 +192,6 @@ def stored_values(result: Mapping[str, Any], arm: str) -> ValuesByTask:
 
 
 def published() -> list[str]:
-    """The methods with a result."""
-    return [e.id for e in catalogue.all_entries() if read_result(e.id) is not None]
+    """The experiments with a result: methods, and those of a tier as `muldimif@small`."""
+    each = (n for e in catalogue.all_entries() for n in (e.id, *(f"{e.id}@{t}" for t in TIERS)))
+    return [n for n in each if read_result(n) is not None]

@@ -217,7 +217,7 @@ SMALL = """
         claim="c", arms={"a": small(reinforce.build()), "b": small(rloo.build()),
         "broken": replace(small(rloo.build()), collect=broken)},
         expect=Greater("b", "a"), falsified_if="f", tokens=20, evaluate=2,
-        tuned={"optimiser.lr": (1e-4, 2e-4)}, task="count",
+        tuned={"optimiser.lr": (1e-4, 2e-4)}, tuning_seeds=(1000,), task="count",
     )
 
     def build():
@@ -231,7 +231,6 @@ def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
     own = tmp_path / "small_experiment.py"
     own.write_text(textwrap.dedent(SMALL))
     monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
-    monkeypatch.setattr(results, "TUNING", range(1000, 1001))
     said = []
     work = {"out": tmp_path, "headway": Headway("small", said.append), "seeds": 1}
     found = results.reproduce(str(own), **work)

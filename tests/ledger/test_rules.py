@@ -81,7 +81,7 @@ def run(tmp_path, monkeypatch):
         use(found, number, luck)
         return results.reproduce("rloo", out=tmp_path, headway=Headway("rloo", [].append), **scope)
 
-    run.use = use
+    run.use, run.out = use, tmp_path
     return run
 
 
@@ -109,6 +109,28 @@ def test_every_declared_arm_runs_on_the_seeds_of_both_blocks(run):
     assert found["blocks"] == [list(b) for b in BLOCKS] and found["seeds"] == 10
     assert run.budgets == {EXPERIMENT.tokens} and found["declaration"] == declared.digest(EXPERIMENT)
     assert (found["verdict"], found["reason"]) == ("reproduced", "")
+
+
+def test_an_experiment_may_have_one_block_of_its_own(run):
+    """As on a real model: the block decides, a trial has as many seeds, a third block too."""
+    short = replace(EXPERIMENT, blocks=(range(3),), tuning_seeds=(1000,), model="smollm2")
+    found = run(short)
+    assert {c.seed for c in measured(run.asked)} == {0, 1, 2} and found["blocks"] == [[0, 1, 2]]
+    assert {c.seed for c in run.asked if c.seed in TUNING} == {1000} and found["tuning"]["seeds"] == [1000]
+    assert found["verdict"] == "reproduced" and len(found["by_block"]) == 1
+    assert short.is_whole(ENDS, [range(3)], short.tokens) and not short.is_whole(ENDS, BLOCKS, short.tokens)
+    assert run(short, arms=("rloo", "no baseline"))["blocks"] == [[2000, 2001, 2002]]
+    assert run(short, seeds=1)["blocks"] == [[2000]]
+    run.use(short)
+    assert results.fresh("rloo", found, out=run.out, headway=Headway("rloo", [].append))["seeds"] == [200, 201, 202]
+
+
+@pytest.mark.parametrize(
+    "seeds", [{"blocks": (range(3), (2, 100))}, {"blocks": ((200, 201, 202),)}, {"tuning_seeds": (0,)}]
+)
+def test_a_seed_with_two_uses_is_refused(seeds):
+    with pytest.raises(UserError, match=r"seed \d+ has two uses"):
+        replace(EXPERIMENT, **seeds)
 
 
 @pytest.mark.parametrize("less", [{"seeds": 1}, {"seeds": 5}, {"arms": ("rloo", "no baseline")}, {"tokens": 3000}])

@@ -300,6 +300,8 @@ def test_what_a_declaration_lacks_is_named():
         assert replace(whole, measure=course).lacks() == ["a measure at the end"]
     assert replace(whole, measure=pl.Logged("reward", last=0)).lacks() == ["a measure at the end"]
     assert replace(whole, start=None).lacks() == ["a start"]
+    one = replace(whole, blocks=(range(5),))
+    assert one.lacks() == ["a second block of seeds"] and replace(one, model="smollm2").lacks() == []
 
 
 def test_arms_are_tuned_over_what_they_have():
@@ -423,7 +425,7 @@ def test_a_third_block_that_ran_before_is_kept_where_it_said_something_else(thir
     assert "an earlier look at these seeds, kept: reproduced" in capsys.readouterr().out
     third = third_block(EXPERIMENT, ends, fresh=second["fresh"])["fresh"]
     assert [x["verdict"] for x in third["earlier"]] == ["reproduced", "reversed"]
-    page = pages.method_page(entry(), second, [])
+    page = pages.method_page(entry(), {"rloo": (second, [])})
     assert "does not repeat: reversed. Earlier looks at these seeds: reproduced (0.204 [" in page
 
 
@@ -471,7 +473,7 @@ def test_a_look_without_an_effect_has_its_place_on_the_page(publish):
     lost = result(verdict="inconclusive", effect=None, ci95=[None, None], declaration="old")
     found = result(earlier=declared.earlier_looks(lost, result()))
     publish(found)
-    page = pages.method_page(entry(), found, [])
+    page = pages.method_page(entry(), {"rloo": (found, [])})
     assert "Earlier looks: inconclusive (not measured; another declaration)" in page
 
 
@@ -501,7 +503,7 @@ def test_a_claim_that_cannot_be_tested_has_a_page_and_no_third_block(publish, mo
     publish(found)
     assert standing.standing(entry()).status == "not-testable" and recompute(found, untestable) == ""
     assert "it has no numbers" in recompute(found, EXPERIMENT)
-    page = pages.method_page(entry(), found, [])
+    page = pages.method_page(entry(), {"rloo": (found, [])})
     assert "**Not testable here: it needs a physical robot.**" in page and "palaestra reproduce rloo" in page
     with pytest.raises(UserError, match="a physical robot"):
         results.fresh("rloo", found, out=tmp_path, headway=None)
@@ -585,11 +587,9 @@ def test_the_day_of_a_declaration_is_that_of_the_first(tmp_path):
     assert declared.declare("rloo", EXPERIMENT, tmp_path).read_text() == text and declared.is_whole(path)
 
 
-@pytest.mark.parametrize("name", ["BLOCKS", "TUNING"])
-def test_the_seeds_are_declared(name, monkeypatch):
-    before = declared.digest(EXPERIMENT)
-    monkeypatch.setattr(declared, name, (range(3),) if name == "BLOCKS" else range(3))
-    assert declared.digest(EXPERIMENT) != before
+@pytest.mark.parametrize("seeds", [{"blocks": (range(3),)}, {"tuning_seeds": range(1000, 1001)}])
+def test_the_seeds_are_declared(seeds):
+    assert declared.digest(replace(EXPERIMENT, **seeds)) != declared.digest(EXPERIMENT)
 
 
 def test_published_results_have_the_declaration_that_they_name():
@@ -613,7 +613,7 @@ def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
     }  # fmt: skip
     found["by_block"][1] = {"effect": 0.123, "ci95": [0.1, 0.2]}
     publish(found)
-    page = pages.method_page(entry(), found, [])
+    page = pages.method_page(entry(), {"rloo": (found, [])})
     for part in (
         "| failed, 0.", "| rloo | optimiser.lr=0.0001 | 0.2 | chosen |", "| rloo |  | 0.3 |  |", "and 0.123 [0.1, 0.2]",
         "(skewed); permutation interval: [0.11, 0.31]", "does not repeat: smaller",
@@ -624,7 +624,7 @@ def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
 def test_a_page_of_a_stale_result_has_no_verdict(publish):
     found = result(declaration="0")
     publish(found)
-    page = pages.method_page(entry(), found, [])
+    page = pages.method_page(entry(), {"rloo": (found, [])})
     assert "**Stale result: it was declared otherwise.** Run it again." in page and "**Reproduced.**" not in page
 
 

@@ -50,6 +50,7 @@ EXPERIMENT = pl.Experiment(
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy without guidance (temperature 1)",
     tuned={"optimiser.lr": RATES},
+    blocks=pl.TWENTY_SEEDS,
     task="add(d=4)",
     tokens=8_000,
     evaluate=128,

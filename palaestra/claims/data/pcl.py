@@ -56,6 +56,7 @@ EXPERIMENT = pl.Experiment(
     measure=pl.Logged("groups_mixed", last=10),
     metric="share of groups whose rewards differ, last 10 steps",
     tuned={"learners.policy.optimiser.lr": RATES},
+    blocks=pl.TWENTY_SEEDS,
     task=SIX_ARMS,
     tokens=24_000,
     evaluate=96,

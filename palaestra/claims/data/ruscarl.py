@@ -58,6 +58,7 @@ EXPERIMENT = pl.Experiment(
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out answers that meet all criteria, which are not shown (temperature 1)",
     constants={a: {"rl.optimiser.lr": RATES} for a in ARMS},
+    blocks=pl.TWENTY_SEEDS,
     task=HIDDEN,
     tokens=16_000,
     evaluate=128,

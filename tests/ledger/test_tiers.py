@@ -1,0 +1,90 @@
+"""Experiments on a real model beside those of the tiny one."""
+
+import json
+from dataclasses import replace
+
+import palaestra as pl
+import pytest
+from palaestra import catalogue
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.ledger import holding, pages, standing
+from palaestra.ledger.experiment import Experiment, experiment_of, tiers_of
+from palaestra.ledger.files import read_result
+from palaestra.ledger.results import name_of
+
+ID = "online-semi-online"
+NAME = f"{ID}@small"
+SMALL = [n for e in catalogue.rows() if e.built for n in tiers_of(e.id)]
+
+
+def test_a_tier_is_an_experiment_of_its_own():
+    small, tiny = experiment_of(NAME), experiment_of(ID)
+    assert small.model == "smollm2" and tiny.model == Experiment.model and tiers_of(ID) == [NAME]
+    assert name_of(NAME) == NAME and tiers_of("rloo") == []
+
+
+def test_a_method_without_one_says_so(capsys, tmp_path):
+    with pytest.raises(UserError, match="rloo has no experiment of the tier small; without --tier it runs on tiny"):
+        experiment_of("rloo@small")
+    assert main(["reproduce", "rloo", "--tier", "small", "--out", str(tmp_path)]) == 2
+    assert main(["reproduce", "rloo", "--tier", "large"]) == 2
+    assert "invalid choice: 'large'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_is_declared_as_the_rules_ask(name):
+    e = experiment_of(name)
+    assert e.lacks() == [] and e.model == "smollm2" and len(e.blocks[0]) >= 3 and e.samples
+
+
+def test_it_is_declared_under_its_name_and_told_with_its_command(tmp_path, monkeypatch, capsys):
+    found = {}
+
+    def run_all(method, **more):
+        found["declared"] = [p.name for p in (tmp_path / "declared").iterdir()]
+        raise UserError(f"ran {method}")
+
+    monkeypatch.setattr("palaestra.ledger.results.reproduce", run_all)
+    assert main(["reproduce", ID, "--tier", "small", "--out", str(tmp_path)]) == 2
+    assert f"ran {NAME}" in capsys.readouterr().err
+    (name,) = found["declared"]
+    assert name.startswith(f"{NAME}-")
+    assert json.loads((tmp_path / "declared" / name).read_text())["model"] == "smollm2"
+
+
+def test_a_page_shows_both(monkeypatch):
+    entry = catalogue.entry_of(ID)
+    result = read_result("demo-regularized-rl") or {}
+    page = pages.method_page(entry, {ID: (None, []), NAME: (None, [])})
+    first, second = page.split("## Measured on a real model (tier small)")
+    assert f"palaestra reproduce {ID}\n" in first and f"palaestra reproduce {ID} --tier small\n" in second
+    own = {**result, "id": NAME, "declaration": "0" * 64, "model": "smollm2"}
+    page = pages.method_page(entry, {ID: (None, []), NAME: (own, [])})
+    assert "Stale result: it was declared otherwise" in page and f"ledger/results/{NAME}.json" in page
+    monkeypatch.setattr(pages, "stale_reason", lambda _: "")
+    page = pages.method_page(entry, {ID: (None, []), NAME: (own, [])})
+    assert f"ledger/declared/{NAME}-000000000000.json" in page and "with the model `smollm2`" in page
+
+
+def test_published_results_of_tiers_are_checked_and_listed(monkeypatch):
+    result = read_result("demo-regularized-rl") or {}
+    own = {**result, "id": NAME, "model": "smollm2"}
+    read = lambda name, where=None: own if name == NAME else read_result(name, where)
+    monkeypatch.setattr(standing, "read_result", read)
+    assert NAME in standing.published()
+    monkeypatch.setattr(holding, "read_result", read)
+    assert "On a real model" not in holding.holding_page()  # another declaration than today's
+    monkeypatch.setattr(holding, "stale_reason", lambda _: "")
+    table = holding.holding_page().split("## On a real model (1)")[1].split("##")[0]
+    assert f"[{ID}](methods/{ID}.md)" in table and "| smaller |" in table
+
+
+def test_ten_seeds_a_block_are_another_declaration_with_the_first_five_among_them():
+    e = experiment_of(ID)
+    more = replace(e, blocks=pl.TWENTY_SEEDS)
+    assert [set(a) < set(b) for a, b in zip(e.blocks, more.blocks, strict=True)] == [
+        True,
+        True,
+    ] or e.blocks == pl.TWENTY_SEEDS
+    assert more.is_whole(more.every_arm, pl.TWENTY_SEEDS, more.tokens)
