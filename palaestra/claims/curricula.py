@@ -17,7 +17,7 @@ LONGEST = 96  # tokens of an answer
 STEPS = 400  # more than the budget pays for
 TASKS = 136  # of a curriculum in the order of difficulty: about as many as the budget pays for
 MEASURED = 96  # where two answers to each measure it first: a fifth of the budget
-UNIFORM, CEILING, TWENTY_SEEDS = (
+UNIFORM, CEILING, TWICE = (
     "uniform",
     "mixed only with twice the tokens",
     "uniform with twice the tokens",
@@ -97,7 +97,7 @@ def study(
     """All arms from one start, which `taught` makes, or which is the model as it is."""
     arms = {n: behind(taught, rl) for n, rl in (samplers(difficulty) | helpers()).items()}
     # each of two parts has the budget
-    longer = {TWENTY_SEEDS: shaped(pl.recipe("grpo")), CEILING: only_mixed()}
+    longer = {TWICE: shaped(pl.recipe("grpo")), CEILING: only_mixed()}
     arms |= {name: behind(taught, rl, rl) for name, rl in longer.items()}
     arms["imitation"] = behind(taught, imitation(40, prompts=8, lr=1e-4))
     rates: dict[str, Mapping[str, Any]] = {a: {RATE.format("rl"): RATES} for a in arms}
@@ -111,7 +111,7 @@ def study(
         arms=arms,
         expect=pl.Greater(CEILING, UNIFORM, by=0.03, why="less than this no reader would act on"),
         falsified_if="rejection whose samples cost nothing gains less than 3 points",
-        reasons=(pl.Needs(TWENTY_SEEDS, "the choice, and not the tokens"),),
+        reasons=(pl.Needs(TWICE, "the choice, and not the tokens"),),
         measure=pl.Final("sampled_after.pass@1.mean"),
         metric="held-out accuracy (temperature 1)",
         constants=rates,
