@@ -29,14 +29,14 @@ def answer_once(request):
 
 
 def says(rows, guide=None, key=("k",)):
-    return asyncio.run((guide or TWENTY_SEEDS)(None, np.array(rows, float), key))
+    return asyncio.run((guide or TWICE)(None, np.array(rows, float), key))
 
 
 def twice(situation_NK):
     return 2 * situation_NK
 
 
-TWENTY_SEEDS = pl.ComputedGuide(twice)
+TWICE = pl.ComputedGuide(twice)
 
 
 def test_a_chat_model_is_asked_about_each_situation_and_failures_are_counted():
@@ -51,16 +51,16 @@ def test_a_chat_model_is_asked_about_each_situation_and_failures_are_counted():
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_shuffled_guidance_is_that_of_others_in_the_same_run(n):
     rows = np.arange(n)[:, None] * [1.0, 10.0]
-    found = says(rows, pl.ShuffledGuide(TWENTY_SEEDS)).value_NG
+    found = says(rows, pl.ShuffledGuide(TWICE)).value_NG
     assert sorted(found.tolist()) == sorted((2 * rows).tolist())  # the same rows, whole
     assert not (found == 2 * rows).all(1).any()  # none has its own
-    assert (found == says(rows, pl.ShuffledGuide(TWENTY_SEEDS)).value_NG).all()  # by key
-    assert n < 50 or (found != says(rows, pl.ShuffledGuide(TWENTY_SEEDS), ("other",)).value_NG).any()
+    assert (found == says(rows, pl.ShuffledGuide(TWICE)).value_NG).all()  # by key
+    assert n < 50 or (found != says(rows, pl.ShuffledGuide(TWICE), ("other",)).value_NG).any()
 
 
 def test_one_situation_has_no_other():
     with pytest.raises(UserError, match="no other"):
-        says([[1, 0]], pl.ShuffledGuide(TWENTY_SEEDS))
+        says([[1, 0]], pl.ShuffledGuide(TWICE))
 
 
 def test_the_nearest_situation_within_the_radius_counts():

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from palaestra.claims.curricula import CEILING, TWENTY_SEEDS, helpers, samplers, study
+from palaestra.claims.curricula import CEILING, TWICE, helpers, samplers, study
 from palaestra.ledger import studies
 from palaestra.ledger.studies import curricula_files, gains, kind_of, verdict_of
 from palaestra.stats import Interval, mean_interval
@@ -79,7 +79,7 @@ def test_the_page_knows_every_arm_of_the_studies():
     kinds = {a: kind_of(a) for a in asked.every_arm}
     assert {a for a, k in kinds.items() if k == "help"} == set(helpers())
     assert {a for a, k in kinds.items() if k == "what is drawn"} == set(samplers(len))
-    assert {a for a, k in kinds.items() if k == "scale"} == set(studies.SCALES) and {TWENTY_SEEDS, CEILING} < set(
+    assert {a for a, k in kinds.items() if k == "scale"} == set(studies.SCALES) and {TWICE, CEILING} < set(
         studies.SCALES
     )
 
@@ -94,4 +94,4 @@ def test_every_arm_begins_where_the_start_is():
     )
     longer = asked.arms[CEILING].parts
     assert list(longer) == ["sft", "rl", "more"] and longer["more"].model.part == "rl"
-    assert [a for a in asked.arms if len(asked.settings_of(a)) == 9] == [TWENTY_SEEDS, CEILING]
+    assert [a for a in asked.arms if len(asked.settings_of(a)) == 9] == [TWICE, CEILING]
