@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra import catalogue
+from palaestra.errors import UserError
 from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
@@ -51,7 +52,32 @@ def holding_page() -> str:
         back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
                     and e.id not in found],
+        row=_lesson_row,
+        of_arm=_of_arm,
     )  # fmt: skip
+
+
+def _lesson_row(method: str, verdict: str) -> str:
+    """A method with its effect, where a lesson of the page builds on its verdict. Raises UserError
+    where that is not its verdict any more.
+    """
+    now = standing(catalogue.entry_of(method)).status
+    if now != verdict:
+        raise UserError(
+            f"a lesson of what-holds.md builds on {method} being {verdict}, and it is {now}: "
+            "write the lesson anew"
+        )
+    return f"{_link(method)} ({ends(read_result(method) or {})})"
+
+
+def _of_arm(method: str, arm: str, control: str = "") -> str:
+    """The mean of an arm, by the measure or by a control."""
+    result = read_result(method) or {}
+    values = (
+        result["controls"][control]["values"][arm] if control else result["arms"][arm]["values"]
+    )
+    known = [x for x in values if x is not None]
+    return f"{sum(known) / len(known):.2f}"
 
 
 def _stands(method: str, result: Result) -> bool:

@@ -1,0 +1,31 @@
+"""What the page of what holds tells practitioners stands on verdicts."""
+
+import pytest
+from palaestra import catalogue
+from palaestra.errors import UserError
+from palaestra.ledger import holding
+from palaestra.ledger.files import read_result
+from palaestra.ledger.standing import Standing
+
+
+def test_a_lesson_whose_verdict_changed_is_not_printed(monkeypatch):
+    row = holding._lesson_row("srft", "reversed")
+    assert row == "[srft](methods/srft.md) (-0.146 [-0.167, -0.125])"
+    monkeypatch.setattr(holding, "standing", lambda entry: Standing(status="reproduced"))
+    with pytest.raises(UserError, match="builds on srft being reversed, and it is reproduced: write the lesson anew"):
+        holding._lesson_row("srft", "reversed")
+
+
+def test_every_lesson_is_checked(monkeypatch):
+    """Whatever verdict the page builds on, another one is seen."""
+    asked = []
+    monkeypatch.setattr(holding, "_lesson_row", lambda method, verdict: asked.append((method, verdict)) or "row")
+    page = holding.holding_page().split("## What to take from it")[1].split("\n## ")[0]
+    assert page.count("- **") >= 8 and len(asked) >= page.count("- **")
+    assert all((read_result(m) or {})["verdict"] == v and catalogue.entry_of(m).built for m, v in asked)
+
+
+def test_the_mean_of_an_arm_is_that_of_its_seeds_or_of_a_control():
+    values = (read_result("reinforce-ada") or {})["arms"]["four"]["values"]
+    assert holding._of_arm("reinforce-ada", "four") == f"{sum(values) / len(values):.2f}"
+    assert holding._of_arm("reinforce-ada", "balance", "groups with both kinds") == "0.96"
