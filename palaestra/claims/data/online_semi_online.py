@@ -1,9 +1,10 @@
 """The claim of online-semi-online: how far behind the weights that sample may be."""
 
+from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES
+from palaestra.claims.starts import ONE_BLOCK, RATES
 from palaestra.recipes.data.online_semi_online import build
 
 
@@ -66,29 +67,20 @@ EXPERIMENT = pl.Experiment(
     "more than it has.",
 )
 
-SMALL = pl.Experiment(
+SMALL = replace(
+    EXPERIMENT,
     claim="On sentences with a constraint, by SmolLM2-135M-Instruct, DPO whose weights are copied to the "
     "generator every fifth update keeps at least 10 points more held-out constraints at temperature 1 "
     "than offline DPO, and at most 5 points fewer than online DPO.",
-    quantity=EXPERIMENT.quantity,
     arms={a: EXPERIMENT.arms[a] for a in ("offline", "online", "s 5")},
-    expect=EXPERIMENT.expect,
-    falsified_if=EXPERIMENT.falsified_if,
-    reasons=EXPERIMENT.reasons,
-    vetoes=EXPERIMENT.vetoes,
-    measure=EXPERIMENT.measure,
     metric="held-out sentences about their topic that keep their constraint (temperature 1)",
     tuned={"optimiser.lr": RATES[:2]},
     tuning_tokens=6_000,
-    blocks=(range(0, 5),),
-    tuning_seeds=(1000,),
+    **ONE_BLOCK,
     task="constraints",
-    model="smollm2",
     tokens=18_000,
-    evaluate=96,
-    samples=4,
     seconds=400.0,
-    controls=EXPERIMENT.controls,
-    note="The same arms as with the tiny model but GRPO's, on prompts that it has not seen for "
-    "training. A program decides what is kept.",
+    note="The same arms as with the tiny model but GRPO's, with SmolLM2's own weights as the start. A "
+    "program decides what is kept. Looked at before the declaration, on trial seed 2000: online DPO "
+    "with 3,000 tokens at 1e-4, .11, so that the budget is six times as large.",
 )
