@@ -20,7 +20,7 @@ def test_experiments_vary_one_thing(method):
 
 ARMS = [
     (method, name, recipe)
-    for method in ("agro", "capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "tba")
+    for method in ("agro", "capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "srpo-gream", "tba")
     for name, arm in experiment_of(method).arms.items()
     for part in ([p.runnable for p in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
     for recipe in [part.recipe if isinstance(part, Twice) else part]

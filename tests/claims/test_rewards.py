@@ -27,7 +27,18 @@ def smoke_arms(experiment, context, tmp_path):
     return found
 
 
-NAMES = ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writing", "rlcf", "salu", "mm_rlhf"]
+NAMES = [
+    "reward_robust",
+    "rlbff",
+    "multilabel_grpo",
+    "encore",
+    "creative_writing",
+    "rlcf",
+    "salu",
+    "mm_rlhf",
+    "alphamed",
+    "l2t",
+]
 
 
 @pytest.mark.slow

@@ -2,29 +2,50 @@
 reasoning recommendation.
 """
 
+from typing import Any
+
 import palaestra as pl
+from palaestra.claims.starts import RATES
 from palaestra.recipes.objectives.srpo_gream import build
 
+
+def arm(**options: Any) -> pl.Recipe:
+    """Eight groups with signal a step, with 10 answers each."""
+    return pl.vary(build(size=8, **options), schedule=pl.Schedule(prompts=8, steps=400))
+
+
 EXPERIMENT = pl.Experiment(
-    claim="On T-rec, partial credit with the pass@4 bonus ends with a higher pass@4 than exact "
-    "matching without either.",
+    claim="On items with codes of four letters, partial credit with the pass@4 bonus ends with a pass@4 at "
+    "least 3 points above that of exact matching without either, at equal sampled tokens.",
+    quantity="above other generative recommenders on three Amazon data sets; no number of the two "
+    "parts alone is known to us",
     arms={
-        "exact": build(partial=False, bonus=0.0),
-        "partial": build(bonus=0.0),
-        "bonus": build(partial=False),
-        "both": build(),
+        "exact": arm(partial=False, bonus=0.0),
+        "partial": arm(bonus=0.0),
+        "bonus": arm(partial=False),
+        "both": arm(),
     },
-    expect=pl.Greater("both", "exact"),
-    falsified_if="neither the denser reward nor the bonus raises pass@4 over plain exact matching",
+    expect=pl.Greater(
+        "both", "exact", by=0.03, why="what ten seeds of such cells can tell apart from nothing"
+    ),
+    falsified_if="both together raise pass@4 by less than 3 points over plain exact matching",
+    reasons=(
+        pl.Needs("partial", "the bonus for answers among which one is right"),
+        pl.Needs("bonus", "credit for the first codes of an item"),
+    ),
+    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
     measure=pl.Final("sampled_after.pass@4.mean"),
-    metric="held-out pass@4",
+    metric="held-out pass@4 (temperature 1)",
+    tuned={"optimiser.lr": RATES},
     task="rec",
-    tokens=60_000,
-    samples=4,
-    controls={
-        "hit@1 (greedy)": pl.Final(),
-        "groups with signal": pl.Logged("groups_mixed", last=0),
-    },
+    tokens=24_000,
+    evaluate=96,
+    samples=8,
+    seconds=20.0,
+    controls={"groups with signal": pl.Logged("groups_mixed", last=0)},
     note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the "
-    "SFT stages are left out.",
+    "stages of imitation are left out. By older rules, with 60,000 tokens and the rate 1e-4, both arms "
+    "ended at .50, with .54 and .80 of groups that have signal; nothing else was looked at before the "
+    "declaration. Groups without variance are drawn again and their tokens count, so that what partial "
+    "credit saves is in the budget.",
 )
