@@ -36,7 +36,6 @@ NAMES = [
     "rlcf",
     "salu",
     "mm_rlhf",
-    "alphamed",
     "l2t",
 ]
 
