@@ -1,43 +1,78 @@
 """The claim of rlpr: RLPR: probability reward without verifiers."""
 
+from typing import Any
+
 import palaestra as pl
-from palaestra.recipes.rewards.rlpr import build
+from palaestra.claims.starts import RATES
+from palaestra.recipes.rewards.rlpr import Spread, build
+
+OTHER_SPELLING = pl.Respelled(0.5)
+
+
+def arm(recipe: pl.Recipe) -> pl.Recipe:
+    """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
+    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=8, steps=400))
+
+
+def probability(**options: Any) -> pl.Recipe:
+    """RLPR, whose filter begins at the fourth step, as a run has some ten."""
+    early = Spread(0.5, size=8, collect_from=2, start=4)
+    return pl.vary(arm(build(**options)), pool=early)
+
+
+def verified(check: pl.Verify) -> pl.Recipe:
+    """RLPR's learner, paid by a rule."""
+    paid = pl.links(pl.Sample(n=8), pl.Score(reward=check))
+    return pl.vary(arm(build(coefficient=0.0)), collect=paid)
+
 
 EXPERIMENT = pl.Experiment(
-    claim="On `add` with references that nobody spells like that, RLPR ends with a higher accuracy "
-    "than matching the text.",
+    claim="On sums of six digits, half of whose references nobody spells like that, the policy's own "
+    "mean probability of the reference gives a held-out accuracy at least 3 points above matching "
+    "the text.",
+    quantity="7.6 points on TheoremQA and 7.5 on Minerva above VeriFree, whose reward is the product of "
+    "the reference's probabilities; 1.6 points on average above a verifier model's reward",
     arms={
-        "exact match": pl.vary(
-            pl.recipe("grpo"),
-            draw=pl.Respelled(),
-            collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.exact_match))),
-        ),
-        "rlpr": pl.vary(build(), draw=pl.Respelled()),
-        "product": pl.vary(build(how="product"), draw=pl.Respelled()),
-        "no baseline": pl.vary(build(baseline=""), draw=pl.Respelled()),
-        "no filter": pl.vary(build(coefficient=0.0), draw=pl.Respelled()),
-        "verifier": pl.vary(
-            pl.recipe("grpo"),
-            draw=pl.Respelled(),
-            collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.Exact()))),
-        ),
+        "exact match": verified(pl.Verify(pl.exact_match)),
+        "rlpr": probability(),
+        "product": probability(how="product"),
+        "no baseline": probability(baseline=""),
+        "no filter": arm(build(coefficient=0.0)),
+        "verifier": verified(pl.Verify(pl.Exact())),
     },
-    expect=pl.Greater("rlpr", "exact match"),
-    falsified_if="matching the text of the reference is as good or better",
+    expect=pl.Greater(
+        "rlpr", "exact match", by=0.03, why="less than half of the paper's gains over VeriFree"
+    ),
+    falsified_if="it is less than 3 points above matching the text of the reference",
+    reasons=(
+        pl.Needs("product", "a mean of probabilities instead of their product"),
+        pl.Needs("no baseline", "what the start gives without reasoning, taken off"),
+        pl.Needs("no filter", "groups whose rewards spread"),
+    ),
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    task="add",
-    tokens=16_000,
-    evaluate=128,
-    samples=4,
-    seconds=25.0,
+    tuned={"optimiser.lr": RATES},
+    task="add(d=6)",
+    tokens=14_000,
+    evaluate=96,
+    samples=8,
+    seconds=12.0,
     controls={
         "reward": pl.Logged("reward"),
+        "gain over no reasoning": pl.Logged("part/gain"),
         "length": pl.Logged("length"),
         "groups kept": pl.Logged("groups_ready"),
     },
-    note="The paper compares with VeriFree and with a verifier model on Qwen, Llama and Gemma. "
-    "Here nine of ten references have decimals that no answer has (42.0), as free-form answers "
-    "differ from theirs. The verifier arm compares values: the ceiling. The filter starts at step "
-    "11 and hardly acts in so short a run.",
+    note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
+    "ever paid and could not learn. Here it is half of them: the text is paid on the others, and a "
+    "group whose reference nobody writes teaches it nothing. Looked at before the declaration, on trial seeds "
+    "(1000 and 1001 to choose rates, 2000 and 2100), by the command that makes trials: with 14,000 tokens, "
+    "six to fourteen steps, `exact match` ended at .61 and .61 at 3e-4 and `rlpr` at .36 and .41 at 1e-4; "
+    "the start solves .09. So the baseline can win, and was ahead; nothing was changed after that. The "
+    "reward of `rlpr` rises in every run, mostly with the length: what is learned is to work instead of guessing. "
+    "The filter is the paper's with its times scaled from a run of hundreds of steps to one of ten. "
+    "`verifier` compares values and is what a perfect rule would give. Digits are bytes here, and the "
+    "two bytes that no answer has stand at the end of half of the references; a larger model spells one answer in many ways, which is "
+    "where the mean is to help. Cannot show: answers of several words; benchmarks out of the trained domain.",
 )
