@@ -1,5 +1,7 @@
 """The claim of rlpr: RLPR: probability reward without verifiers."""
 
+from typing import Any
+
 import palaestra as pl
 from palaestra.claims.starts import RATES
 from palaestra.recipes.rewards.rlpr import Spread, build
@@ -9,12 +11,10 @@ OTHER_SPELLING = pl.Respelled(0.5)
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
-    return pl.vary(
-        recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=8, steps=400)
-    )
+    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=8, steps=400))
 
 
-def probability(**options: str) -> pl.Recipe:
+def probability(**options: Any) -> pl.Recipe:
     """RLPR, whose filter begins at the fourth step, as a run has some ten."""
     early = Spread(0.5, size=8, collect_from=2, start=4)
     return pl.vary(arm(build(**options)), pool=early)
@@ -72,7 +72,7 @@ EXPERIMENT = pl.Experiment(
     "the start solves .09. So the baseline can win, and was ahead; nothing was changed after that. The "
     "reward of `rlpr` rises in every run, mostly with the length: what is learned is to work instead of guessing. "
     "The filter is the paper's with its times scaled from a run of hundreds of steps to one of ten. "
-    "`verifier` compares values and is what a perfect rule would give. Digits are bytes here, and the two bytes that no answer has "
-    "stand at the end of half of the references; a larger model spells one answer in many ways, which is "
+    "`verifier` compares values and is what a perfect rule would give. Digits are bytes here, and the "
+    "two bytes that no answer has stand at the end of half of the references; a larger model spells one answer in many ways, which is "
     "where the mean is to help. Cannot show: answers of several words; benchmarks out of the trained domain.",
 )

@@ -1,7 +1,11 @@
 """The claim of soft-verifier: RLVR across diverse domains with soft generative reward."""
 
 import palaestra as pl
+from palaestra.claims.starts import RATES
 from palaestra.recipes.rewards.soft_verifier import build, recipe_with_reward
+
+OTHER_SPELLING = pl.Respelled(0.5)
+ERROR = 0.2
 
 
 def contains_reference(text: str, task: pl.Task) -> float:
@@ -9,40 +13,74 @@ def contains_reference(text: str, task: pl.Task) -> float:
     return float(str(task.answer) in pl.last_line(text))
 
 
-NOISY_JUDGE, OVERSURE_JUDGE = (
-    pl.Scripted(pl.Grader(error=0.2), name="noisy"),
-    pl.Scripted(pl.Grader(error=0.2, sure=50.0), name="too sure"),
+def is_same_text(request: pl.ChatRequest) -> bool:
+    """Whether the response that a judge is shown contains the reference, letter by letter."""
+    text = request.messages[-1].content
+    reference, response = (
+        text.rpartition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        for tag in ("reference", "response")
+    )
+    return reference in response
+
+
+NOISY, OVERSURE, LITERAL = (
+    pl.Scripted(pl.Grader(error=ERROR), name="noisy"),
+    pl.Scripted(pl.Grader(error=ERROR, sure=50.0), name="too sure"),
+    pl.Scripted(pl.Grader(check=is_same_text, error=ERROR), name="literal"),
 )
 
 
+def arm(recipe: pl.Recipe) -> pl.Recipe:
+    """16 prompts a step with 4 answers, half of the references spelt as no answer is."""
+    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=16, steps=400))
+
+
 EXPERIMENT = pl.Experiment(
-    claim="On `add` with references that nobody spells like that, a verifier that errs in one of "
-    "five verdicts teaches more than finding the reference in the answer.",
+    claim="On sums of six digits, half of whose references nobody spells like that, the probability "
+    "that a verifier gives its verdict, one in five of which is wrong, gives a held-out accuracy at "
+    "least 3 points above finding the reference in the answer.",
+    quantity="7.0 points on multi-subject questions with REINFORCE: 31.2 with the soft verdict of the "
+    "distilled verifier, 24.2 with the rule; 27.3 with its binary verdict",
     arms={
-        "string match": pl.vary(
-            recipe_with_reward(pl.Verify(contains_reference)), draw=pl.Respelled()
-        ),
-        "binary": pl.vary(build(NOISY_JUDGE, "binary"), draw=pl.Respelled()),
-        "soft": pl.vary(build(NOISY_JUDGE), draw=pl.Respelled()),
-        "normalised": pl.vary(build(NOISY_JUDGE, "normalised"), draw=pl.Respelled()),
-        "too sure": pl.vary(build(OVERSURE_JUDGE), draw=pl.Respelled()),
+        "string match": arm(recipe_with_reward(pl.Verify(contains_reference))),
+        "binary": arm(build(NOISY, "binary")),
+        "soft": arm(build(NOISY)),
+        "too sure": arm(build(OVERSURE)),
+        "literal": arm(build(LITERAL)),
     },
-    expect=pl.Greater("soft", "string match"),
-    falsified_if="the string match is as good or better",
+    expect=pl.Greater(
+        "soft", "string match", by=0.03, why="a little less than half of the paper's gain"
+    ),
+    falsified_if="the soft verdict is less than 3 points above the string match",
+    reasons=(
+        pl.Needs("binary", "the probability of the verdict, beside the verdict"),
+        pl.Needs("too sure", "a verifier whose probabilities say how often it errs"),
+        pl.Needs("literal", "that another spelling is recognised"),
+    ),
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    task="add",
-    tokens=16_000,
-    evaluate=128,
-    samples=4,
-    seconds=25.0,
+    tuned={"optimiser.lr": RATES},
+    task="add(d=6)",
+    tokens=14_000,
+    evaluate=96,
+    samples=8,
+    seconds=12.0,
     controls={
         "reward": pl.Logged("reward"),
         "length": pl.Logged("length"),
         "entropy": pl.Logged("entropy_sampled"),
     },
-    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Nine "
-    "of ten references have decimals that no answer has (42.0). Soft against binary, and a "
-    "verifier that is too sure of itself (there soft is binary), are arms beside the claim: the "
-    "paper finds soft better with REINFORCE and not with REINFORCE++.",
+    note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
+    "ever paid and could not learn. Here it is half of them: the string match is paid on the others, and "
+    "on the rest all of its answers are wrong alike. A stand-in with calibrated noise plays the verifier, where "
+    "the paper distils one of 7B: its verdict is drawn with the probability that it gives, `soft` pays that "
+    "probability, `too sure` has the same verdicts at probabilities near 0 and 1, `literal` the same noise "
+    "on whether the reference stands in the answer. Looked at before the declaration, on trial seeds, with "
+    "14,000 tokens, about eight steps: `string match` .28 and .29 at 3e-5 on the two seeds that choose rates, .56 "
+    "and .54 at 1e-4, .61 and .62 at 3e-4; `soft` .50 in one cell at 3e-4 on seed 2000. So the baseline can win, and was ahead; "
+    "nothing was changed after that. The start solves .09, and what is learned is mostly to work instead "
+    "of guessing, which rewards for half of the tasks teach too. Cannot show: a verifier that learns, or that a "
+    "policy learns to deceive, since this one's errors belong to the text and are not to be found by "
+    "search; other learners, with which the paper finds the soft verdict no better (REINFORCE++).",
 )
