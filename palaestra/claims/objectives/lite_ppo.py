@@ -1,30 +1,43 @@
 """The claim of lite-ppo: Tricks or Traps? / Lite PPO (group mean, batch std, token-level loss)."""
 
 import palaestra as pl
+from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
 from palaestra.recipes.objectives.lite_ppo import build
 
+TOKENS = pl.Clipped(reduce="tokens")
+
 EXPERIMENT = pl.Experiment(
-    claim="Lite PPO earns more reward over the run than GRPO from a base model at equal sampled "
-    "tokens.",
+    claim="On sums of six digits and formulas of six operators, rewards divided by the batch's deviation "
+    "and a mean over tokens give a held-out accuracy at least 3 points above that of GRPO, at equal "
+    "sampled tokens.",
+    quantity="above GRPO and DAPO on six sets of maths problems with Qwen3 4B and 8B base (curves; no "
+    "single number)",
     arms={
-        "grpo": pl.recipe("grpo"),
-        "group std and tokens and clip-higher": pl.vary(
-            pl.recipe("grpo"), objective=pl.Clipped(high=0.28, reduce="tokens")
+        "grpo": short(pl.recipe("grpo")),
+        "lite-ppo": short(build()),
+        "deviation of the group": short(pl.recipe("grpo"), objective=TOKENS),
+        "mean over answers": short(build(), objective=pl.Clipped(reduce="sequences")),
+        "no deviation": short(
+            pl.recipe("grpo"), credit=pl.chain(pl.Center("group")), objective=TOKENS
         ),
-        "batch std only": pl.vary(build(), objective=pl.Clipped(reduce="sequences")),
-        "lite-ppo": build(),
     },
-    expect=pl.Greater("lite-ppo", "grpo"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="Lite PPO is less than two points better than GRPO over five seeds",
-    task="add",
-    tokens=40_000,
+    expect=pl.Greater("lite-ppo", "grpo", by=0.03, why=THREE_POINTS),
+    falsified_if="Lite PPO is less than 3 points above GRPO at the end",
+    reasons=(
+        pl.Needs("deviation of the group", "the deviation of the whole batch"),
+        pl.Needs("mean over answers", "a mean over all tokens"),
+    ),
+    **SHORT,
     controls={
-        "final accuracy": pl.Final(),
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "entropy": pl.Logged("entropy_sampled"),
         "gradient norm": pl.Logged("grad_norm"),
     },
-    note="The embedded model knows the answer format, as an aligned model does; the paper's gain "
-    "is largest on base models.",
+    note="Where the deviation of a group differs from the batch's, its answers weigh otherwise: here half of "
+    "the tasks are sums and half formulas, and a group has from none to all of its eight answers right. "
+    "In a batch of one deviation it is only another rate, which is tuned; `no deviation` shows that. "
+    f"{LOOKED} Both arms ran with all three rates on the two seeds of the sweep, one cell less: greedy accuracy "
+    "stayed at its .04 to .06 with 3e-5 in both arms, and came to about .5 at 1e-4 and .5 to .7 at 3e-4, after 8 "
+    "to 16 steps. Cannot show: base models against aligned ones, on which the paper's advice differs, "
+    "since the small model has one start; lengths that differ tenfold, where a mean over tokens matters.",
 )
