@@ -51,7 +51,7 @@ def holding_page() -> str:
         older=[_older(r) for r in older.values() if "taken_back" not in r],
         back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
-                    and e.id not in found],
+                    and e.id not in found and not experiment_of(e.id).not_testable],
         row=_lesson_row,
         of_arm=_of_arm,
     )  # fmt: skip

@@ -1,0 +1,31 @@
+"""The page of what holds: a method stands in one place alone."""
+
+import re
+
+from palaestra import catalogue
+from palaestra.ledger import holding
+from palaestra.ledger.experiment import experiment_of
+
+
+def section(page, title):
+    """The methods that a section of the page links to."""
+    text = re.split(rf"^## {title}.*$", page, flags=re.MULTILINE)[1].split("\n## ")[0]
+    return set(re.findall(r"\]\(methods/([\w.-]+)\.md\)", text))
+
+
+def test_what_cannot_be_tested_is_not_said_to_wait_for_its_measurement(monkeypatch):
+    """Without any result, so that every declared method would be listed as not measured."""
+    monkeypatch.setattr(holding, "read_result", lambda name: None)
+    monkeypatch.setattr(holding, "render", lambda name, **found: found)
+    found = holding.holding_page()
+    links = lambda rows: {re.findall(r"\[(.*?)\]", str(r))[0] for r in rows}
+    refused = {e.id for e in catalogue.all_entries() if e.built and e.claim and experiment_of(e.id).not_testable}
+    assert refused and links(found["untestable"]) == refused
+    assert not refused & links(found["unmeasured"])
+    assert links(found["unmeasured"])
+
+
+def test_no_method_of_the_page_is_both_untestable_and_unmeasured():
+    page = holding.holding_page()
+    assert "modomodo" in section(page, "Cannot be tested here")
+    assert not section(page, "Cannot be tested here") & section(page, "Declared and not measured")
