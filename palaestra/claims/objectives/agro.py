@@ -1,20 +1,51 @@
 """The claim of agro: AGRO: Any-Generation Reward Optimization."""
 
+from typing import Any
+
 import palaestra as pl
+from palaestra.claims.short import HIGHER, LOOKED, SHORT, STALE, THREE_POINTS, short
 from palaestra.recipes.objectives.agro import build
 
+FRESH = pl.Schedule(prompts=8, steps=400)
+BETAS = (0.03, 0.3)
+
+
+def arm(recipe: pl.Recipe, schedule: pl.Schedule = STALE, **differences: Any) -> pl.Recipe:
+    """Four answers to each of 8 prompts, six updates old or fresh."""
+    collect = pl.links(pl.Sample(n=4), pl.Score())
+    return short(recipe, collect=collect, schedule=schedule, **differences)
+
+
 EXPERIMENT = pl.Experiment(
-    claim="with rollouts that are 8 steps old, AGRO earns more reward over the run than GRPO",
+    claim="With answers six updates old, and each arm at its best rate, AGRO gives a held-out accuracy at "
+    "least 3 points above that of GRPO, whose ratios are clipped.",
+    quantity="about 7% above the baseline on MATH with Llama 3 8B, off-policy (a summary; the abstract "
+    "gives no number)",
     arms={
-        "grpo": pl.vary(pl.recipe("grpo"), schedule=pl.Schedule(prompts=16, steps=50, lag=8)),
-        "agro": build(lag=8),
-        "agro-on-policy": build(),
-        "grpo-on-policy": pl.recipe("grpo"),
+        "grpo": arm(pl.recipe("grpo")),
+        "agro": arm(build()),
+        "no log-ratios": arm(
+            pl.recipe("grpo"),
+            credit=pl.chain(pl.Center("group")),
+            objective=pl.Reinforce(reduce="tokens", trust="all"),
+        ),
+        "agro fresh": arm(build(), FRESH),
+        "grpo fresh": arm(pl.recipe("grpo"), FRESH),
     },
-    expect=pl.Greater("agro", than="grpo"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="GRPO with its ratios is as accurate on samples of the same age",
-    controls={"final accuracy": pl.Final()},
-    tokens=60_000,
+    expect=pl.Greater("agro", "grpo", by=0.03, why=THREE_POINTS),
+    falsified_if="GRPO with its clipped ratios comes to within 3 points on answers of the same age",
+    reasons=(pl.Needs("no log-ratios", "that rewards less log-ratios are made consistent"),),
+    constants={"agro": {"objective.beta": BETAS}, "agro fresh": {"objective.beta": BETAS}},
+    **{**SHORT, "tuned": HIGHER},
+    controls={
+        "clipped tokens": pl.Logged("clipped", last=0),
+        "entropy": pl.Logged("entropy_sampled"),
+        "reward": pl.Logged("reward"),
+    },
+    note="The older test compared the mean over the run, and at its end GRPO was as accurate. Here the end "
+    "decides, every arm has its best of three rates up to 1e-3, and AGRO the better of two betas, which the "
+    "paper does not print. The two fresh arms say what age costs; where it costs GRPO nothing, there is "
+    "nothing to gain. `no log-ratios` has the centred reward on the same stale answers, without a ratio, a "
+    "mask or the log-ratio to the start that AGRO takes off. The first six batches, about a fifth of the "
+    f"tokens, are drawn before any update. {LOOKED} Cannot show: answers of another policy altogether.",
 )

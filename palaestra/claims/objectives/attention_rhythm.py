@@ -3,28 +3,37 @@ assignment.
 """
 
 import palaestra as pl
+from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
 from palaestra.recipes.objectives.attention_rhythm import build
 
 EXPERIMENT = pl.Experiment(
-    claim="Coupled credit earns more reward over the run than the same amplification of random "
-    "tokens.",
+    claim="On sums of six digits and formulas of six operators, credit amplified at planning and anchor tokens "
+    "gives a held-out accuracy at least 3 points above that of GRPO, at equal sampled tokens.",
+    quantity="52.6 to 63.1 on countdown and 48.0 to 50.1 on CrossThink-QA; up to 5.0 points on AIME25 and 6.3 "
+    "on AMC23, above GRPO",
     arms={
-        "grpo": pl.recipe("grpo"),
-        "random": build("random"),
-        "entropy": build("entropy"),
-        "local": build("local"),
-        "global": build("global"),
-        "coupled": build("coupled"),
-        "bottom": build("bottom"),
+        "grpo": short(pl.recipe("grpo")),
+        "coupled": short(build("coupled")),
+        "global": short(build("global")),
+        "random": short(build("random")),
+        "bottom": short(build("bottom")),
     },
-    expect=pl.Greater("coupled", "random"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the reward with coupled credit is less than 2 points above that with random "
-    "tokens",
-    task="add",
-    tokens=40_000,
-    controls={"final accuracy": pl.Final(), "entropy": pl.Logged("entropy_sampled")},
-    note="a window of 2 to 10 tokens for anchors in answers of 25 tokens, where the paper has 10 "
-    "to 50.",
+    expect=pl.Greater("coupled", "grpo", by=0.03, why=THREE_POINTS),
+    falsified_if="coupled credit is less than 3 points above GRPO, or random tokens do as well",
+    reasons=(
+        pl.Needs("random", "that attention picks the tokens"),
+        pl.Needs("bottom", "that anchors are picked and not what is looked at least"),
+        pl.Needs("global", "that planning tokens are coupled with anchors"),
+    ),
+    **SHORT,
+    controls={
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
+        "entropy": pl.Logged("entropy_sampled"),
+        "length": pl.Logged("length"),
+    },
+    note="Anchors are looked back to from 2 to 10 tokens away, in answers of 10 to 50 tokens, where the "
+    "paper has 10 to 50 in hundreds. `random` amplifies as many tokens as `global` and `bottom` do; "
+    "`coupled` moves part of it to tokens before. Only right answers are amplified, so every such arm "
+    "also weighs right answers more than GRPO does: what `random` gains as well is due to that. "
+    f"{LOOKED} Cannot show: attention of a model that plans; this one has few layers and no text to plan.",
 )

@@ -1,33 +1,52 @@
 """The claim of confucius3: recovered samples, entropy regularisation and hardness weights."""
 
+from typing import Any
+
 import palaestra as pl
-from palaestra.recipes.objectives.confucius3 import build
+from palaestra.claims.short import LOOKED, SHORT, short
+from palaestra.recipes.objectives.confucius3 import Hardness, build
+
+
+def arm(rsr: bool, pshw: bool, **differences: Any) -> pl.Recipe:
+    """Batches of eight groups that have both kinds of answers."""
+    schedule = pl.Schedule(prompts=8, max_age=int(rsr), steps=400)
+    learned = build(rsr=rsr, pshw=pshw)
+    return short(learned, pool=pl.Mixed(8), schedule=schedule, **differences)
+
+
+EASY_FIRST = pl.chain(pl.Outcome(1.0, -1.0), Hardness(slope=0.256, level=1.256))
 
 EXPERIMENT = pl.Experiment(
-    claim="Recovery and hardness weights together earn more reward over the run than DAPO's "
-    "sampling at equal sampled tokens.",
+    claim="On sums of six digits and formulas of six operators, recovered groups and weights by hardness "
+    "give a held-out accuracy at least 3 points above that of DAPO's sampling alone, at equal sampled "
+    "tokens.",
+    quantity="recovered samples up to about 3 points at equal generated samples",
     arms={
-        "dapo": build(rsr=False, pshw=False),
-        "+pshw": build(rsr=False),
-        "+rsr": build(pshw=False),
-        "+both": build(),
-        "grpo": pl.recipe("grpo"),
-        "grpo +ter": build(phase=1),
+        "dapo": arm(False, False),
+        "+both": arm(True, True),
+        "+pshw": arm(False, True),
+        "+rsr": arm(True, False),
+        "easy first": arm(True, False, credit=EASY_FIRST),
     },
-    expect=pl.Greater("+both", "dapo"),
-    falsified_if="the two together earn less than two points more than DAPO's sampling alone",
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    task="add(d=4)",
-    tokens=30_000,
+    expect=pl.Greater("+both", "dapo", by=0.03, why="the gain that the report gives"),
+    falsified_if="the two together are less than 3 points above DAPO's sampling alone",
+    reasons=(
+        pl.Needs("+pshw", "that surplus groups are recovered"),
+        pl.Needs("+rsr", "that groups weigh by hardness"),
+        pl.Needs("easy first", "that the hard groups weigh more"),
+    ),
+    **{**SHORT, "tokens": 20_000, "seconds": 12.0},
     controls={
-        "final accuracy": pl.Final(),
-        "updates' groups": pl.Logged("groups_ready"),
-        "groups drawn": pl.Logged("groups"),
+        "groups drawn in a step": pl.Logged("groups", last=0),
+        "groups of an update": pl.Logged("groups_ready", last=0),
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "entropy": pl.Logged("entropy_sampled"),
     },
-    note="Groups of equal rewards are common on `add`, first as failures, later as successes, so "
-    "sampling overshoots. The measure was the accuracy at the end, which was 98 to 100% in both "
-    "arms on `bool` and on sums of three and of four digits. `dapo` has the others' constant "
-    "reduction; TER's target of 0.55 nats is that of a 14B model and is not retuned.",
+    note="All arms have DAPO's clip and the report's sum over tokens with a constant divisor; they draw until "
+    "eight groups have both kinds of answers, and what is beyond eight is thrown away without recovery. "
+    "About half of the start's groups have both kinds, so a step draws twice and leaves some over: how many is a "
+    "control. `easy first` has the weights with their order turned round. The older test ended with 98% and more in "
+    f"both arms. {LOOKED} Targeted entropy, the report's first stage, is not in this claim: its target of "
+    ".55 nats is that of a 14B model. Cannot show: lengths of thousands of tokens, whose unfinished "
+    "samples are what the report saves most.",
 )
