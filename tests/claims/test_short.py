@@ -46,7 +46,7 @@ PAIRS += [
     *(("effective-rank", "verl", n, ("learners",)) for n in ("grpo", "placebo")),
     *(("rapo", "rapo", n, ("learners", "collect")) for n in ("reverse KL",)),
     ("rapo", "rapo", "no KL", ("learners", "collect", "references")),
-    *(("rapo", "rapo", n, ("collect",)) for n in ("forward KL", "group accuracy")),
+    ("rapo", "rapo", "forward KL", ("collect",)),
     ("oreo", "oreo", "oreo-response", ("learners",)),
     ("oreo", "oreo", "dpo", ("learners",)),
     ("oreo", "dpo", "dpo on extremes", ("learners",)),
