@@ -8,7 +8,7 @@ from palaestra.pipeline import Pipeline
 from tests.claims.two_steps import runs_two_steps
 
 
-@pytest.mark.parametrize("method", ["apo", "asymre", "dr-grpo", "nsr"])
+@pytest.mark.parametrize("method", ["apo", "asymre", "dr-grpo"])
 def test_experiments_vary_one_thing(method):
     """Arms share optimiser and number of samples; the claim's two arms exist."""
     arms = experiment_of(method).arms
@@ -19,7 +19,7 @@ def test_experiments_vary_one_thing(method):
 
 ARMS = [
     (method, name, recipe)
-    for method in ("capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "srpo-gream", "tba")
+    for method in ("capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "pav", "srpo-gream", "tba")
     for name, arm in experiment_of(method).arms.items()
     for part in ([p.runnable for p in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
     for recipe in [part.recipe if isinstance(part, Twice) else part]
