@@ -3,7 +3,7 @@
 from itertools import cycle, islice
 
 import palaestra as pl
-from palaestra.claims.short import SHORT, THREE_POINTS, short, short_but
+from palaestra.claims.short import THREE_POINTS, short, short_but
 from palaestra.claims.starts import RATES
 from palaestra.recipes.objectives.oreo import build, make_offline
 
