@@ -34,3 +34,8 @@ def short(recipe: pl.Recipe, **differences: Any) -> pl.Recipe:
     """8 prompts a step, for as many steps as the tokens pay for."""
     given: dict[str, Any] = {"schedule": pl.Schedule(prompts=8, steps=400), **differences}
     return pl.vary(recipe, **given)
+
+
+def instead(**differences: Any) -> dict[str, Any]:
+    """`SHORT` with some of its settings changed."""
+    return {**SHORT, **differences}
