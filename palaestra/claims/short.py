@@ -36,6 +36,6 @@ def short(recipe: pl.Recipe, **differences: Any) -> pl.Recipe:
     return pl.vary(recipe, **given)
 
 
-def short_but(**given: Any) -> dict[str, Any]:
-    """`SHORT` with some of it otherwise."""
-    return {**SHORT, **given}
+def instead(**differences: Any) -> dict[str, Any]:
+    """`SHORT` with some of its settings changed."""
+    return {**SHORT, **differences}

@@ -108,7 +108,17 @@ def test_every_answer_is_in_a_pair():
     assert said == [(f"pair 0 {k}", e, s) for k, p in enumerate(pairs) for e, s in zip(p, (1, -1), strict=True)]
 
 
-ARMS = [(m, n, a) for m in METHODS for n, a in experiment_of(m).arms.items()]
+def test_fresh_episodes_pay_for_as_many_steps_as_reused_ones():
+    """loop: a step of the optimiser for every prompt, in every arm."""
+    e = experiment_of("loop")
+    plans = {n: (a.learners["policy"].update, a.schedule.prompts) for n, a in e.arms.items()}
+    assert {u.epochs * u.minibatches / prompts for u, prompts in plans.values()} == {1.0}
+    assert not e.lacks() and {len(e.settings_of(a)) for a in e.arms} == {3}
+    token = e.arms["token"]
+    assert all(replace(token, learners=e.arms[n].learners) == e.arms[n] for n in ("turn", "trajectory", "std"))
+
+
+ARMS = [(m, n, a) for m in (*METHODS, "loop") for n, a in experiment_of(m).arms.items()]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.short import HIGHER, LOOKED, STALE, THREE_POINTS, short, short_but
+from palaestra.claims.short import HIGHER, LOOKED, STALE, THREE_POINTS, instead, short
 from palaestra.recipes.objectives.agro import build
 
 FRESH = pl.Schedule(prompts=8, steps=400)
@@ -36,7 +36,7 @@ EXPERIMENT = pl.Experiment(
     falsified_if="GRPO with its clipped ratios comes to within 3 points on answers of the same age",
     reasons=(pl.Needs("no log-ratios", "that rewards less log-ratios are made consistent"),),
     constants={"agro": {"objective.beta": BETAS}, "agro fresh": {"objective.beta": BETAS}},
-    **short_but(tuned=HIGHER),
+    **instead(tuned=HIGHER),
     controls={
         "clipped tokens": pl.Logged("clipped", last=0),
         "entropy": pl.Logged("entropy_sampled"),

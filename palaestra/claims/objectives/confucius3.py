@@ -3,7 +3,7 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.short import LOOKED, short, short_but
+from palaestra.claims.short import LOOKED, instead, short
 from palaestra.recipes.objectives.confucius3 import Hardness, build
 
 
@@ -35,7 +35,7 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("+rsr", "that groups weigh by hardness"),
         pl.Needs("easy first", "that the hard groups weigh more"),
     ),
-    **short_but(tokens=20_000, seconds=12.0),
+    **instead(tokens=20_000, seconds=12.0),
     controls={
         "groups drawn in a step": pl.Logged("groups", last=0),
         "groups of an update": pl.Logged("groups_ready", last=0),

@@ -1,30 +1,64 @@
 """The claim of loop: LOOP: leave-one-out PPO for interactive agents (AppWorld)."""
 
+from typing import Any
+
 import palaestra as pl
+from palaestra.claims.short import ACCURACY, THREE_POINTS
+from palaestra.claims.starts import RATES
 from palaestra.recipes.objectives.loop import build
 
+
+def reused(ratio: Any = "token", **options: Any) -> pl.Recipe:
+    """4 prompts with 8 answers, and four steps of the optimiser on them."""
+    learned = build(ratio, epochs=2, minibatches=2, **options)
+    return pl.vary(learned, schedule=pl.Schedule(prompts=4, steps=400))
+
+
+def fresh() -> pl.Recipe:
+    """A step of the optimiser for every prompt: as many for equal tokens."""
+    learned = build(epochs=1, minibatches=1)
+    return pl.vary(learned, schedule=pl.Schedule(prompts=1, steps=400))
+
+
 EXPERIMENT = pl.Experiment(
-    claim="On T-hop, LOOP with token ratios earns more reward over the run than on-policy RLOO at "
-    "equal sampled tokens.",
+    claim="On T-hop, LOOP with ratios of tokens solves at least 3 points more held-out tasks in one sample, "
+    "at equal sampled tokens and equal steps of the optimiser, than on-policy RLOO with smaller batches.",
+    quantity="of AppWorld's normal tests 71.3 with ratios of tokens, 64.1 of turns, 53.3 of trajectories; "
+    "GRPO 58.0, RLOO 57.2",
     arms={
-        "rloo": build(epochs=1, minibatches=1),
-        "std": build(baseline="std"),
-        "token": build(),
-        "turn": build("turn"),
-        "trajectory": build("sequence"),
+        "rloo": fresh(),
+        "token": reused(),
+        "turn": reused("turn"),
+        "trajectory": reused("sequence"),
+        "std": reused(baseline="std"),
     },
-    expect=pl.Greater("token", "rloo"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="reusing rollouts with clipped token ratios gains nothing over one on-policy "
-    "update",
+    expect=pl.Greater("token", "rloo", by=0.03, why=THREE_POINTS),
+    falsified_if="LOOP is less than 3 points above RLOO that takes as many steps",
+    reasons=(
+        pl.Needs("trajectory", "a ratio of each token"),
+        pl.Needs("std", "an advantage that is not divided by a deviation"),
+    ),
+    measure=ACCURACY,
+    metric="held-out success (temperature 1)",
+    tuned={"optimiser.lr": RATES},
     task="hop",
-    tokens=60_000,
+    tokens=5_000,
+    evaluate=96,
+    samples=4,
+    seconds=10.0,
     controls={
-        "final accuracy": pl.Final(),
         "clipped": pl.Logged("clipped", last=0),
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "tokens an episode": pl.Logged("length"),
     },
-    note="The paper's order is token, turn, trajectory, and LOOP above GRPO (std): the further "
-    "arms show it. Rewards are 0 or 1.",
+    note="The older test let LOOP take eight steps of the optimiser where RLOO took one. Here every arm takes one for "
+    "every eight episodes that are sampled: LOOP two epochs of two minibatches on 32 episodes, RLOO one on "
+    "eight fresh ones. So what is compared is reuse of a larger batch with clipped ratios against fresh small "
+    "ones. Rewards are 0 or 1. Looked at before the declaration, on trial seed 2000, was `token` with 8 prompts "
+    "a step, 10,000 tokens and a rate of 1e-4: the start solves .56 greedily and about .25 in one sample, and "
+    "training episodes were right in .66 after 4,900 tokens and in .88 after 11,400, so that the budget is half, "
+    "to stay below the ceiling; two to five in a hundred tokens were clipped. No other arm "
+    "was looked at. What is learned is to follow a path of one to three searches to its end, mostly a habit of the start. "
+    "Cannot show: episodes of forty turns, in which ratios of whole trajectories come apart; behaviours such as "
+    "reading the documentation.",
 )

@@ -3,7 +3,7 @@
 from itertools import cycle, islice
 
 import palaestra as pl
-from palaestra.claims.short import THREE_POINTS, short, short_but
+from palaestra.claims.short import THREE_POINTS, instead, short
 from palaestra.claims.starts import RATES
 from palaestra.recipes.objectives.oreo import build, make_offline
 
@@ -52,7 +52,7 @@ EXPERIMENT = pl.Experiment(
     expect=pl.Greater("oreo", than="dpo", by=0.03, why=THREE_POINTS),
     falsified_if="pairs of the same answers teach as much, to within 3 points, as path consistency does",
     reasons=(pl.Needs("oreo-response", "a residual at every token"),),
-    **short_but(tuned={"learners.policy.optimiser.lr": RATES}),
+    **instead(tuned={"learners.policy.optimiser.lr": RATES}),
     controls={
         "reward of the recorded answers": pl.Logged("reward", last=0),
         "entropy of the recorded answers": pl.Logged("entropy_sampled"),

@@ -5,7 +5,7 @@ weighting).
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.short import ACCURACY, HIGHER, LOOKED, STALE, THREE_POINTS, short, short_but
+from palaestra.claims.short import ACCURACY, HIGHER, LOOKED, STALE, THREE_POINTS, instead, short
 from palaestra.recipes.objectives.rec import build
 
 
@@ -34,7 +34,7 @@ EXPERIMENT = pl.Experiment(
     falsified_if="the mask gains less than 3 points over none, or importance sampling 3 more over it",
     reasons=(pl.Needs("no mask", "the mask"),),
     vetoes={"without IS": pl.Veto(ACCURACY, falls=0.03, against="one-side with IS")},
-    **short_but(tuned=HIGHER),
+    **instead(tuned=HIGHER),
     controls={
         "masked tokens": pl.Logged("clipped", last=0),
         "entropy": pl.Logged("entropy_sampled"),
