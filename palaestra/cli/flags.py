@@ -463,6 +463,7 @@ def doctor(parser: FlagParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="RECIPE | stage.field=value", help="the run that is estimated")
     add("--case", metavar="DIR", help="repeat an update that failed, from the run folder's cases")
+    add("--out", metavar="DIR", help="with --cluster: the run folder that nodes should share")
     parser.add_argument(
         "--paper",
         action="store_true",

@@ -19,7 +19,7 @@ from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
-from palaestra.scale.nodes import node_here, survey, troubles
+from palaestra.scale.nodes import marked, node_here, survey, troubles
 from palaestra.scale.placement import open_carrier
 from palaestra.types import Reward
 
@@ -212,12 +212,15 @@ def test_a_judge_that_ends_is_made_anew(scored, small, capsys):
     assert here == there and killed
 
 
-def test_a_doctor_looks_at_every_node():
+def test_a_doctor_looks_at_every_node(tmp_path):
     cluster = Cluster(workers=1)
-    (node,) = survey(cluster, {"ray": ("ray",), "none": ("no_such_module",)})
+    with marked(tmp_path) as mark:
+        here = node_here({"ray": ("ray",)}, mark)
+        (node,) = survey(cluster, {"ray": ("ray",), "none": ("no_such_module",)}, mark=mark)
     assert node.error == "" and node.extras == ("ray",) and node.cpus_free == 4.0
     assert node.versions == node_here({}).versions
-    assert troubles(node_here({"ray": ("ray",)}), [node], cluster) == []
+    assert node.mark == here.mark != "" and node.ahead[0] < 0 < node.ahead[1], "it is this machine's clock"
+    assert troubles(here, [node], cluster) == []
 
 
 def test_no_room_on_a_node_is_said(context, small, monkeypatch):
