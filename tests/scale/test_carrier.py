@@ -21,6 +21,7 @@ from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.nodes import marked, node_here, survey, troubles
 from palaestra.scale.placement import open_carrier
+from palaestra.step import max_age
 from palaestra.types import Reward
 
 from tests.cluster import pid_of, run
@@ -118,6 +119,40 @@ class Wrong:
 
     async def __call__(self, ctx, group):
         raise UserError("line 3: no such column")
+
+
+class Uneven:
+    """A reward that for every third problem takes a while."""
+
+    reads_answers = False
+
+    async def __call__(self, ctx, group):
+        if int(group.task.id.rpartition("/")[2]) % 3 == 0:
+            await asyncio.sleep(1.0)
+        return [Reward(total=float(i)) for i in range(len(group.episodes))]
+
+
+def test_groups_overtake_each_other_in_a_window(context, small):
+    """While a worker is killed: each group that was drawn is taken once or waits, the slow ones later than others, and
+    none is older than the window allows.
+    """
+    fields = {"schedule.prompts": 4, "schedule.lag": 1, "schedule.window": 1.0}
+    recipe = small(replace(grpo.build(), collect=links(Sample(2), Score(reward=Uneven()))), **fields)
+    taken, ages, steps, killed = [], [], 6, []
+
+    def on(n, ctx):
+        for g in ctx.seen if n else ():
+            taken.append(int(g.task.id.rpartition("/")[2]))
+            ages.append(n - 1 - g.episodes[0].oldest())
+        if n == 2:
+            killed.append(pid_of(ctx, 0))
+            os.kill(killed[0], signal.SIGKILL)
+
+    _, state, *_ = run(recipe, context(seed=3), partial(open_carrier, Cluster(workers=2, waves=4)), steps, on)
+    waiting = [int(g.task.id.rpartition("/")[2]) for groups in state["queue"] for g in groups]
+    assert killed and sorted([*taken, *waiting]) == list(range((steps + 1) * 4))
+    assert taken != sorted(taken), "nobody has overtaken"
+    assert min(ages) >= 0 and 1 < max(ages) <= max_age(recipe.schedule) == 3
 
 
 class Slow:
