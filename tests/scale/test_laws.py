@@ -241,11 +241,11 @@ def test_answers_arrive_as_they_finish(context, small, monkeypatch):
     """
     recipe, ctx = small(replace(grpo.build(), collect=links(Sample(1), Score(reward=Held())))), context(seed=3)
     ctx.open_carrier = opened(workers=2, waves=4)
-    (task,) = ctx.bench.source.draw("train", 0, 1)
-    starts = [Group(task=replace(task, id=name)) for name in ("slow", "b", "c", "d")]
     Held.gate.clear()
 
     async def go():
+        (task,), _ = recipe.draw(ctx, (3,), 1, {})
+        starts = [Group(task=replace(task, id=name)) for name in ("slow", "b", "c", "d")]
         flight = await ctx.carrier.submit(recipe, ctx, cut((3, "step", 0), starts, 4, 0))
         slow, *others = flight.split()
         until = time.monotonic() + 120
