@@ -13,12 +13,12 @@ from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.scale.cluster import Cluster
-from palaestra.scale.jobs import Job, follow, hand_over
+from palaestra.scale.jobs import ClusterJob, follow, hand_over
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     check(arguments)
-    job = Job.of(arguments.to, words_of(shlex.split(arguments.command)[2:]), Path.cwd())
+    job = ClusterJob.of(arguments.to, words_of(shlex.split(arguments.command)[2:]), Path.cwd())
     client, name = hand_over(job)
     result = {"job": name, "address": job.address, "command": job.command}
     print(f"job {name}: it goes on without this process; `{job.call('stop', name)}` ends it")

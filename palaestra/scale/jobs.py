@@ -28,7 +28,7 @@ SERVER = "RAY_API_SERVER_ADDRESS"  # what Ray takes instead of the address that 
 
 
 @value_class
-class Job:
+class ClusterJob:
     """What is handed over, and where to."""
 
     address: str  # of the job server, http://HOST:PORT
@@ -36,7 +36,7 @@ class Job:
     command: str
 
     @classmethod
-    def of(cls, to: str, words: Sequence[str], folder: Path) -> Job:
+    def of(cls, to: str, words: Sequence[str], folder: Path) -> ClusterJob:
         """Of the words of `palaestra train`. Raises UserError for files that would not be there."""
         for word in words:
             check_sent(word, folder)
@@ -82,7 +82,7 @@ def check_sent(word: str, folder: Path) -> None:
             )
 
 
-def hand_over(job: Job) -> tuple[Any, str]:
+def hand_over(job: ClusterJob) -> tuple[Any, str]:
     """The client of a job, and the name that the job has there. Raises UserError, Fault."""
     host, port = urlsplit(job.address).hostname, urlsplit(job.address).port
     try:
@@ -121,7 +121,7 @@ def as_server(address: str) -> Generator[None]:
             os.environ[SERVER] = before
 
 
-async def follow(client: Any, job: Job, name: str) -> None:
+async def follow(client: Any, job: ClusterJob, name: str) -> None:
     """Writes what a job says until it is over. Raises Fault where it did not end well."""
     try:
         async for text in client.tail_job_logs(name):

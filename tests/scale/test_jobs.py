@@ -9,7 +9,7 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.scale.cluster import Cluster
-from palaestra.scale.jobs import Job, server_address
+from palaestra.scale.jobs import ClusterJob, server_address
 
 submission = pytest.importorskip("ray.job_submission")
 PLACE = ["--out", "/shared/runs/a"]
@@ -159,7 +159,7 @@ def test_addresses(text, address):
 
 
 def test_words_are_quoted(tmp_path):
-    job = Job.of("head", ["a b", "x;y"], tmp_path)
+    job = ClusterJob.of("head", ["a b", "x;y"], tmp_path)
     assert job.command == "python -m palaestra train 'a b' 'x;y'"
 
 
