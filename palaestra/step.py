@@ -347,6 +347,30 @@ def drop_old_examples(examples: list[Example], oldest: int) -> list[Example]:
     return [e for e, is_old in pairs if not is_old and e.unit not in gone]
 
 
+def age_numbers(examples: list[Example], name: str, step: int) -> Metrics:
+    """How many steps the weights that sampled a token were behind those that it trains: the mean
+    over the tokens that train learner `name`, and the most. Nothing where none has an age, as in
+    offline data.
+
+    mean_t (step - version_t), max_t (step - version_t)
+    """
+    counts: Counter[int] = Counter()
+    for e in examples:
+        seen = [x for x in e.row.segments if not x.hidden]
+        runs = [x.versions or ((len(x.ids), None),) for x in seen]
+        version_T = [v for each in runs for n, v in each for _ in range(n)]
+        own_T = e.columns.get("trained", e.row.view(name).trained_T)
+        # nothing precedes the first token, so it trains nothing
+        own = zip(version_T[1:], own_T[1:], strict=True)
+        counts.update(step - v for v, is_own in own if is_own and v is not None)
+    if not counts:
+        return {}
+    return {
+        "age_mean": sum(age * n for age, n in counts.items()) / counts.total(),
+        "age_max": float(max(counts)),
+    }
+
+
 def holds(part: Any, kind: type) -> bool:
     """Whether a part of a stage's state is a list of groups, or of examples, that wait."""
     return isinstance(part, list) and all(isinstance(x, kind) for x in part)
@@ -369,12 +393,14 @@ def learn(
         }
         found, state["credit"][name] = learner.credit(ready, signals, before)
         examples[name] = drop_old_examples(found, oldest)
+    on_policy, several = max_age(recipe.schedule) == 0, len(recipe.learners) > 1
     for name, learner in recipe.learners.items():
         batch = pack(examples[name], name)
         if batch is not None:  # nothing to train on: the optimiser's clock stands still
             before = state["update"].get(name, {})
             found, state["update"][name] = learner.update(ctx, name, learner, batch, before)
-            several = len(recipe.learners) > 1
+            if not on_policy:
+                found = {**found, **age_numbers(examples[name], name, state["step"])}
             metrics |= {f"{name}/{k}" if several else k: v for k, v in found.items()}
     state["draw"] = recipe.observe(seen, examples, state["draw"])
     ctx.record(seen, examples, kept(recipe, state, ready, seen, examples))

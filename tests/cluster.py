@@ -35,7 +35,7 @@ from palaestra.run.plan import Plan
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.placement import open_carrier
 from palaestra.scale.simulate import Costs, simulate
-from palaestra.step import start, step
+from palaestra.step import max_age, start, step
 from palaestra.types import Episode, Reward, Row, Segment, rng_of
 from palaestra.values import override
 
@@ -216,16 +216,19 @@ class Aging:
         return replace(group, episodes=tuple(await asyncio.gather(*(answer() for _ in range(ANSWERS)))))
 
 
-def ages(lag, in_flight, samples, seed, monkeypatch):
-    """Of a run under the real carrier on threads: ages of what is trained, and whether the slow are among it."""
+def ages(lag, in_flight, samples, seed, monkeypatch, window=0.0):
+    """Of a run under the real carrier on threads: ages of what is trained, and whether the slow are among it; what of
+    the drawn is taken more than once, and what neither taken nor waits at the end.
+    """
     from palaestra.scale.carrier import RayCarrier
 
     from tests.fake_ray import fake_ray
 
     steps = -(-samples // (GROUPS * ANSWERS))
     recipe = replace(grpo.build(), collect=Aging(), learners={}, pool=Everything())
-    for path, given in {"schedule.lag": lag, "schedule.in_flight": in_flight, "schedule.prompts": GROUPS}.items():
-        recipe = override(recipe, path, given)
+    fields = {"lag": lag, "in_flight": in_flight, "prompts": GROUPS, "window": window}
+    for name, given in fields.items():
+        recipe = override(recipe, f"schedule.{name}", given)
     found, drawn, trained, over = [], {}, [], threading.Event()
 
     def drawing(ctx, key, n, state, draw=recipe.draw):
@@ -255,8 +258,12 @@ def ages(lag, in_flight, samples, seed, monkeypatch):
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
         cluster = Cluster(workers=3, waves=4)
-        run(replace(recipe, draw=drawing), make_context(seed), partial(RayCarrier, cluster), steps, on)
+        ctx = make_context(seed)
+        _, state, *_ = run(replace(recipe, draw=drawing), ctx, partial(RayCarrier, cluster), steps, on)
         killer.join()
+    waiting = [g.episodes[0].rows[0].key[:-2] for groups in state["queue"] for g in groups]
+    order = {key: i for i, key in enumerate(drawn)}
+    taken = [order[key] for key in trained]
     by_step = [(n - v, count) for n, versions in found for count, v in versions]
     slow = float(np.quantile(list(drawn.values()), 0.9))
     return {
@@ -265,6 +272,10 @@ def ages(lag, in_flight, samples, seed, monkeypatch):
         "tokens without one version": len(found) * TOKENS - sum(count for _, count in by_step),
         "samples of several versions": sum(len(v) > 1 for _, v in found),
         "slowest tenth": float(np.mean([drawn[key] > slow for key in trained])),
+        "window": window, "bound": max_age(recipe.schedule),
+        "taken more than once": len(taken) - len(set(taken)),
+        "lost": len(drawn.keys() - {*trained, *waiting}),
+        "overtaken": sum(i < max(taken[:n], default=0) for n, i in enumerate(taken)),
     }  # fmt: skip
 
 
@@ -273,10 +284,11 @@ def all_ages(out, most=100_000):
     from palaestra.scale import carrier
 
     carrier.DEATHS = carrier.FATAL_KILLS = 10**6
-    cells, arms = [], [(lag, in_flight) for lag in (0, 1, 2, 4) for in_flight in (False, True) if lag or not in_flight]
-    for seed, (lag, in_flight) in enumerate(arms):
+    in_order = [(lag, flies, 0.0) for lag in (0, 1, 2, 4) for flies in (False, True) if lag or not flies]
+    cells, arms = [], [*in_order, (1, False, 1.0), (2, False, 0.3), (4, False, 0.3), (2, True, 0.5)]
+    for seed, (lag, in_flight, window) in enumerate(arms):
         patch = pytest.MonkeyPatch()
-        cells.append(ages(lag, in_flight, -(-most // len(arms)), 100 + seed, patch))
+        cells.append(ages(lag, in_flight, -(-most // len(arms)), 100 + seed, patch, window))
         print(cells[-1], flush=True)
     write(out, "ages", {"samples": sum(c["samples"] for c in cells), "cells": cells})
 

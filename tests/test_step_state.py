@@ -8,8 +8,8 @@ import pytest
 from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import Fault
 from palaestra.objective.policy import Clipped
-from palaestra.step import Learner, Recipe, Schedule, drop_old, start, step
-from palaestra.types import Group, Row, Segment
+from palaestra.step import Learner, Recipe, Schedule, age_numbers, drop_old, start, step
+from palaestra.types import Example, Group, Row, Segment
 
 from tests.fake import FakeContext, episode, task
 
@@ -164,3 +164,49 @@ def test_a_step_that_fails_leaves_the_state_as_it_was(where):
     assert state == before and state["queue"] and state["again"] and state["credit"] == {"policy": {"calls": 2}}
     after = r.steps(1, state)
     assert r.drawn[at] == r.drawn[-1] and after["step"] == 3 and state == before
+
+
+# ---- how old what is trained is
+
+
+def said(ids, version, moved=(), **more):
+    return Segment(ids=ids, author="policy", policy="policy", trained=True, version=version, moved=moved, **more)
+
+
+def test_ages_are_of_the_tokens_that_are_trained():
+    """At step 7: of weights 5 and, after a token, 6: ages 2, 1, 1, 1; of weights 4 those two tokens that credit left:
+    3, 3. Together 11 / 6, and 3 at most. A hint that is hidden, data without an age, what another learner samples, and
+    the first token of a context, which nothing precedes, train nothing here or have no age.
+    """
+    asked, hint = Segment(ids=(9, 9)), said((1,), 0, hidden=True)
+    ours = Row(segments=(asked, hint, said((1, 2, 3, 4), 5, ((1, 6),)), said((5, 6), None)))
+    other = Row(segments=(asked, replace(said((1, 2), 0), policy="judge")))
+    masked = Row(segments=(asked, said((1, 2, 3), 4)))
+    bare = Row(segments=(said((1,), 0),))
+    examples = [
+        Example(row=ours, columns={}),
+        Example(row=other, columns={}),
+        Example(row=masked, columns={"trained": [0.0, 0.0, 1.0, 1.0, 0.0]}),
+        Example(row=bare, columns={}),
+    ]
+    assert age_numbers(examples, "policy", 7) == {"age_mean": pytest.approx(11 / 6), "age_max": 3.0}
+    assert age_numbers(examples, "judge", 7) == {"age_mean": 5.0, "age_max": 7.0}  # 7, 7, 3, 3
+    assert age_numbers([examples[3]], "policy", 7) == {}, "nothing has an age"
+
+
+@pytest.mark.parametrize(("lag", "ages"), [(0, [None] * 4), (2, [0.0, 1.0, 2.0, 2.0])])
+def test_a_run_that_is_not_strictly_on_policy_tells_ages(lag, ages):
+    """The attempts of the first step are all of the first weights, then each is `lag` steps old."""
+    r = Recorder(prompts=1, lag=lag)
+    credit = lambda groups, signals, state: (
+        [Example(row=Row(segments=(Segment(ids=(9,)), *row.segments)), columns={"adv": 1.0})
+         for g in groups for e in g.episodes for row in e.rows], state,
+    )  # fmt: skip
+    learner = replace(r.recipe.learners["policy"], credit=credit, update=lambda *given: ({"loss": 0.0}, given[-1]))
+    recipe, state, told = replace(r.recipe, learners={"policy": learner}), start(3), []
+    for n in range(4):
+        r.ctx.step_number = n
+        state, metrics = asyncio.run(step(recipe, r.ctx, state))
+        assert metrics["loss"] == 0.0
+        told.append((metrics.get("age_mean"), metrics.get("age_max")))
+    assert told == [(age, age) for age in ages]

@@ -178,7 +178,7 @@ def nodes(arguments: argparse.Namespace) -> dict[str, Any]:
     from palaestra.scale import nodes
 
     modules = {name: modules for name, (modules, _) in EXTRAS.items()}
-    return nodes.report(settings.cluster, modules)
+    return nodes.report(settings.cluster, modules, Path(arguments.out or nodes.RUNS))
 
 
 def estimate(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -110,6 +110,22 @@ def json_flag(parser: FlagParser) -> None:
 
 
 def train(parser: FlagParser) -> None:
+    training_flags(parser)
+    parser.add_argument("--smoke", action="store_true", help="two tiny steps, to see that it runs")
+
+
+def submit(parser: FlagParser) -> None:
+    training_flags(parser)
+    add = parser.add_argument
+    add(
+        "--to", metavar="ADDRESS", required=True, help="of a Ray head's job server: HOST, HOST:8265"
+    )
+    add("--smoke", action="store_true", help="two tiny steps, to see that it runs there")
+    add("--detach", action="store_true", help="hand it over, and do not wait for its end")
+
+
+def training_flags(parser: FlagParser) -> None:
+    """What says which run it is, and where it is kept."""
     run_flags(parser)
     add = parser.add_argument
     add(
@@ -126,7 +142,6 @@ def train(parser: FlagParser) -> None:
         help="with --resume: go on although files that the run was made from have changed",
     )
     setting_flags(parser, "train")
-    add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
 
 
 def evaluate(parser: FlagParser) -> None:
@@ -463,6 +478,7 @@ def doctor(parser: FlagParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="RECIPE | stage.field=value", help="the run that is estimated")
     add("--case", metavar="DIR", help="repeat an update that failed, from the run folder's cases")
+    add("--out", metavar="DIR", help="with --cluster: the run folder that nodes should share")
     parser.add_argument(
         "--paper",
         action="store_true",
@@ -533,6 +549,7 @@ def plan(parser: FlagParser) -> None:
 
 FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
+    "submit": submit,
     "eval": evaluate,
     "view": view,
     "track": track,

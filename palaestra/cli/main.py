@@ -26,6 +26,7 @@ from palaestra.trackers.feed import is_stuck
 
 VERBS = {
     "train": "train a model with a recipe",
+    "submit": "train on a Ray cluster that is there, and follow what it says",
     "eval": "accuracy of a model on held-out problems",
     "view": "look at runs: every answer, problem and token, in a browser",
     "track": "send the numbers of a run that is over to a tracker",

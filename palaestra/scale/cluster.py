@@ -97,10 +97,14 @@ class Cluster:
 
     @classmethod
     def read(cls, text: str) -> Cluster:
-        """From a number of workers on this machine, or the TOML file of a cluster."""
-        if text.isdecimal():
-            return cls(workers=int(text))
-        return cls(**values.from_toml(Path(text), get_type_hints(cls)))
+        """From a number of workers, or the TOML file of a cluster. Without an address the processes
+        are on this machine, or in a job of Ray's on the cluster that the job is of.
+        """
+        given: dict[str, Any] = {"workers": int(text)} if text.isdecimal() else {}
+        if not text.isdecimal():
+            given |= values.from_toml(Path(text), get_type_hints(cls))
+        given.setdefault("address", os.environ.get("RAY_ADDRESS", ""))
+        return cls(**given)
 
     def room(self) -> Any:
         """Room for the rollout processes on the `nodes` that are asked for, kept until it is given

@@ -6,9 +6,15 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import secrets
+import shlex
 import socket
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +28,11 @@ from palaestra.types import value_class
 
 Extras = Mapping[str, tuple[str, ...]]  # modules by the extra that brings them
 EVERYWHERE = ("torch", "transformers", "ray", "numpy")  # that must be the same on all nodes
+# seconds that clocks may be apart: the timeline of a run sets what nodes did beside the learner's
+APART = 0.5
+RUNS = Path("runs")  # where runs are, unless --out says otherwise
+READINGS = 3  # of each node's clock
+MARK = ".palaestra-doctor-"  # begins the name of the file that nodes look for, for as long
 
 
 @value_class
@@ -37,6 +48,9 @@ class ClusterNode:
     arithmetic: tuple[str, ...]  # instructions that products use
     cpus_free: float = 0.0  # as Ray counts them, when nothing of the run was there
     gpus_free: float = 0.0
+    # seconds that its clock is ahead of that of the process that looks, at least and at most
+    ahead: tuple[float, float] = (0.0, 0.0)
+    mark: str | None = ""  # what the file in the folder of runs says there; None = no such file
     error: str = ""  # why it could not be looked at; nothing else is known then
 
 
@@ -49,8 +63,8 @@ class Trouble:
     command: str
 
 
-def node_here(extras: Extras) -> ClusterNode:
-    """This process's own."""
+def node_here(extras: Extras, mark: str = "") -> ClusterNode:
+    """This process's own. `mark`: a file to be read; "" = none."""
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     there = range(torch.cuda.device_count())
     return ClusterNode(
@@ -67,7 +81,52 @@ def node_here(extras: Extras) -> ClusterNode:
         memory_mb=pages // 2**20,
         gpus=tuple(torch.cuda.get_device_name(i) for i in there),
         arithmetic=tuple(arithmetic()),
+        mark=read_mark(mark) if mark else "",
     )
+
+
+def read_mark(path: str) -> str | None:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return None
+
+
+@contextmanager
+def marked(folder: Path) -> Generator[str]:
+    """A file in a folder that says what no other does, for as long as the block takes; "" where
+    none can be written.
+    """
+    try:
+        file = tempfile.NamedTemporaryFile("w", prefix=MARK, dir=folder)  # noqa: SIM115
+    except OSError:
+        yield ""
+        return
+    with file:
+        Path(file.name).chmod(0o644)  # the nodes' processes may be another user's
+        file.write(secrets.token_hex(16))
+        file.flush()
+        os.fsync(file.fileno())
+        yield file.name
+
+
+def clock_here() -> float:
+    """Seconds since the epoch."""
+    return time.time()
+
+
+def clock_ahead(readings: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """How far another clock is ahead of this one, at least and at most, in seconds.
+
+    The other was read at some moment between the question and its answer, so one reading says
+    told - heard <= ahead <= told - asked; several say what all of them allow.
+
+    Args:
+        readings: of each when it was asked and heard by this clock, and what the other told:
+            (asked, told, heard).
+    """
+    least = max(told - heard for _, told, heard in readings)
+    return least, min(told - asked for asked, told, _ in readings)
 
 
 def version_of(package: str) -> str:
@@ -77,35 +136,41 @@ def version_of(package: str) -> str:
         return "none"
 
 
-def survey(cluster: Cluster, extras: Extras, seconds: float = STARTING) -> list[ClusterNode]:
+def survey(
+    cluster: Cluster, extras: Extras, seconds: float = STARTING, mark: str = ""
+) -> list[ClusterNode]:
     """Every node that is alive, looked at by a process on it.
 
     Args:
         cluster: how Ray is found or started.
         extras: what to look for.
         seconds: after which a node that has not answered is told as an error.
+        mark: a file of this machine, which nodes are asked for; "" = none.
     """
     with cluster.connected():
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         alive = [n for n in ray.nodes() if n["Alive"]]
-        task = ray.remote(num_cpus=0, max_retries=0)(node_here)
-        looks = [
-            task.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], soft=False)
-            ).remote(extras)
-            for n in alive
-        ]
+        looks = [_on(ray, n, node_here).remote(extras, mark) for n in alive]
         ray.wait(looks, num_returns=len(looks), timeout=seconds)
         return [_node(ray, n, look) for n, look in zip(alive, looks, strict=True)]
+
+
+def _on(ray: Any, node: Mapping[str, Any], look: Any) -> Any:
+    """A function that is called on a node."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    return ray.remote(num_cpus=0, max_retries=0)(look).options(scheduling_strategy=where)
 
 
 def _node(ray: Any, known: Mapping[str, Any], look: Any) -> ClusterNode:
     resources = known["Resources"]
     free = {"cpus_free": resources.get("CPU", 0.0), "gpus_free": resources.get("GPU", 0.0)}
     try:
-        return replace(ray.get(look, timeout=0), **free)
+        found = replace(ray.get(look, timeout=0), **free)
+        # a process is there by now, so little time passes between a question and its answer
+        return replace(found, ahead=clock_ahead([_reading(ray, known) for _ in range(READINGS)]))
     except Exception as error:
         said = next(reversed(str(error).strip().splitlines()), type(error).__name__)
         name = known["NodeManagerHostname"]
@@ -115,17 +180,28 @@ def _node(ray: Any, known: Mapping[str, Any], look: Any) -> ClusterNode:
         )  # fmt: skip
 
 
+def _reading(ray: Any, node: Mapping[str, Any]) -> tuple[float, float, float]:
+    asked = time.time()
+    told: float = ray.get(_on(ray, node, clock_here).remote(), timeout=STARTING)
+    return asked, told, time.time()
+
+
 # ---- what speaks against a run
 
 
-def troubles(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
-    """What would go wrong with this process as the learner, the worst first."""
+def troubles(
+    here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster, folder: str = "."
+) -> list[Trouble]:
+    """What would go wrong with this process as the learner and its run in a folder of `folder`, the
+    worst first.
+    """
     found: list[Trouble] = []
     for node in nodes:
         if node.error:
             found.append(_unreached(here, node))
         else:
             found += [*_versions(here, node), *_extras(here, node), *_processor(here, node)]
+            found += [*_clock(here, node), *_folder(here, node, folder)]
     return [*found, *_room(nodes, cluster)]
 
 
@@ -168,6 +244,33 @@ def _processor(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
     return [Trouble(node=node.name, what=what, command=command)]
 
 
+def _clock(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
+    """Where it is surely further away than may be: what slow answers leave open counts for it."""
+    least, most = node.ahead
+    apart = max(least, -most)
+    if apart <= APART:
+        return []
+    way = "ahead of" if least > 0 else "behind"
+    what = f"its clock is {apart:.1f} s or more {way} that of {here.name}: timelines will be wrong"
+    command = "sudo chronyc makestep (or `sudo timedatectl set-ntp true`) there"
+    return [Trouble(node=node.name, what=what, command=command)]
+
+
+def _folder(here: ClusterNode, node: ClusterNode, folder: str) -> list[Trouble]:
+    """Whether a run's folder is the same there: rollout processes keep replies of endpoints in it,
+    which a run that goes on would otherwise ask and pay for again.
+    """
+    if node.mark == here.mark:
+        return []
+    which = "is another there" if node.mark is not None else "is not there"
+    what = f"the folder of runs, {folder} of {here.name}, {which}: replies of endpoints get lost"
+    at = shlex.quote(folder)
+    command = (
+        f"sudo mkdir -p {at} && sudo mount -t nfs {here.name}:{at} {at}; or --out a shared one"
+    )
+    return [Trouble(node=node.name, what=what, command=command)]
+
+
 def _room(nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
     """Whether the processes find room, each on one node, the dearest first."""
     if not cluster.address:
@@ -185,11 +288,22 @@ def _room(nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
     return [Trouble(node="all", what=f"no room for {counted(left)} ({have})", command=command)]
 
 
-def report(setting: str, extras: Extras) -> dict[str, list[dict[str, Any]]]:
-    """Of a cluster as `--cluster` names it: its nodes, and what to do. Raises UserError."""
+def report(setting: str, extras: Extras, runs: Path = RUNS) -> dict[str, list[dict[str, Any]]]:
+    """Of a cluster as `--cluster` names it: its nodes, and what to do. Raises UserError.
+
+    `runs`: the folder that runs are in.
+    """
     cluster = Cluster.read(setting)
-    nodes = survey(cluster, extras)
+    folder = nearest(runs)
+    with marked(folder) as mark:
+        here, nodes = node_here(extras, mark), survey(cluster, extras, mark=mark)
     if not nodes:
         raise UserError(f"--cluster {setting}: no node of the cluster is alive; see `ray status`")
-    found = troubles(node_here(extras), nodes, cluster)
+    found = troubles(here, nodes, cluster, str(folder))
     return {"nodes": list(map(asdict, nodes)), "troubles": list(map(asdict, found))}
+
+
+def nearest(folder: Path) -> Path:
+    """A folder, or of those around it the first that is there."""
+    whole = folder.absolute()
+    return next(p for p in (whole, *whole.parents) if p.is_dir())

@@ -218,6 +218,7 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         ("groups_mixed", "Groups with differing rewards", percent, 0.2),
         (entropy_metric(run.steps), "Entropy, nats a token", two, 0.05),
         ("reward", "Reward of the training batch", two, 0.1),
+        ("age_mean", "Age of what is trained, steps", two, 0.1),
     ]
     told += (
         [] if is_judged(run) else [(main_metric(run.steps), "Loss of the training batch", two, 0.1)]

@@ -19,8 +19,9 @@ from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
-from palaestra.scale.nodes import node_here, survey, troubles
+from palaestra.scale.nodes import marked, node_here, survey, troubles
 from palaestra.scale.placement import open_carrier
+from palaestra.step import max_age
 from palaestra.types import Reward
 
 from tests.cluster import pid_of, run
@@ -120,6 +121,40 @@ class Wrong:
         raise UserError("line 3: no such column")
 
 
+class Uneven:
+    """A reward that for every third problem takes a while."""
+
+    reads_answers = False
+
+    async def __call__(self, ctx, group):
+        if int(group.task.id.rpartition("/")[2]) % 3 == 0:
+            await asyncio.sleep(1.0)
+        return [Reward(total=float(i)) for i in range(len(group.episodes))]
+
+
+def test_groups_overtake_each_other_in_a_window(context, small):
+    """While a worker is killed: each group that was drawn is taken once or waits, the slow ones later than others, and
+    none is older than the window allows.
+    """
+    fields = {"schedule.prompts": 4, "schedule.lag": 1, "schedule.window": 1.0}
+    recipe = small(replace(grpo.build(), collect=links(Sample(2), Score(reward=Uneven()))), **fields)
+    taken, ages, steps, killed = [], [], 6, []
+
+    def on(n, ctx):
+        for g in ctx.seen if n else ():
+            taken.append(int(g.task.id.rpartition("/")[2]))
+            ages.append(n - 1 - g.episodes[0].oldest())
+        if n == 2:
+            killed.append(pid_of(ctx, 0))
+            os.kill(killed[0], signal.SIGKILL)
+
+    _, state, *_ = run(recipe, context(seed=3), partial(open_carrier, Cluster(workers=2, waves=4)), steps, on)
+    waiting = [int(g.task.id.rpartition("/")[2]) for groups in state["queue"] for g in groups]
+    assert killed and sorted([*taken, *waiting]) == list(range((steps + 1) * 4))
+    assert taken != sorted(taken), "nobody has overtaken"
+    assert min(ages) >= 0 and 1 < max(ages) <= max_age(recipe.schedule) == 3
+
+
 class Slow:
     """A reward that takes a while, and says in which process it was asked."""
 
@@ -212,12 +247,15 @@ def test_a_judge_that_ends_is_made_anew(scored, small, capsys):
     assert here == there and killed
 
 
-def test_a_doctor_looks_at_every_node():
+def test_a_doctor_looks_at_every_node(tmp_path):
     cluster = Cluster(workers=1)
-    (node,) = survey(cluster, {"ray": ("ray",), "none": ("no_such_module",)})
+    with marked(tmp_path) as mark:
+        here = node_here({"ray": ("ray",)}, mark)
+        (node,) = survey(cluster, {"ray": ("ray",), "none": ("no_such_module",)}, mark=mark)
     assert node.error == "" and node.extras == ("ray",) and node.cpus_free == 4.0
     assert node.versions == node_here({}).versions
-    assert troubles(node_here({"ray": ("ray",)}), [node], cluster) == []
+    assert node.mark == here.mark != "" and node.ahead[0] < 0 < node.ahead[1], "it is this machine's clock"
+    assert troubles(here, [node], cluster) == []
 
 
 def test_no_room_on_a_node_is_said(context, small, monkeypatch):

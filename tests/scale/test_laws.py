@@ -2,6 +2,8 @@
 
 import ast
 import asyncio
+import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +18,16 @@ from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.tickets import InProcess
+from palaestra.rollout.tickets import InProcess, cut
+from palaestra.run.driver import carriage, prepare
+from palaestra.run.saving import Saves
 from palaestra.scale.cluster import Cluster
 from palaestra.services.chat.base import client_of, question_messages
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
-from palaestra.types import ChatRequest, Reward, stage
+from palaestra.step import max_age
+from palaestra.store import checkpoint
+from palaestra.types import ChatRequest, Group, Reward, stage
 from palaestra.values import override
 
 pytest.importorskip("ray")
@@ -99,6 +105,163 @@ def test_age_bound_and_drawn_is_trained(lag, in_flight, monkeypatch, unlimited):
     assert found["tokens without one version"] == 0
     assert in_flight == (found["samples of several versions"] > 0)
     assert abs(found["slowest tenth"] - 0.1) <= 0.01
+    assert found["overtaken"] == found["lost"] == found["taken more than once"] == 0
+
+
+@pytest.mark.parametrize(("lag", "window", "in_flight"), [(3, 0.4, False), (2, 0.5, True)])
+def test_age_bound_and_drawn_is_trained_in_a_window(lag, window, in_flight, monkeypatch, unlimited):
+    """Groups overtake each other, so they get older than the lag, and never older than is said; while workers die, what
+    was drawn is taken once or waits, so the slowest tenth is a tenth of what is trained.
+    """
+    found = ages(lag, in_flight, samples=4_000, seed=lag, monkeypatch=monkeypatch, window=window)
+    assert found["samples"] >= 4_000 and found["deaths"] > 5 and found["overtaken"] > 20
+    assert found["youngest"] >= 0 and found["oldest"] <= found["bound"] and found["bound"] > lag
+    assert in_flight or found["oldest"] > lag
+    assert found["tokens without one version"] == found["lost"] == found["taken more than once"] == 0
+    # of 500 groups those that wait at the end are a few, and slower than most
+    assert abs(found["slowest tenth"] - 0.1) <= 0.02
+
+
+def test_a_window_with_one_worker_is_the_run_in_order(context, small, monkeypatch, unlimited):
+    """It ends tickets in the order in which it got them, so nobody overtakes: the bits of one process, also where it
+    dies.
+    """
+    recipe = small(grpo.build(), **{"schedule.prompts": 4, "schedule.lag": 1, "schedule.max_age": 1})
+    deaths = Counter()
+
+    def die(actor, phase):
+        deaths[phase] += 1
+        if deaths[phase] == 3:
+            actor.die()
+
+    here = run(recipe, context(seed=3), lambda r, c: InProcess(4), 2)
+    with fake_ray(monkeypatch, die):
+        there = run(override(recipe, "schedule.window", 1.0), context(seed=3), opened(workers=1, waves=4), 2)
+    states = [
+        {**state, "queue": [g for groups in state["queue"] for g in groups], "places": {}}
+        for _, state, *_ in (here, there)
+    ]
+    assert states[0] == states[1] and here[0] == there[0] and here[2:] == there[2:]
+    assert deaths["collecting"] > 3 and len(states[0]["queue"]) == 4
+
+
+@stage
+class Uneven:
+    """A reward that for every third problem takes a while."""
+
+    reads_answers = False
+
+    async def __call__(self, ctx, group):
+        if int(group.task.id.rpartition("/")[2]) % 3 == 0:
+            await asyncio.sleep(0.3)
+        return [Reward(total=float(i)) for i in range(len(group.episodes))]
+
+
+@stage
+class Journal:
+    """An observe stage that writes down what each step took: its groups, and their oldest versions."""
+
+    lines: list
+
+    def __call__(self, seen, examples, state):
+        self.lines.append([(g.episodes[0].rows[0].key[:-2], g.task.id, g.episodes[0].oldest()) for g in seen])
+        return state
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.slow
+def test_a_windowed_run_goes_on_from_its_checkpoint(context, small, monkeypatch, unlimited, tmp_path):
+    """Killed in the middle, gone on with under more workers, one of which dies as well: by the steps that count, each
+    group is taken once, in the places that the checkpoint kept; none is lost, and none gets older than is said.
+    """
+    lines, steps = [], 7
+    fields = {"schedule.prompts": 4, "schedule.lag": 1, "schedule.window": 1.0}
+    recipe = small(replace(grpo.build(), collect=links(Sample(2), Score(reward=Uneven()))), **fields)
+    recipe = replace(recipe, observe=Journal(lines))
+    due, deaths = Saves.due, Counter()
+
+    def killed(self, step):
+        if step == 4:
+            raise Killed
+        return due(self, step)
+
+    def die(actor, phase):
+        deaths[phase] += 1
+        if deaths[phase] == 4:
+            actor.die()
+
+    def go(workers):
+        ctx = context(seed=3, out=tmp_path / "run", steps=steps, checkpoint_every=1, keep=9)
+        ctx.open_carrier = opened(workers=workers, waves=4)
+        with fake_ray(monkeypatch, die):
+            return asyncio.run(recipe.run(ctx))
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Saves, "due", killed)
+        go(2)
+    sealed = checkpoint.find_latest(tmp_path / "run")[0].state()["state"]
+    first, done = lines[:], sealed["step"]
+    assert len(first) == 4 and 1 <= done < 4
+    lines.clear()
+    go(3)
+    assert len(lines) == steps - done and deaths["collecting"] >= 4
+    history = [*first[:done], *lines]
+    keys = [key for step in history for key, *_ in step]
+    left = checkpoint.find_latest(tmp_path / "run")[0].state()["state"]
+    waiting = [g.episodes[0].rows[0].key[:-2] for groups in left["queue"] for g in groups]
+    assert len(keys) == steps * 4 and len({*keys, *waiting}) == len(keys) + len(waiting) == (steps + 1) * 4
+    tasks = [int(task.rpartition("/")[2]) for step in history for _, task, _ in step]
+    assert tasks != sorted(tasks), "nobody has overtaken"
+    most = max_age(recipe.schedule)
+    assert most == 3 and all(0 <= n - v <= most for n, step in enumerate(history) for *_, v in step)
+
+
+# ---- streaming
+
+
+@stage
+class Held:
+    """A reward that for the first problem waits until it is let go."""
+
+    reads_answers = False
+    gate = threading.Event()
+
+    async def __call__(self, ctx, group):
+        while group.task.id == "slow" and not self.gate.is_set():
+            await asyncio.sleep(0.01)
+        return [Reward(total=1.0) for _ in group.episodes]
+
+
+def test_answers_arrive_as_they_finish(context, small, monkeypatch):
+    """One that takes for ever holds back its own ticket: all others come to the learner's process meanwhile, each as
+    soon as it is over, whatever was handed out before it.
+    """
+    recipe, ctx = small(replace(grpo.build(), collect=links(Sample(1), Score(reward=Held())))), context(seed=3)
+    ctx.open_carrier = opened(workers=2, waves=4)
+    Held.gate.clear()
+
+    async def go():
+        (task,), _ = recipe.draw(ctx, (3,), 1, {})
+        starts = [Group(task=replace(task, id=name)) for name in ("slow", "b", "c", "d")]
+        flight = await ctx.carrier.submit(recipe, ctx, cut((3, "step", 0), starts, 4, 0))
+        slow, *others = flight.split()
+        until = time.monotonic() + 120
+        while not all(part.over for part in others):
+            assert time.monotonic() < until, "they wait for the slow one"
+            await asyncio.sleep(0.01)
+        assert not slow.over and not flight.over
+        assert [g.task.id for part in others for g in part.groups] == ["b", "c", "d"]
+        assert all(e.reward.total == 1.0 for part in others for g in part.groups for e in g.episodes)
+        await slow.first_over(others)  # somebody is over already, so nobody waits
+        Held.gate.set()
+        return await flight.land()
+
+    prepare(recipe, ctx)
+    with fake_ray(monkeypatch), carriage(recipe, ctx):
+        assert [g.task.id for g in asyncio.run(go())] == ["slow", "b", "c", "d"]
 
 
 # ---- judges

@@ -8,6 +8,7 @@ const WANTED = [
   ["truncated", "answers cut off"],
   ["groups_mixed", "groups whose rewards differ"],
   ["kl_behaviour", "KL from the sampling policy"],
+  ["age_mean", "age of what is trained, steps"],
   ["grad_norm", "norm of the gradient"],
   ["tokens_per_second", "sampled tokens a second"],
 ];

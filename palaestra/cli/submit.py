@@ -1,0 +1,56 @@
+"""`palaestra submit`: a run on a Ray cluster that is there, handed over from elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from palaestra.cli.train import read_settings
+from palaestra.errors import UserError
+from palaestra.run import setup
+from palaestra.scale.cluster import Cluster
+from palaestra.scale.jobs import ClusterJob, follow, hand_over
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    check(arguments)
+    job = ClusterJob.of(arguments.to, words_of(shlex.split(arguments.command)[2:]), Path.cwd())
+    client, name = hand_over(job)
+    result = {"job": name, "address": job.address, "command": job.command}
+    print(f"job {name}: it goes on without this process; `{job.call('stop', name)}` ends it")
+    if not arguments.detach:
+        asyncio.run(follow(client, job, name))
+    return result
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raises UserError for what can be seen to fail before anything is sent."""
+    flag = "resume" if arguments.resume else "out"
+    place = getattr(arguments, flag)
+    if not place or not Path(place).is_absolute():
+        raise UserError(
+            f"submit: --{flag} {place or 'is missing'}; the run folder lies on the cluster and must "
+            "outlast the job, so give a whole path there, on a disk that stays: "
+            f"--{flag} /PATH/NAME"
+        )
+    if arguments.resume:  # its settings are in a folder there
+        return
+    settings = read_settings(arguments)
+    setup.recipe_of(settings)
+    if settings.cluster:
+        Cluster.read(settings.cluster)
+
+
+def words_of(argv: Sequence[str]) -> list[str]:
+    """Those that are the run's: without the flags that say where it goes."""
+    given, found = iter(argv), list[str]()
+    for word in given:
+        if word == "--to":
+            next(given, None)
+        elif not word.startswith("--to=") and word not in ("--detach", "--json"):
+            found.append(word)
+    return found
