@@ -73,6 +73,6 @@ EXPERIMENT = pl.Experiment(
     "reward of `rlpr` rises in every run, mostly with the length: what is learned is to work instead of guessing. "
     "The filter is the paper's with its times scaled from a run of hundreds of steps to one of ten. "
     "`verifier` compares values and is what a perfect rule would give. Digits are bytes here, and the "
-    "two bytes that no answer has stand at the end of half of the references; a larger model spells one answer in many ways, which is "
-    "where the mean is to help. Cannot show: answers of several words; benchmarks out of the trained domain.",
+    "two bytes that no answer has stand at the end of half of the references; a larger model spells one answer in many "
+    "ways, which is where the mean is to help. Cannot show: answers of several words; benchmarks out of the trained domain.",
 )
