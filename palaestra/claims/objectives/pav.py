@@ -1,26 +1,82 @@
 """The claim of pav: Rewarding Progress: process advantage verifiers (PAV)."""
 
+from dataclasses import replace
+
 import palaestra as pl
+from palaestra.claims.starts import RATES
 from palaestra.recipes.objectives.pav import build
 
+N = 4  # answers to a prompt
+STEPS = 12
+
+
+@pl.stage
+class OtherSteps:
+    """The values of an answer's prefixes, given to others of its prefixes: as much progress in all,
+    and not where it was made.
+    """
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        def mixed(e: pl.Episode) -> pl.Episode:
+            if "prefix_values" not in e.facts:
+                return e
+            first, *inner, last = e.facts["prefix_values"]
+            order = pl.rng_of(("other steps", ctx.seed, ctx.step, e.text)).permutation(len(inner))
+            values = (first, *(inner[i] for i in order), last)
+            return replace(e, facts={**e.facts, "prefix_values": values})
+
+        return replace(group, episodes=tuple(map(mixed, group.episodes)))
+
+
+def arm(recipe: pl.Recipe, *after: pl.Collect) -> pl.Recipe:
+    """12 steps of 8 prompts with 4 answers, whose prefixes are valued by 2 continuations each."""
+    collect = pl.links(pl.Sample(n=N), pl.Score(), *after)
+    return pl.vary(recipe, collect=collect, schedule=pl.Schedule(prompts=8, steps=STEPS))
+
+
+VALUED = pl.PrefixValues(n=2)
+
 EXPERIMENT = pl.Experiment(
-    claim="at equal sampled tokens, continuations included, progress under the best of 4 earns "
-    "more than outcomes alone",
+    claim="On chains of 5 or 6 numbers, at equal answers of the policy, progress under the best of 4 tries, "
+    "beside the outcome, gives a held-out accuracy at least 3 points above the outcome alone.",
+    quantity="more than 6 points of accuracy and five to six times fewer samples than outcomes alone",
     arms={
-        "outcome": pl.vary(
-            build(),
-            collect=pl.links(pl.Sample(n=8), pl.Score()),
-            credit=pl.chain(pl.Center("group")),
-        ),
-        "pav": build(),
-        "prover-is-policy": build(k=1),
-        "prover-too-strong": build(k=64),
+        "outcome": pl.vary(arm(build()), credit=pl.chain(pl.Center("group"))),
+        "pav": arm(build(), VALUED),
+        "prover is policy": arm(build(k=1), VALUED),
+        "other steps": arm(build(), VALUED, OtherSteps()),
     },
-    expect=pl.Greater("pav", than="outcome"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the tokens that continuations cost teach more when spent on answers",
-    controls={"final accuracy": pl.Final()},
-    tokens=60_000,
-    note="The paper counts samples of the policy, not the tokens that labelled its verifier.",
+    expect=pl.Greater("pav", "outcome", by=0.03, why="half of the paper's gain in accuracy"),
+    falsified_if="progress gains less than 3 points over outcomes, or as much on other steps",
+    reasons=(
+        pl.Needs("prover is policy", "a prover that is another than the policy"),
+        pl.Needs("other steps", "reward where the progress was made"),
+    ),
+    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.03)},
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": RATES},
+    task="chain(operands=(5,6),max_tokens=96)",
+    tokens=300_000,
+    evaluate=128,
+    samples=4,
+    seconds=25.0,
+    controls={
+        "reward": pl.Logged("reward"),
+        "length": pl.Logged("length"),
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
+    },
+    note="The older claim charged an arm for the tokens of its continuations, which label the verifier in the "
+    "paper and are not charged there. Here the budget is so large that it is never reached: all arms end "
+    "after 12 steps of 32 answers of the policy, by which the paper counts, and the price of the "
+    "continuations is shown by the sampled tokens of a run. The prover is the best of 4 tries of the policy "
+    "itself, by 2 continuations from every line's end, so values are 0, a half or 1 before the best-of-4 is "
+    "taken: a noisy labeller. `other steps` has the values of an answer's prefixes on others of its prefixes,"
+    " first and last as they were, so that an answer gains as much in all. Looked at before the declaration, "
+    "one cell on trial seed 2000 at 1e-4, in its last steps: with `pav` the share of right training answers "
+    "went from .50 to .72 in 11 steps, 17,700 tokens in all, three to four times those of the answers alone; "
+    "three quarters of the groups or more had both kinds until the last step. Greedy answers of the start are"
+    " right in .23, of 128. Nothing was changed after that. What is learned is partly to work instead of "
+    "guessing, which progress by lines can see. Cannot show: a trained verifier, search by it, the factor of "
+    "five in samples, which needs longer runs to a level, and a prover that is too strong.",
 )

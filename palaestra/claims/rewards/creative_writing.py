@@ -141,16 +141,19 @@ def fit_linear(
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With equal labels a judge of refined rules separates good from flawed replies better "
-    "than one of fixed rules.",
+    claim="With equal labels a judge of refined rules puts at least 10 points more pairs of a good and a "
+    "flawed reply in the right order than one of fixed rules.",
+    quantity="an excellent rate of 92.4 and 96.6 by two automatic signals and 95.0 by people",
     arms={
         "static rules": RewardAgreement("static"),
         "refined rules": RewardAgreement("refined"),
         "refined without writer": RewardAgreement("without writer"),
         "reward model": RewardAgreement("reward model"),
     },
-    expect=pl.Greater("refined rules", "static rules", by=0.1),
-    falsified_if="refining gains less than ten points, over five seeds",
+    start=None,
+    illustration=True,
+    expect=pl.Greater("refined rules", "static rules", by=0.1, why="ours: one pair in ten"),
+    falsified_if="refining gains less than ten points, over ten seeds",
     measure=pl.Final("agreement"),
     metric="share of pairs of a good and a flawed reply in the right order",
     tokens=1,
@@ -159,5 +162,7 @@ EXPERIMENT = pl.Experiment(
     controls={"rules": pl.Final("rules")},
     note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are "
     "programs that know the flaws by name, which a language model would have to find words for. "
-    "The reward only: no policy is trained.",
+    "The reward only: no policy is trained, and greetings, flaws and rules are by one author, so it is "
+    "evidence of nothing. A test needs a model that writes greetings and people who judge them: the "
+    "small model here knows no such words.",
 )

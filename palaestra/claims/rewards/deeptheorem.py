@@ -1,22 +1,85 @@
 """The claim of deeptheorem: DeepTheorem: RL on verified theorem variants."""
 
+from dataclasses import replace
+
 import palaestra as pl
+from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.rewards.deeptheorem import build
 
+
+@pl.stage
+class OtherLabels:
+    """A judge's verdicts on a group, given to its proofs in another order: as many are paid, and not
+    those that have the right label. What is logged of a proof stays with it.
+    """
+
+    judge: pl.RewardFn
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        found = list(await pl.judge_group(ctx, self.judge, group))
+        known = [(i, r) for i, r in enumerate(found) if isinstance(r, pl.Reward)]
+        rng = pl.rng_of(("other labels", ctx.seed, ctx.step, group.task.id))
+        for (i, r), k in zip(known, rng.permutation(len(known)), strict=True):
+            found[i] = replace(r, total=known[k][1].total)
+        return found
+
+
+def arm(recipe: pl.Recipe) -> pl.Recipe:
+    """8 prompts a step with 8 proofs each."""
+    return pl.vary(recipe, schedule=pl.Schedule(prompts=8, steps=400))
+
+
+def coin() -> pl.Recipe:
+    """The verdicts of each group mixed up."""
+    scored = build().collect.links[1].reward  # type: ignore[union-attr]
+    return pl.vary(build(), collect=pl.links(pl.Sample(n=8), pl.Score(reward=OtherLabels(scored))))
+
+
+PROCESS = pl.Logged("part/process", last=5)
+
 EXPERIMENT = pl.Experiment(
-    claim="Trained on both variants of a theorem a policy tells true from false ones better than "
-    "trained on the true ones.",
-    arms={"originals": build(("right",)), "variants": build()},
-    expect=pl.Greater("variants", "originals", by=0.05),
-    falsified_if="training on variants stays at the half that a constant label earns",
-    metric="held-out accuracy over true and contradictory variants (greedy)",
-    task="variants",
-    tokens=60_000,
-    seconds=40.0,
-    controls={
-        "outcome in training": pl.Logged("reward"),
-        "process in training": pl.Logged("part/process"),
+    claim="On equations that hold or contradict one that does, reward for the label alone makes the "
+    "valid share of the proofs at least 5 points larger than that of the start.",
+    quantity="FIMO, HMMT and Putnam at 7B: 47.22 of verdicts and 34.04 of proofs right on average, "
+    "after RL on variants from a base model",
+    start=unmoved(arm(build())),
+    arms={
+        "variants": arm(build()),
+        "originals": arm(build(("right",))),
+        "other labels": arm(coin()),
     },
-    note="Theorems are values of chains, proofs their steps. The control `process` is checked line "
-    "by line, the paper's by a rubric model.",
+    expect=pl.Greater(
+        "variants", "start", by=0.05, why="ours: one line in twenty more that stands"
+    ),
+    falsified_if="proofs are less than 5 points more valid than the start's, or as valid where the labels are "
+    "another proof's",
+    reasons=(
+        pl.Needs("originals", "variants that contradict the theorem"),
+        pl.Needs("other labels", "that the right labels are paid"),
+    ),
+    vetoes={"accuracy of verdicts": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
+    measure=PROCESS,
+    metric="share of a proof's lines before its first wrong one, last 5 steps",
+    tuned={"optimiser.lr": RATES},
+    task="variants",
+    tokens=16_000,
+    evaluate=128,
+    samples=4,
+    seconds=15.0,
+    controls={
+        "outcome in training": pl.Logged("reward", last=5),
+        "length": pl.Logged("length"),
+    },
+    note="The older claim compared verdicts with those of training on true theorems alone, which says right to "
+    "everything and cannot win. Here the rival is the start, which wins wherever rewarding the label does "
+    "nothing for the proof or teaches to leave it out. Theorems are values of chains of two or three numbers,"
+    " proofs their steps, checked line by line up to the first wrong one, which the paper's rubric model "
+    "does; in training proofs pay nothing. Half of the equations hold, so a coin earns one half. Looked at "
+    "before the declaration, one cell on trial seed 2000, 16,000 tokens at 1e-4: in 16 steps the valid share "
+    "went from .46 (first four steps) to .64 (last five), in single steps between .42 and .72; verdicts of "
+    "samples are .55 at both ends, greedy ones .55 and .68. Nothing was changed but the veto, which allows 3 "
+    "points instead of none. `originals` has only equations that hold, where the label right is paid always; "
+    "`other labels` pays as many proofs of a group, and not those with the right label. Proofs are measured "
+    "on the training problems, each seen once. Cannot show: proofs in words, and what a larger model does "
+    "that can guess labels well without any.",
 )

@@ -95,7 +95,9 @@ def agreement(pairs: np.ndarray, w_R: np.ndarray) -> float:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="Weights by entropy predict preferences on more held-out pairs than uniform weights.",
+    claim="Weights by entropy predict preferences on at least 2 points more held-out pairs than uniform "
+    "weights.",
+    quantity="safety on RewardBench 88.5 against 85.5 with uniform weights",
     arms={
         "uniform": Rules("uniform"),
         "random weights": Rules("random"),
@@ -109,7 +111,9 @@ EXPERIMENT = pl.Experiment(
         "uniform on peaked noise": Rules("uniform", good=0.5, spread=0.6),
         "encore on peaked noise": Rules("encore", good=0.5, spread=0.6),
     },
-    expect=pl.Greater("encore", "uniform"),
+    start=None,
+    illustration=True,
+    expect=pl.Greater("encore", "uniform", by=0.02, why="two thirds of the paper's gain"),
     falsified_if="uniform weights are within two points of weights by entropy, or better",
     measure=pl.Final("accuracy"),
     metric="accuracy on held-out pairs",
@@ -119,5 +123,7 @@ EXPERIMENT = pl.Experiment(
     controls={"correlation of entropy and accuracy": pl.Final("correlation")},
     note="Ratings are made up: four informative rules that most responses fulfil, six that rate at "
     "random. With peaked noise half of the responses fulfil an informative rule and the others "
-    "rate nearly alike: the weak point of the rationale.",
+    "rate nearly alike: the weak point of the rationale. Data and rule are by one author and nothing is "
+    "trained, so it shows what the weights do where the rationale is put in, and is no evidence for it. A test "
+    "needs rules rated by a model on preferences that people gave, and heads trained on them.",
 )

@@ -1,44 +1,75 @@
 """The claim of general-reasoner: General-Reasoner: generative answer verifier."""
 
 import palaestra as pl
+from palaestra.claims.starts import RATES, TWO_POINTS
 from palaestra.recipes.rewards.general_reasoner import build
 
-FOOLED_VERIFIER = pl.Scripted(
-    pl.Grader(
-        error=0.05, long_error=0.1, long=4, yes="Final Decision: Yes", no="Final Decision: No"
-    ),
-    name="fooled verifier",
+OTHER_SPELLING = pl.Respelled(0.5)
+YES, NO = "Final Decision: Yes", "Final Decision: No"
+LONG = 7  # characters: a right answer has six or seven
+ERRS = pl.Scripted(
+    pl.Grader(error=0.05, long_error=0.1, long=LONG, yes=YES, no=NO), name="errs on long ones"
+)
+LAST_DIGIT = pl.Scripted(
+    pl.Grader(check=pl.matches_last_digit, error=0.05, long_error=0.1, long=LONG, yes=YES, no=NO),
+    name="last digit",
 )
 
 
+def arm(recipe: pl.Recipe) -> pl.Recipe:
+    """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
+    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=8, steps=400))
+
+
+def exact_match() -> pl.Recipe:
+    """The learner, paid by the text alone."""
+    paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.exact_match)))
+    return arm(pl.vary(build(), collect=paid))
+
+
 EXPERIMENT = pl.Experiment(
-    claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of "
-    "its decisions (10% for long answers) teaches more than an exact match.",
+    claim="On sums of six digits, half of whose references nobody spells like that, a verifier that errs "
+    "in 5% of its decisions (10% for long answers) gives a held-out accuracy at least 2 points above an exact "
+    "match.",
+    quantity="about 13% on MMLU-Pro above the base models of 7B and 14B; that part of it which the "
+    "verifier brings over a rule is not in the abstract or the repository",
     arms={
-        "exact match": pl.vary(
-            build(),
-            draw=pl.Respelled(),
-            collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.exact_match))),
-        ),
-        "general-reasoner": pl.vary(build(FOOLED_VERIFIER), draw=pl.Respelled()),
-        "no length term": pl.vary(build(FOOLED_VERIFIER, penalty=0.0), draw=pl.Respelled()),
-        "true verifier": pl.vary(build(), draw=pl.Respelled()),
+        "exact match": exact_match(),
+        "general-reasoner": arm(build(ERRS)),
+        "no length term": arm(build(ERRS, penalty=0.0)),
+        "last digit": arm(build(LAST_DIGIT)),
+        "true verifier": arm(build()),
     },
-    expect=pl.Greater("general-reasoner", "exact match"),
-    falsified_if="an exact match with the reference is as good or better",
+    expect=pl.Greater("general-reasoner", "exact match", by=0.02, why=TWO_POINTS),
+    falsified_if="the verifier is less than 2 points above an exact match with the reference",
+    reasons=(
+        pl.Needs("no length term", "that the length of the answer is charged"),
+        pl.Needs("last digit", "a verifier that reads the whole answer"),
+    ),
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
-    task="add",
-    tokens=16_000,
-    evaluate=128,
-    samples=4,
-    seconds=25.0,
+    tuned={"optimiser.lr": RATES},
+    task="add(d=6)",
+    tokens=14_000,
+    evaluate=96,
+    samples=8,
+    seconds=12.0,
     controls={
         "passed": pl.Logged("part/pass"),
         "missing": pl.Logged("part/missing"),
+        "difference in length": pl.Logged("part/difference"),
         "length": pl.Logged("length"),
     },
-    note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has "
-    "(42.0, nine of ten) the free form. The length term charges the two characters' difference to "
-    "every right answer alike.",
+    note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
+    "ever paid and could not learn. Here it is half of them. A stand-in plays the verifier of 1.5B; it "
+    "errs twice as often on answers of more than seven characters, which a right one never has, and the length "
+    "term charges the two characters' difference of the other spelling to every right answer alike. Looked "
+    "at before the declaration, one cell on trial seed 2000: `general-reasoner` at 3e-4 with 14,000 tokens "
+    "ended at .42 after six steps, from .09; a like exact match, of another learner, had .61 at the same rate "
+    "on that seed. So the baseline can win; nothing was changed after that. `last digit` pays whatever "
+    "ends in the right digit, which one column is enough for. What is learned is mostly to work instead of "
+    "guessing. `true verifier` never errs. Cannot show: that long answers deceive the verifier, "
+    "unless a run of some ten steps finds them, so `no length term` is expected to tie; "
+    "domains whose answers no rule can compare.",
 )

@@ -1,6 +1,9 @@
 """The claim of mm-rlhf: MM-RLHF: critique-based reward model, dynamic reward scaling."""
 
+import numpy as np
+
 import palaestra as pl
+from palaestra.claims.starts import RATES, TWO_POINTS
 from palaestra.recipes.rewards.mm_rlhf import DynamicDPO, RankedPairs
 
 
@@ -28,37 +31,81 @@ class Quality:
         return pl.Reward(total=q, parts={"said": q + error})
 
 
-def quality_recipe(objective: DynamicDPO) -> pl.Recipe:
+@pl.stage
+class OtherMargins:
+    """The pairs of `pairs`, with the margins of other pairs of the batch: as large, and no matter of
+    the pair.
+    """
+
+    pairs: RankedPairs
+
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
+        found, state = self.pairs(groups, signals, state)
+        margins_U = np.array([e.columns["margin"] for e in found[::2]])
+        mixed_U = pl.rng_of(("other margins", *margins_U.tolist())).permutation(margins_U)
+        return [
+            pl.Example(
+                row=e.row, columns={**e.columns, "margin": float(mixed_U[i // 2])}, unit=e.unit
+            )
+            for i, e in enumerate(found)
+        ], state
+
+
+def arm(objective: DynamicDPO, pairs: pl.Credit = RankedPairs("said")) -> pl.Recipe:
+    """DPO on every two of 4 answers that people rank apart, 16 prompts a step."""
     return pl.vary(
         pl.recipe("dpo"),
         collect=pl.links(pl.Sample(n=4), pl.Score(reward=Quality(), shadow=True)),
-        credit=RankedPairs("said"),
+        credit=pairs,
         objective=objective,
-        schedule=pl.Schedule(prompts=8, steps=30),
+        schedule=pl.Schedule(prompts=16, steps=400),
     )
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more "
-    "right answers over the run than DPO with one beta.",
+    claim="On sums of six digits, with people's labels that err on close pairs, DPO whose beta grows with the "
+    "reward model's margin gives a held-out accuracy at least 2 points above DPO with one beta.",
+    quantity="with all of MM-RLHF, data and dynamic scaling, 19.5% better conversation and 60% better safety; "
+    "the scaling's own part is in figures",
     arms={
-        "beta 0.1": quality_recipe(DynamicDPO(w=0.0)),
-        "beta 0.15": quality_recipe(DynamicDPO(beta=0.15, w=0.0)),
-        "dynamic": quality_recipe(DynamicDPO()),
-        "released": quality_recipe(DynamicDPO(w=0.1, source="implicit")),
-        "dynamic without imitation": quality_recipe(DynamicDPO(sft=0.0)),
+        "beta 0.1": arm(DynamicDPO(w=0.0)),
+        "beta 0.15": arm(DynamicDPO(beta=0.15, w=0.0)),
+        "dynamic": arm(DynamicDPO()),
+        "other margins": arm(DynamicDPO(), OtherMargins(RankedPairs("said"))),
+        "released": arm(DynamicDPO(w=0.1, source="implicit")),
     },
-    expect=pl.Greater("dynamic", "beta 0.1"),
-    falsified_if="one beta of 0.1 is within two points of the dynamic one, or better",
-    task="add",
-    tokens=20_000,
-    evaluate=128,
-    measure=pl.Logged("part/gold", last=0),
-    metric="share of right samples over the whole run",
-    seconds=40,
-    controls={"accuracy": pl.Final(), "accuracy before": pl.Final("before.mean")},
-    note="The margin is that of the true quality, the best case of a reward model; pairs of equal "
-    "quality are ranked by noise. The critique-based reward model is not part of this comparison. "
-    "A first measure, held-out accuracy at the end, was 100% in every run of both arms and was "
-    "given up for it.",
+    expect=pl.Greater("dynamic", "beta 0.1", by=0.02, why=TWO_POINTS),
+    falsified_if="the dynamic beta is less than 2 points above a beta of 0.1, or margins of other pairs do "
+    "as well",
+    reasons=(
+        pl.Needs("other margins", "a beta that belongs to the pair"),
+        pl.Needs("beta 0.15", "a beta that differs between pairs, and not only a larger one"),
+    ),
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    task="add(d=6)",
+    tokens=14_000,
+    evaluate=96,
+    samples=8,
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": RATES},
+    seconds=12.0,
+    controls={
+        "true reward": pl.Logged("part/gold"),
+        "beta": pl.Logged("beta"),
+        "pairs that the reward model ranks otherwise": pl.Logged("d_negative"),
+    },
+    note="The older claim was decided by the mean over the run, as sums of two digits ended at 100% in both "
+    "arms; on six digits there is room at the end. The margin is that of the true quality, 1 for a right answer and 0.3 "
+    "for its working, the best case of a reward model; people see it with noise of 0.4, so a pair that "
+    "differs in the working alone is ranked wrongly in three of ten cases, and one that differs in both in "
+    "one of a hundred. Pairs of equal quality are ranked by noise. beta is at least 0.1 and "
+    "at most 0.15, so `beta 0.15` is the other end, and `other margins` has the same betas on other pairs. "
+    "Looked at before the declaration, one cell on trial seed 2000, 14,000 tokens at 1e-4: `dynamic` from "
+    ".09 to .46 in nine steps, sampled; nothing was changed after it. What is learned is mostly to work instead of guessing. "
+    "Margins between betas of 0.1 and 0.15 are small, so a tie is likely unless pairs differ much in worth. "
+    "Cannot show: the critique-based reward model, which is not part of this comparison; pictures; "
+    "fixed pairs from other models, as these are the policy's own.",
 )
