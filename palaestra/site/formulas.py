@@ -116,8 +116,10 @@ def _span(text: str, run: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         last -= 1
     while first < last and words[first] in RELATIONS - {"-"}:
         first += 1
-    while last - first > 1 and words[first + 1] not in RELATIONS and (
-        words[first] in SHORT_WORDS or _is_abbreviation(words[first])
+    while (
+        last - first > 1
+        and words[first + 1] not in RELATIONS
+        and (words[first] in SHORT_WORDS or _is_abbreviation(words[first]))
     ):
         first += 1  # "GAE with", "GAE (gamma = 1)": prose before the formula
     while (last - first > 1 and words[last - 1] in SHORT_WORDS | FUNCTIONS
@@ -183,12 +185,7 @@ def is_mathematical(word: str) -> bool:
 
 
 def _is_symbol(name: str) -> bool:
-    if (
-        name in GREEK
-        or name in FUNCTIONS
-        or name in BIG
-        or name in (*DIVERGENCES, "old", "ref")
-    ):
+    if name in GREEK or name in FUNCTIONS or name in BIG or name in (*DIVERGENCES, "old", "ref"):
         return True
     stem = re.sub(r"(?<=.)(bar|hat)$", "", name) if name not in ("that", "what", "chat") else name
     return stem in GREEK or bool(re.fullmatch(r"[A-Za-z]\d*|d[A-Z]|[A-Z]{2,3}", stem))
