@@ -18,6 +18,16 @@ from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import tasks_and_notes
 
+LEGEND = (  # of the table of probes
+    "legend: gold = the reference answers, in the form in which they are paid most, {} being the answer; "
+    "probe = a kind of\nanswer that solves nothing; mean = what it is paid on average, which should be "
+    "far below the gold"
+)
+MANNERS = (
+    "legend: right, wrong = what a right and a wrong answer, said in this manner, are paid on average; "
+    "{} is the answer"
+)
+
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.data:
@@ -77,6 +87,7 @@ def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
 
 def show_tests(a: TestsAudit) -> None:
     print(f"{a.reward}: {a.tests} tests of {a.problems} problems, asked of what solves nothing")
+    print("legend: a finding names tests that are passed by a program which does nothing useful")
     show_lines(a)
 
 
@@ -87,6 +98,7 @@ def show(a: Audit) -> None:
         else f"{a.gold['mean']:.4g} (written as {a.gold['form']!r})"
     )
     print(f"{a.reward}: {a.problems} problems, gold {gold}\n")
+    print(f"{LEGEND}\n")
     print(f"{'probe':<48} {'mean':>8}")
     nothing = "no score" if a.hung else "raised"
     for name, score in sorted(a.probes.items(), key=lambda x: math.inf if x[1] is None else -x[1]):
@@ -104,6 +116,7 @@ def show(a: Audit) -> None:
 def show_manners(a: MannerAudit) -> None:
     """What each manner is paid beside the plain answer, of right and of wrong answers."""
     print(f"{a.reward}: {a.problems} problems, answers written as {a.form!r}\n")
+    print(f"{MANNERS}\n")
     print(f"{'manner':<20} {'right':>8} {'wrong':>8}")
     for name in (PLAIN, *(m for m in a.right if m != PLAIN)):
         pays = (a.right[name], a.wrong[name])

@@ -15,6 +15,10 @@ from palaestra.run.setup import build
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import make_folder
 
+LEGEND = (
+    "legend: advantage = how much better than expected the method takes an answer to be; weights = "
+    "how strongly each token is made likelier, or less likely below 0 (0.5 x 3: three tokens, 0.5 each)"
+)
 PICTURES = (".png", ".svg", ".pdf", ".html")  # the last of recorded groups only
 
 
@@ -41,11 +45,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         for g, group in enumerate(groups):
             print(f"group {g}")
             for i, t in enumerate(group):
-                weights = _short(result["token_weights"][g][i]) if result["token_weights"] else "-"
+                weights = (
+                    _short(result["token_weights"][g][i])
+                    if result["token_weights"]
+                    else "not known"
+                )
                 print(
                     f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage "
                     f"{_short(result['advantages'][g][i])}  weights {weights}"
                 )
+        print(LEGEND)
         remark(result["notes"])
     return result
 
@@ -93,6 +102,7 @@ def explain_recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str,
         print(found.prompt)
         for a in found.answers:
             print(f"  {describe_answer(a)}\n    {''.join(a.tokens)!r}")
+        print(LEGEND)
         remark(found.notes)
     return found.json()
 

@@ -32,6 +32,7 @@ FUNCTIONS = frozenset(
         "sqrt round floor ceil grad median rank sg logsumexp"
     )
 )
+DIVERGENCES = ("KL", "TV", "JS")
 OPERATORS = {
     "<-": "←", "->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "||": "∥", "+-": "±", "...": "…",
     "-": "−", "*": "·", "~": "∼",
@@ -50,6 +51,8 @@ TOKEN = re.compile(
     r"|(?P<operator>\.\.\.|<-|->|<=|>=|!=|\|\||\+-|[-+*/=<>~|,;:!%&])|(?P<open>[(\[{])|(?P<close>[)\]}])"
 )
 CHUNK = re.compile(r"(?:\{[^{}]*\}|\S)+")
+# what a slash between them only lists: rates, abbreviations, names of functions
+LISTED = re.compile(r"-?\d*\.\d+|[A-Z]{2,}|" + "|".join(sorted(FUNCTIONS)))
 SHORT_WORDS = frozenset(
     spaced("a A I an as at be by do he if in is it me my no of on or so to up us we go am ie eg vs")
 )
@@ -113,8 +116,12 @@ def _span(text: str, run: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         last -= 1
     while first < last and words[first] in RELATIONS - {"-"}:
         first += 1
-    while last - first > 1 and words[first] in SHORT_WORDS and words[first + 1] not in RELATIONS:
-        first += 1
+    while (
+        last - first > 1
+        and words[first + 1] not in RELATIONS
+        and (words[first] in SHORT_WORDS or _is_abbreviation(words[first]))
+    ):
+        first += 1  # "GAE with", "GAE (gamma = 1)": prose before the formula
     while (last - first > 1 and words[last - 1] in SHORT_WORDS | FUNCTIONS
            and words[last - 2] not in RELATIONS):  # fmt: skip
         last -= 1
@@ -142,12 +149,26 @@ def _is_formula(words: Sequence[str]) -> bool:
     """Whether mathematical words are a formula: an index, a power, or an operator that has both its
     sides.
     """
+    if len(words) == 1 and _is_list(words[0]):
+        return False
+    if len(words) > 1 and not any(c.isalpha() or c == ")" for w in words for c in w):
+        return False  # "1000 / 100", and what is left of a formula that has words in it
     if any(re.search(rf"{NAME}~?'*[_^]|[)\]][_^]|\w[=<>/]\w", w) for w in words):
         return True
     return any(w in RELATIONS for w in words[1:-1]) or (
         len(words) == 1 and bool(re.fullmatch(r"[A-Za-z]+~|[a-zA-Z]+\([a-z]\)", words[0]))
         and words[0].split("(")[0] not in SHORT_WORDS
     )  # fmt: skip
+
+
+def _is_list(word: str) -> bool:
+    """Whether slashes only part what is listed, as in `DQN/PPO`, `0.5/0.6` and `max/min`."""
+    parts = word.strip("()").split("/")
+    return len(parts) > 1 and all(LISTED.fullmatch(p) for p in parts)
+
+
+def _is_abbreviation(word: str) -> bool:
+    return bool(re.fullmatch(r"[A-Z]{2,}", word)) and word not in DIVERGENCES
 
 
 def is_mathematical(word: str) -> bool:
@@ -164,12 +185,7 @@ def is_mathematical(word: str) -> bool:
 
 
 def _is_symbol(name: str) -> bool:
-    if (
-        name in GREEK
-        or name in FUNCTIONS
-        or name in BIG
-        or name in ("KL", "TV", "JS", "old", "ref")
-    ):
+    if name in GREEK or name in FUNCTIONS or name in BIG or name in (*DIVERGENCES, "old", "ref"):
         return True
     stem = re.sub(r"(?<=.)(bar|hat)$", "", name) if name not in ("that", "what", "chat") else name
     return stem in GREEK or bool(re.fullmatch(r"[A-Za-z]\d*|d[A-Z]|[A-Z]{2,3}", stem))

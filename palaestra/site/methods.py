@@ -106,7 +106,9 @@ def row_of(entry: Entry) -> MethodRow:
         needs=needs_of(entry),
         effect=effect,
         size=size,
-        cost=cost.removesuffix(" minutes"),
+        cost=cost.replace(" processor minutes", " min").replace(
+            " wall-clock minutes", " min, wall clock"
+        ),
         minutes=minutes,
     )
 

@@ -48,6 +48,8 @@ def problems_table(run: RunReader) -> Table:
     counts = Counter(p["fate"] for p in found)
     table = Table("problem", "fate", "first third", "last third", "answers", title="Problems")
     table.caption = ", ".join(f"{n} {fate}" for fate, n in counts.most_common())
+    if counts["unknown"]:
+        table.caption += "; unknown: the reward does not say which answers are right"
     order = ("forgotten", "never", "learned", "unknown", "mixed", "solved")
     share = lambda x: "–" if x is None else percent(x)
     for p in sorted(found, key=lambda p: (order.index(p["fate"]), -p["episodes"]))[:PROBLEMS]:
@@ -57,7 +59,8 @@ def problems_table(run: RunReader) -> Table:
 
 
 def signs_table(run: RunReader) -> Table:
-    table = Table("sign", "", "", title="Signs of reward without progress")
+    table = Table("sign", "now", "what was seen", title="Signs of reward without progress")
+    table.caption = "look: read answers of it, for a sign is no proof; quiet: nothing stands out"
     for s in signs(run):
         look = "look" if s["stands_out"] else "quiet"
         pieces = ", ".join(repr(p["piece"]) for p in s.get("pieces", ())[:5])

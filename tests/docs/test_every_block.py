@@ -13,7 +13,7 @@ from palaestra.cli.main import VERBS, parser_of
 
 from tests.docs.blocks import HAND, METHODS, ROOT, commands, programs
 
-OTHERS = {"pip", "pytest", "python", "export", "vllm-env/bin/pip", "cd", "pre-commit", "ruff"}
+OTHERS = {"ray", "pip", "pytest", "python", "export", "vllm-env/bin/pip", "cd", "pre-commit", "ruff"}
 WITH_METHODS = ("train", "show", "explain", "compare", "reproduce")
 COMMANDS = sorted({(p.name, c) for p in [*HAND, *METHODS] for c in commands(p)})
 INLINE = sorted(

@@ -81,7 +81,7 @@ def test_readme_shows_each_verb():
 
 
 def test_own_files_take_at_most_thirty_lines(place):
-    assert set(FILES) == {"my_reward.py", "my_tools.py", "guess.py", "brief.py", "script.py"}
+    assert set(FILES) == {"my_reward.py", "my_tools.py", "guess.py", "brief.py", "test_brief.py", "script.py"}
     for code in FILES.values():
         assert len([x for x in code.splitlines() if x.strip()]) <= 31  # the first line is the file's name
 
@@ -89,6 +89,10 @@ def test_own_files_take_at_most_thirty_lines(place):
 def test_own_environment_is_solved_by_its_oracle(place):
     bench, _ = bench_of(Settings(env="guess.py:Guess"))
     assert check_oracle(bench.tasks, bench.world) == []
+
+
+def test_the_test_of_an_own_rule_passes(place):
+    runpy.run_path("test_brief.py")["test_of_two_right_answers_the_brief_one_is_better"]()
 
 
 def test_the_two_commands_come_first():

@@ -141,7 +141,8 @@ def test_missing_weights_on_the_command_line(capsys, tmp_path):
     argv = ["explain", "apo", "--rewards", "[[1,0]]"]
     assert main(argv) == 0
     said = capsys.readouterr().out
-    assert "weights -" in said and "note: no token_weights: the loss reads 'ref_logp'" in said
+    assert "weights not known" in said and "\nlegend: advantage = " in said
+    assert "note: no token_weights: the loss reads 'ref_logp'" in said
     assert main([*argv, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["token_weights"] is None
     assert main([*argv, "--picture", str(tmp_path / "w.png")]) == 2

@@ -1,5 +1,6 @@
 """The documentation as a site: every link leads somewhere, every method is two clicks away and can be searched."""
 
+import argparse
 import json
 import re
 import threading
@@ -157,6 +158,84 @@ def test_a_page_of_a_plan():
 def test_what_a_method_changes_and_needs(method, changes, needs):
     row = methods.row_of(next(e for e in ENTRIES if e.id == method))
     assert set(changes) <= set(row.changes) <= {*changes, "update"} and set(needs) <= set(row.needs)
+
+
+def test_what_a_plan_needs_is_said_in_whole_texts():
+    for method, known in methods.planned().items():
+        for need in known["needs"]:
+            assert need.count("(") == need.count(")"), (method, need)
+            assert not re.search(r"\(header\)|\boracle of\b|at paper scale|a role scorer$| x\d$", need), (method, need)
+
+
+@pytest.mark.parametrize(
+    ("taken", "cost"),
+    [({"processor_seconds": 480.0, "seconds": 900.0}, "8 min"), ({"seconds": 480.0}, "8 min, wall clock")],
+)
+def test_what_an_experiment_cost_has_its_unit(monkeypatch, taken, cost):
+    entry = next(e for e in ENTRIES if e.id == "dr-grpo")
+    result = {"arms": {"a": {}}, "effect": 0.5, "ci95": [0.25, 0.75], **taken}
+    monkeypatch.setattr(methods, "is_doubted", lambda entry: False)
+    monkeypatch.setattr(methods, "read_result", lambda name: result)
+    row = methods.row_of(entry)
+    assert (row.cost, row.minutes, row.effect, row.size) == (cost, 8.0, "0.5 [0.25, 0.75]", 0.5)
+    monkeypatch.setattr(methods, "is_doubted", lambda entry: True)  # taken back: nothing of it is shown
+    assert (methods.row_of(entry).effect, methods.row_of(entry).cost) == ("", "")
+    page = methods.table_page([row])
+    assert f'<td data-label="Cost">{cost}</td>' in page and 'data-minutes="8.0"' in page
+
+
+def test_the_page_of_a_built_method_has_formulas_and_folds_long_code():
+    code = "Sample(n=8) -> " + "Score(a<b) -> " * 20 + "Keep(x\\|y)"
+    page = methods.with_formulas(f"# M\n\n## Method\n\n```text\nIt is x_i = 1.\n```\n\n| a |\n| --- |\n| `{code}` |\n")
+    assert "<msub><mi>x</mi>" in page and "    It is x_i = 1." in page
+    assert "<summary><code>Sample …</code></summary>" in page and "<br>Score(a&lt;b)<br>" in page
+    assert "Keep(x&#124;y)</code></details>" in page
+    assert methods.with_formulas("# A page without a docstring") == "# A page without a docstring"
+
+
+def test_a_plan_keeps_its_paragraphs():
+    assert methods.paragraphs("One.\nTwo and\nthree:\n(a)") == "One.\n\nTwo and\nthree:\n\n(a)"
+
+
+def test_the_navigation_has_every_page_once(tmp_path):
+    (tmp_path / "docs" / "surveys").mkdir(parents=True)
+    for name in ("howto", "ledger", "loose", "surveys/b", "surveys/index"):
+        (tmp_path / "docs" / f"{name}.md").write_text(f"text\n# {name}: and more\n")
+    nav = {k: v for part in build.navigation(tmp_path) for k, v in part.items()}
+    assert nav["Palaestra"] == "README.md" and nav["How to"] == [{"howto": "docs/howto.md"}]
+    inner = [{"surveys/index": "docs/surveys/index.md"}, {"surveys/b": "docs/surveys/b.md"}]
+    assert nav["Explanation"] == [{"ledger": "docs/ledger.md"}, {"Surveys": inner}, {"loose": "docs/loose.md"}]
+    placed = [p for family in nav["Methods"] for pages in family.values() for entry in pages for p in entry.values()]
+    assert sorted(placed) == sorted(f"docs/methods/{e.id}.md" for e in ENTRIES if not e.page)
+
+
+def test_arguments_of_a_command_are_written_as_they_are_typed():
+    parser = argparse.ArgumentParser(prog="x")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="90%% of <it>")
+    parser.add_argument("--n", type=int, help="how many")
+    parser.add_argument("--kind", choices=("a", "b"))
+    parser.add_argument("--quiet", action="store_true")
+    assert list(reference.arguments_of(parser)) == [
+        ("`WORD`", "90% of &lt;it&gt;"), ("`--n N`", "how many"), ("`--kind {a,b}`", ""), ("`--quiet`", ""),
+    ]  # fmt: skip
+
+
+def test_a_request_under_another_name_is_refused(tmp_path):
+    (tmp_path / "index.html").write_text("mine")
+    with SiteServer(tmp_path) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with urllib.request.urlopen(server.url) as answer:
+            assert answer.read() == b"mine" and "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        request = urllib.request.Request(server.url, headers={"Host": "evil.example:80"})
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(request)
+        server.shutdown()
+
+
+def test_a_picture_that_is_missing_stays_a_picture():
+    mend = lambda text: sources.without_dead_links(text, Path("docs/a.md"), set())
+    assert mend("![p](gone.png)") == "![p](gone.png)"
 
 
 def test_links_out_of_the_tree_become_text_and_those_in_code_stay():

@@ -346,6 +346,7 @@ def test_the_terminal_shows_texts_as_they_are(tmp_path):
     console = Console(record=True, width=160, file=io.StringIO())
     show([RunReader(folder)], console)
     told = console.export_text()
+    assert "look: read answers of it" in told
     assert (
         "held-out" in told.lower() and "Groups that tell most" in told and "[red]x[/red]" in told and "\x1b" not in told
     )
