@@ -61,18 +61,21 @@ def _lesson_row(method: str, verdict: str) -> str:
     """A method with its effect, where a lesson of the page builds on its verdict. Raises UserError
     where that is not its verdict any more.
     """
-    now = standing(catalogue.entry_of(method)).status
-    if now != verdict:
+    result = read_result(method)
+    if result is None:
+        return f"{_link(method)} (not measured)"
+    if (now := standing(catalogue.entry_of(method)).status) != verdict:
         raise UserError(
             f"a lesson of what-holds.md builds on {method} being {verdict}, and it is {now}: "
             "write the lesson anew"
         )
-    return f"{_link(method)} ({ends(read_result(method) or {})})"
+    return f"{_link(method)} ({ends(result)})"
 
 
 def _of_arm(method: str, arm: str, control: str = "") -> str:
     """The mean of an arm, by the measure or by a control."""
-    result = read_result(method) or {}
+    if (result := read_result(method)) is None:
+        return "not measured"
     values = (
         result["controls"][control]["values"][arm] if control else result["arms"][arm]["values"]
     )

@@ -16,6 +16,12 @@ def test_a_lesson_whose_verdict_changed_is_not_printed(monkeypatch):
         holding._lesson_row("srft", "reversed")
 
 
+def test_what_is_not_measured_is_said_so(monkeypatch):
+    monkeypatch.setattr(holding, "read_result", lambda method: None)
+    assert holding._lesson_row("srft", "reversed") == "[srft](methods/srft.md) (not measured)"
+    assert holding._of_arm("srft", "srft") == "not measured"
+
+
 def test_every_lesson_is_checked(monkeypatch):
     """Whatever verdict the page builds on, another one is seen."""
     asked = []
