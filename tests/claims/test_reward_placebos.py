@@ -89,5 +89,6 @@ ARMS = [(m, n, a) for m in METHODS for n, a in experiment_of(m).arms.items() if 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", [pytest.param(a, id=f"{m}:{n}") for m, n, a in ARMS])
-def test_every_arm_runs(arm, context, small):
-    runs_two_steps(small(arm), context())
+def test_every_arm_runs(arm, context, small, request):
+    (task,) = experiment_of(request.node.callspec.id.partition(":")[0]).tasks
+    runs_two_steps(small(arm), context(task))

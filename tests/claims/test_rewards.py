@@ -35,7 +35,6 @@ NAMES = [
     "creative_writing",
     "rlcf",
     "salu",
-    "mm_rlhf",
     "l2t",
 ]
 
