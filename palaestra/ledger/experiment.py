@@ -20,7 +20,7 @@ from palaestra import catalogue, values
 from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.ledger.expectations import Expectation, Needs, Veto, check_arms
-from palaestra.ledger.files import TIERS
+from palaestra.ledger.files import TIERS, parted
 from palaestra.ledger.measures import Area, Final, Logged, Measure, Moving, reads_start
 from palaestra.ledger.untrained import Untrained
 
@@ -243,7 +243,7 @@ def experiment_of(method: str) -> Experiment:
                 f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}"
             )
         return found
-    name, _, tier = method.partition("@")
+    name, tier = parted(method)
     entry = catalogue.entry_of(name)
     if not entry.claim:
         raise UserError(f"{name} has no experiment: no claim of it is written in palaestra.claims")

@@ -18,6 +18,14 @@ PACKAGE = Path(palaestra.__file__).parent
 TIERS = {"small": "SMALL"}
 
 
+def parted(name: str) -> tuple[str, str]:
+    """A method and a tier of an experiment's name. Raises UserError for a tier that is none."""
+    method, at, tier = name.partition("@")
+    if at and tier not in TIERS:
+        raise UserError(f"{name}: no tier {tier!r}; there is {', '.join(TIERS)}")
+    return method, tier
+
+
 def folder() -> Path:
     """Where the published results lie."""
     checkout = PACKAGE.parent / "ledger" / "results"

@@ -14,7 +14,7 @@ from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, stale_reason, standing
-from palaestra.ledger.wording import controls_line, ends
+from palaestra.ledger.wording import controls_line, ends, mean
 from palaestra.markdown import render
 
 Result = Mapping[str, Any]
@@ -79,8 +79,7 @@ def _of_arm(method: str, arm: str, control: str = "") -> str:
     values = (
         result["controls"][control]["values"][arm] if control else result["arms"][arm]["values"]
     )
-    known = [x for x in values if x is not None]
-    return f"{sum(known) / len(known):.2f}"
+    return mean(values, ".2f")
 
 
 def _stands(method: str, result: Result) -> bool:

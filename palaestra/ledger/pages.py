@@ -17,7 +17,7 @@ from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.citation import CITATION, citation_file
 from palaestra.ledger.experiment import Experiment, experiment_of, tiers_of
 from palaestra.ledger.figure import curves_svg, effect_svg
-from palaestra.ledger.files import read_result
+from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.holding import holding_page
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.matrix import parts_page
@@ -25,7 +25,7 @@ from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, stale_reason, standing
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
-from palaestra.ledger.wording import controls_line, ends, interval, time_of
+from palaestra.ledger.wording import controls_line, ends, interval, mean, time_of
 from palaestra.markdown import code, paper_link, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -124,7 +124,7 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
     size, parent = card.size or Size(), catalogue.parent_of(entry.id)
-    first, *others = (measured(entry, n, result, drawn) for n, (result, drawn) in found.items())
+    texts = {n: measured(entry, n, result, drawn) for n, (result, drawn) in found.items()}
     return render(
         "method.md",
         entry=entry,
@@ -136,8 +136,8 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
         rows=recipe_rows(parent, module.build()),
-        measured=first,
-        tiers=dict(zip([n.partition("@")[2] for n in found][1:], others, strict=True)),
+        measured=texts.pop(entry.id),
+        tiers={parted(n)[1]: text for n, text in texts.items()},
     )
 
 
@@ -150,7 +150,7 @@ def measured(
         "measured.md",
         entry=entry,
         name=name,
-        tier=name.partition("@")[2],
+        tier=parted(name)[1],
         experiment=experiment,
         result=result,
         results=RESULTS,
@@ -271,11 +271,6 @@ def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         others = [mean(values[name]) for values in columns(result).values()]
         rows.append((name, interval(arm["interval"]), runs, *others))
     return rows
-
-
-def mean(values: Sequence[float | None]) -> str:
-    known = [x for x in values if x is not None]
-    return f"{sum(known) / len(known):.3g}" if known else "not measured"
 
 
 def budget_of(result: Mapping[str, Any]) -> str:

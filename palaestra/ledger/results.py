@@ -28,7 +28,7 @@ from palaestra.ledger.experiment import (
     Setting,
     experiment_of,
 )
-from palaestra.ledger.files import PACKAGE
+from palaestra.ledger.files import PACKAGE, parted
 from palaestra.ledger.judging import Measured, ValuesByTask, judge, per_seed
 from palaestra.ledger.measures import BesideStart, Final, Measure
 from palaestra.run.headway import Headway
@@ -198,8 +198,9 @@ def name_of(method: str) -> str:
     """What the result of an experiment is called."""
     if catalogue.is_own_file(method):
         return catalogue.entry_of(method).id
-    name, at, tier = method.partition("@")
-    return f"{catalogue.entry_of(name).id}{at}{tier}"
+    name, tier = parted(method)
+    found = catalogue.entry_of(name).id
+    return f"{found}@{tier}" if tier else found
 
 
 # ---- running

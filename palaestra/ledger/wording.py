@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -35,3 +35,9 @@ def interval(found: Mapping[str, Any], digits: int = 3) -> str:
         "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
     )
     return f"{middle} [{low}, {high}]" if low else middle
+
+
+def mean(values: Sequence[float | None], form: str = ".3g") -> str:
+    """Of what is known."""
+    known = [x for x in values if x is not None]
+    return f"{sum(known) / len(known):{form}}" if known else "not measured"

@@ -100,11 +100,10 @@ class Cluster:
         """From a number of workers, or the TOML file of a cluster. Without an address the processes
         are on this machine, or in a job of Ray's on the cluster that the job is of.
         """
-        given: dict[str, Any] = {"workers": int(text)} if text.isdecimal() else {}
-        if not text.isdecimal():
-            given |= values.from_toml(Path(text), get_type_hints(cls))
-        given.setdefault("address", os.environ.get("RAY_ADDRESS", ""))
-        return cls(**given)
+        given: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "")}
+        if text.isdecimal():
+            return cls(workers=int(text), **given)
+        return cls(**given | values.from_toml(Path(text), get_type_hints(cls)))
 
     def room(self) -> Any:
         """Room for the rollout processes on the `nodes` that are asked for, kept until it is given

@@ -30,6 +30,8 @@ def test_a_method_without_one_says_so(capsys, tmp_path):
     assert main(["reproduce", "rloo", "--tier", "small", "--out", str(tmp_path)]) == 2
     assert main(["reproduce", "rloo", "--tier", "large"]) == 2
     assert "invalid choice: 'large'" in capsys.readouterr().err
+    assert main(["reproduce", "rloo@large", "--out", str(tmp_path)]) == 2
+    assert "rloo@large: no tier 'large'; there is small" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", SMALL)

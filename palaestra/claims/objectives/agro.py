@@ -3,10 +3,9 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.short import HIGHER, LOOKED, STALE, THREE_POINTS, instead, short
+from palaestra.claims.short import FRESH, HIGHER, LOOKED, STALE, THREE_POINTS, instead, short
 from palaestra.recipes.objectives.agro import build
 
-FRESH = pl.Schedule(prompts=8, steps=400)
 BETAS = (0.03, 0.3)
 
 

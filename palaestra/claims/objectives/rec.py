@@ -5,7 +5,16 @@ weighting).
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.short import ACCURACY, HIGHER, LOOKED, STALE, THREE_POINTS, instead, short
+from palaestra.claims.short import (
+    ACCURACY,
+    FRESH,
+    HIGHER,
+    LOOKED,
+    STALE,
+    THREE_POINTS,
+    instead,
+    short,
+)
 from palaestra.recipes.objectives.rec import build
 
 
@@ -28,7 +37,7 @@ EXPERIMENT = pl.Experiment(
         "one-side": arm(build()),
         "one-side with IS": arm(build(weighted=True)),
         "one-side to 2": arm(build(high=2.0)),
-        "no mask and fresh": arm(build("all"), schedule=pl.Schedule(prompts=8, steps=400)),
+        "no mask and fresh": arm(build("all"), schedule=FRESH),
     },
     expect=pl.Greater("one-side", "no mask", by=0.03, why=THREE_POINTS),
     falsified_if="the mask gains less than 3 points over none, or importance sampling 3 more over it",

@@ -5,13 +5,14 @@ reasoning recommendation.
 from typing import Any
 
 import palaestra as pl
+from palaestra.claims.short import short
 from palaestra.claims.starts import RATES
 from palaestra.recipes.objectives.srpo_gream import build
 
 
 def arm(**options: Any) -> pl.Recipe:
     """Eight groups with signal a step, with 10 answers each."""
-    return pl.vary(build(size=8, **options), schedule=pl.Schedule(prompts=8, steps=400))
+    return short(build(size=8, **options))
 
 
 EXPERIMENT = pl.Experiment(

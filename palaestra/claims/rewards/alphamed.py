@@ -3,6 +3,7 @@
 from typing import Any
 
 import palaestra as pl
+from palaestra.claims.short import short
 from palaestra.claims.starts import RATES, TWO_POINTS
 from palaestra.recipes.rewards.alphamed import build
 
@@ -10,7 +11,7 @@ from palaestra.recipes.rewards.alphamed import build
 def of(*levels: int) -> pl.Recipe:
     """8 prompts a step, of these levels alone; none = of all."""
     chosen: Any = (levels, "d") if levels else ()
-    return pl.vary(build(*chosen), schedule=pl.Schedule(prompts=8, steps=400))
+    return short(build(*chosen))
 
 
 EXPERIMENT = pl.Experiment(

@@ -1,10 +1,10 @@
 """The claim of general-reasoner: General-Reasoner: generative answer verifier."""
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, TWO_POINTS
+from palaestra.claims.short import instead, short
+from palaestra.claims.starts import TWO_POINTS
 from palaestra.recipes.rewards.general_reasoner import build
 
-OTHER_SPELLING = pl.Respelled(0.5)
 YES, NO = "Final Decision: Yes", "Final Decision: No"
 LONG = 7  # characters: a right answer has six or seven
 ERRS = pl.Scripted(
@@ -18,7 +18,7 @@ LAST_DIGIT = pl.Scripted(
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
-    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=8, steps=400))
+    return short(recipe, draw=pl.Respelled(0.5))
 
 
 def exact_match() -> pl.Recipe:
@@ -47,14 +47,7 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("last digit", "a verifier that reads the whole answer"),
     ),
     vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    tuned={"optimiser.lr": RATES},
-    task="add(d=6)",
-    tokens=14_000,
-    evaluate=96,
-    samples=8,
-    seconds=12.0,
+    **instead(task="add(d=6)", tokens=14_000, seconds=12.0),
     controls={
         "passed": pl.Logged("part/pass"),
         "missing": pl.Logged("part/missing"),

@@ -2,9 +2,8 @@
 (PAC-Bayes, Fisher).
 """
 
-from typing import Any
-
 import palaestra as pl
+from palaestra.claims.short import short
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.rewards.l2t import build
 
@@ -22,16 +21,16 @@ class TokensPerRight:
         return pl.Logged("length", self.last)(cell) / max(right, 1e-3)
 
 
-def arm(recipe: pl.Recipe, **differences: Any) -> pl.Recipe:
-    return pl.vary(recipe, schedule=pl.Schedule(prompts=8, steps=400), **differences)
-
-
 EXPERIMENT = pl.Experiment(
     claim="On sums of six digits a right answer costs at least 2 tokens less with L2T's rewards than with "
     "GRPO's outcome, at the end of equal sampled tokens, with at most 3 points less accuracy.",
     quantity="up to 3.7 points more accuracy than outcome rewards, with about half of their tokens",
     start=unmoved(pl.recipe("grpo"), steps=10),
-    arms={"grpo": arm(pl.recipe("grpo")), "l2t": arm(build()), "no penalty": arm(build(beta=0.0))},
+    arms={
+        "grpo": short(pl.recipe("grpo")),
+        "l2t": short(build()),
+        "no penalty": short(build(beta=0.0)),
+    },
     expect=pl.Greater(
         "l2t", "grpo", by=2.0, why="a twentieth of the 37 tokens of a right answer by older rules"
     ),

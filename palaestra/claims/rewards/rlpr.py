@@ -3,15 +3,13 @@
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES
+from palaestra.claims.short import instead, short
 from palaestra.recipes.rewards.rlpr import Spread, build
-
-OTHER_SPELLING = pl.Respelled(0.5)
 
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
-    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=8, steps=400))
+    return short(recipe, draw=pl.Respelled(0.5))
 
 
 def probability(**options: Any) -> pl.Recipe:
@@ -50,14 +48,7 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("no filter", "groups whose rewards spread"),
     ),
     vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    tuned={"optimiser.lr": RATES},
-    task="add(d=6)",
-    tokens=14_000,
-    evaluate=96,
-    samples=8,
-    seconds=12.0,
+    **instead(task="add(d=6)", tokens=14_000, seconds=12.0),
     controls={
         "reward": pl.Logged("reward"),
         "gain over no reasoning": pl.Logged("part/gain"),

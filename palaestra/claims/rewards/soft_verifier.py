@@ -1,10 +1,9 @@
 """The claim of soft-verifier: RLVR across diverse domains with soft generative reward."""
 
 import palaestra as pl
-from palaestra.claims.starts import RATES
+from palaestra.claims.short import instead, short
 from palaestra.recipes.rewards.soft_verifier import build, recipe_with_reward
 
-OTHER_SPELLING = pl.Respelled(0.5)
 ERROR = 0.2
 
 
@@ -32,7 +31,7 @@ NOISY, OVERSURE, LITERAL = (
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """16 prompts a step with 4 answers, half of the references spelt as no answer is."""
-    return pl.vary(recipe, draw=OTHER_SPELLING, schedule=pl.Schedule(prompts=16, steps=400))
+    return short(recipe, schedule=pl.Schedule(prompts=16, steps=400), draw=pl.Respelled(0.5))
 
 
 EXPERIMENT = pl.Experiment(
@@ -58,14 +57,7 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("literal", "that another spelling is recognised"),
     ),
     vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    tuned={"optimiser.lr": RATES},
-    task="add(d=6)",
-    tokens=14_000,
-    evaluate=96,
-    samples=8,
-    seconds=12.0,
+    **instead(task="add(d=6)", tokens=14_000, seconds=12.0),
     controls={
         "reward": pl.Logged("reward"),
         "length": pl.Logged("length"),
