@@ -21,6 +21,11 @@ STRATEGIES = {"pack": "PACK", "spread": "SPREAD", "one": "STRICT_PACK"}
 ROOM = 60.0  # seconds that room on nodes may take to be found
 LISTENING = 10.0  # seconds in which a cluster's address must answer
 RETRIES = 3  # of a call whose process has ended
+# what a cluster asks for whose head was started where Ray has a token, as it has once a run began there
+TOKEN = (
+    "a cluster that has a token takes RAY_AUTH_MODE=token, and the token of its head "
+    "(~/.ray/auth_token there) at the same place here"
+)
 STARTING = 600.0  # seconds that a new process may take until it says anything
 
 
@@ -179,8 +184,8 @@ class Cluster:
                 ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
             except ConnectionError:
                 raise UserError(
-                    f"cluster: no Ray is at address = {self.address!r}; see `ray status` there, or "
-                    "leave the address out for this machine"
+                    f"cluster: no Ray answers at address = {self.address!r}; see `ray status` "
+                    f"there, or leave the address out for this machine; {TOKEN}"
                 ) from None
             return True
         ray.init(

@@ -18,11 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from palaestra.errors import Fault, UserError
-from palaestra.scale.cluster import LISTENING
+from palaestra.scale.cluster import LISTENING, TOKEN
 from palaestra.types import value_class
 
 PORT = 8265  # of a head's job server, where the address names none
 LEFT = ("runs", ".git", ".venv", "venv")  # folders that are not sent, beside what .gitignore names
+PLACES = ("--out", "--resume")  # name a folder on the cluster, which this machine may have as well
 LOOK = 1.0  # seconds between two looks at a job whose output has ended
 SERVER = "RAY_API_SERVER_ADDRESS"  # what Ray takes instead of the address that it is given
 
@@ -38,8 +39,11 @@ class ClusterJob:
     @classmethod
     def of(cls, to: str, words: Sequence[str], folder: Path) -> ClusterJob:
         """Of the words of `palaestra train`. Raises UserError for files that would not be there."""
+        before = ""
         for word in words:
-            check_sent(word, folder)
+            if before not in PLACES and not word.startswith(tuple(f"{p}=" for p in PLACES)):
+                check_sent(word, folder)
+            before = word
         return cls(
             address=server_address(to),
             folder=folder,
@@ -96,11 +100,15 @@ def hand_over(job: ClusterJob) -> tuple[Any, str]:
         from ray.job_submission import JobSubmissionClient
     except ImportError:
         raise UserError("submit needs Ray: pip install 'palaestra[submit]'") from None
+    from ray.exceptions import AuthenticationError
+
     sent = {"working_dir": str(job.folder), "excludes": [f"/{name}/" for name in LEFT]}
     try:
         with as_server(job.address):
             client: Any = JobSubmissionClient(job.address)
         return client, client.submit_job(entrypoint=job.command, runtime_env=sent)
+    except AuthenticationError:
+        raise UserError(f"{job.address} did not let this process in: {TOKEN}") from None
     except (RuntimeError, ValueError, ConnectionError) as error:
         said = " ".join(str(error).split())
         if "ray[default]" in said:

@@ -129,6 +129,24 @@ def test_what_ray_refuses_is_one_line(fails, told, head, capsys):
     assert told in (error := capsys.readouterr().err) and error.count("\n") == 1
 
 
+def test_a_head_that_asks_for_its_token(head, capsys):
+    from ray.exceptions import AuthenticationError
+
+    head.fails = AuthenticationError("Unauthorized: Missing authentication token")
+    assert main(["submit", "--to", head.to, *PLACE]) == 2
+    error = capsys.readouterr().err
+    assert "RAY_AUTH_MODE=token" in error and "~/.ray/auth_token" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--resume", "{}"], ["--resume={}"], ["--out", "{}"], ["--out={}"]])
+def test_the_run_folder_may_be_here_as_well(words, head, tmp_path_factory):
+    """A disk that the head and this machine share."""
+    folder = tmp_path_factory.mktemp("shared") / "a"
+    folder.mkdir()
+    assert main(["submit", "--to", head.to, *(w.format(folder) for w in words)]) == 0
+    assert str(folder) in head.asked[1]["entrypoint"]
+
+
 def test_nobody_listens(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
