@@ -98,5 +98,10 @@ def test_lines_that_are_indented_stand_alone_and_commands_stay():
     assert "<pre><code>palaestra train grpo</code></pre>" in made
 
 
+def test_code_is_escaped():
+    assert mixed("a `List<b>` of") == "a <code>List&lt;b&gt;</code> of"
+    assert "<pre><code>palaestra train &lt;b&gt; &amp;</code></pre>" in article("    palaestra train <b> &")
+
+
 def test_text_is_escaped():
     assert "<script>" not in article("<script>alert(1)</script> A = <b>")

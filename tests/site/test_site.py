@@ -259,3 +259,14 @@ def test_signatures_and_arguments_are_readable():
     import palaestra as pl
 
     assert "<dt><code>method</code></dt>" in reference.docstring_of(pl.recipe)
+
+
+def test_an_entry_goes_on_in_its_next_line():
+    assert reference.listed(["a: one", "  and two", "b: three"]) == (
+        "<dl><dt><code>a</code></dt><dd>one and two</dd><dt><code>b</code></dt><dd>three</dd></dl>"
+    )
+    assert reference.listed(["nothing", "named"]) == "<p>nothing named</p>"
+
+
+def test_code_with_bars_in_a_table_is_escaped():
+    assert sources.with_bars("| `<a \\| b>` | x |") == "| <code>&lt;a &#124; b&gt;</code> | x |"
