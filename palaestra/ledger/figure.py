@@ -21,16 +21,17 @@ ROW, NAMES = 26, 190  # of a picture of effects: its rows, and the width of thei
 
 
 def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
-    """Training reward over sampled tokens: a line an arm, its 95% t band over seeds, its name at
-    the end. "" without curves.
+    """Training reward over sampled tokens, or over what else the arms were given: a line an arm, its
+    95% t band over seeds, its name at the end. "" without curves, and without such a meter.
     """
-    drawn = {name: arm["curve"] for name, arm in arms.items() if arm.get("curve")}
+    drawn = {n: c for n, arm in arms.items() if (c := arm.get("curve")) and c["tokens"][-1]}
     if not drawn:
         return ""
     bands = {
         name: band(c, sum(t is not None for t in arms[name]["sampled_tokens"]))
         for name, c in drawn.items()
     }
+    (meter,) = {c.get("over", "sampled tokens") for c in drawn.values()}
     last = max(c["tokens"][-1] for c in drawn.values())
     lowest = min(min(low) for low, _ in bands.values())
     highest = max(max(high) for _, high in bands.values())
@@ -41,7 +42,7 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     parts = [
         *paper(HEIGHT),
         svg_text(LEFT, 16, "reward of the training batch", INK),
-        svg_text(x(last), HEIGHT - 8, "sampled tokens", MUTED, "end"),
+        svg_text(x(last), HEIGHT - 8, meter.replace("_", " "), MUTED, "end"),
     ]
     for v in ticks(low, high):
         parts.append(f"<path d='M{LEFT} {y(v):.1f}H{x(last):.1f}' stroke='{LINE}'/>")

@@ -39,6 +39,7 @@ from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth
 
 POINTS = 24  # of a learning curve
+SAMPLED = "sampled_tokens"
 RULES = 2  # those of docs/ledger.md; results without a number are older
 
 
@@ -381,7 +382,7 @@ def arm_record(
             o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in outcomes
         ],
         "failed": {o.request.label: o.error for o in outcomes if o.error},
-        "curve": curve([o.cell.steps for o in outcomes if o.cell]),
+        "curve": curve([o.cell.steps for o in outcomes if o.cell], meter(work.experiment)),
     }
 
 
@@ -428,15 +429,16 @@ def _number(asked: Measure, o: CellOutcome, start: CellOutcome | None = None) ->
     return float(x) if math.isfinite(x) else None
 
 
-def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
-    """Training reward over sampled tokens: the mean over seeds at a few places that all of them
-    reached.
+def meter(experiment: Experiment) -> str:
+    """What the arms have equally much of: sampled tokens, or what a program's budget counts."""
+    return SAMPLED if experiment.tokens else next(iter(experiment.budget), SAMPLED)
+
+
+def curve(runs: Sequence[Sequence[Mapping[str, Any]]], over: str = SAMPLED) -> dict[str, Any]:
+    """Training reward over a meter, sampled tokens where nothing else is told: the mean over seeds
+    at a few places that all of them reached.
     """
-    courses = [
-        (x, smooth(y))
-        for x, y in (series(run, "sampled_tokens", "reward") for run in runs)
-        if len(x)
-    ]
+    courses = [(x, smooth(y)) for x, y in (series(run, over, "reward") for run in runs) if len(x)]
     if not courses:
         return {}
     grid_N = np.linspace(max(x[0] for x, _ in courses), min(x[-1] for x, _ in courses), POINTS)
@@ -444,7 +446,8 @@ def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]
     found = {"tokens": np.round(grid_N), "reward": reward_SN.mean(0).round(4)}
     if len(courses) > 1:
         found |= {"deviation": reward_SN.std(0, ddof=1).round(4)}
-    return {k: v.tolist() for k, v in found.items()}
+    told = {} if over == SAMPLED else {"over": over}
+    return told | {k: v.tolist() for k, v in found.items()}
 
 
 def arm_sha256(

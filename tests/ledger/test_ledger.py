@@ -416,6 +416,16 @@ def test_a_curve_ends_where_the_shortest_run_does():
     assert found["reward"] == pytest.approx([0.4] * 24) and found["deviation"] == pytest.approx([0.2828] * 24, abs=1e-4)
 
 
+def test_a_curve_may_be_over_another_meter():
+    """A program that samples no token spends steps of its environment."""
+    runs = [[{"sampled_tokens": 0, "env_steps": 100 * i, "reward": 1.0} for i in range(1, 5)]]
+    found = results.curve(runs, "env_steps")
+    assert found["over"] == "env_steps" and (found["tokens"][0], found["tokens"][-1]) == (100, 400)
+    assert ">env steps<" in curves_svg({"a": {"curve": found, "sampled_tokens": [0]}})
+    assert curves_svg({"a": {"curve": results.curve(runs), "sampled_tokens": [0]}}) == ""
+    assert "over" not in results.curve([[{"sampled_tokens": 5 * i, "reward": 1.0} for i in range(1, 5)]])
+
+
 def test_an_arm_is_one_of_all_its_tasks():
     of = lambda *tasks: results.arm_sha256(replace(TWO, task=tasks), "a")
     assert len({of("chain"), of("count"), of("chain", "count"), of("chain", "hop")}) == 4
