@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, field, replace
 from functools import partial
+from itertools import chain, zip_longest
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def run_all(
     headway.expect(total, total - len(waiting), _pace(places, jobs), _under_way(waiting))
     # which ends before the pool waits for its threads
     with ThreadPoolExecutor(jobs) as pool, _children() as start:
-        running = {pool.submit(_run, p, r, start): p for p, r in waiting.items()}
+        running = {pool.submit(_run, p, waiting[p], start): p for p in _in_turn(waiting, jobs)}
         try:
             while running:
                 over, _ = wait(running, LOOK, FIRST_COMPLETED)
@@ -139,6 +140,18 @@ def run_all(
         )
         for p, r in zip(places, requests, strict=True)
     ]
+
+
+def _in_turn(waiting: Mapping[Path, CellRequest], jobs: int) -> list[Path]:
+    """The order of the cells, of `jobs` seeds in turns: those of a seed share their warm start, and
+    who needs it while another makes it stands still.
+    """
+    by_seed: dict[int, list[Path]] = {}
+    for place, request in waiting.items():
+        by_seed.setdefault(request.settings.seed, []).append(place)
+    cells = list(by_seed.values())
+    turns = (zip_longest(*cells[i : i + jobs]) for i in range(0, len(cells), jobs))
+    return [place for turn in chain.from_iterable(turns) for place in turn if place]
 
 
 def _pace(places: Sequence[Path], jobs: int) -> float | None:

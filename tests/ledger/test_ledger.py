@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, make_dataclass, replace
 from itertools import combinations, pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -384,6 +385,19 @@ def test_a_cell_under_way_counts_by_its_tokens(tmp_path):
     assert under_way("") == 0.3 and under_way("", "other") == 0.3
     (tmp_path / "other" / cells.METRICS).write_text('{"sampled_tokens": 120}\n')
     assert under_way("", "other") == 1.3
+
+
+@pytest.mark.parametrize(
+    ("jobs", "order"),
+    [(1, "a0 b0 c0 a1 b1 a2 b2 c2"), (2, "a0 a1 b0 b1 c0 a2 b2 c2"), (9, "a0 a1 a2 b0 b1 b2 c0 c2")],
+)
+def test_seeds_are_run_side_by_side(jobs, order):
+    """The cells of a seed have a warm start in common, which one of them makes."""
+    asked = [(n, s) for s in (0, 1, 2) for n in "abc" if (n, s) != ("c", 1)]
+    waiting = {
+        Path(f"{n}{s}"): CellRequest(label=n, settings=Settings(seed=s, model="tiny"), tokens=1) for n, s in asked
+    }
+    assert " ".join(map(str, cells._in_turn(waiting, jobs))) == order
 
 
 def test_the_pace_of_cells_is_known_from_those_that_are_there(tmp_path):
