@@ -134,7 +134,7 @@ class Odds:
         reply = await client.chat(replace(request, choices=(self.yes, self.no)))
         if reply.choices is None:
             raise UserError(
-                f"{client.name} shows no log-probabilities, which Odds needs; use Label"
+                f"{client.name} shows no log-probabilities, which Odds needs; use MarkedLabel"
             )
         return self.value(reply.choices[self.yes], reply.choices[self.no], request)
 

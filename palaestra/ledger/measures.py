@@ -223,7 +223,10 @@ class OverMatchedStart:
     k: int = 8
 
     def __call__(self, cell: Cell) -> float:
-        raise UserError("OverMatchedStart needs the start of the same seed; see BesideStart")
+        raise UserError(
+            "OverMatchedStart also reads the untrained start of the same seed: it is a measure of an "
+            "experiment that has the arm `start`"
+        )
 
     def beside(self, cell: Cell, start: Cell) -> float:
         shares = start.summary.get(AT_TEMPERATURE, {}).values()
