@@ -6,6 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,6 +91,32 @@ def test_over_stdio():
     server.close()
     assert not alive(pid)
     server.close()
+
+
+def test_what_a_server_wrote_is_read_while_its_session_ends(monkeypatch):
+    """The thread of a session that is over closes the file that is read here."""
+
+    async def serve(session):
+        session._log.write("goodbye")
+        session._log.flush()
+        await session._stop.wait()
+
+    monkeypatch.setattr(servers.ServerSession, "_serve", serve)
+    session, read = servers.ServerSession("x", [], False), os.pread
+
+    def slowly(*given):
+        if threading.current_thread() is not session._thread:
+            session._end()
+            session._thread.join(0.3)
+        return read(*given)
+
+    while session._written() != "goodbye":
+        time.sleep(0.01)
+    monkeypatch.setattr(servers.os, "pread", slowly)
+    assert session._written() == "goodbye"
+    session._thread.join(20)
+    assert not session._thread.is_alive() and session._written() == "goodbye"
+    session.close()
 
 
 @pytest.mark.slow

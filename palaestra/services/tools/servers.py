@@ -8,6 +8,7 @@ for it; the next one that needs it starts it again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -96,6 +97,7 @@ class ServerSession:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._log: IO[str] | None = None  # what the server writes as errors
+        self._reading = threading.RLock()  # of it: its file ends with the session's thread
         self._wrote = ""
         self._thread = threading.Thread(target=self._run, name=f"mcp {where}", daemon=True)
         self._thread.start()
@@ -126,9 +128,12 @@ class ServerSession:
             raise self._fault(f"{type(error).__name__}: {error}") from None
 
     def close(self) -> None:
-        if self._thread.is_alive() and not self._loop.is_closed():
+        self._end()
+        self._thread.join(CLOSING)
+
+    def _end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # its loop is closed: the thread has ended
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(CLOSING)
 
     def _run(self) -> None:
         with tempfile.TemporaryFile("w+", errors="replace") as self._log:
@@ -138,8 +143,9 @@ class ServerSession:
                 if not self._listed.done():
                     self._listed.set_exception(self._fault(reason(error)))
             finally:
-                self.dead, self._wrote = True, self._written()
-                self._log = None
+                with self._reading:
+                    self.dead, self._wrote = True, self._written()
+                    self._log = None
                 self._loop.close()
 
     async def _serve(self) -> None:
@@ -173,19 +179,19 @@ class ServerSession:
     def _fault(self, what: str) -> Fault:
         """The session is over, and the next one that needs the server begins another."""
         self.dead = True
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
+        self._end()
         wrote = " ".join(self._written().split())[-EXCERPT:]
         told = f"the server {self.where} failed: {' '.join(what.split())}"
         return Fault("mcp", f"{told}; it wrote: {wrote}" if wrote else told)
 
     def _written(self) -> str:
         """The end of what the server wrote as errors, whose place in the file stays as it is."""
-        if self._log is None:
-            return self._wrote
-        file = self._log.fileno()
-        start = max(0, os.fstat(file).st_size - 4 * EXCERPT)
-        return os.pread(file, 4 * EXCERPT, start).decode(errors="replace")
+        with self._reading:
+            if self._log is None:
+                return self._wrote
+            file = self._log.fileno()
+            start = max(0, os.fstat(file).st_size - 4 * EXCERPT)
+            return os.pread(file, 4 * EXCERPT, start).decode(errors="replace")
 
 
 class ServerTool:
