@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,11 +40,9 @@ class ClusterJob:
     @classmethod
     def of(cls, to: str, words: Sequence[str], folder: Path) -> ClusterJob:
         """Of the words of `palaestra train`. Raises UserError for files that would not be there."""
-        before = ""
-        for word in words:
-            if before not in PLACES and not word.startswith(tuple(f"{p}=" for p in PLACES)):
+        for before, word in pairwise(("", *words)):
+            if before not in PLACES and word.partition("=")[0] not in PLACES:
                 check_sent(word, folder)
-            before = word
         return cls(
             address=server_address(to),
             folder=folder,
