@@ -12,7 +12,7 @@ from typing import Any
 from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.axes import columns
-from palaestra.ledger.standing import standing
+from palaestra.ledger.listed import listed
 from palaestra.plugins import Plugin, refused
 from palaestra.suggest import suggestion_or_all
 
@@ -55,7 +55,7 @@ def on_axes(
 
 
 def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:
-    found = standing(entry)
+    found = listed(entry)
     names = ("id", "family", "kind", "title", "shape")
     note = {"note": found.note} if found.note else {}
     return (

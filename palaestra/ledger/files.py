@@ -38,9 +38,14 @@ def declarations() -> Path:
     return checkout if checkout.is_dir() else PACKAGE / "ledger" / "declarations"
 
 
+def result_path(method: str, where: Path | None = None) -> Path:
+    """Of a published result, whether there is one or not."""
+    return (where or folder()) / f"{method}.json"
+
+
 def read_result(method: str, where: Path | None = None) -> dict[str, Any] | None:
     """A published result; None where there is none."""
-    path = (where or folder()) / f"{method}.json"
+    path = result_path(method, where)
     if not path.is_file():
         return None
     try:

@@ -20,13 +20,14 @@ from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.holding import holding_page
 from palaestra.ledger.judging import LEAST_SEEDS
+from palaestra.ledger.listed import FILE, result_digest
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import expectation_of, has_older_code, stale_reason, standing
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
 from palaestra.ledger.wording import controls_line, ends, interval, mean, time_of
-from palaestra.markdown import code, paper_link, render
+from palaestra.markdown import code, one_line_lists, paper_link, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
 
@@ -50,6 +51,7 @@ def files() -> dict[Path, str]:
         Path("CATALOGUE.md"): catalogue_page(),
         Path("docs/parts.md"): parts_page(),
         Path("docs/what-holds.md"): holding_page(),
+        Path("palaestra/ledger") / FILE: standings(),
         **curricula_files(),
         **survey_pages(),
         CITATION: citation_file(),
@@ -62,6 +64,16 @@ def files() -> dict[Path, str]:
             found[METHODS / f"{entry.id}.md"] = page
             found |= {METHODS / n: p for pair in drawn.values() for n, p in pair.items()}
     return found
+
+
+def standings() -> str:
+    """Where the methods with a result stand, for listings (`ledger.listed`)."""
+    found = {}
+    for entry in catalogue.all_entries():
+        if entry.built and (digest := result_digest(entry)):
+            now = standing(entry)
+            found[entry.id] = {"result": digest, "status": now.status, "note": now.note}
+    return one_line_lists(found)
 
 
 def pictures(method: str, result: Mapping[str, Any]) -> dict[str, str]:

@@ -19,8 +19,8 @@ from palaestra.ledger.expectations import Expectation, Greater, Same
 from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.files import TIERS, declarations, read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
+from palaestra.ledger.listed import Standing, without_result
 from palaestra.ledger.results import arm_code, arm_sha256, is_older
-from palaestra.types import value_class
 
 OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
 GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
@@ -30,20 +30,12 @@ OLDER_WORDS = {"smaller": ("not-reproduced", "inconclusive"), "reversed": ("not-
 COMPARED = ("effect", "ci95", "speaks")  # of what a control says
 
 
-@value_class
-class Standing:
-    """Where a method stands: planned, built or a verdict, and what there is to say about it."""
-
-    status: str
-    note: str = ""
-
-
 @cache
 def standing(entry: Entry) -> Standing:
     """The verdict of a method's published result, unless the experiment has changed since."""
     result = read_result(entry.id)
     if result is None or not entry.built:
-        return Standing(status="built" if entry.built or entry.page else "planned")
+        return without_result(entry)
     if "taken_back" in result:
         return Standing(status=result["status"], note=f"{OLDER}, under review")
     if why := stale_reason(result):

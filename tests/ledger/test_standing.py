@@ -3,6 +3,8 @@ of earlier looks, and what an experiment declares before it runs."""
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import palaestra as pl
@@ -12,7 +14,7 @@ from palaestra.claims.base import rloo as claim
 from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.ledger import declared, files, pages, results, standing
+from palaestra.ledger import declared, files, listed, pages, results, standing
 from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
 from palaestra.ledger.figure import effect_rows, effect_svg
@@ -103,6 +105,24 @@ def test_a_result_is_the_status_with_what_its_controls_said(publish, capsys):
     assert "[reproduced](ledger/results/rloo.json): the effect needs the group" in pages.status(entry())
     assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
     assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
+
+
+def test_a_listing_tells_where_every_method_stands_without_building_one(monkeypatch, capsys):
+    told = {e.id: listed.listed(e) for e in catalogue.all_entries()}
+    assert told == {e.id: standing.standing(e) for e in catalogue.all_entries()}
+    monkeypatch.setattr(standing, "standing", None)
+    assert main(["list"]) == 0 and "asymre                     reproduced" in capsys.readouterr().out
+
+
+def test_a_listing_imports_nothing_heavy():
+    program = "import sys; from palaestra.cli.main import main; main(['list']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_listing_looks_at_a_result_that_is_newer_than_its_pages(publish):
+    publish(result())
+    assert listed.listed(entry()).status == "reproduced" and listed.listed(entry("grpo")).status == "built"
 
 
 def test_a_result_of_another_declaration_is_stale(publish):
