@@ -200,7 +200,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
     verdict = VERDICT_WORDS[result["verdict"]]
     several = len(result.get("blocks", [])) > 1
     return {
-        "verdict": verdict if verdict.endswith(".") else f"{verdict}{f': {why}' if why else ''}.",
+        "verdict": verdict if verdict.endswith(".") else f"{verdict}: {why}".rstrip(": .") + ".",
         "effect": ends(result),
         "permutation": permutation(result),
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
