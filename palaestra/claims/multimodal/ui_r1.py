@@ -79,6 +79,7 @@ EXPERIMENT = pl.Experiment(
     tuned={RATE: (1e-5, *RATES[:2])},
     task="screen",
     tokens=300_000,
+    tuning_tokens=150_000,
     exams=(GREY, BLIND),
     evaluate=128,
     seconds=150.0,

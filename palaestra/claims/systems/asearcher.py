@@ -69,6 +69,7 @@ EXPERIMENT = pl.Experiment(
     tuned={"runnable.runnable.learners.policy.optimiser.lr": RATES[:2]},
     task="wiki-far",
     tokens=80_000,
+    tuning_tokens=30_000,
     evaluate=64,
     samples=4,
     seconds=450.0,

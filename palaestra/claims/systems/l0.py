@@ -82,6 +82,7 @@ EXPERIMENT = pl.Experiment(
     tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
     task="lookup",
     tokens=110_000,
+    tuning_tokens=40_000,
     evaluate=64,
     samples=4,
     seconds=180.0,

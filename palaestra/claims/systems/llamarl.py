@@ -97,6 +97,7 @@ EXPERIMENT = pl.Experiment(
     tuned={"optimiser.lr": RATES},
     task="chain(operands=(7,9))",
     tokens=100_000,
+    tuning_tokens=50_000,
     evaluate=128,
     samples=4,
     seconds=80.0,
