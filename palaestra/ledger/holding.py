@@ -13,8 +13,8 @@ from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import is_older
-from palaestra.ledger.standing import expectation_of, stale_reason, standing
-from palaestra.ledger.wording import controls_line, ends, mean
+from palaestra.ledger.standing import above_start, expectation_of, stale_reason, standing
+from palaestra.ledger.wording import controls_line, ends, interval, mean
 from palaestra.markdown import render
 
 Result = Mapping[str, Any]
@@ -92,7 +92,9 @@ def _link(method: str) -> str:
 
 
 def _row(result: Result) -> tuple[str, ...]:
-    """Method, what is compared, effect with interval, and what else was found."""
+    """Method, what is compared, effect with interval, what the better arm has above its start, and
+    what else was found.
+    """
     expect = expectation_of(result)
     sides = (
         f"{expect.better} above {expect.than}"
@@ -100,7 +102,10 @@ def _row(result: Result) -> tuple[str, ...]:
         else f"{expect.one} as {expect.other}"
     )
     compared = f"{sides}: {result['metric']}"
-    return _link(result["id"]), compared, ends(result), result["quantity"], controls_line(result)
+    above = above_start(result)
+    start = interval(above.json()) if above else ""
+    said = controls_line(result)
+    return _link(result["id"]), compared, ends(result), start, result["quantity"], said
 
 
 def _moved(result: Result) -> Sequence[tuple[str, ...]]:

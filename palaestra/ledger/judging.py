@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.ledger.expectations import Expectation, Judged, Needs, Veto
+from palaestra.ledger.expectations import Expectation, Greater, Judged, Needs, Veto
 from palaestra.stats import (
     MOST_FLIPPED,
     Interval,
@@ -108,17 +108,35 @@ def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[st
     if not arm or not better or any(None in row or len(row) < LEAST_SEEDS for row in rows):
         return {"kind": "reason", "said": f"{needs.without}: not measured"}
     found = effect_of(arm, better)
+    return {
+        "kind": "reason",
+        "effect": found.mean,
+        "ci95": [found.low, found.high],
+        "said": _reason_said(needs, found, expect, measured),
+    }
+
+
+def _reason_said(needs: Needs, found: Interval, expect: Expectation, measured: Measured) -> str:
+    """What the better arm's lead over the arm without a reason says of it.
+
+    Args:
+        found: better - without.
+    """
+    other, better = (measured.arms.get(a, {}) for a in expect.arms)
+    known = other and not any(None in row for row in other.values())
+    if isinstance(expect, Greater) and known:
+        if effect_of(other, better).low <= 0:  # nothing that could have a reason
+            lead = f"{abs(found.mean):.3g} {'below' if found.mean < 0 else 'above'}"
+            return f"no certain effect; {lead} {needs.without}"
+        remains = effect_of(other, measured.arms[needs.without])
+        if found.low > 0 and remains.low > 0:
+            return f"smaller by {found.mean:.3g} without {needs.reason}, which leaves {remains.mean:.3g}"
     words = {
         "held": f"the effect needs {needs.reason}",
         "refuted": f"as much without {needs.reason}",
         "open": f"whether it needs {needs.reason} stays open",
     }
-    return {
-        "kind": "reason",
-        "effect": found.mean,
-        "ci95": [found.low, found.high],
-        "said": words[needs.said(found, expect.margins[-1])],
-    }
+    return words[needs.said(found, expect.margins[-1])]
 
 
 def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> dict[str, Any]:
@@ -129,7 +147,8 @@ def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> 
     if None in (*first, *second) or len(first) < LEAST_SEEDS:
         return spoken | {"speaks": False, "said": f"{name}: not measured"}
     found = paired_difference(_known(first), _known(second))
-    moved = f"{name} {'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"
+    away = f"{'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"
+    moved = f"{name} {away} [{found.low:.3g}, {found.high:.3g}]"
     return {
         **spoken,
         "effect": found.mean,

@@ -10,12 +10,13 @@ import importlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.citation import CITATION, citation_file
-from palaestra.ledger.experiment import Experiment, experiment_of, tiers_of
+from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.holding import holding_page
@@ -23,7 +24,13 @@ from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.listed import FILE, result_digest
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
-from palaestra.ledger.standing import expectation_of, has_older_code, stale_reason, standing
+from palaestra.ledger.standing import (
+    above_start,
+    expectation_of,
+    has_older_code,
+    stale_reason,
+    standing,
+)
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
 from palaestra.ledger.wording import controls_line, ends, interval, mean, time_of
@@ -206,7 +213,9 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),
-        "numbers": list(columns(result)),
+        "above_start": interval(above.json()) if (above := above_start(result)) else "",
+        "fallen": fallen(result),
+        "numbers": [*columns(result), "sampled tokens"],
         "settings": settings(result),
         "said": [
             (n, ends(c) if "ci95" in c else "", c["said"])
@@ -279,10 +288,29 @@ def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Each arm with its interval and single runs, and what else was measured."""
     rows: list[tuple[str, ...]] = []
     for name, arm in result["arms"].items():
-        runs = ", ".join("failed" if x is None else f"{x:.3g}" for x in arm["values"])
+        lacks = "failed" if arm.get("failed") else "not measured"
+        runs = ", ".join(lacks if x is None else f"{x:.3g}" for x in arm["values"])
         others = [mean(values[name]) for values in columns(result).values()]
-        rows.append((name, interval(arm["interval"]), runs, *others))
+        tokens = mean(arm["sampled_tokens"], ",.0f")
+        rows.append((name, interval(arm["interval"]), runs, *others, tokens))
     return rows
+
+
+def fallen(result: Mapping[str, Any]) -> list[str]:
+    """Of each arm that has seeds below half of its median, how many, and what its setting had on the
+    seeds of the sweep. Nothing of measures that may be negative.
+    """
+    told: list[str] = []
+    for name, arm in result["arms"].items():
+        known = [x for x in arm["values"] if x is not None]
+        middle = median(known) if len(known) >= LEAST_SEEDS and min(known) >= 0 else 0.0
+        if name == START or not (low := sum(x < middle / 2 for x in known)):
+            continue
+        tried = result.get("tuning", {}).get("arms", {}).get(name, [])
+        swept = [mean(t["values"]) for t in tried if t["setting"] == arm["setting"]]
+        before = f" ({swept[0]} in the sweep)" if swept else ""
+        told.append(f"{low} of {len(known)} of {name}, median {middle:.3g}{before}")
+    return told
 
 
 def budget_of(result: Mapping[str, Any]) -> str:

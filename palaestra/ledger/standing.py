@@ -16,18 +16,19 @@ from palaestra.errors import UserError
 from palaestra.ledger import declared
 from palaestra.ledger.declared import digest, read_declaration
 from palaestra.ledger.expectations import Expectation, Greater, Same
-from palaestra.ledger.experiment import Experiment, experiment_of
+from palaestra.ledger.experiment import START, Experiment, experiment_of
 from palaestra.ledger.files import TIERS, declarations, read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
 from palaestra.ledger.listed import Standing, without_result
 from palaestra.ledger.results import arm_code, arm_sha256, is_older
+from palaestra.stats import Interval
 
 OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
 GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
 SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
 # what older rules could call what has a verdict of its own by now
 OLDER_WORDS = {"smaller": ("not-reproduced", "inconclusive"), "reversed": ("not-reproduced",)}
-COMPARED = ("effect", "ci95", "speaks")  # of what a control says
+COMPARED = ("effect", "ci95", "speaks", "said")  # of what a control says
 
 
 @cache
@@ -181,6 +182,19 @@ def expectation_of(result: Mapping[str, Any]) -> Expectation:
 def stored_values(result: Mapping[str, Any], arm: str) -> ValuesByTask:
     found = result["arms"][arm]
     return found.get("by_task") or {result["task"][0]: found["values"]}
+
+
+def above_start(result: Mapping[str, Any]) -> Interval | None:
+    """What the better arm has above the untrained start, paired by seed; None where that has no
+    such number, or is what the arm is compared with.
+    """
+    than, better = expectation_of(result).arms
+    if START not in result["arms"] or START in (than, better):
+        return None
+    sides = stored_values(result, START), stored_values(result, better)
+    if any(None in row for side in sides for row in side.values()):
+        return None
+    return effect_of(*sides)
 
 
 def published() -> list[str]:

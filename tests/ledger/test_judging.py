@@ -236,11 +236,28 @@ def test_reasons_and_vetoes_speak_also_where_a_seed_of_a_compared_arm_failed():
     found = judge(UP, measured([0.1] * 6, lost, {**spoken, "y": spoken["x"]}, placebo=EVEN), needs, asked)
     assert found["verdict"] == "inconclusive" and found["effect"] is None
     told = {n: c["said"] for n, c in found["said"].items()}
-    assert told == {"placebo": "the effect needs states", "x": "x falls by 0.4, allowed 0.03", "y": "y: not measured"}
+    assert told == {"placebo": "the effect needs states", "x": "x falls by 0.4 [-0.4, -0.4], allowed 0.03", "y": "y: not measured"}
     found = judge(UP, measured(lost, placebo=EVEN), needs)
     assert found["said"]["placebo"]["said"] == "placebo: not measured"
     few = measured([0.1] * 2, [0.0] * 2, {"x": {"a": [0.9] * 2, "b": [0.5] * 2}}, [range(1), range(100, 101)])
     assert judge(UP, few, needs, {"x": Veto()})["said"]["x"]["said"] == "x: not measured"
+
+
+@pytest.mark.parametrize(
+    ("b", "placebo", "said"),
+    [
+        ([0.2] * 6, [0.0] * 6, "the effect needs states"),  # nothing is left
+        ([0.2] * 6, [0.1, -0.1, 0.1, -0.1, 0.1, -0.1], "the effect needs states"),  # nothing certain
+        ([0.2] * 6, [0.15] * 6, "smaller by 0.05 without states, which leaves 0.15"),
+        ([0.2] * 6, [0.2] * 6, "as much without states"),
+        ([0.2] * 6, [0.4, 0.0, 0.3, 0.1, 0.2, 0.1], "whether it needs states stays open"),
+        ([0.0, 0.1, -0.1, 0.0, 0.1, -0.1], [-0.3] * 6, "no certain effect; 0.3 above placebo"),
+        ([-0.2] * 6, [0.1] * 6, "no certain effect; 0.3 below placebo"),
+    ],
+)
+def test_a_reason_is_said_to_be_needed_only_where_nothing_certain_is_left_without_it(b, placebo, said):
+    found = judge(UP, measured(b, [0.0] * 6, placebo=placebo), (Needs("placebo", "states"),))
+    assert found["said"]["placebo"]["said"] == said
 
 
 def test_the_shortest_block_must_be_long_enough():

@@ -102,7 +102,7 @@ def entry(name="rloo"):
 def test_a_result_is_the_status_with_what_its_controls_said(publish, capsys):
     publish(result())
     assert standing.standing(entry()).status == "reproduced" and standing.standing(entry("grpo")).status == "built"
-    assert "[reproduced](ledger/results/rloo.json): the effect needs the group" in pages.status(entry())
+    assert "[reproduced](ledger/results/rloo.json): smaller by 0.1 without the group, which leaves 0.1" in pages.status(entry())
     assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
     assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
 
@@ -171,8 +171,8 @@ def test_a_page_shows_the_result(publish):
     publish(result(earlier=[{"verdict": "inconclusive", "effect": 0.1, "ci95": [-0.1, 0.3], "why": "other code"}]))
     page = pages.files()[pages.METHODS / "rloo.md"]
     for part in (
-        "**Reproduced.**", "| start | 0.1 [", "| rloo | 0.4 [", "rloo.svg", "in two blocks", "by block 0.2 [",
-        "| batch mean | 0.1 [", "the effect needs the group", "| accuracy |", "| rloo | optimiser.lr=0.0001 | 0.2 |",
+        "**Reproduced.**", "above the untrained start: 0.3 [", "| start | 0.1 [", "| rloo | 0.4 [", "rloo.svg", "in two blocks", "by block 0.2 [",
+        "| batch mean | 0.1 [", "smaller by 0.1 without the group, which leaves 0.1", "| accuracy |", "| rloo | optimiser.lr=0.0001 | 0.2 |",
         "chosen", "Earlier looks: inconclusive (0.1 [-0.1, 0.3]; other code)", "ledger/declared/rloo-", "Not declared: ",
     ):  # fmt: skip
         assert part in page, part
@@ -197,6 +197,7 @@ def test_a_whole_result_can_be_recomputed():
         # what is declared is not what a result says of it
         (lambda r: r["controls"]["accuracy"].update(falls=1.0), "accuracy may fall by 1.0, and 0.03 is declared"),
         (lambda r: r["controls"].pop("accuracy"), "vetoes [], and ['accuracy'] is declared"),
+        (lambda r: r["controls"]["batch mean"].update(said="the effect needs the group"), "which leaves 0.1"),
         (lambda r: r["controls"].pop("batch mean"), "batch mean is {'effect': None"),
         (lambda r: r.update(expected=r["expected"].replace("0.02", "0.5")), "a difference below 0.02 would not"),
         (lambda r: r.update(verdict="illustration"), "verdict is illustration, and its values give reproduced"),
@@ -626,6 +627,9 @@ def test_published_results_have_the_declaration_that_they_name():
 def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
     found = result()
     found["arms"]["rloo"] |= {"values": [None, *found["arms"]["rloo"]["values"][1:]], "setting": {"optimiser.lr": 1e-4}}
+    found["arms"]["rloo"]["failed"] = {"rloo, seed 0": "it starved"}
+    found["arms"]["start"]["values"] = [None] * 10
+    found["arms"]["batch mean"]["values"] = [0.1, *[0.4] * 9]
     found |= {"shape": "skewed", "ci95_permutation": [0.11, 0.31]}
     found["fresh"] = {
         "seeds": [200], "values": {"no baseline": [0.1], "rloo": [0.3]}, "effect": 0.25, "ci95": [0.2, 0.3],
@@ -635,7 +639,8 @@ def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
     publish(found)
     page = pages.method_page(entry(), {"rloo": (found, [])})
     for part in (
-        "| failed, 0.", "| rloo | optimiser.lr=0.0001 | 0.2 | chosen |", "| rloo |  | 0.3 |  |", "and 0.123 [0.1, 0.2]",
+        "| failed, 0.", "| not measured, not measured", "below half of their arm's median: 1 of 10 of batch mean, median 0.4\n",
+        "| rloo | optimiser.lr=0.0001 | 0.2 | chosen |", "| rloo |  | 0.3 |  |", "and 0.123 [0.1, 0.2]",
         "(skewed); permutation interval: [0.11, 0.31]", "does not repeat: smaller",
     ):  # fmt: skip
         assert part in page, part
