@@ -20,17 +20,18 @@ from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.measures import Final, Logged
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
-from palaestra.stats import mean_interval
+from palaestra.stats import mean_interval, share_of_runs
 from palaestra.store.checkpoint import write_atomic
 
 RATES = (3e-5, 1e-4, 3e-4)
 SHAPES = ((16, 8), (8, 16), (32, 4))  # prompts x samples
 METRIC = Logged("reward", last=0)
+PROBLEMS = 256  # held out, of each run
 
 
 def asked(rate: float, prompts: int, n: int, seed: int, tokens: int) -> CellRequest:
     overrides = {"optimiser.lr": rate, "schedule.prompts": prompts, "collect.links.0.n": n}
-    settings = Settings(task="chain", seed=seed, evaluate=256, set=overrides)
+    settings = Settings(task="chain", seed=seed, evaluate=PROBLEMS, set=overrides)
     return CellRequest(
         label=f"lr {rate:g}, {prompts} x {n}, seed {seed}", settings=settings, tokens=tokens
     )
@@ -48,9 +49,8 @@ def main() -> None:
     rows = []
     for i, (rate, prompts, n) in enumerate(settings):
         cells = [o.cell for o in outcomes[i * given.seeds : (i + 1) * given.seeds] if o.cell]
-        reward, after = (
-            mean_interval(v) for v in ([METRIC(c) for c in cells], [Final()(c) for c in cells])
-        )
+        reward = mean_interval([METRIC(c) for c in cells])
+        after = share_of_runs([Final()(c) for c in cells], PROBLEMS)
         rows.append(
             {"lr": rate, "prompts": prompts, "n": n, "reward": reward.json(), "after": after.json()}
         )

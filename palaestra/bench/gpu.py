@@ -220,7 +220,8 @@ def measure_slice(request: Mapping[str, Any], tell: Callable[[dict[str, Any]], N
     """Tells the machine, what is done at the moment, and the result of the slice asked for."""
     begin, device, models = time.monotonic(), request["device"], Path(request["models"])
     which = slice_of(request["slice"])
-    tell({"machine": machine.describe_machine(device)})
+    beside = machine.versions(which.needs)
+    tell({"machine": machine.describe_machine(device) | beside})
     name = work_of(which, device).model
     tell({"at": f"the model {name}"})
     model_folder(name, config_of(scale_of(device).shapes[name], POSITIONS), models, device)

@@ -9,7 +9,8 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,15 @@ def describe_machine(device: str) -> dict[str, Any]:
         about |= {"memory_mb": whole, "memory_free_mb": free}
         about |= {"driver": driver(), "cuda": torch.version.cuda}
     return about
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of packages that a time is measured beside; those that are not installed are left out."""
+    found: dict[str, str] = {}
+    for name in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def driver() -> str:

@@ -214,7 +214,7 @@ def provenance(results: Sequence[BenchResult]) -> str:
     rows: list[list[str]] = []
     for r in results:
         m = r["machine"]
-        known = ("torch", "transformers", "python", "cuda", "driver")
+        known = ("torch", "transformers", "trl", "vllm", "peft", "python", "cuda", "driver")
         versions = ", ".join(f"{k} {m[k]}" for k in known if m.get(k))
         load = f"{m['load'][0]:.1f}"
         threads = f"OMP_NUM_THREADS={t} " if (t := m.get("omp_num_threads")) else ""

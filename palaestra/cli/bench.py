@@ -5,7 +5,6 @@ the command. `gpu` is a programme of its own.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -91,7 +90,8 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
             f"{work.prompts * work.group}"
         )
     out = make_folder(Path(arguments.out)) if arguments.out else None
-    name, before = name_of(what, work), machine.describe_machine(work.device)
+    name = name_of(what, work)
+    before = machine.describe_machine(work.device) | machine.versions([peer] if peer else [])
     then = lambda: go_on(arguments.command) if out else "without --out DIR nothing is kept"
     with stoppable(then), Headway(f"bench {what}") as headway:
         parts = Parts(headway)
@@ -128,12 +128,9 @@ def name_of(what: str, work: Work) -> str:
 
 def conditions(arguments: argparse.Namespace, work: Work, here: dict[str, Any]) -> dict[str, Any]:
     """What the parts of a measurement depend on."""
-    peer, _ = PEERS.get(arguments.what, ("", ""))
-    beside = {peer: importlib.metadata.version(peer)} if peer else {}
     sizes = {k: getattr(arguments, k) for k in ("repeats", "n", "orphans")}
     return (
         machine.conditions(here)
-        | beside
         | sizes
         | {"work": asdict(work) | {"model": model_sha256(work.model)}}
     )

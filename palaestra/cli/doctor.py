@@ -61,7 +61,19 @@ EXTRAS = {
     "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
     "ray": (("ray", "simpy"), "--cluster, and the simulator of palaestra plan"),
     "mcp": (("mcp",), "--tools mcp:..., the tools of an MCP server"),
+    "search": (("bm25s",), "the tasks wiki, wiki-2 and wiki-far, and searches in tools"),
+    "duckdb": (("duckdb",), "the verifier sql-duckdb"),
+    "translation": (("sacrebleu",), "the verifiers translation and translation-mix"),
+    "submit": (("ray", "aiohttp_cors"), "palaestra submit"),
+    "control": (
+        ("gymnasium", "stable_baselines3", "mpe2"),
+        "what learners that are no language models are measured beside",
+    ),
+    "bench": (("trl", "datasets"), "palaestra bench trl"),
+    "docs": (("zensical",), "palaestra docs"),
+    "browser": (("playwright", "axe_playwright_python"), "tests of the viewer in a browser"),
 }
+NOT_OF_RUNS = ("submit", "control", "bench", "docs", "browser")  # extras that no run needs
 # steps after the first, and held-out tasks, that an estimate takes
 MEASURED_STEPS, EVALUATED_TASKS = 3, 64
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
@@ -177,7 +189,7 @@ def nodes(arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     from palaestra.scale import nodes
 
-    modules = {name: modules for name, (modules, _) in EXTRAS.items()}
+    modules = {name: modules for name, (modules, _) in EXTRAS.items() if name not in NOT_OF_RUNS}
     return nodes.report(settings.cluster, modules, Path(arguments.out or nodes.RUNS))
 
 

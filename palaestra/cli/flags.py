@@ -24,6 +24,8 @@ ELSEWHERE = {
     "--max-steps": "--steps 50",
     "--max-completion-length": "--max-tokens 256",
     "--output-dir": "--out DIR",
+    "--report-to": "--track wandb",
+    "--use-vllm": "--engine vllm",
 }
 
 

@@ -93,4 +93,9 @@ def show(entries: list[dict[str, Any]]) -> None:
         package = f"  [{e['package']}]" if "package" in e else ""
         print(f"  {e['id']:<26} {e['status']:<15} {e['title']}{package}")
     counts = Counter(e["status"] for e in entries)
-    print(f"\n{len(entries)} methods: " + ", ".join(f"{n} {s}" for s, n in counts.most_common()))
+    base = sum(e["family"] == "base" for e in entries)
+    beside = f", {base} of them base methods" if 0 < base < len(entries) else ""
+    print(
+        f"\n{len(entries)} methods{beside}: "
+        + ", ".join(f"{n} {s}" for s, n in counts.most_common())
+    )

@@ -1,6 +1,7 @@
 """The page of measured speed shows the numbers of the results, and says what was not measured."""
 
 import json
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from palaestra.bench import machine, work
 from palaestra.bench.page import main as draw_page
 from palaestra.bench.page import setting
 from palaestra.bench.work import Work, prepare_work
-from palaestra.cli.main import main
+from palaestra.cli.bench import run_one
+from palaestra.cli.main import main, parser_of
 from palaestra.markdown import fill_marks
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
@@ -18,7 +20,7 @@ TRL = {
     "bench": "trl",
     "command": "palaestra bench trl --model smollm2 --prompts 4 --full",
     "work": asdict(Work(model="smollm2", prompts=4, full=True)),
-    "machine": MACHINE,
+    "machine": MACHINE | {"trl": "1.16.0"},
     "ratios": dict.fromkeys(("rollout", "forward", "backward", "seconds"), RATIO),
     "ratio_per_token": RATIO,
     "memory_mb": {
@@ -44,6 +46,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     assert row in page and "| 700 against 1500 | 90 against 200 | 3 |" in page
     assert "| turns, histories read again | 1.90 |  | 2: 4.00 s |" in page
     assert page.count("Not measured.") == 7  # step, ablation, engine, memory, sandbox, busy, checkouts
+    assert "--full` | P, 2 cores | torch 2.13.0, trl 1.16.0 | 0.1 |" in page
     assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page
     drawn = (tmp_path / "speed.svg").read_text()
     assert drawn.count("<rect") == 1 + 4 and "whole step" in drawn
@@ -80,6 +83,16 @@ def test_the_work_is_done_on_its_device(monkeypatch, tmp_path):
     monkeypatch.setattr(work, "load", lambda *a, device, **k: asked.append(device) or load(*a, **k))
     prepare_work(Work.read(Work(device="cuda").json()), tmp_path, 4)
     assert asked == ["cuda"]
+
+
+def test_the_version_of_what_stands_beside_is_written_down(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: {"trl": "1.16.0"}[name])
+    monkeypatch.setattr("palaestra.cli.bench.measure", lambda *_: ({}, ""))
+    monkeypatch.setattr(machine, "describe_machine", lambda device: {"processor": "P"})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    asked = (parser_of("bench").parse_args([what]) for what in ("trl", "step"))
+    with_peer, alone = (run_one(Namespace(**vars(a), command="")) for a in asked)
+    assert with_peer["machine"] == {"processor": "P", "trl": "1.16.0"} and alone["machine"] == {"processor": "P"}
 
 
 def test_a_page_without_marks_is_not_filled():

@@ -1,11 +1,14 @@
 """`palaestra doctor` says each part as soon as it is known."""
 
 import json
+import re
 import socket
+import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 from palaestra.cli import doctor
-from palaestra.cli.main import main
+from palaestra.cli.main import main, parser_of
 from palaestra.run import additions
 
 
@@ -27,6 +30,25 @@ def test_what_is_known_is_said_before_the_estimate(monkeypatch, capsys):
     assert main(["doctor", "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert seen[1] == "" and json.loads(line).keys() == doctor.PARTS.keys()
+
+
+def test_every_extra_is_told(monkeypatch):
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert {*doctor.EXTRAS} == {*declared["optional-dependencies"]} - {"test"}
+    rows = re.findall(r"^\| (`.*?`) \|", (Path(__file__).parents[2] / "docs/install.md").read_text(), re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*declared["optional-dependencies"]}
+    here = {"ray", "bm25s"}
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name in here or None)
+    found = doctor.extras()
+    assert [n for n, x in found.items() if x["installed"]] == ["search"]  # Ray alone is neither `ray` nor `submit`
+    assert found["submit"]["command"] == "pip install 'palaestra[submit]'"
+
+
+def test_nodes_are_not_compared_by_what_no_run_needs(monkeypatch):
+    asked = []
+    monkeypatch.setattr("palaestra.scale.nodes.report", lambda cluster, extras, folder: asked.extend(extras))
+    doctor.nodes(parser_of("doctor").parse_args(["--cluster", "2"]))
+    assert {"ray", "search", "math"} <= {*asked} and not {"docs", "browser", "bench"} & {*asked}
 
 
 def test_a_sandbox_of_the_extra_is_no_missing_tool(monkeypatch):

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import palaestra as pl
 import pytest
-from palaestra.cli.main import main
+from palaestra.cli.main import main, parser_of
+from palaestra.cli.train import read_settings
 from palaestra.models.load import OWN_MODELS
+from palaestra.run import setup
 from tools.beside.page import SOURCES, count_lines, count_page
 
 from tests.chat_server import serving
@@ -113,3 +115,15 @@ def test_the_tables_count_what_stands_on_the_page():
 )
 def test_the_rule_of_counting(text, kind, counts):
     assert {k: n for k, n in count_lines(text, kind).items() if n} == counts
+
+
+def test_the_words_of_others_are_settings_of_a_run():
+    table = PAGE.split("## Words of TRL and verl\n")[1].split("\n## ")[0]
+    ours = [
+        x for line in table.splitlines() if line.startswith("| ") for x in re.findall(r"`(.*?)`", line.split(" | ")[2])
+    ]
+    words = [w for x in ours if "=" in x or x.startswith("--") for w in x.split()]
+    assert len(words) > 20
+    settings = read_settings(parser_of("train").parse_intermixed_args(["grpo", *words]))
+    recipe = setup.recipe_of(settings)
+    assert (recipe.schedule.prompts, recipe.collect.links[0].n, settings.max_tokens) == (16, 8, 256)

@@ -2,11 +2,13 @@
 
 import re
 import shlex
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
+from palaestra.cli.doctor import EXTRAS
 from palaestra.cli.main import main
+from palaestra.run.benches import GUESSABLE, QUESTIONS, WORLDS
 from palaestra.worlds.adapters.named import ADAPTERS, IN_PROGRAMS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
@@ -33,6 +35,21 @@ def test_every_setting_of_an_adapter_is_in_the_table():
     said_elsewhere = {*IN_PROGRAMS, "make", "game", "url"}
     known = {f.name for kind in ADAPTERS.values() for f in fields(kind) if f.init} - said_elsewhere
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == known
+
+
+def test_every_task_is_in_the_tables_with_its_settings():
+    tables = PAGE.split("## Built in\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if re.match(r"\| `[a-z]", line)]
+    questions = {**QUESTIONS, **GUESSABLE}
+    named = {name: row for row in rows for name in re.findall(r"`([\w-]+)`", row[0])}
+    assert set(named) == {*questions, *WORLDS}
+    for name, make in questions.items():
+        own = [
+            f for f in fields(make()) if f.name not in ("name", "size", "max_tokens") and not is_dataclass(f.default)
+        ]
+        said = re.findall(r"`(\w+=[^`]+)`", named[name][2] if len(named[name]) > 2 else "")
+        assert said == [f"{f.name}={f.default!r}" for f in own], name
+    assert {row[2].strip("`") for row in rows if not {row[0].strip("`")} & {*questions} and row[2:]} <= {*EXTRAS, ""}
 
 
 def test_every_prefix_is_on_the_page():

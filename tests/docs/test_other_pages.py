@@ -46,6 +46,20 @@ def test_the_judge_of_judges(monkeypatch):
     assert made["judge"].votes == 3 and len(made["collect"].links) == 2
 
 
+def test_the_audit_of_judges(monkeypatch, capsys):
+    always = pl.Scripted(lambda request: "[[YES]]" if "[[YES]]" in str(request) else "[[A]]")
+    made = {
+        "judge": pl.Judge(client=always, template=pl.GRADE_PROMPT, read=pl.MarkedLabel((("YES", 1.0), ("NO", 0.0))))
+    }
+    exec(programs(DOCS / "judges.md")[1], made)
+    attacks, order, trust = capsys.readouterr().out.splitlines()
+    assert (
+        "'gold': 1.0" in attacks
+        and "flips=1.0" in order
+        and [round(float(x), 3) for x in trust.split()] == [0.4, 0.5, 0.333]
+    )
+
+
 def test_the_recipe_of_the_code_is_rloo():
     (code,) = programs(DOCS / "code.md")
     made = {"pl": pl}

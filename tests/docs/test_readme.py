@@ -10,6 +10,7 @@ from pathlib import Path
 
 import palaestra as pl
 import pytest
+from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
@@ -107,6 +108,12 @@ def test_the_readme_is_one_screen():
     assert text.count("\n") <= 45 and len(programs(README)) == 1
     code = [x for x in programs(README)[0].splitlines() if x.strip()]
     assert len(code) <= 5
+
+
+def test_the_readme_counts_as_the_catalogue_does():
+    base = len(catalogue.all_entries()) - len(catalogue.rows())
+    assert f"the {len(catalogue.rows())} methods of the literature" in README.read_text() and base == 8
+    assert "eight base methods" in README.read_text()
 
 
 def test_the_five_lines_of_python(place, monkeypatch, capsys):

@@ -33,6 +33,7 @@ TYPED = {
     "train grop": "no method 'grop'; did you mean grpo",
     "train --stepz 3": "unknown argument --stepz; did you mean --steps",
     "train --lr 1e-4": "unknown argument --lr; write optimiser.lr=1e-4",
+    "train --report_to wandb": "unknown argument --report_to; write --track wandb",
     "train objective.hgih=0.3": "no field 'objective.hgih' in this recipe; did you mean learners.policy.objective.high",
     "train --steps 0": "--steps must be at least 1, not 0",
     "train --data sum.jsonl": "sum.jsonl: no such file; did you mean sums.jsonl",

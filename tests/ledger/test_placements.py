@@ -178,6 +178,6 @@ def test_listed(capsys):
     assert (found["id"], found["optimiser"], found["reward"]) == ("ppo", ["critic"], ["verifiable"])
     assert main(["list", "--family", "surveys", "--phase", "literature"]) == 0
     out = capsys.readouterr().out
-    assert "7 methods: 7 built" in out and "survey-irl" in out
+    assert "\n7 methods: 7 built" in out and "survey-irl" in out
     assert main(["list", "--target", "policies"]) == 2
     assert "did you mean policy?" in capsys.readouterr().err

@@ -65,6 +65,7 @@ def test_the_page_says_what_is_measured_and_what_is_not(tmp_path):
     page = files["curricula.md"]
     assert "| dump | what is drawn | 0.6 [" in page and "| ghpo | help | 0.5 [" in page
     assert "half_taught.py" in page and "knights.py --out" not in page
+    assert "Nothing here is measured yet" not in page
     for picture in (text for name, text in files.items() if name.endswith(".svg")):
         assert picture.startswith("<svg") and picture.endswith("</svg>\n") and "nan" not in picture
 
@@ -72,6 +73,7 @@ def test_the_page_says_what_is_measured_and_what_is_not(tmp_path):
 def test_nothing_measured_is_a_page_too(tmp_path):
     ((path, page),) = curricula_files(folder_with(tmp_path)).items()
     assert path == Path("docs/curricula.md") and page.count("Not measured yet") == 3
+    assert "**Nothing here is measured yet.**" in page
 
 
 def test_the_page_knows_every_arm_of_the_studies():
