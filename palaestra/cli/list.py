@@ -55,7 +55,10 @@ def on_axes(
 
 
 def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:
-    found = listed(entry)
+    if (found := listed(entry)) is None:  # a result that is newer than its pages
+        from palaestra.ledger.standing import standing
+
+        found = standing(entry)
     names = ("id", "family", "kind", "title", "shape")
     note = {"note": found.note} if found.note else {}
     return (

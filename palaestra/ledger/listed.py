@@ -1,7 +1,7 @@
 """Where methods stand, as a listing tells it: from `standings.json`, which the generated pages write,
 without building any experiment. Nothing heavy is imported here.
 
-A result that was published since then, or that nobody wrote pages for, is looked at itself.
+Of a result that was published since then, or that nobody wrote pages for, it is not known.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ def without_result(entry: Entry) -> Standing:
     return Standing(status="built" if entry.built or entry.page else "planned")
 
 
-def listed(entry: Entry) -> Standing:
-    """Where a method stands, the verdict of its published result if it has one. Raises UserError for
-    a result that is no JSON.
+def listed(entry: Entry) -> Standing | None:
+    """Where a method stands, the verdict of its published result if it has one. None where only the
+    result itself can say (`ledger.standing`).
     """
     digest = result_digest(entry)
     if not digest or not entry.built:
         return without_result(entry)
     known = _standings().get(entry.id, {})
-    if known.get("result") == digest:
-        return Standing(status=known["status"], note=known["note"])
-    from palaestra.ledger.standing import standing
-
-    return standing(entry)
+    if known.get("result") != digest:
+        return None
+    return Standing(status=known["status"], note=known["note"])
 
 
 def result_digest(entry: Entry) -> str:

@@ -236,7 +236,11 @@ def test_reasons_and_vetoes_speak_also_where_a_seed_of_a_compared_arm_failed():
     found = judge(UP, measured([0.1] * 6, lost, {**spoken, "y": spoken["x"]}, placebo=EVEN), needs, asked)
     assert found["verdict"] == "inconclusive" and found["effect"] is None
     told = {n: c["said"] for n, c in found["said"].items()}
-    assert told == {"placebo": "the effect needs states", "x": "x falls by 0.4 [-0.4, -0.4], allowed 0.03", "y": "y: not measured"}
+    assert told == {
+        "placebo": "the effect needs states",
+        "x": "x falls by 0.4 [-0.4, -0.4], allowed 0.03",
+        "y": "y: not measured",
+    }
     found = judge(UP, measured(lost, placebo=EVEN), needs)
     assert found["said"]["placebo"]["said"] == "placebo: not measured"
     few = measured([0.1] * 2, [0.0] * 2, {"x": {"a": [0.9] * 2, "b": [0.5] * 2}}, [range(1), range(100, 101)])
