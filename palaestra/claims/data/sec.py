@@ -16,7 +16,7 @@ EXPERIMENT = curriculum_experiment(
         "sec", "uniform", by=0.08, why="a quarter more than the third that uniform draws find"
     ),
     falsified_if="there are not 8 points more such groups, or accuracy falls by more than 3",
-    note="tau is 0.4, the paper's middle value, for the frozen bandit as well. Looked at before: the claim "
-    "of dump, of the same form, once with a rate chosen for each arm, and these differed (1e-4 and "
-    "3e-4); nothing of this bandit.",
+    note="tau is 0.4, the paper's middle value, for the frozen bandit as well. Looked at before: the claim of "
+    "dump, of the same form, once with a rate chosen for each arm, and these differed (1e-4 and 3e-4); "
+    "nothing of this bandit.",
 )

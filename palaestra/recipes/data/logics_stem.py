@@ -108,7 +108,8 @@ class FailureDriven:
     the first step, with the policy of then.
 
     `of` says what the documents are looked up for: the "failures", or "anything": any query, with
-    documents drawn evenly (a control). The state's `found` counts what was made.
+    documents drawn evenly, a control in which the failures themselves are trained on as well. The
+    state's `found` counts what was made.
     """
 
     queries: int = 64
@@ -156,7 +157,7 @@ class FailureDriven:
         for i, order in enumerate(orders):
             made += await self.writer(ctx, (*key, "write", i), order)
         tested = [tasks.task("test", i) for i in pl.chosen_tasks(ctx.bench, 256)]
-        cleaned = self.clean([*made, *(kept if self.of == "failures" else ())], tested)
+        cleaned = self.clean([*made, *kept], tested)
         if not cleaned.kept:
             raise pl.Fault("starved", "no written problem was left; ask for more, or other ones")
         ctx.say(
