@@ -75,8 +75,8 @@ EXPERIMENT = pl.Experiment(
     "that reads it cannot be shown here. All arms sample as many tokens, re-rolls included; a forced "
     "start is not sampled, so guided answers cost less: of the 40,000 tokens arms that guide every prompt "
     "make more steps, `fixed share` about 30, `easy to hard` 23 with the last three without a hint, and "
-    "GRPO 16. What is shown is told as a share of the steps, in `first line` as the number of lines, so "
-    "of that arm the control says how many answers had one. The rates are those that leave a half-taught "
-    "model whole. About a quarter of the groups are all wrong at the start, and only these are asked "
-    "again: the ladder has room of that size.",
+    "GRPO 16. What is shown is told as a share of the steps, weighed by sampled tokens, in `first line` "
+    "as the number of lines, so of that arm the control says how many answers had one. The rates are "
+    "those that leave a half-taught model whole. About a quarter of the groups are all wrong at the "
+    "start, and only these are asked again: the ladder has room of that size.",
 )
