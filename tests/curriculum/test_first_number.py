@@ -24,7 +24,7 @@ from palaestra.recipes.data.sws import WeaknessDriven
 from palaestra.recipes.multimodal.ui_r1 import FewScreens
 from palaestra.recipes.rewards.deeptheorem import OfAnswer
 from palaestra.rollout.collect import Sample
-from palaestra.tasks.mixture import part_task
+from palaestra.tasks.mixture import Mixture, part_task
 
 ONE, TWO = "add(d=2)", "add(d=2)+knights(d=2)"
 FAR = 100 << 20  # of seed 100
@@ -147,3 +147,11 @@ def test_the_probes_are_of_the_run_and_are_not_given_again(context):
     )
     drawn(draw, ctx)
     assert asked == list(range(FAR, FAR + 8))
+
+
+def test_queries_and_documents_are_of_the_run_too(context, monkeypatch):
+    asked, inner = [], Mixture.task
+    monkeypatch.setattr(Mixture, "task", lambda self, split, i: asked.append((split, i)) or inner(self, split, i))
+    drawn(CASES["FailureDriven"][0], ended(context(TWO), FAR), 1)
+    numbers = [i for split, i in asked if split == "train"]
+    assert len(numbers) == 2 + 4 and min(numbers) >= FAR + (1 << 20)
