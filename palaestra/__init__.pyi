@@ -128,7 +128,7 @@ from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 # Which problems
 from .curriculum.arms import (
     Bandit as Bandit, Learnability as Learnability, arms_of as arms_of,
-    draw_from_arms as draw_from_arms,
+    draw_from_arms as draw_from_arms, first_number as first_number,
 )
 from .curriculum.deduplicate import (
     Deduplicate as Deduplicate, Deduplicated as Deduplicated, prompt_text as prompt_text,

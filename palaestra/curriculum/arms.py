@@ -17,7 +17,7 @@ import numpy as np
 
 from palaestra.abilities import Mixes
 from palaestra.schedule import check_bounds
-from palaestra.tasks.mixture import part_task
+from palaestra.tasks.mixture import Mixture, block, counts, part_task
 from palaestra.types import (
     Example,
     Groups,
@@ -41,11 +41,30 @@ def arms_of(tasks: Tasks) -> list[Tasks]:
     return [part for part, _ in tasks.parts] if isinstance(tasks, Mixes) else [tasks]
 
 
+def first_number(ctx: Context, arm: Tasks | None = None) -> int:
+    """The number of the first training task that a run draws of its problem, or of an arm of it: 0
+    where these come to an end, else from where the bench says.
+
+    Arms of a mixture begin where the mixture itself has come to at that place, so that a draw by
+    arm gives the tasks that the mixture would give.
+    """
+    tasks, first = ctx.bench.tasks, ctx.bench.first_drawn
+    if tasks.size is not None:
+        return 0
+    if arm is None or not isinstance(tasks, Mixture):
+        return first
+    i = [part.name for part, _ in tasks.parts].index(arm.name)
+    share = counts(tuple(weight for _, weight in tasks.parts))
+    number, at = divmod(first, sum(share))
+    order = block(tasks.name, "train", number, share)
+    return number * share[i] + int((order[:at] == i).sum())
+
+
 def draw_from_arms(
     ctx: Context, key: Key, n: int, p_A: np.ndarray, state: State
 ) -> tuple[list[Task], State]:
-    """`n` tasks, each from an arm drawn with the probabilities [A], in the arm's own order. The
-    state's `given` counts the tasks that each arm has given.
+    """`n` tasks, each from an arm drawn with the probabilities [A], in the arm's own order from its
+    `first_number` on. The state's `given` counts the tasks that each arm has given.
     """
     arms, given = arms_of(ctx.bench.tasks), dict(state.get("given", {}))
     if len(arms) == 1 and not given:
@@ -56,7 +75,8 @@ def draw_from_arms(
     found: list[Task] = []
     for i in rng_of((*key, "arms")).choice(len(arms), n, p=p_A):
         name = arms[i].name
-        found.append(part_task(arms[i], "train", given.get(name, 0)))
+        nth = first_number(ctx, arms[i]) + given.get(name, 0)
+        found.append(part_task(arms[i], "train", nth))
         given[name] = given.get(name, 0) + 1
     return found, {**state, "given": given}
 

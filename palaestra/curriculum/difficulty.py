@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.curriculum.arms import arms_of, draw_from_arms
+from palaestra.curriculum.arms import arms_of, draw_from_arms, first_number
 from palaestra.curriculum.prioritised import prompt_length
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
@@ -80,14 +80,17 @@ class ProbedArms:
         arms, draws = arms_of(ctx.bench.tasks), state.get("draws", 0)
         if draws % self.every == 0:
             given = dict(state.get("given", {}))
-            names = [arm.name for arm in arms for _ in range(self.tasks)]
-            first = [given.get(arm.name, 0) + i for arm in arms for i in range(self.tasks)]
-            asked = [part_task(arms[i // self.tasks], "train", nth) for i, nth in enumerate(first)]
+            given = {arm.name: given.get(arm.name, 0) for arm in arms}
+            asked = [
+                part_task(arm, "train", first_number(ctx, arm) + given[arm.name] + i)
+                for arm in arms
+                for i in range(self.tasks)
+            ]
             rate_N = await pass_rates(ctx, key, asked, self.sample)
             by_arm = self.weight(rate_N).reshape(len(arms), self.tasks)
             known = [x[np.isfinite(x)] for x in by_arm]
             weights = [float(x.mean()) if len(x) else 0.0 for x in known]
-            given |= {name: nth + 1 for name, nth in zip(names, first, strict=True)}
+            given = {name: count + self.tasks for name, count in given.items()}
             state = {**state, "given": given, "weights": weights}
         weight_A = np.array(state["weights"])
         total = weight_A.sum()
@@ -120,8 +123,9 @@ class EasyToHard:
     ) -> tuple[list[Task], State]:
         state, found = dict(state), list[Task]()
         if "order" not in state:
-            every = range(min(self.tasks, ctx.bench.tasks.size or self.tasks))
-            state |= await self._sort(ctx, (*key, "all"), list(every), {})
+            size, first = ctx.bench.tasks.size or self.tasks, first_number(ctx)
+            every = list(range(first, first + min(self.tasks, size)))
+            state |= await self._sort(ctx, (*key, "all"), every, {})
         ends = [round(len(state["order"]) * (k + 1) / self.batches) for k in range(self.batches)]
         while len(found) < n:
             at = state.get("cursor", 0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.curriculum.arms import first_number
 from palaestra.types import SOLVED_TOTAL, Example, Groups, Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
@@ -42,9 +43,8 @@ class Prioritised:
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, draws = ctx.bench.tasks, state.get("draws", 0)
-        known = [
-            tasks.task("train", i) for i in range(min(self.problems, tasks.size or self.problems))
-        ]
+        first, size = first_number(ctx), min(self.problems, tasks.size or self.problems)
+        known = [tasks.task("train", first + i) for i in range(size)]
         if self.rise:
             share = min(1.0, self.start + (1 - self.start) * draws / self.rise)
             known = sorted(known, key=self.difficulty)[: max(n, round(share * len(known)))]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import BaseModel
 
-from palaestra.curriculum.arms import arms_of
+from palaestra.curriculum.arms import arms_of, first_number
 from palaestra.curriculum.deduplicate import prompt_text
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.intrinsic import majority_answer
@@ -64,8 +64,9 @@ class ProblemWriter(Protocol):
 
 @stage
 class ProblemsFromSource:
-    """The problems that the domain's own source makes, `first` and on, which no draw reaches: a
-    program in place of a model, whose answers are right. Concepts and documents are not read.
+    """The problems that the domain's own source makes, `first` and on after the run's first one,
+    which no draw reaches: a program in place of a model, whose answers are right. Concepts and
+    documents are not read.
     """
 
     first: int = RESERVED
@@ -77,7 +78,8 @@ class ProblemsFromSource:
             raise UserError(
                 f"no source writes problems of {order.domain!r}; there are {', '.join(parts)}"
             )
-        at = self.first + int(rng_of((*key, "written")).integers(1 << 20))
+        at = first_number(ctx, part) + self.first
+        at += int(rng_of((*key, "written")).integers(1 << 20))
         found = [part_task(part, "train", at + i) for i in range(order.n)]
         return [task for task in found if task.answer is not None]
 

@@ -27,7 +27,7 @@ ROWS = {
     "pairs": [{"prompt": q, "chosen": f"= {a}", "rejected": "= x"} for q, a in SUMS],
     "labels": [{"prompt": q, "response": f"= {a}", "right": i % 4 == 0} for i, (q, a) in enumerate(SUMS)],
 }
-INVENTED = re.compile(r"reward.*|length.*|truncated|entropy_sampled|groups_mixed|tokens_per_second|part/.*")
+INVENTED = re.compile(r"reward.*|length.*|truncated|entropy_sampled|groups_mixed.*|tokens_per_second|part/.*")
 REWARD_MODEL = """import palaestra as pl
 
 

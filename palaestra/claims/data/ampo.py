@@ -66,8 +66,8 @@ def unguided() -> pl.Recipe:
 ONE, BEST = ("two sums",), ("columns",)
 
 EXPERIMENT = pl.Experiment(
-    claim="On sums of six and of seven digits, of which the start solves few and none, two of four "
-    "teachers' solutions where all answers fail give a held-out pass@8 at least 5 points above GRPO.",
+    claim="On sums of six digits, of which the start solves few, two of four "
+    "teachers' solutions where all answers fail give a held-out accuracy at least 5 points above GRPO.",
     quantity="4.3% on maths and 12.2% elsewhere over GRPO, and higher pass@k",
     arms={
         "grpo": unguided(),
@@ -81,21 +81,21 @@ EXPERIMENT = pl.Experiment(
     expect=pl.Greater(
         "ampo", "grpo", by=0.05, why="between the paper's gains on maths and elsewhere"
     ),
-    falsified_if="pass@8 is less than 5 points above GRPO, or one teacher for every prompt does as well",
+    falsified_if="accuracy is less than 5 points above GRPO, or one teacher for every prompt does as well",
     reasons=(
         pl.Needs("random", "the choice by comprehension"),
         pl.Needs("one teacher", "several teachers"),
         pl.Needs("one teacher always", "teachers only where all answers fail"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@8.mean"),
-    metric="held-out pass@8 (temperature 1)",
-    tuned={"optimiser.lr": RATES},
-    task="add(d=6,max_tokens=96)+add(d=7,max_tokens=96)",
-    tokens=40_000,
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": RATES[:2]},
+    task="add(d=6,max_tokens=96)",
+    tokens=24_000,
     evaluate=64,
     samples=8,
-    seconds=120.0,
+    seconds=75.0,
     controls={
         "probability of a teacher's token": pl.Logged("demonstration/probability", last=0),
         "entropy": pl.Logged("entropy_sampled"),
@@ -103,9 +103,15 @@ EXPERIMENT = pl.Experiment(
     note="Of the four teachers the first writes as the start does when it works, and the others as it never "
     "does; the start comprehends them by .76, .75, .03 and .19 (16 tasks of six digits), so the choice by "
     "comprehension takes the first two. `best teacher` knows that, a ceiling. With four teachers that all "
-    "write as the start never does nothing was gained in a run of this size (one cell an arm on a trial "
-    "seed, 64 tasks x 8: pass@8 .25 after 20,000 tokens and 0 after 40,000 at the rate 3e-4, grpo .47 and .23), as "
-    "15 steps teach no other way of adding; with these .47 for ampo and for grpo after 20,000 tokens, "
-    "pass@1 .23 and .35. So what a run of thousands of steps makes of methods that a model lacks is not decided here, "
-    "nor pass@32: pass@8 is measured. Solutions sample nothing and cost no token of the budget.",
+    "write as the start never does nothing was gained (one cell an arm on a trial seed, sums of six and "
+    "seven digits, 64 tasks x 8: pass@8 .25 after 20,000 tokens and 0 after 40,000 at the rate 3e-4, grpo "
+    ".47 and .23), so 3e-4 is not tried; with these .47 for ampo and for grpo after 20,000 tokens, pass@1 "
+    ".23 and .35. Sums of seven digits, which no sample solves, are left out: they were half of the "
+    "problems and decided nothing. One run of grpo on six digits alone, on trial seed 2000 at 1e-4, had "
+    ".11 of its answers and 6 of 8 prompts right at first, .70 and all after 10,000 tokens, and .78 after "
+    "24,000: within eight samples nothing is left to gain, so accuracy is measured and pass@8 a veto. "
+    "Teachers are asked where all answers fail, a quarter to a half of the prompts of the first two of "
+    "nine steps and hardly one later, so a gain has to come from these; what a run of thousands of steps "
+    "makes of methods that a model lacks is not decided here. Solutions sample nothing and cost no token "
+    "of the budget.",
 )

@@ -55,16 +55,16 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=60.0,
     controls={
-        "groups with a gradient": pl.Logged("groups_mixed", last=0),
+        "groups with a gradient": pl.Logged("groups_mixed_trained", last=0),
         "prompts drawn a step": pl.Logged("groups", last=0),
     },
-    note="What was looked at: one collection of 32 training tasks x 8 with the start on a seed that "
-    "decides nothing. Directly .09 of the answers are right and 15 of 32 prompts have one; "
-    "decomposition rescues 11 of the other 17 (.21 right), reflection none of the last 6, and 3,300, "
-    "6,500 and 1,100 tokens are sampled by the stages. On sums of six digits decomposition rescues "
-    "all, so nothing is left to reflect on. To work step by step is a habit of this model, which any "
-    "instruction or example wakes: what is imitated in the direct prompt is that habit, and whether "
-    "splitting a problem helps a model that has to find out how cannot be shown here. Plain DAPO comes "
-    "to the same in time, so the budget ends where it is still on its way. `plain second "
-    "attempts` repeats the direct prompt and imitates what comes out right.",
+    note="What was looked at: one collection of 32 training tasks x 8 with the start on a seed that decides "
+    "nothing. Directly .09 of the answers are right and 15 of 32 prompts have one; decomposition rescues "
+    "11 of the other 17 (.21 right), reflection none of the last 6, and 3,300, 6,500 and 1,100 tokens are "
+    "sampled by the stages. On sums of six digits decomposition rescues all, so nothing is left to "
+    "reflect on. To work step by step is a habit of this model, which any instruction or example wakes: "
+    "what is imitated in the direct prompt is that habit, and whether splitting a problem helps a model "
+    "that has to find out how cannot be shown here. Plain DAPO comes to the same in time, so the budget "
+    "ends where it is still on its way. `plain second attempts` repeats the direct prompt and imitates "
+    "what comes out right; it lacks reflection too, so it is to be read beside `decomposition`.",
 )

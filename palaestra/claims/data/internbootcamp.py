@@ -45,22 +45,24 @@ EXPERIMENT = pl.Experiment(
     reasons=(pl.Needs("eight sizes", "families whose rules differ"),),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="accuracy on a family that was not trained on (temperature 1)",
-    constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
+    constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9)",
-    tokens=40_000,
+    tokens=120_000,
+    tuning_tokens=40_000,
     evaluate=192,
     samples=4,
-    seconds=75.0,
-    note="Families are moduli of one syntax, as the built-in model cannot read 24 texts of puzzles: on "
-    "those its slope would be 0 by capacity. So what scales is one rule in eight forms, which is "
-    "far from 1,000 environments. The recipe itself runs on reasoning-gym's generators with a model "
-    "that reads them, and audits their verifiers before and after. Looked at: the audit of 90 "
-    "generators (all that tasks are taken from but the four whose items follow a hash), 4 held-out "
-    "problems each, of five slow ones 1: every reference answer counts as solved; of what solves nothing "
-    "the question again does in one problem of string_manipulation, whose answer is its last line; "
-    "with a character changed some references still do in three, whose scorers have a tolerance "
-    "(decimal_arithmetic, power_function, number_sorting), and in five more they are paid .98 or more, "
-    "by parts or by nearness (game_of_life, modulo_grid, emoji_mystery, polynomial_equations, "
-    "time_intervals). And a few steps of every arm: after 25 "
-    "steps of imitation modulo 10 the start solves 2 to 4 of 16 problems modulo 9.",
+    seconds=200.0,
+    note="Families are moduli of one syntax, as the built-in model cannot read 24 texts of puzzles: on those "
+    "its slope would be 0 by capacity. So what scales is one rule in eight forms, which is far from 1,000 "
+    "environments. 120,000 tokens are about 33 steps of 16 prompts; rates, of those that leave a "
+    "half-taught model whole, are chosen by the first 11. The recipe itself runs on reasoning-gym's "
+    "generators with a model that reads them, and audits their verifiers before and after. Looked at: the "
+    "audit of 90 generators (all that tasks are taken from but the four whose items follow a hash), 4 "
+    "held-out problems each, of five slow ones 1: every reference answer counts as solved; of what solves "
+    "nothing the question again does in one problem of string_manipulation, whose answer is its last "
+    "line; with a character changed some references still do in three, whose scorers have a tolerance "
+    "(decimal_arithmetic, power_function, number_sorting), and in five more they are paid .98 or more, by "
+    "parts or by nearness (game_of_life, modulo_grid, emoji_mystery, polynomial_equations, "
+    "time_intervals). And a few steps of every arm: after 25 steps of imitation modulo 10 the start "
+    "solves 2 to 4 of 16 problems modulo 9.",
 )

@@ -9,8 +9,9 @@ from palaestra.claims.starts import RATES, imitation
 from palaestra.recipes.data.logics_stem import FailureDriven, second_stage
 
 HARD = "chain(modulo=9,operands=(6,7),max_tokens=96)"
-TARGET = f"add(d=3)+{HARD}+knights(d=4)"
-SKEWED = f"add(d=3)*18+{HARD}+knights(d=4)"
+TARGET = f"add(d=3)+{HARD}+bool(d=4)"
+SKEWED = f"add(d=3)*18+{HARD}+bool(d=4)"
+OWN = 1 << 18  # queries and documents are tasks of the seed, and nobody draws as many
 
 
 @pl.stage
@@ -33,7 +34,7 @@ def staged(second: pl.Runnable) -> pl.Pipeline:
 
 def written(of: Literal["failures", "anything"]) -> pl.Pipeline:
     """48 queries, 4 attempts each; 8 prompts a step."""
-    return staged(small(FailureDriven(queries=48, written=128, of=of)))
+    return staged(small(FailureDriven(queries=48, written=128, of=of, first=OWN)))
 
 
 def small(draw: pl.Draw | FailureDriven) -> pl.Recipe:
@@ -55,10 +56,7 @@ EXPERIMENT = pl.Experiment(
     arms=ARMS,
     expect=pl.Greater("failures", "random", by=0.03, why="two thirds of the paper's average gain"),
     falsified_if="problems written from any documents do as well, to 3 points",
-    reasons=(
-        pl.Needs("random", "that documents are looked up for failures"),
-        pl.Needs("more data", "problems that are written"),
-    ),
+    reasons=(pl.Needs("more data", "problems that are written, and the failures themselves"),),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy over the three domains (temperature 1)",
     constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
@@ -68,9 +66,11 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=60.0,
     controls={"groups with a gradient": pl.Logged("groups_mixed")},
-    note="Looking up is by letters, and a document is a worked problem of one domain, so what is found "
-    "mostly names the domain of the failure; who writes is its source. So this tests whether training "
-    "on the domains of failures pays, and nothing of the data engine at its scale, which is not built. "
-    "Both arms that write attempt the queries, and pay for it. What was looked at: a trial that ran on "
-    "seed 0, which is one of the ten that decide, so that one is not fresh to who declared this.",
+    note="Looking up is by letters, and a document is a worked problem of one domain, so what is found mostly "
+    "names the domain of the failure; who writes is its source. So this tests whether training on the "
+    "domains of failures pays, and nothing of the data engine at its scale, which is not built. Both arms "
+    "that write attempt the queries, and pay for it, and both train on the failed queries themselves, so "
+    "that they differ in the lookup alone. Puzzles of knights are no domain here, as no arm of other "
+    "claims gains on them. What was looked at: a trial with puzzles in place of formulas that ran on seed "
+    "0, which is one of the ten that decide, so that one is not fresh to who declared this.",
 )

@@ -54,10 +54,10 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("always", "hints only where all answers fail"),
         pl.Needs("all hinted", "a bare answer in the new group"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="grpo")},
+    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03, against="grpo")},
     measure=pl.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 without hints (temperature 1)",
-    constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
+    constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
     tokens=40_000,
     evaluate=128,
@@ -65,15 +65,18 @@ EXPERIMENT = pl.Experiment(
     seconds=90.0,
     controls={
         "share of hinted answers": pl.Logged("is:guided", last=0),
-        "groups with a gradient": pl.Logged("groups_mixed", last=0),
+        "groups with a gradient": pl.Logged("groups_mixed_trained", last=0),
     },
-    note="Hints begin the reply, by half of the steps of the working, as a hint in the prompt moves this "
-    "model only from guessing to working, whatever it says, and what of cue, steps and answer is best is "
-    "set by what it was trained on: the paper's order of the kinds cannot be decided here, and the three "
-    "arms of prompts are expected to be alike. Looked at on a trial seed, 24 tasks x 8: bare .42, begun by "
-    "half of the steps .55, by the first line .47, by all .99; in the prompt a cue .21, half of the steps .25, the "
-    "answer .28. A quarter of the groups are all wrong in eight, which is the room. Hints that the start writes "
-    "itself need a model that can: `write_hints` is tested with one that is played. Hints begin at once, "
-    "where the paper waits until GRPO no longer gains; pass@8 stands for its pass@1024. One "
-    "cell an arm, rate 1e-4, 20,000 tokens, 64 tasks x 8: grpo .42 and pass@8 .86, nurl .44 and .86.",
+    note="Hints begin the reply, by half of the steps of the working, as a hint in the prompt moves this model "
+    "only from guessing to working, whatever it says, and what of cue, steps and answer is best is set by "
+    "what it was trained on: the paper's order of the kinds cannot be decided here, and the three arms of "
+    "prompts are expected to be alike. Looked at on a trial seed, 24 tasks x 8: bare .42, begun by half "
+    "of the steps .55, by the first line .47, by all .99; in the prompt a cue .21, half of the steps .25, "
+    "the answer .28. A quarter of the groups are all wrong in eight, which is the room. Hints that the "
+    "start writes itself need a model that can: `write_hints` is tested with one that is played. Hints "
+    "begin at once, where the paper waits until GRPO no longer gains; pass@8 stands for its pass@1024. "
+    "`always` samples its groups with hints from the beginning, so its answers cost less than those of "
+    "arms that try without one first, and it takes more steps. The rates are those that leave a "
+    "half-taught model whole. One cell an arm, rate 1e-4, 20,000 tokens, 64 tasks x 8: grpo .42 and "
+    "pass@8 .86, nurl .44 and .86.",
 )

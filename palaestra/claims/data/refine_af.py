@@ -46,11 +46,27 @@ EXPERIMENT = pl.Experiment(
     evaluate=192,
     samples=4,
     seconds=90.0,
+    controls={
+        f"{what}, last steps of RL": pl.Logged(f"part/{part}")
+        for part, what in (
+            ("und", "readable"),
+            ("nat", "answer stated"),
+            ("coh", "agreement"),
+            ("rew", "verdict"),
+        )
+    },
     note="Instructions are problems of programs, so their quality and novelty are not measured: what is "
     "written are answers. What a reward model says is the verifier's verdict, with the rule's weight of "
     ".0078 on it; where all answers are stated and readable, this and their agreement are all that "
-    "differs in a group. That the rule's weight of understandability is negative costs nothing here, "
-    "as all that this model writes is readable; `positive` turns it round. In one trial of three steps on "
-    "three other domains a fresh model went from 5 of 16 to 16 of 16, since work instead of guesses is "
-    "soon learned. People's judgement of texts, which the rule was fitted to, has no part in this.",
+    "differs in a group. The rule's weight of understandability is negative, so silence may pay: with the "
+    "paper's coefficients an empty or unreadable reply gets -.0274, and a right and readable one -.1405 + "
+    ".152 Coh, which is more only where some three quarters of the group agree. Whether RL from this rule "
+    "teaches to say nothing is what the experiment can show, and the four controls say it; `positive` "
+    "turns the sign round. An instance that states nothing is not imitated, so the fresh model learns "
+    "from fewer then. Arms differ in the number of imitation steps, as `steps` does not end a cell with a "
+    "budget of tokens: 64 without RL, and about 50 to 130 with it, the more the shorter what is written. "
+    "Of a measurement of the same arms that was interrupted some cells had ended when the controls and "
+    "this were written. In one trial of three steps on three other domains a fresh model went from 5 of "
+    "16 to 16 of 16, since work instead of guesses is soon learned. People's judgement of texts, which "
+    "the rule was fitted to, has no part in this.",
 )

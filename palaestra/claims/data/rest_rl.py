@@ -98,7 +98,7 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Final("accuracy_after.mean"),
     metric="share of held-out problems whose chosen answer is right",
-    constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
+    constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
     tokens=60_000,
     evaluate=0,

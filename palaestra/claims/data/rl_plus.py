@@ -5,6 +5,7 @@ from palaestra.claims.starts import RATES
 from palaestra.recipes.data.rl_plus import MARK, build
 
 LONGEST = 96  # tokens of an answer
+ENTROPY = 0.001  # weight of its bonus, as by default
 
 
 def shrink(learned: pl.Recipe) -> pl.Recipe:
@@ -15,18 +16,20 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 
 def imitation_beside() -> pl.Recipe:
-    """The same demonstrations, imitated beside GRPO on the own answers, at the weight of a row."""
-    own = pl.Clipped(reduce="constant", length=LONGEST)
+    """The same demonstrations, imitated at the weight of a row; all else is as in RL-PLUS."""
+    own = pl.Shaped("power", old="behaviour", reduce="constant", length=LONGEST)
     return pl.vary(
-        build(length=LONGEST),
-        objective=pl.On(MARK, pl.Imitation()) + pl.On(MARK, own, absent=True),
+        build(length=LONGEST, entropy=ENTROPY),
+        objective=pl.On(MARK, pl.Imitation())
+        + pl.On(MARK, own, absent=True)
+        + ENTROPY * pl.Entropy(),
         needs=(),
     )
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On sums of six and of seven digits, of which the start solves few and none, RL-PLUS solves "
-    "at least 10 points more held-out tasks within 8 samples than GRPO does.",
+    claim="On sums of six digits, of which the start solves few, RL-PLUS has "
+    "a held-out accuracy at least 5 points above that of GRPO.",
     quantity="average relative gains of up to 69.2% over GRPO, and pass@k above the base model at "
     "large k, where GRPO falls below it",
     arms={
@@ -38,33 +41,41 @@ EXPERIMENT = pl.Experiment(
         "imitation beside": shrink(imitation_beside()),
     },
     expect=pl.Greater(
-        "rl-plus", "grpo", by=0.1, why="a seventh of the largest relative gain in the paper"
+        "rl-plus",
+        "grpo",
+        by=0.05,
+        why="a tenth of the largest relative gain in the paper, of the three quarters that GRPO solves",
     ),
-    falsified_if="pass@8 of RL-PLUS is less than 10 points above that of GRPO",
+    falsified_if="the accuracy of RL-PLUS is less than 5 points above that of GRPO",
     reasons=(
         pl.Needs("denominator 1", "the estimated density of who wrote the demonstrations"),
         pl.Needs("equal weights", "more weight for tokens that the policy would rarely say"),
         pl.Needs("imitation beside", "more than the demonstrations themselves"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@8.mean"),
-    metric="held-out pass@8 (temperature 1)",
-    tuned={"optimiser.lr": RATES},
-    task="add(d=6,max_tokens=96)+add(d=7,max_tokens=96)",
-    tokens=40_000,
+    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": RATES[:2]},
+    task="add(d=6,max_tokens=96)",
+    tokens=24_000,
     evaluate=64,
     samples=8,
-    seconds=120.0,
+    seconds=75.0,
     controls={
         "entropy": pl.Logged("entropy_sampled"),
         "length": pl.Logged("length"),
     },
-    note="The start adds up to six digits by columns. At seven none of 16 samples of 24 tasks is "
-    "right, also where the working has been begun, so these lie beyond it, and GRPO gets there only "
-    "by what it learns at six. Every prompt of the other arms has one demonstration, which samples "
-    "nothing and so costs no token of the budget: the gap to `grpo` is that of RL with and without "
-    "demonstrations. What RL-PLUS does with them is decided by the arms that have the same ones: "
-    "`luffy`, `imitation beside`, and the two that leave out a part. It cannot show that "
-    "demonstrations in another style than the start's own are learned alike, nor a boundary at "
-    "k = 64: pass@8 is measured. Four minibatches a step, as with one no ratio moves.",
+    note="The start adds up to six digits by columns. Sums of seven, of which none of 16 samples of 24 tasks "
+    "is right, also where the working has been begun, are left out: no arm solves them, and they were "
+    "half of the problems. Looked at: one run of grpo on six digits alone, on trial seed 2000 at 1e-4, "
+    "had .11 of its answers right at first, .70 after 10,000 tokens and .78 after 24,000, and nearly all "
+    "prompts solved within eight samples after 4,000. So nothing is left for the paper's claim on the "
+    "boundary, pass@k at large k, which cannot be tested here: accuracy is measured and pass@8 a veto. "
+    "Rates of 3e-4 ruin runs of this task in another claim and are not tried. Every prompt of the other "
+    "arms has one demonstration, which samples nothing and so costs no token of the budget: the gap to "
+    "`grpo` is that of RL with and without demonstrations. What RL-PLUS does with them is decided by the "
+    "arms that have the same ones: `luffy`, `imitation beside`, which differs in the loss of the "
+    "demonstrations alone, and the two that leave out a part. It cannot show that demonstrations in "
+    "another style than the start's own are learned alike. Four minibatches a step, as with one no ratio "
+    "moves.",
 )

@@ -68,15 +68,18 @@ EXPERIMENT = pl.Experiment(
         "share shown": pl.Logged("is:guided", last=0),
         "groups with a gradient": pl.Logged("groups_mixed", last=0),
     },
-    note="A question names one of eight topics, and each wants four digits: a right one in its place is "
-    "worth a quarter. The start has learned to keep criteria that are shown, on questions whose "
-    "topics say nothing, and guesses otherwise. What was looked at: its score by the share shown, on "
-    "16 tasks x 8 on a seed that decides nothing: none .09, a quarter .14, half .24, three quarters .54, "
-    "all .92; so guidance has a dose here, and what it says is not in the bare prompt's reach. A digit "
-    "that is shown has about .9 and the same one unshown .1, so the correction has a gap to correct. "
-    "Held-out questions have the same topics with other numbers: it is tested whether what was said "
-    "behind criteria is kept, not whether it carries over to other topics. Criteria are checked by a "
+    note="A question names one of eight topics, and each wants four digits: a right one in its place is worth "
+    "a quarter. The start has learned to keep criteria that are shown, on questions whose topics say "
+    "nothing, and guesses otherwise. What was looked at: its score by the share shown, on 16 tasks x 8 on "
+    "a seed that decides nothing: none .09, a quarter .14, half .24, three quarters .54, all .92; so "
+    "guidance has a dose here, and what it says is not in the bare prompt's reach. A digit that is shown "
+    "has about .9 and the same one unshown .1, so the correction has a gap to correct. Held-out questions "
+    "have the same topics with other numbers: it is tested whether what was said behind criteria is kept, "
+    "not whether it carries over to other topics. The eight codes are the same for all seeds, so the "
+    "interval covers other numbers, starts and samples, and no other codes. In the first look, of ten "
+    "seeds, `ever fewer in a group` was above `ruscarl`: that criteria are withdrawn over the steps is "
+    "refuted as a reason already, and more seeds are for the claim itself. Criteria are checked by a "
     "program; a judge's mistakes, and answers that only recite criteria, are not tested. Of the paper's "
-    "350 steps there are about 40, of which the first 8 show criteria; temperature 1, as a "
-    "cut distribution would hide digits from the bare prompt.",
+    "350 steps there are about 40, of which the first 8 show criteria; temperature 1, as a cut "
+    "distribution would hide digits from the bare prompt.",
 )

@@ -14,7 +14,8 @@ fit is an error, where the released code cuts off its beginning.
 
 `place="start"` makes the hint a forced start of the reply, which carries no gradient: reverse
 curriculum. `context="bare"` trains on the bare prompt instead, with the ratio to the hinted one.
-`every` guides every prompt, by the last of `shares` alone. Hints begin at step `warm`.
+`every` guides every prompt, by the last of `shares` alone, and samples no bare answers but where there
+is nothing to show. Hints begin at step `warm`.
 """
 
 from typing import Any, Literal
@@ -46,8 +47,13 @@ def none_paid(accuracies: np.ndarray) -> bool:
     return not np.any(accuracies > 0)
 
 
+def nothing_there(found: np.ndarray) -> bool:
+    """Whether no answer was sampled."""
+    return not len(found)
+
+
 def build(
-    shares: tuple[float, ...] = (0.25, 0.5, 0.75),
+    shares: tuple[Any, ...] = (0.25, 0.5, 0.75),
     unit: Literal["characters", "tokens", "steps", "lines"] = "characters",
     place: Literal["prompt", "start"] = "prompt",
     context: Literal["hinted", "bare"] = "hinted",
@@ -56,23 +62,28 @@ def build(
     form: float = 0.5,
     warm: int = 0,
 ) -> pl.Recipe:
-    """`form` weighs the format; `shuffled` shows the working of another task, a control."""
+    """`shares` are numbers or schedules. With `every` all answers have the last of them, and none is
+    sampled without a hint where there is one. `form` weighs the format; `shuffled` shows the working
+    of another task, a control.
+    """
     score = pl.Score(reward=pl.AccuracyAndFormat(form)) if form else pl.Score()
     sample = pl.Sample(n=8)
 
-    def guided(share: float) -> pl.Collect:
+    def guided(share: Any) -> pl.Collect:
         shown: Any = pl.Jump(0.0, share, warm) if warm else share
         said = pl.Working(shown, unit, shuffled)
         if place == "start":
-            return pl.Begin(said, sample, MARK, share)
-        hinted = pl.Under(pl.Hinted(said), sample, MARK, share)
+            return pl.Begin(said, sample, MARK, shown)
+        hinted = pl.Under(pl.Hinted(said), sample, MARK, shown)
         return pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
 
-    steps = [pl.Instead(pl.links(guided(share), score)) for share in shares]
-    ladder = [steps[-1]] if every else [pl.When(none_paid, s, "accuracy") for s in steps]
+    steps = [pl.links(guided(share), score) for share in shares]
+    again = [pl.When(none_paid, pl.Instead(s), "accuracy") for s in steps]
+    alone = pl.When(nothing_there, pl.links(sample, score))
+    collect = pl.links(steps[-1], alone) if every else pl.links(sample, score, *again)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(sample, score, *ladder),
+        collect=collect,
         credit=pl.chain(pl.Fact(MARK), pl.Center(ATTEMPT), pl.Scale(ATTEMPT, eps=1e-4)),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
     )

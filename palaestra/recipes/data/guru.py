@@ -120,7 +120,8 @@ class FilteredDomain:
             part = able[int(rng.integers(len(able)))]
             at = given.get(part.name, 0)
             numbers = kept.get(part.name, ())
-            found.append(task_of(parts, part, numbers[at % len(numbers)] if numbers else at))
+            number = numbers[at % len(numbers)] if numbers else at
+            found.append(task_of(parts, part, pl.first_number(ctx, part) + number))
             given[part.name] = at + 1
         return found, {**state, "given": given}
 
@@ -132,7 +133,8 @@ class FilteredDomain:
         kept: dict[str, list[int]] = {}
         dropped: dict[str, dict[str, int]] = {}
         for part in parts:
-            tasks = [task_of(every, part, i) for i in range(self.candidates)]
+            first = pl.first_number(ctx, part)
+            tasks = [task_of(every, part, first + i) for i in range(self.candidates)]
             here = (*key, part.name)
             weak_N, strong_N = await asyncio.gather(
                 *(

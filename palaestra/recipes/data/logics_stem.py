@@ -108,7 +108,8 @@ class FailureDriven:
     the first step, with the policy of then.
 
     `of` says what the documents are looked up for: the "failures", or "anything": any query, with
-    documents drawn evenly (a control). The state's `found` counts what was made.
+    documents drawn evenly, a control in which the failures themselves are trained on as well. The
+    state's `found` counts what was made.
     """
 
     queries: int = 64
@@ -141,7 +142,8 @@ class FailureDriven:
 
     async def _make(self, ctx: pl.Context, key: pl.Key) -> dict[str, Any]:
         tasks = ctx.bench.tasks
-        asked = [tasks.task("train", self.first + i) for i in range(self.queries)]
+        first = pl.first_number(ctx) + self.first
+        asked = [tasks.task("train", first + i) for i in range(self.queries)]
         rate_N = await pl.pass_rates(ctx, key, asked, pl.Sample(n=self.attempts))
         hard = [t for t, p in zip(asked, rate_N, strict=True) if p <= self.failed]
         kept = [t for t in hard if await self._is_labelled_right(ctx, t)]
@@ -155,7 +157,7 @@ class FailureDriven:
         for i, order in enumerate(orders):
             made += await self.writer(ctx, (*key, "write", i), order)
         tested = [tasks.task("test", i) for i in pl.chosen_tasks(ctx.bench, 256)]
-        cleaned = self.clean([*made, *(kept if self.of == "failures" else ())], tested)
+        cleaned = self.clean([*made, *kept], tested)
         if not cleaned.kept:
             raise pl.Fault("starved", "no written problem was left; ask for more, or other ones")
         ctx.say(
@@ -180,10 +182,10 @@ class FailureDriven:
     def _documents(self, ctx: pl.Context) -> list[Document]:
         if self.documents:
             return read_documents(self.documents)
-        tasks = ctx.bench.tasks
+        tasks, first = ctx.bench.tasks, pl.first_number(ctx) + 2 * self.first
         found: list[Document] = []
         for i in range(self.corpus):
-            task = tasks.task("train", 2 * self.first + i)
+            task = tasks.task("train", first + i)
             worked = pl.written_answer(tasks, task, pl.rng_of(("corpus", i)), "work")
             found.append(Document(text=f"{pl.prompt_text(task)}\n{worked}", domain=task.domain))
         return found

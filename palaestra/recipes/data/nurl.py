@@ -20,7 +20,8 @@ was seen, on-policy; "bare" hides the hint, with the ratio to the hinted one.
 `kind`: "cue" is the column `hint`, else of how many steps the working is; "steps" half of the
 working; "explanation" the whole; "answer" the answer. `place="start"` begins the reply with it.
 `write_hints` writes the column, by an endpoint or a model of this machine; a file of the tasks with
-the column `hint` is trained on by `palaestra train nurl --data FILE`. `every` hints all prompts.
+the column `hint` is trained on by `palaestra train nurl --data FILE`. `every` hints all prompts, and
+samples no group without a hint but where there is none.
 """
 
 import asyncio
@@ -97,8 +98,12 @@ async def write_hints(
 
 
 def any_there(found: np.ndarray) -> bool:
-    """Whether something was sampled behind a hint."""
+    """Whether something was sampled."""
     return bool(len(found))
+
+
+def none_there(found: np.ndarray) -> bool:
+    return not any_there(found)
 
 
 def build(
@@ -113,7 +118,8 @@ def build(
     lines: int = 0,
     n: int = 8,
 ) -> pl.Recipe:
-    """`bare` answers of a new group are without the hint. `shuffled` shows the working of another
+    """`bare` answers of a new group are without the hint. With `every` each group is such a one from the
+    beginning, where there is a hint. `shuffled` shows the working of another
     task, and `lines` so many lines of it in place of a half: controls.
     """
     said = guidance(kind, shuffled, lines)
@@ -124,16 +130,20 @@ def build(
         hinted = pl.Under(pl.Hinted(said), more, MARK)
         hinted = pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
     beside = (pl.When(any_there, pl.links(pl.Sample(n=bare), pl.Score())),) if bare else ()
-    again = pl.Instead(pl.links(hinted, pl.Score(), *beside))
-    nudge: Any = again if every else pl.When(pl.none_right, again)
+    again = pl.links(hinted, pl.Score(), *beside)
+    nudge: Any = again if every else pl.When(pl.none_right, pl.Instead(again))
     if warm:
         rounds: Any = pl.Jump(0, 1, warm)  # hints are tried so often: not at all, then once
         nudge = pl.Until(any_there, nudge, rounds)
+    first = pl.links(pl.Sample(n=n), pl.Score())
+    collect = pl.links(*first.links, nudge)
+    if every:
+        collect = pl.links(nudge, pl.When(none_there, first))
     scope = pl.Stratum(fact="")
     scale = (pl.Scale(scope),) if scaled else ()
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=n), pl.Score(), nudge),
+        collect=collect,
         credit=pl.chain(pl.Fact(MARK), pl.Center(scope), *scale),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
     )

@@ -207,19 +207,21 @@ class WeaknessDriven:
             state |= await self._write(ctx, (*key, "write"), state.get("rates", {}), size)
             state["begun"] = at  # here the epochs of the larger pool begin
         written, begun = state.get("written", ()), state.get("begun", 0)
-        pool, found = size + len(written), list[pl.Task]()
+        pool, found, first = size + len(written), list[pl.Task](), pl.first_number(ctx)
         for i in range(at, at + n):
             epoch, place = divmod(i - begun, pool)
             order = pl.rng_of((ctx.seed, "sws", begun, epoch)).permutation(pool)
             chosen = int(order[place])
-            found.append(tasks.task("train", chosen) if chosen < size else written[chosen - size])
+            seed = chosen < size
+            found.append(tasks.task("train", first + chosen) if seed else written[chosen - size])
         return found, {**state, "cursor": at + n}
 
     async def _write(
         self, ctx: pl.Context, key: pl.Key, rates: Mapping[str, Sequence[float]], size: int
     ) -> dict[str, Any]:
         """The problems written, and what was found on the way."""
-        seeds = [ctx.bench.tasks.task("train", i) for i in range(size)]
+        first = pl.first_number(ctx)
+        seeds = [ctx.bench.tasks.task("train", first + i) for i in range(size)]
         known = {t.id: rates[t.id] for t in seeds if t.id in rates}
         weak = [t for t in seeds if is_weak(known.get(t.id, ()))]
         ratios = fail_ratios(known, {t.id: t.domain for t in seeds})

@@ -111,11 +111,13 @@ class FewScreens:
         return found, {**state, "cursor": at + n}
 
     async def _choose(self, ctx: pl.Context, key: pl.Key) -> list[int]:
+        first = pl.first_number(ctx)
         if self.choice == "first":
-            return list(range(self.items))
-        tasks = [ctx.bench.tasks.task("train", i) for i in range(self.pool)]
+            return list(range(first, first + self.items))
+        tasks = [ctx.bench.tasks.task("train", first + i) for i in range(self.pool)]
         rate_N = await pl.pass_rates(ctx, key, tasks, pl.Sample(n=1, temperature=0.0))
-        return choose_by_kind([str(t.meta.get("action")) for t in tasks], rate_N, self.items)
+        kinds = [str(t.meta.get("action")) for t in tasks]
+        return [first + i for i in choose_by_kind(kinds, rate_N, self.items)]
 
 
 def choose_by_kind(kinds: Sequence[str], rate_N: np.ndarray, items: int) -> list[int]:

@@ -55,7 +55,7 @@ class OfAnswer:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        at, found = state.get("cursor", 0), list[pl.Task]()
+        at, found = state.get("cursor", pl.first_number(ctx)), list[pl.Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
             task = ctx.bench.tasks.task("train", at % (ctx.bench.tasks.size or end))

@@ -106,6 +106,22 @@ def test_a_hint_is_in_the_prompt_or_in_the_reply(context):
     assert [s.text for s in other.segments if s.author == "forced"] != [shown]
 
 
+@pytest.mark.parametrize("place", ["prompt", "start"])
+def test_where_every_prompt_is_guided_no_bare_answer_is_sampled(context, place):
+    """The share may be a schedule, and is told as it is; where nothing is left to show, answers are bare."""
+    judge, ctx = Right(0), context("chain")
+    ctx = ctx.with_bench(replace(ctx.bench, reward=judge))
+    recipe, group = (
+        ghpo.build((pl.Linear(0.5, 0.0, 4),), every=True, place=place),
+        Group(task=ctx.bench.tasks.task("train", 0)),
+    )
+    for at, share in ((0, 0.5), (2, 0.25), (4, 0.0), (9, 0.0)):
+        judge.asked.clear()
+        made = asyncio.run(schedule.resolve(recipe, at).collect(ctx, ("k", at), group))
+        assert judge.asked[-1] == [int(100 * share)] * 8 and len(made.episodes) == len(trained(made)) == 8
+        assert {e.facts.get("guided", 0.0) for e in made.episodes} == {share}
+
+
 def test_hints_begin_later(context):
     recipe, ctx = ghpo.build(warm=3, form=0.0), context("chain")
 

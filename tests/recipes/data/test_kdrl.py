@@ -118,7 +118,7 @@ def test_two_steps_of_every_form(context, options):
 def test_the_claim_tunes_every_arm_and_teaches_by_another_model():
     assert not EXPERIMENT.lacks()
     sizes = {arm: len(EXPERIMENT.settings_of(arm)) for arm in EXPERIMENT.arms}
-    assert sizes == {a: 6 if a in ("kdrl", "k3", "wrong answers", "start as teacher") else 3 for a in sizes}
+    assert sizes == {a: 4 if a in ("kdrl", "k3", "wrong answers", "start as teacher") else 2 for a in sizes}
     for arm, pipeline in EXPERIMENT.arms.items():
         assert pipeline.parts["rl"].models == {
             "teacher": pl.Output("sft" if arm == "start as teacher" else "teacher")

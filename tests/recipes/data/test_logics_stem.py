@@ -60,7 +60,10 @@ def test_problems_are_written_of_what_fails(failing):
 def test_the_control_writes_of_any_documents(failing):
     _, state = draw(failing, replace(SMALL, of="anything", written=24))
     assert set(state["found"]["by_domain"]) == {"add(d=2)", "knights(d=3)"}
-    assert len(state["written"]) == 24
+    failed = {t.id for t in state["written"]} & {
+        failing.bench.tasks.task("train", SMALL.first + i).id for i in range(8)
+    }
+    assert len(failed) == 4 and len(state["written"]) == 24 + 4  # with the failures too: the lookup alone differs
 
 
 def test_any_documents_are_drawn_evenly():
@@ -114,15 +117,20 @@ def test_documents_of_a_file(failing, tmp_path):
         stem.read_documents(str(file))
 
 
-def test_held_out_problems_are_not_written(failing, monkeypatch):
-    """A writer that copies the exam has nothing left."""
+def test_held_out_problems_are_not_written(context, monkeypatch):
+    """A writer that copies the exam has nothing left, where no query fails either."""
+
+    async def rates(ctx, key, tasks, sample):
+        return np.ones(len(tasks))
+
+    monkeypatch.setattr(pl, "pass_rates", rates)
 
     class Copies:
         async def __call__(self, ctx, key, order):
             return [ctx.bench.tasks.task("test", 0)]
 
     with pytest.raises(pl.Fault, match="no written problem was left"):
-        draw(failing, replace(SMALL, writer=Copies(), of="anything"))
+        draw(context(TASK), replace(SMALL, writer=Copies(), of="anything"))
 
 
 def test_two_stages(context, tmp_path):

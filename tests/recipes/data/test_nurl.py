@@ -41,23 +41,29 @@ def test_a_group_of_two_has_one_of_each(context):
 def test_one_right_answer_is_enough_unless_every_prompt_is_hinted(context):
     _, group = paid(context, [1] + [0] * 7, [])
     assert len(group.episodes) == len(trained(group)) == 8
-    _, group = paid(context, [1] + [0] * 8, [1] * 7, every=True)
-    assert len(trained(group)) == 8 and len(group.episodes) == 16
+    _, group = paid(context, [0], [1] * 7, every=True)
+    assert len(trained(group)) == len(group.episodes) == 8, "no answer is sampled in vain"
+    assert [e.facts.get("guided", 0) for e in group.episodes] == [1] * 7 + [0]
+    _, group = paid(context, [], [1] * 8, every=True, bare=0)
+    assert {e.facts["guided"] for e in group.episodes} == {1} and len(group.episodes) == 8
 
 
 def test_a_prompt_without_a_hint_keeps_its_answers(context):
     """No bare answer alone takes the place of a group."""
     ctx = context("chain")
     task = replace(ctx.bench.tasks.task("train", 0), meta={"hint": "so it is 7", "demonstration": "= 7"}, answer="7")
-    ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=[0] * 9, guided=[])))
-    group = asyncio.run(nurl.build().collect(ctx, ("k", 1), pl.Group(task=task)))
-    assert len(group.episodes) == len(trained(group)) == 8
+    for every in (False, True):
+        ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=[0] * 8, guided=[])))
+        group = asyncio.run(nurl.build(every=every).collect(ctx, ("k", 1), pl.Group(task=task)))
+        assert len(group.episodes) == len(trained(group)) == 8
 
 
 def test_hints_begin_later(context):
     for at, n in ((2, 8), (3, 16), (9, 16)):
         _, group = paid(context, [0] * 9, [1] * 7, at=at, warm=3)
         assert len(group.episodes) == n
+        _, group = paid(context, [0] * 8, [1] * 7, at=at, warm=3, every=True)
+        assert [e.facts.get("guided", 0) for e in group.episodes] == ([0] * 8 if at < 3 else [1] * 7 + [0])
 
 
 def test_what_is_shown(context):
