@@ -65,7 +65,7 @@ EXPERIMENT = pl.Experiment(
     "turns the sign round. An instance that states nothing is not imitated, so the fresh model learns "
     "from fewer then. Arms differ in the number of imitation steps, as `steps` does not end a cell with a "
     "budget of tokens: 64 without RL, and about 50 to 130 with it, the more the shorter what is written. "
-    "Of a measurement of the same arms that was interrupted some cells had ended when the controls and "
+    "Of a measurement of the same arms that was interrupted some cells had ended, and were seen, when the controls and "
     "this were written. In one trial of three steps on three other domains a fresh model went from 5 of "
     "16 to 16 of 16, since work instead of guesses is soon learned. People's judgement of texts, which "
     "the rule was fitted to, has no part in this.",
