@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from palaestra.worlds.adapters.spiel import load_game
 
 from tests.errands.shell import palaestra, steps, summary, train, write_rows
 
@@ -152,6 +153,7 @@ def test_a_start_that_failed_leaves_its_folder_free(files, monkeypatch):
     (own / "notes.txt").write_text("mine")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "pyspiel", None)  # as where the extra is not installed
+        load_game.cache_clear()  # which other tests have loaded
         for out in ("again", "kept"):
             said = palaestra(f"train --task tictactoe --steps 1 --evaluate 2 --out {out}")
             assert said.status == 2 and "pip install 'palaestra[games]'" in said.err
