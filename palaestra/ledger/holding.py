@@ -13,8 +13,8 @@ from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import is_older
-from palaestra.ledger.standing import above_start, expectation_of, stale_reason, standing
-from palaestra.ledger.wording import controls_line, ends, interval, mean
+from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
+from palaestra.ledger.wording import controls_line, ends, mean
 from palaestra.markdown import render
 
 Result = Mapping[str, Any]
@@ -102,10 +102,8 @@ def _row(result: Result) -> tuple[str, ...]:
         else f"{expect.one} as {expect.other}"
     )
     compared = f"{sides}: {result['metric']}"
-    above = above_start(result)
-    start = interval(above.json()) if above else ""
-    said = controls_line(result)
-    return _link(result["id"]), compared, ends(result), start, result["quantity"], said
+    more = above_start_line(result), result["quantity"], controls_line(result)
+    return _link(result["id"]), compared, ends(result), *more
 
 
 def _moved(result: Result) -> Sequence[tuple[str, ...]]:

@@ -25,7 +25,7 @@ from palaestra.ledger.listed import FILE, result_digest
 from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import (
-    above_start,
+    above_start_line,
     expectation_of,
     has_older_code,
     stale_reason,
@@ -213,7 +213,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),
-        "above_start": interval(above.json()) if (above := above_start(result)) else "",
+        "above_start": above_start_line(result),
         "fallen": fallen(result),
         "numbers": [*columns(result), "sampled tokens"],
         "settings": settings(result),

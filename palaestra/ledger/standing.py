@@ -21,7 +21,7 @@ from palaestra.ledger.files import TIERS, declarations, read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
 from palaestra.ledger.listed import Standing, without_result
 from palaestra.ledger.results import arm_code, arm_sha256, is_older
-from palaestra.stats import Interval
+from palaestra.ledger.wording import interval
 
 OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
 GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
@@ -184,17 +184,17 @@ def stored_values(result: Mapping[str, Any], arm: str) -> ValuesByTask:
     return found.get("by_task") or {result["task"][0]: found["values"]}
 
 
-def above_start(result: Mapping[str, Any]) -> Interval | None:
-    """What the better arm has above the untrained start, paired by seed; None where that has no
-    such number, or is what the arm is compared with.
+def above_start_line(result: Mapping[str, Any]) -> str:
+    """What the better arm has above the untrained start, paired by seed, with its interval; "" where
+    that has no such number, or is what the arm is compared with.
     """
     than, better = expectation_of(result).arms
     if START not in result["arms"] or START in (than, better):
-        return None
+        return ""
     sides = stored_values(result, START), stored_values(result, better)
     if any(None in row for side in sides for row in side.values()):
-        return None
-    return effect_of(*sides)
+        return ""
+    return interval(effect_of(*sides).json())
 
 
 def published() -> list[str]:

@@ -62,10 +62,10 @@ def describe_parts(seen: Groups, judged: Sequence[Episode]) -> Metrics:
     """The share of groups whose rewards differ, of all answers and of those that train, and the mean
     of each part of the reward.
     """
-    trained = [is_mixed(g, trained=True) for g in seen]
+    mixed = lambda trained: float(np.mean([is_mixed(g, trained) for g in seen])) if seen else 0.0
     return {
-        "groups_mixed": float(np.mean([is_mixed(g) for g in seen])) if seen else 0.0,
-        "groups_mixed_trained": float(np.mean(trained)) if seen else 0.0,
+        "groups_mixed": mixed(False),
+        "groups_mixed_trained": mixed(True),
         **part_numbers([e.reward for e in judged if e.reward]),
     }
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
+from palaestra.claims.short import instead
 from palaestra.claims.starts import RATES
 from palaestra.recipes.data.ampo import build
 
@@ -88,14 +89,13 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("one teacher always", "teachers only where all answers fail"),
     ),
     vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    tuned={"optimiser.lr": RATES[:2]},
-    task="add(d=6,max_tokens=96)",
-    tokens=24_000,
-    evaluate=64,
-    samples=8,
-    seconds=75.0,
+    **instead(
+        tuned={"optimiser.lr": RATES[:2]},
+        task="add(d=6,max_tokens=96)",
+        tokens=24_000,
+        evaluate=64,
+        seconds=75.0,
+    ),
     controls={
         "probability of a teacher's token": pl.Logged("demonstration/probability", last=0),
         "entropy": pl.Logged("entropy_sampled"),

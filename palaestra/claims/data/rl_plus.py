@@ -1,6 +1,7 @@
 """The claim of rl-plus: multiple importance sampling and an exploration-based advantage."""
 
 import palaestra as pl
+from palaestra.claims.short import instead
 from palaestra.claims.starts import RATES
 from palaestra.recipes.data.rl_plus import MARK, build
 
@@ -53,14 +54,13 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("imitation beside", "more than the demonstrations themselves"),
     ),
     vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    tuned={"optimiser.lr": RATES[:2]},
-    task="add(d=6,max_tokens=96)",
-    tokens=24_000,
-    evaluate=64,
-    samples=8,
-    seconds=75.0,
+    **instead(
+        tuned={"optimiser.lr": RATES[:2]},
+        task="add(d=6,max_tokens=96)",
+        tokens=24_000,
+        evaluate=64,
+        seconds=75.0,
+    ),
     controls={
         "entropy": pl.Logged("entropy_sampled"),
         "length": pl.Logged("length"),
