@@ -39,6 +39,7 @@ class Cluster:
     judge_gpus: float = 0  # of each of them
     cpus: float = 1  # of each process
     gpus: float = 0  # of each rollout process; a share lets several use one
+    learner_gpus: float = 1  # of the learner's process, if on a GPU; 0 = Ray is told of none
     # of the rollout processes: as few as there is room on, as many, or a single one; "" = any
     nodes: Literal["", "pack", "spread", "one"] = ""
     waves: int = 0  # tickets that a step's groups are cut into; 0 = one for each worker
@@ -57,6 +58,7 @@ class Cluster:
             meeting=1,
             cpus=0,
             gpus=0,
+            learner_gpus=0,
             waves=0,
             depth=1,
             silence=1,
@@ -75,29 +77,33 @@ class Cluster:
         """Beside the one that a user starts."""
         return self.workers + self.judges + self.learners - 1
 
-    def asked_for(self, rank_gpus: float = 0.0) -> list[tuple[str, float, float]]:
-        """Each process beside the learner's first: its role, CPUs, GPUs."""
+    def asked_for(self, on_gpus: bool = False) -> list[tuple[str, float, float]]:
+        """Each process of which Ray is told: its role, CPUs, GPUs. `on_gpus`: the learner is on
+        GPUs, of which each of its further ranks has a whole one.
+        """
         return [
+            *[("the learner", 0.0, self.learner_gpus)] * on_gpus,
             *[("workers", self.cpus, self.gpus)] * self.workers,
             *[("judges", self.cpus, self.judge_gpus)] * self.judges,
-            *[("learners", self.cpus, rank_gpus)] * (self.learners - 1),
+            *[("further ranks", self.cpus, float(on_gpus))] * (self.learners - 1),
         ]
 
     def check_room(self, on_gpus: bool = False) -> None:
         """Raises UserError where the nodes that are there have no room for the processes, which Ray
         would wait for without a word. On a machine of its own CPUs are taken in turns.
 
-        `on_gpus`: each rank of the learner has a GPU of its own.
+        `on_gpus`: the learner is on GPUs.
         """
         import ray
 
         nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
         free = [(n.get("CPU", 0.0), n.get("GPU", 0.0)) for n in nodes]
-        if left := unplaced(self.asked_for(float(on_gpus)), free):
+        if left := unplaced(self.asked_for(on_gpus), free):
             have = f"{sum(c for c, _ in free):g} CPUs, {sum(g for _, g in free):g} GPUs"
+            shares = ", or learner_gpus = 0.5 leaves half of one" if on_gpus else ""
             raise UserError(
-                f"cluster: no room for {counted(left)} on {len(free)} nodes ({have}); `palaestra "
-                "doctor --cluster FILE.toml` says what is there, and `ray start` adds a node"
+                f"cluster: no room for {counted(left)} on {len(free)} nodes ({have}{shares}); "
+                "`palaestra doctor --cluster FILE.toml` says what is there, and `ray start` adds a node"
             )
 
     @classmethod

@@ -45,23 +45,38 @@ def place(cluster: Cluster, recipe: Any, ctx: RunContext) -> RunContext:
     Raises UserError for what can never work there, before any process is started.
     """
     refuse(cluster, recipe, ctx)
-    ctx.open_carrier = partial(open_carrier, cluster)
+    held = join(cluster, ctx) if cluster.processes else None
+    ctx.open_carrier = partial(open_carrier, cluster, held=held)
     if cluster.learners == 1:
         return ctx
-    cluster.connect()
-    cluster.check_room(ctx.model("policy").device.type == "cuda")
     from palaestra.scale.ranks import sharded
 
     return sharded(cluster, recipe, ctx)
 
 
-def open_carrier(cluster: Cluster, recipe: Collects, ctx: RunContext) -> Carrier:
-    """Where a recipe's rollouts happen; the models of `ctx` are those that it starts with."""
+def join(cluster: Cluster, ctx: RunContext) -> Any:
+    """Finds or starts the cluster. What keeps the learner's GPU for it; None where it has none.
+
+    Raises UserError where there is no room for the processes.
+    """
+    on_gpu = any(m.device.type == "cuda" for m in ctx.models.values())
+    cluster.connect()
+    cluster.check_room(on_gpu)
+    if not on_gpu or not cluster.learner_gpus:
+        return None
+    from palaestra.scale.own_gpu import gpu_here, hold
+
+    return hold(cluster.learner_gpus, gpu_here())
+
+
+def open_carrier(cluster: Cluster, recipe: Collects, ctx: RunContext, held: Any = None) -> Carrier:
+    """Where a recipe's rollouts happen; the models of `ctx` are those that it starts with.
+
+    `held`: what keeps the learner's GPU for it, as long as this can be called.
+    """
     if cluster.workers == 0:
         return InProcess(cluster.waves or 1)
-    cluster.connect()
-    if cluster.learners == 1:  # else there was room for all when the ranks were started
-        cluster.check_room()
+    cluster.connect()  # where nobody has
     from palaestra.scale.carrier import RayCarrier
 
     return RayCarrier(cluster, recipe, ctx)

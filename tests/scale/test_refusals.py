@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ FLYING = with_fields(GRPO, schedule__in_flight=True)
 WINDOW = with_fields(GRPO, schedule__window=0.5, schedule__prompts=4)
 WIDE = lambda: with_fields(GRPO, schedule__window=1.5)
 CUDA, EYES = "a GPU", "eyes"
+ONE_GPU = "a GPU of which there is one"
 
 CASES = {
     # settings of the file
@@ -44,9 +46,10 @@ CASES = {
     "nobody there": ({"address": "127.0.0.1:1"}, GRPO, "", "nobody listens at address = '127.0.0.1:1' (Connection refused)"),
     "a GPU for one alone": ({"workers": 2}, GRPO, CUDA, "and rollout processes have none; give them gpus = 1"),
     "a GPU without judges": ({"gpus": 0.5, "judges": 1}, GRPO, CUDA, "and judges have none; give them judge_gpus = 1"),
+    "none for the learner": ({"workers": 1, "gpus": 0.5}, GRPO, ONE_GPU, "1 of workers on 1 nodes (8 CPUs, 1 GPUs, or"),
     "no such GPU": ({"workers": 2, "gpus": 1}, GRPO, "", r"no room for 2 of workers on 1 nodes (8 CPUs, 0 GPUs)"),
     "too large for a node": ({"workers": 1, "cpus": 9}, GRPO, "", "no room for 1 of workers"),
-    "ranks on GPUs": ({"workers": 0, "learners": 3}, GRPO, CUDA, "no room for 2 of learners on 1 nodes (8 CPUs, 0 GPUs)"),
+    "ranks on GPUs": ({"workers": 0, "learners": 3}, GRPO, CUDA, "for 2 of further ranks, 1 of the learner on 1 nodes"),
     # what learns
     "ranks of a pipeline": ({"learners": 2}, PIPELINE, "", "run the parts of a pipeline one by one"),
     "ranks and rivals": ({"learners": 2}, MOVING, "", "reference 'rival' is copied from a learner as it goes"),
@@ -65,12 +68,17 @@ def test_refused_early(case, context, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
     monkeypatch.chdir(tmp_path)
     started = []
-    nodes = [{"Alive": True, "Resources": {"CPU": 8.0}}, {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 9.0}}]
+    nodes: list[Any] = [
+        {"Alive": True, "Resources": {"CPU": 8.0}},
+        {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 9.0}},
+    ]
     monkeypatch.setattr(Cluster, "actor", lambda self, *given, **more: started.append(given))
     if given != {"address": "127.0.0.1:1"}:
         monkeypatch.setattr(Cluster, "connect", lambda self: False)
         monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    if model == CUDA:
+    if model == ONE_GPU:
+        nodes[0]["Resources"]["GPU"] = 1.0
+    if model in (CUDA, ONE_GPU):
         monkeypatch.setattr(Model, "device", property(lambda self: torch.device("cuda")))
     ctx = context(seed=3)
     if model == EYES:
