@@ -48,10 +48,11 @@ def hold(share: float, gpu: str, seconds: float = LONGEST) -> Any:
         holder: Any = kind.remote()
         given.append(holder)  # also the wrong ones, until the right one is there
         try:
-            if ray.get(holder.gpu.remote(), timeout=seconds) == gpu:
-                return holder
+            named: Any = ray.get(holder.gpu.remote(), timeout=seconds)
         except exceptions.GetTimeoutError:
             break
+        if named == gpu:
+            return holder
     raise UserError(
         f"cluster: the learner's GPU is {gpu}, of which Ray has no {share:g} to give on this node; "
         "choose another with CUDA_VISIBLE_DEVICES, a share with learner_gpus, or learner_gpus = 0, "
