@@ -1,9 +1,11 @@
 """The claim of high-entropy-tokens: Beyond the 80/20 rule: high-entropy minority tokens."""
 
+from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
 from palaestra.claims.short import ACCURACY, LOOKED, SHORT, short
+from palaestra.claims.starts import ONE_BLOCK, RATES
 from palaestra.recipes.objectives.high_entropy_tokens import build
 
 
@@ -44,4 +46,24 @@ EXPERIMENT = pl.Experiment(
     "anything is open: the small model errs inside its working as well. "
     f"{LOOKED} Cannot show: that the gain grows with the model; tokens that fork a thought, as choices "
     "here are of a habit and of digits.",
+)
+
+SMALL = replace(
+    EXPERIMENT,
+    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, a policy gradient on the fifth of the "
+    "tokens with the highest entropy keeps at least 5 points more held-out constraints than that on "
+    "the other four fifths, and at most 3 points fewer than that on all tokens.",
+    arms={a: EXPERIMENT.arms[a] for a in ("all", "top 20%", "bottom 80%", "random 20%")},
+    metric="held-out sentences about their topic that keep their constraint (temperature 1)",
+    tuned={"optimiser.lr": RATES[:2]},
+    tuning_tokens=6_000,
+    **ONE_BLOCK,
+    task="constraints",
+    tokens=18_000,
+    samples=4,
+    seconds=400.0,
+    note="The arms of the tiny model's claim but the half. There a fifth of the tokens holds little beyond "
+    "the choice between working and guessing; in a sentence of a real model nearly every word has some "
+    "entropy. GRPO came from .12 to .54 with four times as many tokens. Nothing else was looked at "
+    "before the declaration.",
 )
