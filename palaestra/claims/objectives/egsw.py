@@ -1,7 +1,7 @@
 """The claim of egsw: Entropy-Guided Sequence Weighting."""
 
 import palaestra as pl
-from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
+from palaestra.claims.short import LOOKED, THREE_POINTS, instead, short
 from palaestra.recipes.objectives.egsw import build
 
 ALPHA, P = "credit.links.2.alpha", "credit.links.2.temperature"
@@ -27,15 +27,16 @@ EXPERIMENT = pl.Experiment(
         "advantage alone": {P: (1.0, 3.0)},
         "entropy alone": {ALPHA: (0.3, 1.0)},
     },
-    **SHORT,
-    tuning_tokens=8_000,
+    **instead(tuned={"optimiser.lr": (5e-5, 1e-4, 2e-4)}, evaluate=192, seconds=11.0),
+    blocks=pl.TWENTY_SEEDS,
     controls={
         "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "entropy": pl.Logged("entropy_sampled"),
         "length": pl.Logged("length"),
     },
     note="The paper searched alpha and P and prints neither; here each arm has two values of each that it "
-    "has, beside three rates, chosen with half of the tokens. An arm with more constants is tried more "
+    "has, beside three rates. A trial at 3e-4 rose to a reward of .45 within 8,000 tokens and ended at .19, so "
+    "the rates lie around 1e-4. An arm with more constants is tried more "
     "often, which is in favour of the claim. An answer's entropy is a mean over its tokens, so a guess, all "
     "of whose digits are open, has more than an answer that works: the weight may hold back what is to be "
     f"learned. {LOOKED} Cannot show: exploration over long runs, as a run has about ten steps.",

@@ -1,5 +1,7 @@
 """The claim of steer: Rethinking entropy interventions: STEER token reweighting."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -33,10 +35,9 @@ class WeightsElsewhere:
 
 LOSS = pl.DualClipped(low=0.2, high=0.28, c=10.0)
 
-EXPERIMENT = pass_at_8_experiment(
-    claim="On Boolean formulas of five or six operators, what is solved within 8 samples, above what the start "
-    "solves at the temperature with the same pass@1, is at least 3 points more with STEER than with "
-    "clip-higher alone, and pass@1 at most 3 points less.",
+COMPARED = pass_at_8_experiment(
+    claim="On Boolean formulas of five or six operators at least 3 points more is solved within 8 samples with "
+    "STEER than with clip-higher alone, and pass@1 at most 3 points less.",
     quantity="entropy stays where GRPO's collapses, with better accuracy (the abstract gives no number)",
     arms={
         "clip-higher": pl.vary(pl.recipe("grpo"), objective=LOSS),
@@ -53,14 +54,19 @@ EXPERIMENT = pass_at_8_experiment(
         "linear", "clip-higher", by=0.03, why="what entropy that is kept should be worth to be seen"
     ),
     falsified_if="STEER is less than 3 points above clip-higher in 8 samples, or more than 3 below in one",
-    reasons=(
-        pl.Needs("elsewhere", "that the weights fall on tokens that change the entropy"),
-        pl.Needs("start", "training, and not a temperature"),
-    ),
+    reasons=(pl.Needs("elsewhere", "that the weights fall on tokens that change the entropy"),),
     controls={"weight of a token": pl.Logged("weight", last=0)},
     note="The older test measured the entropy, which was at its ceiling. An arm that learns less, or whose best "
     "rate is smaller, keeps more entropy without any merit, so what is measured is what an entropy is "
     "good for, beside a temperature of the start, and the entropy of the last three steps is a control. "
     "`elsewhere` has the same weights at other tokens of the batch. Weights lie between .8 and 1.2, so "
     f"a small effect is likely. {BOOLEAN} Cannot show: whether entropy that is kept pays later.",
+)
+
+EXPERIMENT = replace(
+    COMPARED,
+    not_testable="weights that differ. In eight steps of one trial the mean weight of a token was 1.195 to 1.199 of "
+    "at most 1.2: a batch's largest change of entropy, by which all are divided, is one token's, and all "
+    "others are near nothing beside it. A factor that is the same for all tokens changes nothing under AdamW, so the "
+    "arms would differ by chance. It would take batches in which the changes are of one size",
 )

@@ -1,5 +1,7 @@
 """The claim of muldimif: Multi-dimensional constraint framework for instruction following."""
 
+from dataclasses import replace
+
 import palaestra as pl
 from palaestra.claims.starts import ONE_BLOCK, RATES
 from palaestra.recipes.rewards.muldimif import build
@@ -28,10 +30,31 @@ EXPERIMENT = pl.Experiment(
 )
 
 
+@pl.stage
+class MixedCounts:
+    """Gives the rewards of a group to its answers in another order: as many are kept, and not by
+    those that earn it.
+    """
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        scored = [i for i, e in enumerate(group.episodes) if e.reward is not None]
+        order = pl.rng_of((*key, "mixed up")).permutation(scored).tolist()
+        found = list(group.episodes)
+        for i, j in zip(scored, order, strict=True):
+            found[i] = replace(found[i], reward=group.episodes[j].reward)
+        return replace(group, episodes=tuple(found))
+
+
 def of_sentences(every: bool) -> pl.Recipe:
     """8 prompts a step, for as many steps as the tokens pay for."""
     recipe = build(every=every, n=8, temperature=1.0)
     return pl.vary(recipe, schedule=pl.Schedule(prompts=8, steps=400))
+
+
+def mixed_up() -> pl.Recipe:
+    """The counts of each group, given to its answers in another order."""
+    counted = of_sentences(every=False)
+    return pl.vary(counted, collect=pl.links(counted.collect, MixedCounts()))
 
 
 SMALL = pl.Experiment(
@@ -39,7 +62,11 @@ SMALL = pl.Experiment(
     "reward makes at least 3 points more held-out sentences keep both than all-or-nothing.",
     quantity="RL on the number that is kept raises how many instructions are followed, without loss of "
     "general ability; all-or-nothing is its measure, and no arm of the paper",
-    arms={"all or nothing": of_sentences(every=True), "count": of_sentences(every=False)},
+    arms={
+        "all or nothing": of_sentences(every=True),
+        "count": of_sentences(every=False),
+        "mixed up": mixed_up(),
+    },
     expect=pl.Greater(
         "count",
         "all or nothing",
@@ -47,6 +74,7 @@ SMALL = pl.Experiment(
         why="three points, the least that a reader of the paper's tables would act on",
     ),
     falsified_if="all-or-nothing keeps both as often, within 3 points",
+    reasons=(pl.Needs("mixed up", "that an answer gets its own count"),),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out sentences about their topic that keep both constraints (temperature 1)",
     tuned={"optimiser.lr": RATES[:2]},
