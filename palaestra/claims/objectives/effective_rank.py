@@ -49,6 +49,7 @@ EXPERIMENT = pass_at_8_experiment(
     constants=dict.fromkeys(("verl", "placebo", "count of tokens"), KAPPA),
     note="In the older test no arm was above the untrained start. Prefixes of 2 tokens in answers of 10 to 50, "
     "where the paper has 40 in a thousand. In answers this short the rank is nearly a count of tokens, so the "
-    "bonus pays for working, which is what is to be learned: a gain may be one of length, which `count of tokens` pays for alike. "
+    "bonus pays for working, which is what is to be learned: a gain may be one of length, "
+    "which `count of tokens` pays for alike. "
     f"{BOOLEAN} Cannot show: ranks that differ between answers of one length.",
 )
