@@ -9,7 +9,6 @@ from palaestra.claims.starts import RATES
 
 ACCURACY = pl.Final("sampled_after.pass@1.mean")
 THREE_POINTS = "three points, the least that a reader of the paper's tables would act on"
-HIGHER = {"optimiser.lr": (1e-4, 3e-4, 1e-3)}  # of claims about age: at these it may do harm
 FRESH = pl.Schedule(prompts=8, steps=400)  # for as many steps as the tokens pay for
 STALE = pl.Schedule(prompts=8, lag=6, steps=400)  # every batch is six updates old
 LOOKED = (

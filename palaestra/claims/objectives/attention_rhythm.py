@@ -19,7 +19,7 @@ EXPERIMENT = pl.Experiment(
         "bottom": short(build("bottom")),
     },
     expect=pl.Greater("coupled", "grpo", by=0.03, why=THREE_POINTS),
-    falsified_if="coupled credit is less than 3 points above GRPO, or random tokens do as well",
+    falsified_if="coupled credit is less than 3 points above GRPO",
     reasons=(
         pl.Needs("random", "that attention picks the tokens"),
         pl.Needs("bottom", "that anchors are picked and not what is looked at least"),

@@ -47,7 +47,7 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("last digit", "a verifier that reads the whole answer"),
     ),
     vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    **instead(task="add(d=6)", tokens=14_000, seconds=12.0),
+    **instead(task="add(d=6)", tokens=30_000, tuning_tokens=14_000, seconds=14.0),
     controls={
         "passed": pl.Logged("part/pass"),
         "missing": pl.Logged("part/missing"),
@@ -60,7 +60,11 @@ EXPERIMENT = pl.Experiment(
     "term charges the two characters' difference of the other spelling to every right answer alike. Looked "
     "at before the declaration, one cell on trial seed 2000: `general-reasoner` at 3e-4 with 14,000 tokens "
     "ended at .42 after six steps, from .09; a like exact match, of another learner, had .61 at the same rate "
-    "on that seed. So the baseline can win; nothing was changed after that. `last digit` pays whatever "
+    "on that seed. So the baseline can win. The budget was "
+    "doubled after that, before any seed that counts, as six steps leave no time for the groups that the "
+    "verifier pays in "
+    "addition. `exact match` also lacks the charge for a missing answer, which at most 3% of the answers are. "
+    "`last digit` pays whatever "
     "ends in the right digit, which one column is enough for. What is learned is mostly to work instead of "
     "guessing. `true verifier` never errs. Cannot show: that long answers deceive the verifier, "
     "unless a run of some ten steps finds them, so `no length term` is expected to tie; "
