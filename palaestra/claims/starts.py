@@ -10,8 +10,6 @@ import numpy as np
 import palaestra as pl
 
 RATES = (3e-5, 1e-4, 3e-4)  # of learning, that every arm is tried with
-# of a claim on a real model, whose cells take minutes
-ONE_BLOCK: dict[str, Any] = {"model": "smollm2", "blocks": (range(0, 5),), "tuning_seeds": (1000,)}
 TWO_POINTS = "two points, which is what a reader of the paper's tables would call a difference"
 
 

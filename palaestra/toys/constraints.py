@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import field
 
 import numpy as np
 
@@ -87,6 +88,7 @@ class ConstraintTasks:
     constraints: int = 1  # asked for together
     name: str = "constraints"
     size: int | None = None
+    max_tokens: int = field(default=40, repr=False)  # of an answer
 
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)

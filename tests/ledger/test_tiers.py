@@ -13,7 +13,7 @@ from palaestra.ledger.experiment import Experiment, experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import name_of
 
-ID = "online-semi-online"
+ID = "high-entropy-tokens"
 NAME = f"{ID}@small"
 SMALL = [n for e in catalogue.rows() if e.built for n in tiers_of(e.id)]
 

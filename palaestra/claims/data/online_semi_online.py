@@ -1,10 +1,9 @@
 """The claim of online-semi-online: how far behind the weights that sample may be."""
 
-from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import ONE_BLOCK, RATES
+from palaestra.claims.starts import RATES
 from palaestra.recipes.data.online_semi_online import build
 
 
@@ -65,22 +64,4 @@ EXPERIMENT = pl.Experiment(
     "to show. Cannot show: rewards of a reward model, and learning both kinds of tasks together; the time "
     "that a generator saves, as all is in one process; s of 10 or 100, which is half of a cell's updates or "
     "more than it has.",
-)
-
-SMALL = replace(
-    EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, DPO whose weights are copied to the "
-    "generator every fifth update keeps at least 10 points more held-out constraints at temperature 1 "
-    "than offline DPO, and at most 5 points fewer than online DPO.",
-    arms={a: EXPERIMENT.arms[a] for a in ("offline", "online", "s 5")},
-    metric="held-out sentences about their topic that keep their constraint (temperature 1)",
-    tuned={"optimiser.lr": RATES[:2]},
-    tuning_tokens=6_000,
-    **ONE_BLOCK,
-    task="constraints",
-    tokens=18_000,
-    seconds=400.0,
-    note="The same arms as with the tiny model but GRPO's, with SmolLM2's own weights as the start. A "
-    "program decides what is kept. Looked at before the declaration, on trial seed 2000: online DPO "
-    "with 3,000 tokens at 1e-4, .11, so that the budget is six times as large.",
 )

@@ -1,11 +1,9 @@
 """The claim of reinforce-ada: prompts that are sampled until they have answers of both kinds."""
 
-from dataclasses import replace
-
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.starts import ONE_BLOCK, RATES
+from palaestra.claims.starts import RATES
 from palaestra.recipes.data.reinforce_ada import build
 
 PROMPTS = 8
@@ -83,25 +81,4 @@ EXPERIMENT = pl.Experiment(
     "learned is mostly to work instead of guessing, a habit that the start has. Cannot show: what is "
     "gained on problems that a model solves once in a hundred answers, where four almost never have "
     "both kinds; late entropy, as a run has few steps; the time that is saved where rounds are batched.",
-)
-
-SMALL = replace(
-    EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, sampling a prompt in rounds until "
-    "it has two right and two wrong answers gives a held-out accuracy at least 3 points above that of "
-    "four answers to each prompt, at equal sampled tokens.",
-    arms={a: ARMS[a] for a in ("four", "balance", "first four")},
-    reasons=EXPERIMENT.reasons[:1],
-    metric="held-out sentences about their topic that keep their constraint (temperature 1)",
-    tuned={"optimiser.lr": RATES[:2]},
-    tuning_tokens=6_000,
-    **ONE_BLOCK,
-    task="constraints",
-    tokens=18_000,
-    samples=4,
-    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.03)},
-    seconds=400.0,
-    note="The arms of the tiny model's claim that differ most. About an eighth of the start's answers keep "
-    "their constraint, so that four answers are often all wrong. Nothing was looked at before the "
-    "declaration.",
 )

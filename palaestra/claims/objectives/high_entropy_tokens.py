@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
+from palaestra.claims.sentences import FEW, KEPT, KNOWN, sentences
 from palaestra.claims.short import ACCURACY, LOOKED, SHORT, short
-from palaestra.claims.starts import ONE_BLOCK, RATES
 from palaestra.recipes.objectives.high_entropy_tokens import build
 
 
@@ -48,22 +48,30 @@ EXPERIMENT = pl.Experiment(
     "here are of a habit and of digits.",
 )
 
+
+def of_sentences(
+    share: float, by: Literal["entropy", "low-entropy", "random"] = "entropy"
+) -> pl.Recipe:
+    """All positions of a batch at once, so that they are ranked without a second pass."""
+    return pl.vary(arm(share, by), schedule=FEW, update=pl.Plain(memory_mb=4096))
+
+
 SMALL = replace(
     EXPERIMENT,
     claim="On sentences with a constraint, by SmolLM2-135M-Instruct, a policy gradient on the fifth of the "
     "tokens with the highest entropy keeps at least 5 points more held-out constraints than that on "
-    "the other four fifths, and at most 3 points fewer than that on all tokens.",
-    arms={a: EXPERIMENT.arms[a] for a in ("all", "top 20%", "bottom 80%", "random 20%")},
-    metric="held-out sentences about their topic that keep their constraint (temperature 1)",
-    tuned={"optimiser.lr": RATES[:2]},
-    tuning_tokens=6_000,
-    **ONE_BLOCK,
-    task="constraints",
-    tokens=18_000,
-    samples=4,
-    seconds=400.0,
-    note="The arms of the tiny model's claim but the half. There a fifth of the tokens holds little beyond "
+    "the other four fifths.",
+    arms={
+        "top 20%": of_sentences(0.2),
+        "bottom 80%": of_sentences(0.8, "low-entropy"),
+        "random 20%": of_sentences(0.2, "random"),
+    },
+    falsified_if="the other four fifths come to within 5 points of it",
+    vetoes={},
+    metric=KEPT,
+    **sentences(),
+    note="The arms of the tiny model's claim that differ most; whether a fifth is as good as all tokens is left "
+    "out, which five seeds cannot say. With the tiny model a fifth of the tokens holds little beyond "
     "the choice between working and guessing; in a sentence of a real model nearly every word has some "
-    "entropy. GRPO came from .12 to .54 with four times as many tokens. Nothing else was looked at "
-    "before the declaration.",
+    f"entropy. {KNOWN} Nothing of these arms was looked at before the declaration.",
 )

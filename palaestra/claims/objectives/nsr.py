@@ -1,10 +1,7 @@
 """The claim of nsr: Negative / positive sample reinforcement (NSR, PSR, Weighted-REINFORCE)."""
 
-from dataclasses import replace
-
 import palaestra as pl
 from palaestra.claims.diversity import BOOLEAN, PASS_AT_1, pass_at_8_experiment
-from palaestra.claims.starts import ONE_BLOCK, RATES
 from palaestra.recipes.objectives.nsr import build
 
 
@@ -41,19 +38,4 @@ EXPERIMENT = pass_at_8_experiment(
     "to .43 in one answer and .80 to .89 in eight, at half the rate .32 to .39 and .84 to .91, PSR .44 to .49 and "
     ".85 to .91. Cannot show: training for "
     "hundreds of steps, after which NSR without an anchor may come apart.",
-)
-
-SMALL = replace(
-    EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, at least 3 points more is kept within 8 samples "
-    "after learning from wrong answers alone than from right ones alone; and pass@1 does not fall below the start's.",
-    arms={a: EXPERIMENT.arms[a] for a in ("psr", "nsr", "any answer")},
-    tuned={"optimiser.lr": RATES[:2]},
-    tuning_tokens=6_000,
-    **ONE_BLOCK,
-    task="constraints",
-    tokens=18_000,
-    seconds=400.0,
-    note="An eighth of the start's answers keep their constraint, so NSR begins with seven of eight answers "
-    "and PSR with the eighth. Nothing was looked at before the declaration.",
 )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, unmoved
+from palaestra.claims.starts import RATES, judging_start, unmoved
 from palaestra.recipes.rewards.deeptheorem import build
 
 
@@ -29,6 +29,12 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
     return pl.vary(recipe, schedule=pl.Schedule(prompts=8, steps=400))
 
 
+def after_judging(rl: pl.Recipe) -> pl.Pipeline:
+    """From a start that judges better than a coin, whose verdicts follow workings half of the time."""
+    shown = pl.warm(judging_start(), "chain(operands=(2,3))")
+    return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
+
+
 def coin() -> pl.Recipe:
     """The verdicts of each group mixed up."""
     scored = build().collect.links[1].reward  # type: ignore[union-attr]
@@ -38,15 +44,16 @@ def coin() -> pl.Recipe:
 PROCESS = pl.Logged("part/process", last=5)
 
 EXPERIMENT = pl.Experiment(
-    claim="On equations that hold or contradict one that does, reward for the label alone makes the "
+    claim="On equations that hold or contradict one that does, from a start that judges better than a coin, reward for "
+    "the label alone makes the "
     "valid share of the proofs at least 5 points larger than that of the start.",
     quantity="FIMO, HMMT and Putnam at 7B: 47.22 of verdicts and 34.04 of proofs right on average, "
     "after RL on variants from a base model",
-    start=unmoved(arm(build())),
+    start=after_judging(unmoved(arm(build()))),
     arms={
-        "variants": arm(build()),
-        "originals": arm(build(("right",))),
-        "other labels": arm(coin()),
+        "variants": after_judging(arm(build())),
+        "originals": after_judging(arm(build(("right",)))),
+        "other labels": after_judging(arm(coin())),
     },
     expect=pl.Greater(
         "variants", "start", by=0.05, why="ours: one line in twenty more that stands"
@@ -60,7 +67,7 @@ EXPERIMENT = pl.Experiment(
     vetoes={"accuracy of verdicts": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
     measure=PROCESS,
     metric="share of a proof's lines before its first wrong one, last 5 steps",
-    tuned={"optimiser.lr": RATES},
+    constants={a: {"rl.optimiser.lr": RATES} for a in ("variants", "originals", "other labels")},
     task="variants",
     tokens=16_000,
     evaluate=128,
@@ -75,10 +82,13 @@ EXPERIMENT = pl.Experiment(
     "nothing for the proof or teaches to leave it out. Theorems are values of chains of two or three numbers,"
     " proofs their steps, checked line by line up to the first wrong one, which the paper's rubric model "
     "does; in training proofs pay nothing. Half of the equations hold, so a coin earns one half. Looked at "
-    "before the declaration, one cell on trial seed 2000, 16,000 tokens at 1e-4: in 16 steps the valid share "
-    "went from .46 (first four steps) to .64 (last five), in single steps between .42 and .72; verdicts of "
-    "samples are .55 at both ends, greedy ones .55 and .68. Nothing was changed but the veto, which allows 3 "
-    "points instead of none. `originals` has only equations that hold, where the label right is paid always; "
+    "before the declaration: of 531 worked proofs of the untrained model 501 stand, and its verdict is no better "
+    "than a coin "
+    "behind them, so that the label pays for no proof; hence an imitation of verdicts before. From there, on trial "
+    "seed 2000 at 1e-4 with 16,000 tokens, .55 of a proof's lines stood at the start, .81 under `variants`, .60 "
+    "under other labels "
+    "and .67 under `originals`; of the sampled verdicts .77, .93, .78 and .50 were right. `originals` has only "
+    "equations that hold, where the label right is paid always, and is measured on those; "
     "`other labels` pays as many proofs of a group, and not those with the right label. Proofs are measured "
     "on the training problems, each seen once. Cannot show: proofs in words, and what a larger model does "
     "that can guess labels well without any.",

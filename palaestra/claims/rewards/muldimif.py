@@ -1,10 +1,12 @@
 """The claim of muldimif: Multi-dimensional constraint framework for instruction following."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import ONE_BLOCK, RATES
+from palaestra.claims.sentences import FEW, sentences
 from palaestra.recipes.rewards.muldimif import build
+from palaestra.toys.constraints import CHECKS, sentence
 
 EXPERIMENT = pl.Experiment(
     claim="With the number of constraints kept as the reward, all are kept more often than with "
@@ -30,42 +32,45 @@ EXPERIMENT = pl.Experiment(
 )
 
 
-@pl.stage
-class MixedCounts:
-    """Gives the rewards of a group to its answers in another order: as many are kept, and not by
-    those that earn it.
-    """
-
-    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        scored = [i for i, e in enumerate(group.episodes) if e.reward is not None]
-        order = pl.rng_of((*key, "mixed up")).permutation(scored).tolist()
-        found = list(group.episodes)
-        for i, j in zip(scored, order, strict=True):
-            found[i] = replace(found[i], reward=group.episodes[j].reward)
-        return replace(group, episodes=tuple(found))
+def demands(text: str, task: pl.Task) -> tuple[bool, list[bool]]:
+    """Whether a text is a sentence about its topic, and which constraints it keeps."""
+    text = text.strip()
+    kept = [CHECKS[kind](text, value) for kind, value in task.meta["constraints"]]
+    return sentence(text, task.meta["topic"]), kept
 
 
-def of_sentences(every: bool) -> pl.Recipe:
-    """8 prompts a step, for as many steps as the tokens pay for."""
-    recipe = build(every=every, n=8, temperature=1.0)
-    return pl.vary(recipe, schedule=pl.Schedule(prompts=8, steps=400))
+def count(text: str, task: pl.Task) -> dict[str, float]:
+    """A point for the sentence, and one for each constraint; nothing where it is none."""
+    said, kept = demands(text, task)
+    return {"total": float(said) * (1 + sum(kept)), "solved": float(said and all(kept))}
 
 
-def mixed_up() -> pl.Recipe:
-    """The counts of each group, given to its answers in another order."""
-    counted = of_sentences(every=False)
-    return pl.vary(counted, collect=pl.links(counted.collect, MixedCounts()))
+def all_kept(text: str, task: pl.Task) -> float:
+    said, kept = demands(text, task)
+    return float(said and all(kept))
+
+
+def first_alone(text: str, task: pl.Task) -> dict[str, float]:
+    """As many points as `count` has, all of them for the first constraint."""
+    said, kept = demands(text, task)
+    return {"total": float(said) * (1 + 2 * kept[0]), "solved": float(said and all(kept))}
+
+
+def rewarded(check: Callable[[str, pl.Task], Any]) -> pl.Recipe:
+    paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(check)))
+    return pl.vary(pl.recipe("grpo"), collect=paid, schedule=FEW)
 
 
 SMALL = pl.Experiment(
-    claim="On sentences with two constraints, by SmolLM2-135M-Instruct, the number of constraints kept as the "
-    "reward makes at least 3 points more held-out sentences keep both than all-or-nothing.",
+    claim="On sentences with two constraints, by SmolLM2-135M-Instruct, the number of demands that are kept (a "
+    "sentence about its topic, and each constraint) as the reward makes at least 3 points more held-out "
+    "sentences keep all than all-or-nothing.",
     quantity="RL on the number that is kept raises how many instructions are followed, without loss of "
     "general ability; all-or-nothing is its measure, and no arm of the paper",
     arms={
-        "all or nothing": of_sentences(every=True),
-        "count": of_sentences(every=False),
-        "mixed up": mixed_up(),
+        "all or nothing": rewarded(all_kept),
+        "count": rewarded(count),
+        "first alone": rewarded(first_alone),
     },
     expect=pl.Greater(
         "count",
@@ -73,25 +78,18 @@ SMALL = pl.Experiment(
         by=0.03,
         why="three points, the least that a reader of the paper's tables would act on",
     ),
-    falsified_if="all-or-nothing keeps both as often, within 3 points",
-    reasons=(pl.Needs("mixed up", "that an answer gets its own count"),),
+    falsified_if="all-or-nothing keeps all as often, within 3 points",
+    reasons=(pl.Needs("first alone", "that every constraint counts"),),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out sentences about their topic that keep both constraints (temperature 1)",
-    tuned={"optimiser.lr": RATES[:2]},
-    tuning_tokens=6_000,
-    **ONE_BLOCK,
-    task="constraints(constraints=2)",
-    tokens=18_000,
-    evaluate=96,
-    samples=4,
-    seconds=400.0,
+    **sentences(task="constraints(constraints=2)"),
     controls={
-        "share kept": pl.Logged("part/share"),
         "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "length": pl.Logged("length"),
     },
     note="The real model writes sentences, where the tiny one has the values of six brackets for constraints. "
-    "Neither reward asks for the topic or for a single sentence, which the measure does. Groups of 8 at "
-    "temperature 1 instead of 32 at 0.7, and the paper's KL of 0.001 in both arms. Nothing was looked at "
+    "The reward of the recipe asks neither for the topic nor for a single sentence; here both are paid, as the "
+    "measure demands them and `ok` alone would earn several constraints. No KL, groups of 8 at "
+    "temperature 1. All arms have one rate. There are a thousand prompts and more. Nothing was looked at "
     "before the declaration; an eighth of the start's sentences keep one constraint.",
 )

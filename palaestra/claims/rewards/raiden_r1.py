@@ -121,6 +121,7 @@ EXPERIMENT = pl.Experiment(
     measure=pl.Final("separation"),
     metric="chance that a right reply is paid more than a wrong one (ties half)",
     tokens=1,
+    evaluate=0,
     seconds=5.0,
     controls={"what naming every key earns": pl.Final("stuffed")},
     note="Replies are written by templates, three kinds right and six wrong, none of which the "

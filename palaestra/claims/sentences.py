@@ -1,0 +1,31 @@
+"""What claims on a real model share: SmolLM2-135M-Instruct writes a sentence with a constraint."""
+
+from typing import Any
+
+import palaestra as pl
+
+FEW = pl.Schedule(prompts=4, steps=400)  # 4 prompts x 8 answers, some thirty updates
+KEPT = "held-out sentences about their topic that keep their constraint (temperature 1)"
+KNOWN = (
+    "All arms have one rate, as a sweep of a few steps would choose it by chance. GRPO with 8 prompts a step came "
+    "from a training reward of .10 to .14 after 18,000 tokens, .19 after 28,000, .34 after 43,000 and .56 after "
+    "73,000, so that batches are half as large here, for more updates. A sentence has one of 149 prompts, of which an "
+    "evaluation meets some sixty, the same for all seeds, and training meets each several times: intervals "
+    "cover runs and not the choice of tasks. Five seeds tell differences of six to ten points."
+)
+
+
+def sentences(**differences: Any) -> dict[str, Any]:
+    """Settings of an experiment, three arms of which take an hour and a half on two cores."""
+    return {
+        "model": "smollm2",
+        "blocks": (range(0, 5),),
+        "tuning_seeds": (1000,),
+        "tuned": {"optimiser.lr": (1e-4,)},
+        "task": "constraints",
+        "tokens": 24_000,
+        "evaluate": 96,
+        "samples": 4,
+        "seconds": 670.0,
+        **differences,
+    }
