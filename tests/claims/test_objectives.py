@@ -2,6 +2,7 @@
 
 import pytest
 from palaestra.claims.objectives.cola import Twice
+from palaestra.claims.objectives.pav import EqualAnswers
 from palaestra.ledger.experiment import experiment_of
 from palaestra.pipeline import Pipeline
 
@@ -22,7 +23,7 @@ ARMS = [
     for method in ("capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "pav", "srpo-gream", "tba")
     for name, arm in experiment_of(method).arms.items()
     for part in ([p.runnable for p in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
-    for recipe in [part.recipe if isinstance(part, Twice) else part]
+    for recipe in [part.recipe if isinstance(part, Twice | EqualAnswers) else part]
 ]
 
 

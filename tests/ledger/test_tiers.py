@@ -37,7 +37,7 @@ def test_a_method_without_one_says_so(capsys, tmp_path):
 @pytest.mark.parametrize("name", SMALL)
 def test_it_is_declared_as_the_rules_ask(name):
     e = experiment_of(name)
-    assert e.lacks() == [] and e.model == "smollm2" and len(e.blocks[0]) >= 3 and e.samples
+    assert e.lacks() == [] and e.model == "smollm2" and len(e.blocks[0]) >= 3 and bool(e.samples) == bool(e.evaluate)
 
 
 def test_it_is_declared_under_its_name_and_told_with_its_command(tmp_path, monkeypatch, capsys):

@@ -1,9 +1,11 @@
 """MulDimIF: the number of constraints kept, and end tokens cut as a whole."""
 
 import pytest
+from palaestra.claims.rewards.muldimif import all_kept, count, first_alone
 from palaestra.credit.links import Center, chain
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import muldimif
+from palaestra.types import Task
 from palaestra.values import vary
 
 from tests.recipes.rewards.helpers import reward_of
@@ -58,3 +60,21 @@ def test_counts_and_shares_have_the_same_advantages_in_a_group():
 def test_an_answer_line_as_constraints():
     reward = reward_of(muldimif.build())
     assert totals(reward, task("TFTT"), "= TFTT", "= TFFT", "= T", "TFTT", "= TFTTTTTTTT") == [4.0, 3.0, 1.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "counted", "first", "kept"),
+    [
+        ("the rain falls all day!", 3, 3, 1),
+        ("The rain falls all day!", 2, 1, 0),
+        ("the rain falls all day.", 2, 3, 0),
+        ("snow falls all day!", 0, 0, 0),  # another topic
+        ("ok!", 0, 0, 0),
+        ("", 0, 0, 0),
+    ],
+)
+def test_what_a_sentence_is_paid_on_a_real_model(text, counted, first, kept):
+    asked_for = (("lowercase", ""), ("end", "!"))
+    task = Task(id="a/0", domain="a", meta={"topic": "rain", "constraints": asked_for})
+    assert count(text, task) == {"total": counted, "solved": kept}
+    assert first_alone(text, task) == {"total": first, "solved": kept} and all_kept(text, task) == kept
