@@ -109,11 +109,14 @@ class ConstraintTasks:
 
     def check(self, text: str, task: Task) -> float:
         """1 if the text is a sentence about the topic and keeps every constraint, else 0."""
+        said, kept = self.kept(text, task)
+        return float(said and all(kept))
+
+    def kept(self, text: str, task: Task) -> tuple[bool, list[bool]]:
+        """Whether a text is a sentence about the topic, and which constraints it keeps."""
         text = text.strip() if isinstance(text, str) else ""
-        return float(
-            sentence(text, task.meta["topic"])
-            and all(CHECKS[k](text, a) for k, a in task.meta["constraints"])
-        )
+        kept = [CHECKS[k](text, a) for k, a in task.meta["constraints"]]
+        return sentence(text, task.meta["topic"]), kept
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """A plain sentence that keeps the constraints; there is no working to show."""

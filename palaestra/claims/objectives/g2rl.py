@@ -2,9 +2,9 @@
 
 import palaestra as pl
 from palaestra.claims.diversity import BOOLEAN, pass_at_8_experiment
-from palaestra.recipes.data.dars import MixedOnly
 from palaestra.recipes.objectives.g2rl import build
 
+MIXED = pl.recipe("dars").pool  # groups whose rewards differ, none drawn again
 WEIGHTS = {"credit.links.0.weight": (0.5, 1.0)}
 
 EXPERIMENT = pass_at_8_experiment(
@@ -17,8 +17,8 @@ EXPERIMENT = pass_at_8_experiment(
         "g2rl": build(weight=0.5),
         "g2rl by equation 12": build("equation", weight=0.5),
         "placebo": build(weight=0.5, placebo=True),
-        "mixed groups": pl.vary(build(weight=0.5), pool=MixedOnly()),
-        "placebo of mixed groups": pl.vary(build(weight=0.5, placebo=True), pool=MixedOnly()),
+        "mixed groups": pl.vary(build(weight=0.5), pool=MIXED),
+        "placebo of mixed groups": pl.vary(build(weight=0.5, placebo=True), pool=MIXED),
     },
     expect=pl.Greater("g2rl", "grpo", by=0.03, why="a third of what the paper gains in one sample"),
     falsified_if="G2RL is less than 3 points above GRPO, or permuted novelty does as well",

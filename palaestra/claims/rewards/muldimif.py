@@ -6,7 +6,6 @@ from typing import Any
 import palaestra as pl
 from palaestra.claims.sentences import FEW, sentences
 from palaestra.recipes.rewards.muldimif import build
-from palaestra.toys.constraints import CHECKS, sentence
 
 EXPERIMENT = pl.Experiment(
     claim="With the number of constraints kept as the reward, all are kept more often than with "
@@ -32,27 +31,20 @@ EXPERIMENT = pl.Experiment(
 )
 
 
-def demands(text: str, task: pl.Task) -> tuple[bool, list[bool]]:
-    """Whether a text is a sentence about its topic, and which constraints it keeps."""
-    text = text.strip()
-    kept = [CHECKS[kind](text, value) for kind, value in task.meta["constraints"]]
-    return sentence(text, task.meta["topic"]), kept
-
-
 def count(text: str, task: pl.Task) -> dict[str, float]:
     """A point for the sentence, and one for each constraint; nothing where it is none."""
-    said, kept = demands(text, task)
+    said, kept = pl.ConstraintTasks().kept(text, task)
     return {"total": float(said) * (1 + sum(kept)), "solved": float(said and all(kept))}
 
 
 def all_kept(text: str, task: pl.Task) -> float:
-    said, kept = demands(text, task)
+    said, kept = pl.ConstraintTasks().kept(text, task)
     return float(said and all(kept))
 
 
 def first_alone(text: str, task: pl.Task) -> dict[str, float]:
     """As many points as `count` has, all of them for the first constraint."""
-    said, kept = demands(text, task)
+    said, kept = pl.ConstraintTasks().kept(text, task)
     return {"total": float(said) * (1 + 2 * kept[0]), "solved": float(said and all(kept))}
 
 
