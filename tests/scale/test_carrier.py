@@ -20,7 +20,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.nodes import marked, node_here, survey, troubles
-from palaestra.scale.placement import open_carrier
+from palaestra.scale.placement import open_carrier, place
 from palaestra.step import max_age
 from palaestra.types import Reward
 
@@ -258,11 +258,11 @@ def test_a_doctor_looks_at_every_node(tmp_path):
     assert troubles(here, [node], cluster) == []
 
 
-def test_no_room_on_a_node_is_said(context, small, monkeypatch):
+def test_no_room_on_a_node_is_said(context, monkeypatch):
     """Before a process is started: by what the nodes have, and by what is left of it."""
     monkeypatch.setattr("palaestra.scale.cluster.ROOM", 2.0)
     with pytest.raises(UserError, match=r"no room for 1 of workers on 1 nodes \(4 CPUs, 0 GPUs\)"):
-        run(small(grpo.build()), context(seed=3), partial(open_carrier, Cluster(workers=5, nodes="one")))
+        place(Cluster(workers=5, nodes="one"), grpo.build(), context(seed=3))
     cluster = Cluster(workers=3, nodes="one")
     taken = cluster.room()
     with pytest.raises(UserError, match='no room with nodes = "one" for 3 rollout processes of 1 CPUs and 0 GPUs'):
