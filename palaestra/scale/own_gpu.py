@@ -11,8 +11,7 @@ from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from palaestra.errors import UserError
-
-LONGEST = 60.0  # seconds that a GPU of this node may take to be given
+from palaestra.scale.cluster import ROOM
 
 
 class Holder:
@@ -30,7 +29,7 @@ def gpu_here() -> str:
     return seen[number] if seen else str(number)
 
 
-def hold(share: float, gpu: str, seconds: float = LONGEST) -> Any:
+def hold(share: float, gpu: str, seconds: float = ROOM) -> Any:
     """A process on this node that has `share` of this GPU, for as long as there is a reference to it.
 
     Ray chooses the GPU that a process gets, so it is asked until it gives this one, and what it
