@@ -4,19 +4,20 @@ from typing import Any
 
 import palaestra as pl
 
-FEW = pl.Schedule(prompts=4, steps=400)  # 4 prompts x 8 answers, some thirty updates
+FEW = pl.Schedule(prompts=4, steps=400)  # 4 prompts x 8 answers, some sixty updates
 KEPT = "held-out sentences about their topic that keep their constraint (temperature 1)"
 KNOWN = (
     "All arms have one rate, as a sweep of a few steps would choose it by chance. GRPO with 8 prompts a step came "
     "from a training reward of .10 to .14 after 18,000 tokens, .19 after 28,000, .34 after 43,000 and .56 after "
-    "73,000, so that batches are half as large here, for more updates. A sentence has one of 149 prompts, of which an "
+    "73,000, so that batches are half as large here, for more updates: on trial seed 2000 GRPO came from .08 to .65 "
+    "in 63 steps at 1e-4, and to .18 at 2e-4. A sentence has one of 149 prompts, of which an "
     "evaluation meets some sixty, the same for all seeds, and training meets each several times: intervals "
     "cover runs and not the choice of tasks. Five seeds tell differences of six to ten points."
 )
 
 
 def sentences(**differences: Any) -> dict[str, Any]:
-    """Settings of an experiment, three arms of which take an hour and a half on two cores."""
+    """Settings of an experiment, three arms of which take three quarters of an hour on two cores."""
     return {
         "model": "smollm2",
         "blocks": (range(0, 5),),
@@ -26,6 +27,6 @@ def sentences(**differences: Any) -> dict[str, Any]:
         "tokens": 24_000,
         "evaluate": 96,
         "samples": 4,
-        "seconds": 670.0,
+        "seconds": 360.0,
         **differences,
     }

@@ -98,7 +98,7 @@ SMALL = replace(
     measure=pl.Less(pl.Logged("length_right", last=5)),
     metric="tokens of a training sentence that keeps its constraint, last 5 steps, with a minus",
     **sentences(tuned={"optimiser.lr": (3e-5,)}),
-    note="The length reward from the first step, as the tokens last for some thirty. Each batch is four steps of "
+    note="The length reward from the first step, as the tokens last for some sixty. Each batch is four steps of "
     "the optimiser with fresh moments, so the rate is the one that the tiny model chose. Training without a "
     "length reward makes sentences shorter as well, as many constraints are kept by few words: who learns faster "
     f"looks briefer, which the accuracies and the mixed-up rewards tell apart. {KNOWN} Nothing was looked at before "
