@@ -343,7 +343,7 @@ class RunContext:
             for k, v in meter.numbers().items()
         }
         gaps = mismatch(self, engines, len(self.optimisers), ready)
-        return describe(seen, ready) | gaps | chats | self.carrier.numbers()
+        return describe(seen, ready, self.bench.name) | gaps | chats | self.carrier.numbers()
 
     def meters(self) -> dict[str, Meter]:
         """What was asked of each client of the run, also by other processes."""

@@ -12,9 +12,9 @@ from palaestra.types import Episode, Groups, Metrics, Reward
 from palaestra.worlds.tools import tool_numbers
 
 
-def describe(seen: Groups, ready: Groups) -> Metrics:
+def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
     """What the step's episodes looked like, errors apart. Of what was neither sampled nor judged
-    there are counts alone.
+    there are counts alone. `whole` is the name of all tasks that may be drawn.
     """
     episodes = [e for g in seen for e in g.episodes]
     valid = [e for e in episodes if e.ok]
@@ -29,15 +29,17 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         **tool_numbers(valid),
         "groups": len(seen),
         "groups_ready": len(ready),
-        **describe_domains(seen),
+        **describe_domains(seen, whole),
         **(describe_parts(seen, judged) if of_rewards else {}),
     }
 
 
-def describe_domains(seen: Groups) -> Metrics:
-    """The share of the groups that each domain gave; nothing where all are of one."""
+def describe_domains(seen: Groups, whole: str) -> Metrics:
+    """The share of the groups that each domain gave; nothing where all tasks are of one."""
     count = Counter(g.task.domain for g in seen)
-    return {f"drawn/{d}": n / len(seen) for d, n in sorted(count.items())} if len(count) > 1 else {}
+    if len(count) <= 1 and set(count) <= {"", whole}:
+        return {}
+    return {f"drawn/{d}": n / len(seen) for d, n in sorted(count.items())}
 
 
 def describe_rewards(seen: Groups, judged: Sequence[Episode]) -> Metrics:

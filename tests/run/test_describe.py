@@ -9,9 +9,9 @@ from palaestra.types import Group, Task
 from tests.fake import episode
 
 
-def drawn(*domains):
+def drawn(*domains, whole=""):
     seen = [Group(task=Task(id=f"{d}/0", domain=d), episodes=(episode((0,), (1,), 1.0),)) for d in domains]
-    return {k: v for k, v in describe(seen, seen).items() if k.startswith("drawn/")}
+    return {k: v for k, v in describe(seen, seen, whole).items() if k.startswith("drawn/")}
 
 
 def test_groups_that_differ_with_and_without_what_is_muted():
@@ -26,4 +26,8 @@ def test_groups_that_differ_with_and_without_what_is_muted():
 
 def test_shares_of_domains_are_said_where_there_are_several():
     assert drawn("a", "b", "a", "a") == {"drawn/a": 0.75, "drawn/b": 0.25}
-    assert drawn("a", "a") == {} and drawn() == {}
+    assert drawn("a", "a", whole="a") == {} and drawn("", "") == {} and drawn() == {}
+
+
+def test_a_step_that_drew_from_one_part_alone_says_so():
+    assert drawn("a", "a", whole="a+b") == {"drawn/a": 1.0}
