@@ -1,9 +1,11 @@
 """What the page "which curriculum, when" compares: every way to choose what is drawn and every way
 to help, on three starts, at equal sampled tokens.
 
-Every arm is tuned in the same way, has 8 prompts a step and 8 answers to each, unless the way is
-another number of them, and is otherwise as its row has it. What the project's rows differ in beside
-their idea (losses, penalties, minibatches) stays as it is: a row is compared whole.
+Every arm has one rate, one update a step, 8 prompts a step and 8 answers to each, unless the way is
+another number of them, and is otherwise as its row has it. Losses and penalties of a row stay as they
+are. Rows with two, four or eight updates a step would move as many times as far at the same rate, and
+that would be read as what a curriculum does; so no row has more than one, and what stands on PPO's
+critic is not among them.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,34 +13,58 @@ from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.starts import RATES, imitation
+from palaestra.claims.starts import imitation
 
 LONGEST = 96  # tokens of an answer
 STEPS = 400  # more than the budget pays for
-TASKS = 136  # of a curriculum in the order of difficulty: about as many as the budget pays for
-MEASURED = 96  # where two answers to each measure it first: a fifth of the budget
+AFTER = 4096  # tasks that a first part leaves to a second one: more than it draws
 UNIFORM, CEILING, TWICE = (
     "uniform",
     "mixed only with twice the tokens",
     "uniform with twice the tokens",
 )
-RATE = "parts.{}.runnable.learners.policy.optimiser.lr"
+RATE, LR = "parts.{}.runnable.learners.policy.optimiser.lr", 1e-4  # of all arms
+
+
+@pl.stage
+class Later:
+    """Uniform draws from the task number `first` on: a part that goes on from another one, which
+    counts its draws anew, learns from tasks that the other has not had.
+    """
+
+    first: int = AFTER
+
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
+        return pl.Shuffled()(ctx, key, n, {"cursor": self.first, **state})
 
 
 def shaped(learned: pl.Recipe) -> pl.Recipe:
-    return pl.vary(learned, schedule=replace(learned.schedule, prompts=8, steps=STEPS))
+    """8 prompts and one update a step."""
+    policy = learned.learners["policy"]
+    if isinstance(policy.update, pl.Plain):
+        policy = replace(policy, update=pl.Plain())
+    return pl.vary(
+        learned,
+        learners={**learned.learners, "policy": policy},
+        schedule=replace(learned.schedule, prompts=8, steps=STEPS),
+    )
 
 
 def only_mixed() -> pl.Recipe:
-    """Draws until there are 8 groups whose rewards differ."""
+    """Draws until there are 8 groups whose rewards differ; what is more waits for the next step."""
     learned = pl.vary(pl.recipe("grpo"), pool=pl.Mixed(8))
-    return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=STEPS, rounds=64))
+    return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=STEPS, rounds=64, max_age=1))
 
 
-def samplers(difficulty: Callable[[pl.Task], float]) -> dict[str, pl.Recipe]:
-    """Ways to choose what is drawn, how often it is tried, and what is kept."""
-    ordered = pl.EasyToHard(tasks=TASKS, batches=1, difficulty=difficulty)
-    measured = pl.recipe("adcl-egsr", tasks=MEASURED, probe=2, expert="", say="")
+def samplers(difficulty: Callable[[pl.Task], float], tasks: int) -> dict[str, pl.Recipe]:
+    """Ways to choose what is drawn, how often it is tried, and what is kept; `tasks` are about as many
+    as the budget pays for.
+    """
+    ordered = pl.EasyToHard(tasks=tasks, batches=1, difficulty=difficulty)
+    # two answers to each measure it first: a fifth of the budget for seven in ten of the tasks
+    measured = pl.recipe("adcl-egsr", tasks=7 * tasks // 10, probe=2, expert="", say="")
     return {
         UNIFORM: shaped(pl.recipe("grpo")),
         "mixed only": only_mixed(),
@@ -51,7 +77,6 @@ def samplers(difficulty: Callable[[pl.Task], float]) -> dict[str, pl.Recipe]:
         "reinforce-ada": shaped(pl.recipe("reinforce-ada")),
         "dars": shaped(pl.recipe("dars")),
         "eframe": shaped(pl.recipe("eframe")),
-        "pf-ppo": shaped(pl.recipe("pf-ppo")),
     }
 
 
@@ -72,7 +97,7 @@ def helpers() -> dict[str, pl.Recipe]:
 
 
 def numbers(task: pl.Task) -> float:
-    """How many numbers a chain has, by the length of its question."""
+    """How long a sum or a chain is, by the length of its question."""
     return float(len(task.prompt[-1].content))
 
 
@@ -92,21 +117,33 @@ def behind(taught: pl.Part | None, *arms: pl.Runnable) -> pl.Pipeline:
 
 
 def study(
-    taught: pl.Part | None, difficulty: Callable[[pl.Task], float], *, what: str, **given: Any
+    taught: pl.Part | None,
+    ways: Mapping[str, pl.Recipe],
+    *,
+    what: str,
+    tokens: int,
+    demonstrations: int,
+    controls: Mapping[str, pl.Measure] | None = None,
+    note: str = "",
+    **given: Any,
 ) -> pl.Experiment:
-    """All arms from one start, which `taught` makes, or which is the model as it is."""
-    arms = {n: behind(taught, rl) for n, rl in (samplers(difficulty) | helpers()).items()}
+    """Uniform draws and `ways` from one start, which `taught` makes, or which is the model as it is.
+    `demonstrations` are steps of 8 of them, as many as the arms see that mix them in.
+    """
+    arms = {UNIFORM: behind(taught, shaped(pl.recipe("grpo")))}
+    arms |= {n: behind(taught, rl) for n, rl in ways.items()}
     # each of two parts has the budget
-    longer = {TWICE: shaped(pl.recipe("grpo")), CEILING: only_mixed()}
-    arms |= {name: behind(taught, rl, rl) for name, rl in longer.items()}
-    arms["imitation"] = behind(taught, imitation(40, prompts=8, lr=1e-4))
-    rates: dict[str, Mapping[str, Any]] = {a: {RATE.format("rl"): RATES} for a in arms}
-    for name in longer:
-        rates[name] = {RATE.format(part): RATES for part in ("rl", "more")}
+    for name, first in ((TWICE, shaped(pl.recipe("grpo"))), (CEILING, only_mixed())):
+        arms[name] = behind(taught, first, pl.vary(first, draw=Later()))
+    arms["imitation"] = behind(taught, imitation(demonstrations, prompts=8, lr=LR))
+    rates: dict[str, Mapping[str, Any]] = {
+        name: {RATE.format(part): (LR,) for part in ("rl", "more") if part in arm.parts}
+        for name, arm in arms.items()
+    }
     return pl.Experiment(
         claim=f"On {what}, training on groups whose rewards differ alone, with twice the tokens to find "
         "them, gives a held-out accuracy at least 3 points above uniform draws: what is drawn matters.",
-        quantity="no paper's: the most that a choice of tasks can gain here, as a scale for all others",
+        quantity="no paper's: about what a choice of tasks could gain here that costs nothing",
         start=behind(taught, pl.Untrained()),
         arms=arms,
         expect=pl.Greater(CEILING, UNIFORM, by=0.03, why="less than this no reader would act on"),
@@ -115,14 +152,18 @@ def study(
         measure=pl.Final("sampled_after.pass@1.mean"),
         metric="held-out accuracy (temperature 1)",
         constants=rates,
-        tokens=40_000,
-        tuning_tokens=14_000,
+        tokens=tokens,
         evaluate=192,
         samples=4,
-        seconds=25.0,
         controls={
             "groups with a gradient": pl.Logged("groups_mixed", last=0),
+            "answers a step": pl.Logged("episodes", last=0),
             "length": pl.Logged("length"),
+            **(controls or {}),
         },
+        note="All arms have one rate, 1e-4, and one update a step: rates chosen by six steps on two seeds "
+        "would be a coin, and what an arm would do at its best one is not shown. Losses are those of the rows. "
+        "Rows that learn from demonstrations are shown the working that others have to find, and hints are taken "
+        f"from it; `imitation` sees as many demonstrations as they. {note}",
         **given,
     )

@@ -17,7 +17,6 @@ FOLDER = Path("benchmarks/curricula")
 STUDIES = {
     "half_taught": "A habit that is half taught",
     "difficulties": "From easy to out of reach",
-    "knights": "Where guessing pays nearly as much as working",
 }
 UNIFORM, START = "uniform", "start"
 SCALES = (START, "uniform with twice the tokens", "mixed only with twice the tokens", "imitation")
@@ -64,12 +63,16 @@ def kind_of(arm: str) -> str:
 
 
 def verdict_of(gain: Interval) -> str:
-    """What a reader may take from an interval."""
+    """What a reader may take from an interval. What is certainly smaller than what matters is not
+    called better, though it be above 0.
+    """
+    if max(-gain.low, gain.high) < MATTERS:
+        return "no difference that matters"
     if gain.low > 0:
         return "better"
     if gain.high < 0:
         return "worse"
-    return "no difference that matters" if max(-gain.low, gain.high) < MATTERS else "not decided"
+    return "not decided"
 
 
 def study_section(result: Result) -> str:
@@ -94,8 +97,9 @@ def across(results: Mapping[str, Result]) -> str:
     found = {n: gains(r) for n, r in results.items()}
     arms = sorted({a: None for g in found.values() for a in g}, key=kind_of)
     rows = [
-        (a, kind_of(a), *(f"{g[a].mean:+.3f}, {verdict_of(g[a])}" if a in g else "failed"
-                          for g in found.values()))
+        (a, kind_of(a), *(f"{g[a].mean:+.3f}, {verdict_of(g[a])}" if a in g
+                          else "failed" if a in results[n]["arms"] else "not run"
+                          for n, g in found.items()))
         for a in arms
     ]  # fmt: skip
     return table(rows, "arm", "changes", *(STUDIES[n] for n in found)) if found else ""

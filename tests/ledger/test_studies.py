@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import palaestra as pl
 import pytest
-from palaestra.claims.curricula import CEILING, TWICE, helpers, samplers, study
+from palaestra.claims.curricula import CEILING, TWICE, Later, helpers, samplers, study
+from palaestra.claims.starts import warm_chain
 from palaestra.ledger import studies
 from palaestra.ledger.studies import curricula_files, gains, kind_of, verdict_of
 from palaestra.stats import Interval, mean_interval
@@ -45,6 +48,7 @@ def test_each_arm_is_compared_with_uniform_draws_over_paired_seeds():
     ("low", "high", "said"),
     [
         (0.001, 0.2, "better"),
+        (0.001, 0.029, "no difference that matters"),
         (-0.2, -0.001, "worse"),
         (-0.029, 0.029, "no difference that matters"),
         (-0.031, 0.02, "not decided"),
@@ -58,13 +62,13 @@ def test_what_an_interval_says(low, high, said):
 def test_the_page_says_what_is_measured_and_what_is_not(tmp_path):
     both = result(bare=[0.3, 0.32], **{"first line": [0.35, 0.35]}, **DOSES)
     shares = {"arms": ["a", "b"], "shares": {"grpo": [[0.5, 0.5], [0.4, 0.6]]}, "seeds": 3, "command": "python x.py"}
-    folder = folder_with(tmp_path, knights=MEASURED, dose=both)
+    folder = folder_with(tmp_path, difficulties=MEASURED, dose=both)
     (folder / "bandit.json").write_text(json.dumps(shares))
     files = {p.name: text for p, text in curricula_files(folder).items()}
-    assert set(files) == {"curricula.md", "curricula-knights.svg", "curricula-dose.svg", "curricula-bandit.svg"}
+    assert set(files) == {"curricula.md", "curricula-difficulties.svg", "curricula-dose.svg", "curricula-bandit.svg"}
     page = files["curricula.md"]
     assert "| dump | what is drawn | 0.6 [" in page and "| ghpo | help | 0.5 [" in page
-    assert "half_taught.py" in page and "knights.py --out" not in page
+    assert "half_taught.py" in page and "difficulties.py --out" not in page
     assert "Nothing here is measured yet" not in page
     for picture in (text for name, text in files.items() if name.endswith(".svg")):
         assert picture.startswith("<svg") and picture.endswith("</svg>\n") and "nan" not in picture
@@ -77,23 +81,33 @@ def test_nothing_measured_is_a_page_too(tmp_path):
 
 
 def test_the_page_knows_every_arm_of_the_studies():
-    asked = study(None, len, what="x", task="chain")
+    asked = study(None, samplers(len, 100) | helpers(), what="x", task="chain", tokens=1000, demonstrations=2)
     kinds = {a: kind_of(a) for a in asked.every_arm}
     assert {a for a, k in kinds.items() if k == "help"} == set(helpers())
-    assert {a for a, k in kinds.items() if k == "what is drawn"} == set(samplers(len))
+    assert {a for a, k in kinds.items() if k == "what is drawn"} == set(samplers(len, 100))
     assert {a for a, k in kinds.items() if k == "scale"} == set(studies.SCALES) and {TWICE, CEILING} < set(
         studies.SCALES
     )
 
 
-def test_every_arm_begins_where_the_start_is():
-    """What makes the start is the same part in all of them, and a second part goes on from the first."""
-    from palaestra.claims.starts import warm_chain
-
-    asked = study(warm_chain(), len, what="x", task="chain")
+def test_every_arm_begins_where_the_start_is_and_moves_once_a_step_at_one_rate():
+    """What makes the start is the same part in all of them; a second part goes on from the first, with other tasks."""
+    asked = study(
+        warm_chain(), samplers(len, 100) | helpers(), what="x", task="chain", tokens=1000, demonstrations=2
+    )
     assert all(
         arm.parts["sft"] == warm_chain() and arm.parts["rl"].model.part == "sft" for arm in asked.every_arm.values()
     )
     longer = asked.arms[CEILING].parts
     assert list(longer) == ["sft", "rl", "more"] and longer["more"].model.part == "rl"
-    assert [a for a in asked.arms if len(asked.settings_of(a)) == 9] == [TWICE, CEILING]
+    assert longer["more"].runnable.draw == Later() and longer["rl"].runnable.draw != Later()
+    assert not asked.sweep(asked.every_arm)
+    updates = [arm.parts["rl"].runnable.learners["policy"].update for arm in asked.arms.values()]
+    assert {(u.epochs, u.minibatches) for u in updates if isinstance(u, pl.Plain)} == {(1, 1)}
+
+
+def test_a_later_part_draws_other_tasks():
+    bench = SimpleNamespace(tasks=SimpleNamespace(size=None, task=lambda split, i: i), first_drawn=10)
+    ctx = SimpleNamespace(bench=bench)
+    some, state = Later(first=5)(ctx, (0,), 2, {})
+    assert some == [15, 16] and Later(first=5)(ctx, (1,), 2, state)[0] == [17, 18]
