@@ -92,9 +92,7 @@ def test_the_page_knows_every_arm_of_the_studies():
 
 def test_every_arm_begins_where_the_start_is_and_moves_once_a_step_at_one_rate():
     """What makes the start is the same part in all of them; a second part goes on from the first, with other tasks."""
-    asked = study(
-        warm_chain(), samplers(len, 100) | helpers(), what="x", task="chain", tokens=1000, demonstrations=2
-    )
+    asked = study(warm_chain(), samplers(len, 100) | helpers(), what="x", task="chain", tokens=1000, demonstrations=2)
     assert all(
         arm.parts["sft"] == warm_chain() and arm.parts["rl"].model.part == "sft" for arm in asked.every_arm.values()
     )
