@@ -63,8 +63,8 @@ def samplers(difficulty: Callable[[pl.Task], float], tasks: int) -> dict[str, pl
     as the budget pays for.
     """
     ordered = pl.EasyToHard(tasks=tasks, batches=1, difficulty=difficulty)
-    # two answers to each measure it first: a fifth of the budget for seven in ten of the tasks
-    measured = pl.recipe("adcl-egsr", tasks=7 * tasks // 10, probe=2, expert="", say="")
+    # two answers to each measure it first, for a seventh of the budget: the rest pays for so many
+    measured = pl.recipe("adcl-egsr", tasks=9 * tasks // 10, probe=2, expert="", say="")
     return {
         UNIFORM: shaped(pl.recipe("grpo")),
         "mixed only": only_mixed(),
