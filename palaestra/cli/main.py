@@ -46,6 +46,11 @@ VERBS = {
     "docs": "the documentation, built and shown on this machine",
 }
 
+ADVICE = {  # by the cause of a fault, behind what it says
+    "starved": ". Where hardly a problem has right and wrong answers: a smaller batch (pool.size), more answers to "
+    "each (collect.sample.n), easier problems, or imitation first (sft)",
+}
+
 
 def parser_of(verb: str) -> FlagParser:
     parser = FlagParser(prog=f"palaestra {verb}", description=VERBS[verb] + ".", allow_abbrev=False)
@@ -79,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"palaestra: {error}", file=sys.stderr)
         return 2
     except Fault as fault:
-        print(f"palaestra: {fault}", file=sys.stderr)
+        print(f"palaestra: {fault}{ADVICE.get(fault.cause, '')}", file=sys.stderr)
         return 1
     except Stopped as stopped:
         print(f"palaestra: {stopped}", file=sys.stderr)

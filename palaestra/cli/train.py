@@ -26,6 +26,10 @@ from palaestra.run.origin import announce_code, check_files
 from palaestra.run.settings import Settings
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
+NEVER_RIGHT = (
+    "no held-out answer was right, before or after; where no training answer is right either, nothing "
+    "can be learned from rewards: begin with imitation (sft), or with easier problems"
+)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -81,6 +85,8 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
+    if never_right(summary):
+        lines.append(f"note     {NEVER_RIGHT}")
     if changed := describe_changes_on_the_way(summary):
         lines.append(f"note     {changed}")
     model = summary["artifacts"].get("policy")
@@ -98,6 +104,12 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         f"inspect  {setup.inspect_command(asdict(settings), summary, out)}",
     ]
     return "\n".join(lines)
+
+
+def never_right(summary: Mapping[str, Any]) -> bool:
+    """Whether all answers to held-out problems were wrong, at both ends."""
+    found = [summary.get(f"accuracy_{end}") for end in ENDS]
+    return all(x is not None and x["of"] == "accuracy" and x["mean"] == 0 for x in found)
 
 
 def measured(summary: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Which part of a mixture next: a bandit whose arms are the parts, and what it learns from.
+"""Which part of a mixture, or domain of a file, next: a bandit whose arms these are, and what it
+learns from.
 
     draw=Bandit(tau=0.1, explore=1.0), observe=Learnability(window=300)
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from palaestra.abilities import Mixes
 from palaestra.schedule import check_bounds
+from palaestra.tasks.domains import TellsDomains
 from palaestra.tasks.mixture import Mixture, block, counts, part_task
 from palaestra.types import (
     Example,
@@ -37,8 +39,10 @@ LEAST_VALUE = 0.01  # of an arm that is drawn in proportion to its value
 
 
 def arms_of(tasks: Tasks) -> list[Tasks]:
-    """The parts of a mixture; other tasks are one arm."""
-    return [part for part, _ in tasks.parts] if isinstance(tasks, Mixes) else [tasks]
+    """The parts of a mixture, or the domains of a file; other tasks are one arm."""
+    if isinstance(tasks, Mixes):
+        return [part for part, _ in tasks.parts]
+    return list(tasks.domains if isinstance(tasks, TellsDomains) else ()) or [tasks]
 
 
 def first_number(ctx: Context, arm: Tasks | None = None) -> int:
@@ -70,7 +74,7 @@ def draw_from_arms(
     if len(arms) == 1 and not given:
         ctx.say(
             f"note: {arms[0].name!r} is one arm, so there is nothing to choose among; give a "
-            "mixture, such as --task 'knights(d=1)+knights(d=2)'"
+            "mixture, such as --task 'knights(d=1)+knights(d=2)', or records with a column `domain`"
         )
     found: list[Task] = []
     for i in rng_of((*key, "arms")).choice(len(arms), n, p=p_A):

@@ -86,6 +86,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
+            say_unguided(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
             if log is not None:
@@ -339,6 +340,16 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
         ctx.say(
             "note: no tool was called in the first step; what is never tried is not learned, so "
             "the model must know how to call tools: see docs/howto.md"
+        )
+
+
+def say_unguided(ctx: RunContext, state: State, metrics: Metrics) -> None:
+    """Says so where hints are counted and the first step had none."""
+    if state["step"] == 1 and metrics.get("is:guided") == 0:
+        ctx.say(
+            "note: no answer of the first step had a hint: either none was asked for, or the "
+            "problems' written answers are too short for one (of a working of one line a share of "
+            "its steps is nothing; see `unit` of pl.Working)"
         )
 
 

@@ -34,6 +34,7 @@ from palaestra.suggest import close_names
 from palaestra.tasks import options
 from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
 from palaestra.tasks.conversations import check_whole, read_conversation, read_text
+from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind
 from palaestra.tasks.repeats import REPEAT_WARNING
@@ -104,6 +105,11 @@ class FileTasks:
             if self.n_leaked
             else ""
         )
+
+    @property
+    def domains(self) -> tuple[DomainTasks, ...]:
+        """The records of each `domain`, for draws that choose among them."""
+        return domain_tasks(self)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import palaestra
 import pytest
+from palaestra.claims.curricula import Later
 from palaestra.claims.data.logics_stem import DrawSkewed
 from palaestra.curriculum.arms import Bandit, arms_of, first_number
 from palaestra.curriculum.difficulty import EasyToHard, ProbedArms
@@ -31,6 +32,7 @@ FAR = 100 << 20  # of seed 100
 # name of a case: the draw, the task, and the numbers of two draws of two tasks at 0; None = by chance
 CASES = {
     "Shuffled": (Shuffled(), ONE, [0, 1, 2, 3]),
+    "Later": (Later(first=0), ONE, [0, 1, 2, 3]),
     "Respelled": (Respelled(), ONE, [0, 1, 2, 3]),
     "Bandit": (Bandit(), TWO, None),
     "Bandit, one arm": (Bandit(), ONE, [0, 1, 2, 3]),
