@@ -15,6 +15,7 @@ from palaestra.ends import ENDS, HELD_OUT, HeldOut, end_of
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.run.evaluators import OWN_EVALUATION
+from palaestra.run.origin import Provenance
 from palaestra.stats import (
     Interval,
     difference,
@@ -142,9 +143,15 @@ def scores_by_problem(run: Run, held: HeldOut) -> ProblemScores:
 
 
 def judged_unlike(a: Run, b: Run) -> str:
-    """Why two runs' numbers are of different things, where their settings say so."""
+    """Why two runs' numbers are of different things, where their settings or the files that these
+    name say so.
+    """
+    files = [found.files if (found := Provenance.read(r.folder)) else None for r in (a, b)]
     for name, what in (("reward", "rewards"), ("env", "environments")):
-        if (a.config.get(name) or "") != (b.config.get(name) or ""):
+        asked = {str(r.config.get(name) or "") for r in (a, b)}
+        # of a run that keeps no digests, nothing is known of its files
+        code = {tuple(sorted(f.get(name, {}).values())) for f in files if f is not None}
+        if len(asked) > 1 or len(code) > 1:
             return f"they were judged by different {what}"
     return ""
 

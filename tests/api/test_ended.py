@@ -11,6 +11,7 @@ from palaestra.api.ended import pairs_of
 from palaestra.cli.main import main
 from palaestra.ends import at_ends
 from palaestra.errors import UserError
+from palaestra.run.origin import RECORD
 from palaestra.stats import mean_interval, paired_share_difference, proportion, unbounded_interval
 from palaestra.store import columns
 from palaestra.values import to_toml
@@ -94,6 +95,15 @@ def test_what_is_not_paired_says_why(run, other, why):
     found = difference(run("a", A), run("b", **other))
     assert (found["paired"], found["why"]) == ("", why)
     assert found["low"] < found["mean"] < found["high"]
+
+
+def test_a_reward_that_was_rewritten_in_between_is_another(run, tmp_path):
+    """Of a run that keeps no digests, nothing is known of its files."""
+    folders = [run(name, A, reward="my.py:score") for name in "ab"]
+    (tmp_path / "a" / RECORD).write_text(json.dumps({"files": {"reward": {"my.py": "1"}}, "fields": {}, "parts": {}}))
+    assert difference(*folders)["paired"] == "by problem"
+    (tmp_path / "b" / RECORD).write_text(json.dumps({"files": {"reward": {"my.py": "2"}}, "fields": {}, "parts": {}}))
+    assert difference(*folders)["why"] == "they were judged by different rewards"
 
 
 def test_records_are_not_kept_one_by_one(run):
