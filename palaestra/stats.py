@@ -203,6 +203,22 @@ def paired_difference(a_N: Sequence[float], b_N: Sequence[float], level: float =
     return mean_interval([b - a for a, b in zip(a_N, b_N, strict=True)], level)
 
 
+def paired_share_difference(
+    a_N: Sequence[float], b_N: Sequence[float], level: float = LEVEL
+) -> Interval:
+    """Mean of b - a over problems that both solved or not (1 or 0, or the share of several
+    answers), between -1 and 1.
+
+    The t interval of the differences and of two more, a problem that b alone solves and one that a
+    alone solves: so it has a width where the two agree on every problem. The same two more:
+    Bonett & Price (2012), who take the normal quantile. It covers the choice of the problems, and
+    nothing else that chance decides.
+    """
+    if len(a_N) != len(b_N):
+        raise ValueError(f"{len(a_N)} values cannot be paired with {len(b_N)}")
+    return bounded_interval([b - a for a, b in zip(a_N, b_N, strict=True)], -1.0, 1.0, level)
+
+
 def sign_flip_interval(differences_N: Sequence[float], level: float = LEVEL) -> Interval:
     """Mean of paired differences, with the interval of the shifts that a permutation test of their
     signs does not refuse: no normal distribution is taken for granted, only symmetry.

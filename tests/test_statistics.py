@@ -20,6 +20,7 @@ from palaestra.stats import (
     majority_at_k,
     mean_interval,
     paired_difference,
+    paired_share_difference,
     pass_at_k,
     proportion,
     share_difference,
@@ -116,6 +117,25 @@ def test_pairs_take_out_what_both_share():
     found = paired_difference([0, 10, 100], [1, 11, 101.6])
     assert found.mean == pytest.approx(1.2)
     assert found.high - found.low == pytest.approx(2 * 4.30265273 * 0.34641016 / math.sqrt(3))
+
+
+def test_a_paired_difference_of_shares_by_hand():
+    """Of 40 problems b alone solves 10 and a alone 4. With one more of each, 11 ones, 5 minus ones and 26 noughts: mean
+    1/7, mean square 16/42, so the sample variance is (16/42 - 1/49) 42/41 = 106/287 and t is of 41 degrees."""
+    a = [0] * 10 + [1] * 4 + [1] * 16 + [0] * 10
+    b = [1] * 10 + [0] * 4 + [1] * 16 + [0] * 10
+    found = paired_share_difference(a, b)
+    half = 2.0195409704 * math.sqrt(106 / 287 / 42)
+    assert (found.mean, found.n) == (pytest.approx(6 / 40), 40)
+    assert (found.low, found.high) == (pytest.approx(1 / 7 - half), pytest.approx(1 / 7 + half))
+    # what is not paired is wider: both solve half or so, and mostly the same ones
+    apart = difference(proportion(sum(a), 40), proportion(sum(b), 40))
+    assert apart.high - apart.low > found.high - found.low
+    same = paired_share_difference(a, a)
+    assert same.mean == 0 and same.high == -same.low == pytest.approx(2.0195409704 * math.sqrt(2 / 41 / 42))
+    assert paired_share_difference([1, 1], [0, 0]).low == -1.0
+    with pytest.raises(ValueError, match="cannot be paired"):
+        paired_share_difference([1], [1, 0])
 
 
 def test_the_difference_of_two_proportions_is_newcombes():

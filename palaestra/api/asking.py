@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from palaestra import values
+from palaestra.api.ended import compare_runs, pairs_of
 from palaestra.api.keywords import (
     CompareKeywords,
     EvaluateKeywords,
@@ -21,7 +22,7 @@ from palaestra.api.keywords import (
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.context import Runnable
-from palaestra.ends import HELD_OUT, SHARES, End, HeldOut, end_of
+from palaestra.ends import SHARES, End, end_of
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
@@ -38,7 +39,6 @@ from palaestra.run.origin import announce_code
 from palaestra.run.served import context
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.stats import (
-    difference,
     mean_interval,
     paired_difference,
     share_difference,
@@ -242,7 +242,9 @@ def compare(
 
     Returns:
         {"methods": {name: {"before", "after", "values", ...}}, "differences": {"b - a": interval,
-        paired by seed}}; of runs "differences" are not paired.
+        paired by seed}}, of all pairs where there are at most five. Of runs that are over the names
+        are folders, with the "method" of each; their "differences" are "paired" "by problem" where
+        they had the same held-out problems, else "" with "why" not, and "notes" are lines of text.
 
     Raises:
         UserError: fewer than two, or methods and runs mixed, or a recipe with parts that only this
@@ -311,32 +313,6 @@ def run_of(method: str | Path | Run) -> Run | None:
     return Run(method) if is_path and (Path(method) / "config.toml").is_file() else None
 
 
-def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
-    """Runs that are over, by their own evaluations."""
-    if not whole:
-        raise UserError(
-            "compare takes methods or runs, not both: train the method first, then compare the runs"
-        )
-    names = {str(r.folder): r for r in runs}
-    ends = {n: {e: end_of(r.summary, e) for e in ("before", "after")} for n, r in names.items()}
-    after = {n: HeldOut.read(e["after"]) for n, e in ends.items()}
-    if missing := [n for n, held in after.items() if held is None]:
-        raise UserError(f"{missing[0]} has no evaluation at its end, so it cannot be compared")
-    known = {n: held for n, held in after.items() if held is not None}
-    if len(kinds := {held.of for held in known.values()}) > 1:
-        what = " cannot be compared with ".join(HELD_OUT[k] for k in HELD_OUT if k in kinds)
-        raise UserError(f"{what}: {', '.join(names)}")
-    first, *others = names
-    return {
-        "methods": ends,
-        "differences": {
-            f"{n} - {first}": {"of": min(kinds)}
-            | difference(known[first].interval, known[n].interval).json()
-            for n in others
-        },
-    }
-
-
 def compare_cells(
     read: Mapping[str, Settings],
     *,
@@ -364,14 +340,14 @@ def compare_cells(
         zip(requests, run_all(list(requests.values()), out, headway, jobs), strict=True)
     )
     cells = {m: [cell_of(outcomes[m, seed]) for seed in range(seeds)] for m in read}
-    first, *others = read
+    first = next(iter(read))
     result = {
         "task": read[first].problem,
         "model": read[first].model,
         "budget_tokens": tokens,
         "seeds": seeds,
         "methods": {m: summary_of(found) | origin(requests[m, 0]) for m, found in cells.items()},
-        "differences": {f"{m} - {first}": difference_of(cells[first], cells[m]) for m in others},
+        "differences": {f"{b} - {a}": difference_of(cells[a], cells[b]) for a, b in pairs_of(read)},
     }
     return result, cells
 
@@ -418,7 +394,7 @@ def over_cells(cells: Sequence[Cell], end: End) -> dict[str, Any]:
 
 
 def difference_of(first: Sequence[Cell], other: Sequence[Cell]) -> dict[str, Any]:
-    """What another method's cells ended with above those of the first, paired by seed."""
+    """What another method's cells ended with above those of a first one, paired by seed."""
     (a, n), (b, m) = ends_of(first, "after"), ends_of(other, "after")
     shares = bool(n and m)
     found = share_difference(a, b, min(n, m)) if shares else paired_difference(a, b)

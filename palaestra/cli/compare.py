@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from palaestra.api.asking import compare_cells, compare_runs, run_of
+from palaestra.api.asking import compare_cells, run_of
+from palaestra.api.ended import compare_runs, pairs_of
 from palaestra.cli.train import read_settings, told
 from palaestra.ends import HELD_OUT, SHARES, end_of
 from palaestra.errors import UserError
@@ -20,6 +21,10 @@ from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 CEILING = 0.99  # a share from which on there is nothing left to differ in
+CHOICE_OF_PROBLEMS = (
+    "note: an interval that is paired by problem covers the choice of the held-out problems and not "
+    "that of seeds: the same method with another seed may end elsewhere"
+)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -56,13 +61,21 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def table_of_runs(result: dict[str, Any]) -> None:
-    of = min(end["after"]["of"] for end in result["methods"].values())
+    ends, differences = result["methods"], result["differences"]
+    names = {folder: f"{end['method']} {folder}".strip() for folder, end in ends.items()}
+    of = min(end["after"]["of"] for end in ends.values())
     print(f"{HELD_OUT[of]} of runs that are over (95% intervals)")
-    for name, ends in result["methods"].items():
-        print(f"  {name}  {from_to(ends)}, n = {ends['after']['n']}")
-    for name, d in result["differences"].items():
-        print(f"  {name}  {told(d)}, not paired")
-    remark_ceiling(end["after"] for end in result["methods"].values())
+    for folder, name in names.items():
+        print(f"  {name}  {from_to(ends[folder])}, n = {ends[folder]['after']['n']}")
+    for a, b in pairs_of(names):
+        d = differences[f"{b} - {a}"]
+        paired = f"paired {d['paired']}" if d["paired"] else f"not paired: {d['why']}"
+        print(f"  {names[b]} - {names[a]}  {told(d)}, {paired}")
+    if any(d["paired"] for d in differences.values()):
+        print(CHOICE_OF_PROBLEMS)
+    for note in result["notes"]:
+        print(f"note: {note}")
+    remark_ceiling(end["after"] for end in ends.values())
 
 
 def from_to(ends: dict[str, Any]) -> str:

@@ -55,6 +55,7 @@ REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
 LOCK, CLOCK, METRICS = "lock", "clock.json", "metrics.jsonl"
 SHARED = "parts"  # beside the cells: parts that several of them have
 LOOK = 2.0  # seconds between two looks at how far the cells are
+MOST_TOLD = 3  # cells that a line of the progress names
 ADDRESS = 20  # characters of the digest
 
 
@@ -125,12 +126,13 @@ def run_all(
                 over, _ = wait(running, LOOK, FIRST_COMPLETED)
                 places_over = {running.pop(f): f.result() for f in over}
                 share = _under_way({p: waiting[p] for p in running.values()})
+                begun = {p: waiting[p] for f, p in running.items() if f.running()}
                 for place, error in places_over.items():
                     if error:
                         errors[place] = error
                         headway.note(f"{waiting[place].label}: {error}")
                 labels = ", ".join(waiting[p].label for p in places_over)
-                headway.advance(len(over), labels, share)
+                headway.advance(len(over), labels or _describe(begun), share)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -169,6 +171,19 @@ def _under_way(cells: Mapping[Path, CellRequest]) -> float:
     """
     done = (_sampled(p / METRICS) / r.tokens for p, r in cells.items() if r.tokens)
     return sum(min(1.0, share) for share in done)
+
+
+def _describe(cells: Mapping[Path, CellRequest]) -> str:
+    """Unfinished cells for people, and the steps that each has made; those of a pipeline's parts
+    count where the cell holds them.
+    """
+    files = {p: [p / METRICS, *p.glob(f"*/{METRICS}")] for p in cells}
+    steps = {p: sum(is_step(r) for f in found for r in records(f)) for p, found in files.items()}
+    told = [
+        f"{r.label}: {f'step {steps[p]}' if steps[p] else 'no step yet'}" for p, r in cells.items()
+    ]
+    more = [f"{len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+    return "; ".join([*told[:MOST_TOLD], *more])
 
 
 def _sampled(file: Path) -> int:

@@ -26,6 +26,8 @@ from rich.text import Text
 
 from palaestra.run.progress import ACCENT, EVERY, clock_time, is_live
 
+QUIET = 6  # plain lines that are left out where nothing moves
+
 
 class Headway:
     """Counts parts as they finish. Use as a context manager; `expect` says how many there are."""
@@ -97,18 +99,22 @@ class Headway:
             self._tell(f"{done} there already" if done else "")
 
     def advance(self, parts: int = 1, label: str = "", under_way: float = 0.0) -> None:
-        """Parts have finished, which `label` names, or those under way have come further. Where
-        neither is so, it is no news.
+        """Parts have finished, or those under way have come further; `label` names them. Where
+        neither is so, it is no news, and a plain line comes after a longer time.
         """
-        if not parts and under_way == self.under_way:
+        every = self.every
+        if parts or under_way != self.under_way:
+            self.done, self.under_way, self._end = self.done + parts, under_way, self.clock()
+        elif label:
+            every *= QUIET
+        else:
             return
-        self.done, self.under_way, self._end = self.done + parts, under_way, self.clock()
         if self._bar is not None:
             for task in self._bar.tasks:
                 label = label or task.fields["label"]
                 completed = self.done + under_way
                 self._bar.update(task.id, completed=completed, label=label, refresh=True)
-        elif self._end - self._spoken >= self.every or self.done >= self.total:
+        elif self.clock() - self._spoken >= every or self.done >= self.total:
             self._tell(label)
 
     def note(self, text: str) -> None:
@@ -137,9 +143,9 @@ class Headway:
             pieces.append(f"{(self.done + self.under_way) / self.total:.0%}")
         if self.done >= self.total:
             pieces.append(f"{clock_time(spent)} in all")
-        elif left is not None:
-            pieces += [f"{clock_time(spent)} so far"] if self._end > self._begin else []
-            pieces.append(f"{clock_time(left)} left")
+        else:
+            pieces += [f"{clock_time(spent)} so far"] if spent >= 1 else []
+            pieces += [] if left is None else [f"{clock_time(left)} left"]
         self._say("  ".join([*pieces, label]).rstrip())
 
     def _make_bar(self, console: Console) -> Progress:

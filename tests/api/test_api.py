@@ -130,8 +130,10 @@ def test_evaluate_and_compare(run, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == found
     assert main(["compare", str(run.folder), "copy"]) == 0
     first, *rows = capsys.readouterr().out.splitlines()
-    assert first == "held-out accuracy of runs that are over (95% intervals)" and len(rows) == 3
-    assert rows[0].startswith(f"  {run.folder}  ") and rows[0].endswith(", n = 4") and rows[2].endswith(", not paired")
+    assert first == "held-out accuracy of runs that are over (95% intervals)" and len(rows) == 4
+    assert rows[0].startswith(f"  rloo {run.folder}  ") and rows[0].endswith(", n = 4")
+    assert rows[2].startswith(f"  rloo copy - rloo {run.folder}  ") and rows[2].endswith(", paired by problem")
+    assert "not that of seeds" in rows[3]
     assert main(["compare", str(run.folder), "copy", "optimiser.lr=1"]) == 2
     assert "optimiser.lr=1: runs that are over are compared as they are" in capsys.readouterr().err
     with pytest.raises(UserError, match="methods or runs, not both"):

@@ -387,6 +387,17 @@ def test_a_cell_under_way_counts_by_its_tokens(tmp_path):
     assert under_way("", "other") == 1.3
 
 
+def test_cells_under_way_are_told_by_their_steps(tmp_path):
+    """Those of a pipeline's part count, an evaluation does not, and of many cells the first are named."""
+    for name, lines in (("a", 1), ("b/part", 2)):
+        (tmp_path / name).mkdir(parents=True)
+        text = '{"step": 0, "evaluation": {"mean": 1}}\n' + '{"step": 1, "sampled_tokens": 30}\n' * lines
+        (tmp_path / name / cells.METRICS).write_text(text)
+    told = lambda names: cells._describe({tmp_path / n: replace(request(), label=n) for n in names})
+    assert told("ab") == "a: step 1; b: step 2" and told("") == ""
+    assert told("cabde") == "c: no step yet; a: step 1; b: step 2; 2 more"
+
+
 @pytest.mark.parametrize(
     ("jobs", "order"),
     [(1, "a0 b0 c0 a1 b1 a2 b2 c2"), (2, "a0 a1 b0 b1 c0 a2 b2 c2"), (9, "a0 a1 a2 b0 b1 b2 c0 c2")],

@@ -73,6 +73,23 @@ def test_parts_under_way_count_in_part():
     ]
 
 
+def test_where_nothing_moves_a_line_comes_every_thirty_seconds():
+    """And without a name of what is under way, none."""
+
+    def work(headway, clock):
+        for i in range(35):
+            clock.now += 2
+            headway.advance(0, label=f"grpo: no step yet, look {i}" if i < 30 else "")
+        headway.advance(0, "grpo: step 1", under_way=0.1)
+
+    assert lines_of(work, total=2) == [
+        "bench step  0/2",
+        "bench step  0/2  0:30 so far  grpo: no step yet, look 14",
+        "bench step  0/2  1:00 so far  grpo: no step yet, look 29",
+        "bench step  0/2  5%  1:10 so far  22:10 left  grpo: step 1",
+    ]
+
+
 def test_where_all_is_there_nothing_is_said():
     assert lines_of(lambda *_: None, total=3, done=3, pace=1.0) == []
 

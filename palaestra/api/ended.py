@@ -1,0 +1,181 @@
+"""Runs that are over, compared by their own evaluations: problem by problem where they had the same
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from palaestra.api.run import Run, read_episodes
+from palaestra.ends import ENDS, HELD_OUT, HeldOut, end_of
+from palaestra.errors import UserError
+from palaestra.markdown import escape_controls
+from palaestra.run.evaluators import OWN_EVALUATION
+from palaestra.run.origin import Provenance
+from palaestra.stats import (
+    Interval,
+    difference,
+    paired_share_difference,
+    unbounded_interval,
+)
+from palaestra.store.columns import evaluation_path, sampled_from
+from palaestra.types import value_class
+
+MOST_PAIRS = 5  # runs or methods of which every two are compared; of more, each with the first
+COLUMNS = {"accuracy": "solved", "reward": "reward"}  # what a problem's answers say of a measure
+BY_PROBLEM = "by problem"
+
+Problem: TypeAlias = tuple[Any, ...]  # identity, domain, prompt and reference
+
+
+@value_class
+class ProblemScores:
+    """What a run's answers to each of its held-out problems were worth after its last step, a mean
+    over answers; None = none could be scored. `lack`: why that is not known.
+    """
+
+    scores: Mapping[Problem, float | None]
+    lack: str = ""
+
+
+def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
+    """Runs that are over, by what each measured at its end.
+
+    Args:
+        whole: nothing else is to be compared with them.
+
+    Returns:
+        {"methods": {folder: {"method", "before", "after"}}, "differences": {"b - a": interval with
+        "paired": "by problem", or "" and "why" not}, "notes": lines of text}
+    """
+    if not whole:
+        raise UserError(
+            "compare takes methods or runs, not both: train the method first, then compare the runs"
+        )
+    names = {str(r.folder): r for r in runs}
+    if len(names) < 2:
+        raise UserError(f"compare needs two runs, and {min(names)} is one")
+    ends = {n: {e: end_of(r.summary, e) for e in ENDS} for n, r in names.items()}
+    after = {n: HeldOut.read(e["after"]) for n, e in ends.items()}
+    if missing := [n for n, held in after.items() if held is None]:
+        raise UserError(f"{missing[0]} has no evaluation at its end, so it cannot be compared")
+    known = {n: held for n, held in after.items() if held is not None}
+    if len(kinds := {held.of for held in known.values()}) > 1:
+        what = " cannot be compared with ".join(HELD_OUT[k] for k in HELD_OUT if k in kinds)
+        raise UserError(f"{what}: {', '.join(names)}")
+    problems = {n: scores_by_problem(r, known[n]) for n, r in names.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for a, b in pairs_of(names):
+        why = judged_unlike(names[a], names[b]) or why_not_paired(problems[a], problems[b])
+        interval = (
+            difference(known[a].interval, known[b].interval)
+            if why
+            else paired_by_problem(known[a], problems[a], problems[b])
+        )
+        told = {"paired": "", "why": why} if why else {"paired": BY_PROBLEM}
+        unit = {"unit": known[a].unit} if known[a].unit else {}
+        found[f"{b} - {a}"] = {"of": min(kinds), **interval.json(), **unit, **told}
+    return {
+        "methods": {n: {"method": method_of(r), **ends[n]} for n, r in names.items()},
+        "differences": found,
+        "notes": unlike_sizes({n: held.interval.n for n, held in known.items()}),
+    }
+
+
+def pairs_of(names: Iterable[str]) -> list[tuple[str, str]]:
+    """What is compared with what, the earlier one first: all pairs of a few, else each with the
+    first.
+    """
+    first, *others = names
+    if len(others) < MOST_PAIRS:
+        return list(combinations((first, *others), 2))
+    return [(first, n) for n in others]
+
+
+def method_of(run: Run) -> str:
+    """What a run was trained by: a recipe's name, or that of its file."""
+    recipe = str(run.summary.get("recipe") or run.config.get("recipe") or "")
+    return escape_controls(recipe.rstrip("/").rsplit("/", 1)[-1])
+
+
+def unlike_sizes(sizes: Mapping[str, int]) -> list[str]:
+    """A line where runs were measured on unlike numbers of held-out problems."""
+    if len(set(sizes.values())) < 2:
+        return []
+    told = ", ".join(f"{name} on {n}" for name, n in sizes.items())
+    return [
+        f"they were measured on unlike numbers of held-out problems: {told}; the fewer, the less a "
+        "number says"
+    ]
+
+
+# ---- by problem
+
+
+def scores_by_problem(run: Run, held: HeldOut) -> ProblemScores:
+    """The answers that a run keeps of its last evaluation, where they are all those that `held` was
+    made from.
+    """
+    lack = lambda why: ProblemScores(scores={}, lack=why)
+    if (column := COLUMNS.get(held.of)) is None:
+        return lack("results of recorded data are not kept one by one")
+    # of a pipeline the evaluation at its end is that of its last part
+    home = run.folder / [*(run.summary.get("parts") or [""])][-1]
+    files = sorted(evaluation_path(home, OWN_EVALUATION, 0).parent.glob("step-*.parquet"))
+    if not files or sampled_from(files[-1]) is not None:
+        return lack(f"{run.folder} does not keep its answers to all held-out problems")
+    scored: dict[Problem, list[float]] = {}
+    rows = read_episodes(files[-1:], tokens=False).to_pylist()
+    for row in rows:
+        of_problem = scored.setdefault(
+            tuple(row[k] for k in ("task_id", "domain", "prompt", "answer")), []
+        )
+        if row[column] is not None and not row["status"].startswith("error:"):
+            of_problem.append(float(row[column]))
+    every = [x for xs in scored.values() for x in xs]
+    if len(every) != held.interval.n or not np.isclose(np.mean(every), held.interval.mean):
+        return lack(f"the answers in {run.folder} are not those of its evaluation at the end")
+    return ProblemScores(scores={p: float(np.mean(xs)) if xs else None for p, xs in scored.items()})
+
+
+def judged_unlike(a: Run, b: Run) -> str:
+    """Why two runs' numbers are of different things, where their settings or the files that these
+    name say so.
+    """
+    files = [found.files if (found := Provenance.read(r.folder)) else None for r in (a, b)]
+    for name, what in (("reward", "rewards"), ("env", "environments")):
+        asked = {str(r.config.get(name) or "") for r in (a, b)}
+        # of a run that keeps no digests, nothing is known of its files
+        code = {tuple(sorted(f.get(name, {}).values())) for f in files if f is not None}
+        if len(asked) > 1 or len(code) > 1:
+            return f"they were judged by different {what}"
+    return ""
+
+
+def why_not_paired(a: ProblemScores, b: ProblemScores) -> str:
+    """Why two runs cannot be compared problem by problem; "" = they can."""
+    if a.lack or b.lack:
+        return a.lack or b.lack
+    if a.scores.keys() != b.scores.keys():
+        both = len(a.scores.keys() & b.scores.keys())
+        return (
+            "they had not the same held-out problems "
+            f"({len(a.scores)} and {len(b.scores)}, {both} of them in both)"
+        )
+    if not any(x is not None and b.scores[p] is not None for p, x in a.scores.items()):
+        return "no problem could be scored in both"
+    return ""
+
+
+def paired_by_problem(held: HeldOut, a: ProblemScores, b: ProblemScores) -> Interval:
+    """b - a over the problems that both could be scored on, in the measure of `held`."""
+    both = [(x, y) for p, x in a.scores.items() if x is not None and (y := b.scores[p]) is not None]
+    a_N, b_N = ([pair[i] for pair in both] for i in (0, 1))
+    if held.is_share:
+        return paired_share_difference(a_N, b_N)
+    scale = max(1.0, *a_N, *b_N) - min(0.0, *a_N, *b_N)
+    return unbounded_interval([y - x for x, y in both], scale)

@@ -1,0 +1,163 @@
+"""Runs that are over, compared: folders that are written here, with what a run keeps of its last evaluation."""
+
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from palaestra.api.asking import compare
+from palaestra.api.ended import pairs_of
+from palaestra.cli.main import main
+from palaestra.ends import at_ends
+from palaestra.errors import UserError
+from palaestra.run.origin import RECORD
+from palaestra.stats import mean_interval, paired_share_difference, proportion, unbounded_interval
+from palaestra.store import columns
+from palaestra.values import to_toml
+
+A, B = [1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 1, None]  # the last could not be scored
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Makes a run folder of what its answers to the problems were worth."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(name, values, recipe="grpo", of="accuracy", ids=None, keep=True, part="", samples=1, **config):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.toml").write_text(to_toml({"recipe": recipe, **config}))
+        lines = [
+            {
+                "task_id": f"own/{i}",
+                "prompt": f"{i}?",
+                "answer": "1",
+                "sample": s,
+                "status": "ok" if x is not None else "error: judge",
+            }
+            | ({"reward": x, "solved": bool(x) if of == "accuracy" else None} if x is not None else {})
+            for i, x in zip(ids or range(len(values)), values, strict=True)
+            for s in range(samples)
+        ]
+        scored = [line["reward"] for line in lines if "reward" in line]
+        share = of in ("accuracy", "ranking")
+        interval = proportion(sum(scored), len(scored)) if share else mean_interval(scored)
+        parts = {"parts": {"first": {}, part: {}}} if part else {}
+        summary = {"recipe": recipe, **parts, **at_ends({}, {"of": of, **interval.json()})}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        if keep:
+            file = columns.evaluation_path(folder / part, "held-out", 3)
+            file.parent.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(lines, schema=columns.SCHEMA), file)
+        return str(folder.relative_to(tmp_path))
+
+    return make
+
+
+def difference(*folders):
+    (found,) = compare(*folders)["differences"].values()
+    return found
+
+
+def test_runs_on_the_same_problems_are_paired_by_problem(run):
+    """Over the five problems that both could be scored on, in whatever order they lie."""
+    found = difference(run("a", A), run("b", B[::-1], ids=[5, 4, 3, 2, 1, 0]))
+    asked = paired_share_difference(A[:5], B[:5])
+    assert found == {"of": "accuracy", **asked.json(), "paired": "by problem"} and found["n"] == 5
+
+
+def test_a_run_keeps_its_own_measure(run):
+    """A reward is paired in its own unit, and what several answers were worth is their mean."""
+    found = difference(run("a", [0.5, 3.0, 1.0], of="reward"), run("b", [1.5, 3.0, 2.5], of="reward"))
+    asked = unbounded_interval([1.0, 0.0, 1.5], 3.0)
+    assert found == {"of": "reward", **asked.json(), "paired": "by problem"}
+    sampled = difference(run("c", [1, 0], samples=4), run("d", [1, 1], samples=4))
+    assert sampled["n"] == 2 and sampled["mean"] == 0.5  # problems, and not answers
+    with pytest.raises(UserError, match="held-out accuracy cannot be compared with mean held-out reward"):
+        compare("a", "c")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (
+            {"values": [1] * 4, "ids": range(2, 6)},
+            "they had not the same held-out problems (6 and 4, 4 of them in both)",
+        ),
+        ({"values": A, "ids": range(6, 12)}, "they had not the same held-out problems (6 and 6, 0 of them in both)"),
+        ({"values": A, "keep": False}, "b does not keep its answers to all held-out problems"),
+        ({"values": A, "reward": "math"}, "they were judged by different rewards"),
+        ({"values": A, "env": "my.py:World"}, "they were judged by different environments"),
+    ],
+)
+def test_what_is_not_paired_says_why(run, other, why):
+    found = difference(run("a", A), run("b", **other))
+    assert (found["paired"], found["why"]) == ("", why)
+    assert found["low"] < found["mean"] < found["high"]
+
+
+def test_a_reward_that_was_rewritten_in_between_is_another(run, tmp_path):
+    """Of a run that keeps no digests, nothing is known of its files."""
+    folders = [run(name, A, reward="my.py:score") for name in "ab"]
+    (tmp_path / "a" / RECORD).write_text(json.dumps({"files": {"reward": {"my.py": "1"}}, "fields": {}, "parts": {}}))
+    assert difference(*folders)["paired"] == "by problem"
+    (tmp_path / "b" / RECORD).write_text(json.dumps({"files": {"reward": {"my.py": "2"}}, "fields": {}, "parts": {}}))
+    assert difference(*folders)["why"] == "they were judged by different rewards"
+
+
+def test_records_are_not_kept_one_by_one(run):
+    found = difference(run("a", A, of="ranking"), run("b", A, of="ranking"))
+    assert found["why"] == "results of recorded data are not kept one by one"
+
+
+def test_answers_that_are_not_those_of_the_end_are_not_used(run, tmp_path):
+    """As those of a folder that was copied in part."""
+    a, b = run("a", A), run("b", B)
+    (tmp_path / a / "evaluations").rename(tmp_path / "kept")
+    (tmp_path / b / "evaluations").rename(tmp_path / a / "evaluations")
+    (tmp_path / "kept").rename(tmp_path / b / "evaluations")
+    assert difference(a, b)["why"] == "the answers in a are not those of its evaluation at the end"
+
+
+def test_no_problem_that_both_could_be_scored_on(run):
+    assert difference(run("a", [1, None]), run("b", [None, 1]))["why"] == "no problem could be scored in both"
+
+
+def test_a_pipeline_ends_with_its_last_part(run):
+    assert difference(run("a", A, part="rl"), run("b", A))["paired"] == "by problem"
+
+
+def test_all_pairs_of_five_and_of_more_those_with_the_first():
+    assert pairs_of("abc") == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert len(pairs_of("abcde")) == math.comb(5, 2)
+    assert pairs_of("abcdef") == [("a", n) for n in "bcdef"]
+
+
+def test_a_table_names_methods_and_unlike_sizes(run, capsys):
+    folders = [run("a", A), run("b", B, recipe="recipes/easy.py"), run("c", [1, 0], recipe="rloo")]
+    assert main(["compare", *folders]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "held-out accuracy of runs that are over (95% intervals)"
+    begins = [
+        "  grpo a  ",
+        "  easy.py b  ",
+        "  rloo c  ",
+        "  easy.py b - grpo a  ",
+        "  rloo c - grpo a  ",
+        "  rloo c - easy.py b  ",
+    ]
+    assert all(line.startswith(name) for line, name in zip(lines, begins, strict=False))
+    assert lines[0].endswith(", n = 6") and lines[3].endswith(", paired by problem")
+    assert lines[4].endswith(", not paired: they had not the same held-out problems (6 and 2, 2 of them in both)")
+    assert lines[6].startswith("note: an interval that is paired by problem covers the choice of the held-out problems")
+    assert lines[7].startswith(
+        "note: they were measured on unlike numbers of held-out problems: a on 6, b on 5, c on 2;"
+    )
+    assert len(lines) == 8
+
+
+def test_one_run_alone_is_no_comparison(run):
+    a = run("a", A)
+    with pytest.raises(UserError, match="compare needs two runs, and a is one"):
+        compare(a, a)
