@@ -1,28 +1,89 @@
 """The claim of apo: Asymmetric Policy Optimization (View-R1): DADS + STCR."""
 
+from dataclasses import replace
+
+import numpy as np
+
 import palaestra as pl
-from palaestra.recipes.objectives.apo import build
+from palaestra.claims.short import ACCURACY, FRESH, short
+from palaestra.claims.starts import unmoved
+from palaestra.recipes.objectives.apo import Stcr, build
+
+LAST = 15  # steps of which answers are measured
+BASE = 1.1
+
+
+@pl.stage
+class MixedStcr:
+    """The factors of `Stcr`, dealt out anew among the wrong answers of groups that have a right one: as
+    large in all, and not on the longer answers.
+    """
+
+    base: float = BASE
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        ones = pl.Values(level="episode", x_N=np.ones(len(table.episodes)))
+        factor_E = Stcr(self.base)(ones, table).x_N.copy()
+        right_E = table.reward_E >= 1
+        known_E = pl.group_mean(right_E.astype(float), table.group_E) > 0
+        mine = np.flatnonzero(~right_E & known_E)
+        rng = pl.rng_of(("mixed factors", *table.lengths_E.tolist()))
+        factor_E[mine] = factor_E[rng.permutation(mine)]
+        return replace(x, x_N=x.x_N * factor_E)
+
+
+def mixed() -> pl.Recipe:
+    """STCR with its factors on other wrong answers."""
+    learned = build(dads=False, base=BASE)
+    *kept, _ = learned.learners["policy"].credit.links
+    return short(learned, credit=pl.Chain((*kept, MixedStcr())))
+
 
 EXPERIMENT = pl.Experiment(
-    claim="STCR makes wrong answers shorter than GRPO with the same KL loss does.",
+    claim="On lists of seven digits to sort, at one rate and equal sampled tokens, STCR with base 1.1 makes wrong "
+    "answers at least 2 tokens shorter than GRPO with the same KL loss, and accuracy falls by no more than 3 points.",
+    quantity="7% above the base model on average for DADS and STCR together; what STCR takes off wrong answers is "
+    "not given here",
+    start=unmoved(pl.vary(pl.recipe("grpo"), schedule=FRESH), steps=LAST),
     arms={
-        "grpo without KL": pl.recipe("grpo"),
-        "grpo": pl.recipe("grpo", kl=1e-3),
-        "dads": build(stcr=False),
-        "stcr": build(dads=False, base=1.01),
-        "apo": build(base=1.01),
+        "grpo": short(build(dads=False, stcr=False)),
+        "stcr": short(build(dads=False, base=BASE)),
+        "stcr mixed up": mixed(),
+        "stcr at 1.01": short(build(dads=False, base=1.01)),
+        "dads": short(build(stcr=False)),
+        "apo": short(build(base=BASE)),
     },
-    expect=pl.Greater("grpo", "stcr", by=0.5),
-    falsified_if="wrong answers are less than half a token shorter with STCR",
-    measure=pl.Logged("length_wrong"),
-    metric="mean length of wrong answers, last ten steps (tokens)",
-    task="sort",
-    tokens=80_000,
+    expect=pl.Greater("stcr", "grpo", by=2.0, why="a twelfth of a wrong answer, of some 24 tokens"),
+    falsified_if="wrong answers are less than 2 tokens shorter with STCR, or fewer are right",
+    reasons=(pl.Needs("stcr mixed up", "that the longer wrong answers weigh more"),),
+    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.03)},
+    measure=pl.Less(pl.Logged("length_wrong", last=LAST)),
+    metric=f"tokens of a wrong training answer, last {LAST} steps, with a minus",
+    tuned={"optimiser.lr": (1e-4,)},
+    blocks=pl.TWENTY_SEEDS,
+    task="sort(d=5)",
+    tokens=32_000,
+    evaluate=96,
+    samples=4,
+    seconds=16.0,
     controls={
-        "accuracy": pl.Final(),
-        "entropy": pl.Logged("entropy_sampled"),
-        "KL": pl.Logged("kl_ref"),
+        "length of right answers": pl.Logged("length_right", last=LAST),
+        "training answers right": pl.Logged("reward", last=LAST),
+        "entropy": pl.Logged("entropy_sampled", last=LAST),
+        "KL": pl.Logged("kl_ref", last=LAST),
     },
-    note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not "
-    "1.00001, for answers of 20 tokens instead of thousands; forgetting is not measured.",
+    note="The older look had base 1.01, with which a wrong answer that is five tokens too long weighs 5% more, and "
+    "lists of five digits, of which the last steps had few wrong answers: its interval was eleven tokens wide. "
+    "With 1.1 five tokens too many weigh 38% more and twenty 85%, which is far more than "
+    "the paper's 1.00001 gives a thousand (1%) or four thousand (4%): where this shortens nothing, the "
+    "paper's cannot, and where it does, the paper's strength is not shown; `stcr at 1.01` is nearer to "
+    "it. `stcr mixed up` deals the same factors out among the wrong answers of the step. All arms divide by "
+    "the group's "
+    "deviation with the same constants and have the KL loss; `dads` and `apo` release it on hard "
+    "positives, of which entropy and KL are shown and forgetting is not measured. One rate for all, since "
+    "lengths move with the rate. Looked at before the declaration, on seed 3000, which nothing else uses, with 16,000 "
+    "tokens and without a KL: wrong answers of GRPO had about 26 tokens in the last ten steps, 21 at first, "
+    "right ones "
+    "17; .86 were right in one sample, greedy .97 from .99. STCR "
+    "was not looked at. Cannot show: answers of thousands of tokens, images.",
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
+from palaestra.claims.short import ACCURACY, FRESH, THREE_POINTS
 from palaestra.recipes.objectives.stratified_grpo import build
 
 
@@ -41,6 +42,22 @@ class Structure:
 
 
 @pl.stage
+class OtherStrata:
+    """The numbers of searches of a group, dealt out anew among its episodes as "stratum": strata of
+    the same sizes, whose episodes have nothing in common.
+    """
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        able = [i for i, e in enumerate(group.episodes) if e.ok]
+        order = pl.rng_of(("other strata", *key)).permutation(able).tolist()
+        episodes = list(group.episodes)
+        for i, other in zip(able, order, strict=True):
+            e, searches = episodes[i], group.episodes[other].facts["searches"]
+            episodes[i] = replace(e, facts={**e.facts, "stratum": searches})
+        return replace(group, episodes=tuple(episodes))
+
+
+@pl.stage
 class Share:
     """The sum of one part of the reward over that of another, of the last `last` steps;
     0 = of all.
@@ -56,36 +73,55 @@ class Share:
         return sum(s[f"part/{self.part}"] for s in rows) / whole if whole else float("nan")
 
 
-def tell_structure(learned: pl.Recipe) -> pl.Recipe:
-    return pl.vary(learned, collect=pl.links(pl.Sample(n=8), pl.Score(), Structure()))
+def arm(learned: pl.Recipe, *after: pl.Collect) -> pl.Recipe:
+    """8 prompts with 8 episodes a step, for as many steps as the tokens pay for."""
+    collect = pl.links(pl.Sample(n=8), pl.Score(), Structure(), *after)
+    return pl.vary(learned, collect=collect, schedule=FRESH)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On noisy T-hop, the blend (alpha 0.8) solves at least 2 points more of the 2-hop "
-    "problems in the last ten steps than GRPO at equal sampled tokens.",
+    claim="On T-hop of one and two hops with noise, advantages that are four fifths within strata of equally many "
+    "searches (alpha .8) solve at least 3 points more held-out problems in one sample than GRPO, at "
+    "equal sampled tokens and one rate.",
+    quantity="up to 11.3 points above GRPO on seven sets of questions of one and several hops",
     arms={
-        "grpo": tell_structure(pl.recipe("grpo")),
-        "blend": tell_structure(build()),
-        "within-only": tell_structure(build(alpha=1.0)),
+        "grpo": arm(pl.recipe("grpo")),
+        "blend": arm(build()),
+        "within-only": arm(build(alpha=1.0)),
+        "other strata": arm(build(), OtherStrata()),
     },
-    expect=pl.Greater("blend", "grpo"),
-    measure=Share("two hops solved", "two hops", last=10),
-    metric="share of the 2-hop problems of the last ten steps that are solved (sampled, each "
-    "problem drawn for the first time)",
-    falsified_if="GRPO reaches the 2-hop accuracy of the blend, to 2 points",
+    expect=pl.Greater("blend", "grpo", by=0.03, why=THREE_POINTS),
+    falsified_if="the blend is less than 3 points above GRPO at the end",
+    reasons=(pl.Needs("other strata", "strata of episodes that searched equally often"),),
+    measure=ACCURACY,
+    metric="held-out success (temperature 1)",
+    tuned={"optimiser.lr": (1e-4,)},
+    blocks=pl.TWENTY_SEEDS,
     task="hop-noisy",
-    tokens=60_000,
-    seconds=75.0,
+    tokens=20_000,
+    evaluate=192,
+    samples=4,
+    seconds=22.0,
     controls={
-        "searches an episode": pl.Logged("part/searches"),
-        "reward over the run": pl.Logged("reward", last=0),
+        "searches an episode": pl.Logged("part/searches", last=5),
+        "2-hop problems solved, last 5 steps": Share("two hops solved", "two hops", last=5),
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "share of the variance of rewards within strata": Share("within", "spread"),
-        "final accuracy": pl.Final(),
     },
-    note="One and two hops in one pool, half each. Half of the searches that find something are "
-    "answered by a line with another key and then the right one, so that episodes with equally "
-    "many searches differ in how they read: without noise the number of searches decides the "
-    "outcome, and no advantage within strata is left. A guess without a search is wrong here; the "
-    "paper's questions can be answered from memory at times. A stratum of one acts through the "
-    "global term only.",
+    note="The older look, at the default rate, measured the 2-hop problems of the last ten steps of training, some 75 "
+    "a step, and found the blend 4 points below GRPO, with fewer searches. Here held-out problems of both "
+    "kinds decide. All arms have one rate, 1e-4, as their advantages have about the same size and Adam takes "
+    "off what is left; what each would do at its best rate is not shown. One and two hops, half each. Half "
+    "of the searches that find something are answered by a line with another key and then the right one, so "
+    "that episodes with equally many searches differ in how they read: without noise the number of searches "
+    "nearly decides the outcome, and no advantage within strata is left. Even so only a fifth of the "
+    "rewards' variance was within strata: most of what there is to learn is to search once more, of which the "
+    "blend hears a fifth, and this is the method's own risk. A guess without a search is wrong here; the "
+    "paper's questions can be answered from memory at times, where it may pay to hear less of it. A stratum "
+    "of one acts through the global term only, so groups of 8 leave the blend less to learn from than the "
+    "paper's. `other strata` has strata of the same sizes at random, so it shows what such strata cost by "
+    "themselves. Looked at before the declaration, on seed 3000, which nothing else uses, with 14,000 "
+    "tokens, 9 steps, and 96 problems: success in one sample .51 with GRPO and .42 with the blend, "
+    "greedy .78 and .77 from .40. With as few steps the verdict is about the first "
+    "habit that is learned. Cannot show: alpha and group sizes of the paper, which are not known.",
 )

@@ -1,12 +1,17 @@
 """The claim of reward-robust: Reward-robust RLHF: Bayesian reward model ensemble."""
 
 import palaestra as pl
+from palaestra.claims.short import ACCURACY, THREE_POINTS
 from palaestra.recipes.rewards.reward_robust import ensemble_learner, nominal_learner, prior_heads
+
+HEADS = prior_heads(5)
 
 
 def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
-    """The two stages, then PPO on the frozen `reward` of "nominal" and "reward"."""
-    few, sample = pl.Schedule(prompts=8, steps=20), pl.Sample(n=4)
+    """The two stages, which all arms of a seed share, then PPO on the frozen `reward` of "nominal" and
+    "reward".
+    """
+    few, sample = pl.Schedule(prompts=8, steps=400), pl.Sample(n=4)
     start = pl.vary(pl.recipe("ppo", kl=0.02), schedule=few)
     labelled = pl.vary(
         start,
@@ -16,13 +21,13 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
     scored = pl.vary(
         start,
         collect=pl.links(sample, pl.Score(reward=pl.Learned("nominal"))),
-        learners={"reward": ensemble_learner(prior_heads(5), "total")},
+        learners={"reward": ensemble_learner(HEADS, "total")},
     )
     first = {"nominal": pl.Output("nominal", "nominal")}
     return pl.Pipeline(
         parts={
-            "nominal": pl.Part(labelled),
-            "ensemble": pl.Part(scored, models=first),
+            "nominal": pl.Part(labelled, shared=True),
+            "ensemble": pl.Part(scored, models=first, shared=True),
             "rl": pl.Part(
                 pl.vary(start, collect=pl.links(sample, pl.Score(reward=reward, shadow=True))),
                 models={**first, "reward": pl.Output("ensemble", "reward")},
@@ -31,25 +36,53 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
     )
 
 
+ARMS = {
+    "one reward model": three_stages(pl.Learned("nominal")),
+    "robust": three_stages(pl.Robust("reward", HEADS, 0.4)),
+    "one head": three_stages(pl.Robust("reward", HEADS[:1], 1.0)),
+    "mean of five": three_stages(pl.Ensemble("reward", HEADS, pl.mean_over_heads)),
+    "most certain head": three_stages(pl.Robust("reward", HEADS, 1.0)),
+    "worst case": three_stages(pl.Robust("reward", HEADS, 0.0)),
+}
+
 EXPERIMENT = pl.Experiment(
-    claim="With reward models of few and noisy labels the true reward ends higher under the robust "
-    "reward than under one model.",
-    arms={
-        "one reward model": three_stages(pl.Learned("nominal")),
-        "mean of five": three_stages(pl.Ensemble("reward", prior_heads(5), pl.mean_over_heads)),
-        "most certain head": three_stages(pl.Robust("reward", prior_heads(5), 1.0)),
-        "robust": three_stages(pl.Robust("reward", prior_heads(5), 0.4)),
-        "worst case": three_stages(pl.Robust("reward", prior_heads(5), 0.0)),
-    },
-    expect=pl.Greater("robust", "one reward model"),
-    falsified_if="the robust reward gains less than two points of true reward over the one reward "
-    "model, over five seeds",
-    measure=pl.Logged("part/gold"),
-    metric="true reward of samples, last ten steps of PPO",
+    claim="With reward models of few and noisy labels, PPO on a mixture of the most certain head and the worst of "
+    "five gives, each arm at its best rate, a held-out accuracy at least 3 points above PPO on the one reward "
+    "model that the heads learned from.",
+    quantity="about 4% above RLHF with one reward model, on average over 12 or 16 benchmarks, after 800 steps",
+    arms=ARMS,
+    expect=pl.Greater("robust", "one reward model", by=0.03, why=THREE_POINTS),
+    falsified_if="the robust reward gives less than 3 points above the one reward model",
+    reasons=(
+        pl.Needs("one head", "several heads, beside a second stage of learning"),
+        pl.Needs("mean of five", "the worst of the heads instead of their mean"),
+        pl.Needs("most certain head", "the worst of the heads beside the most certain one"),
+    ),
+    measure=ACCURACY,
+    metric="held-out accuracy (temperature 1), by the true reward",
+    constants={a: {"rl.optimiser.lr": (5e-5, 1e-4, 2e-4)} for a in ARMS},
+    blocks=pl.TWENTY_SEEDS,
     task="add",
-    tokens=10_000,
-    evaluate=32,
-    note="A quarter of the labels is wrong. The heads share a trunk, as in the paper, so their "
-    "doubts are understated. 800 steps in the paper, about twenty here, in which a reward model "
-    "may not yet be over-optimised.",
+    tokens=8_000,
+    evaluate=96,
+    samples=8,
+    seconds=15.0,
+    controls={
+        "true reward in training": pl.Logged("part/gold", last=5),
+        "length": pl.Logged("length", last=5),
+    },
+    note="The older look measured the true reward of the last ten steps of PPO, at one rate, without the arms that "
+    "tell why: .84 against .79. The robust reward differs from one reward model in three things: a second stage, "
+    "which fits heads to the first one's scores on 8,000 more tokens of answers and may only smooth them, five "
+    "heads, and the worst of them. `one head` has the second stage alone, `mean of five` and `most "
+    "certain head` have the heads and not the worst, `worst case` has nothing else. A quarter of the labels is "
+    "wrong. The heads share a trunk, as in the paper, and learn from one teacher, so their doubts are understated, "
+    "and where that teacher errs all of them do. The two stages are learned once for a seed, on answers of the start, "
+    "and all arms have them. Rates are chosen by true accuracy, which a run with a reward model alone could not "
+    "do. 800 steps in the paper, some twenty here, in which a reward model may not yet be over-optimised: this "
+    "tells who learns more from poor labels, and not who holds out longer. "
+    "Looked at before the declaration, on seed 3000, which nothing else uses, one cell of `one reward model` at "
+    "1e-4: of the true rewards in training .34 at first and .88 at the end, of 96 held-out problems .85 in "
+    "one sample, "
+    "greedy .99. What is learned is mostly to work instead of guessing. Cannot show: a reward model that is farmed.",
 )
