@@ -47,6 +47,8 @@ def main() -> None:
     ]
     with Headway("bandit") as headway:
         outcomes = run_all(requests, Path("runs/bandit"), headway, given.jobs)
+    if broken := [o for o in outcomes if o.cell is None]:
+        raise SystemExit(f"{broken[0].request.label}: {broken[0].error}")
     arms = SIX_ARMS.split("+")
     shares: dict[str, list[list[float]]] = {}
     for i, method in enumerate(METHODS):
