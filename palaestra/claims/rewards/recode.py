@@ -1,27 +1,64 @@
 """The claim of recode: ReCode: rule-based RL for code API updates."""
 
+import numpy as np
+
 import palaestra as pl
-from palaestra.recipes.rewards.recode import build
+from palaestra.claims.short import THREE_POINTS
+from palaestra.recipes.rewards.recode import Migrated, build
+
+
+@pl.stage
+class Misled(Migrated):
+    """What is not right is paid by its likeness to a code that has nothing to do with the task."""
+
+    def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
+        found = super().__call__(text, task)
+        said = pl.final_answer(text)
+        if said is None or found["similarity"] == 1:
+            return found
+        rng: np.random.Generator = pl.rng_of(("misled", task.id))
+        letters = "".join(chr(ord("a") + 4 * i + int(rng.integers(4))) for i in range(4))
+        alike = min(0.75, pl.edit_similarity(said, letters))
+        more = 3.5 * (alike - found["similarity"])
+        return {**found, "total": found["total"] + more}
+
+
+def misled() -> pl.Recipe:
+    score = pl.Score(reward=pl.Verify(Misled()), shadow=True)
+    return pl.vary(build(), collect=pl.links(pl.Sample(n=8), score))
+
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-rec, held-out accuracy after equal sampled tokens is higher with edit similarity "
-    "than with exact match.",
+    claim="On T-rec, at equal sampled tokens and one rate, held-out accuracy is at least 3 points higher with "
+    "edit similarity than with exact match.",
+    quantity="edit similarity is ahead of exact match on migrated code in the paper's ablation (no number is "
+    "known to us)",
     arms={
         "exact": build(exact=True),
         "similarity": build(),
+        "misled": misled(),
         "no gate": build(gate=False),
         "grpo": pl.recipe("grpo"),
     },
-    expect=pl.Greater("similarity", "exact"),
-    falsified_if="partial credit for near misses does not speed learning up",
+    expect=pl.Greater("similarity", "exact", by=0.03, why=THREE_POINTS),
+    falsified_if="partial credit for near misses gains less than 3 points over exact match",
+    reasons=(pl.Needs("misled", "likeness to the right code, and not any graded pay"),),
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    tuned={"optimiser.lr": (1e-4,)},
     task="rec",
-    tokens=60_000,
-    seconds=40.0,
+    tokens=40_000,
+    samples=4,
+    seconds=25.0,
     controls={
         "similarity": pl.Logged("part/similarity"),
         "form": pl.Logged("part/format"),
         "length": pl.Logged("length"),
+        "groups with a gradient": pl.Logged("groups_mixed"),
     },
-    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start. Both "
-    "arms are paid for their form.",
+    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start, and there partial "
+    "credit has more to do: a start that is right one time in hundreds would decide. The best guess is right .73 "
+    "of the time, as letters are noisy. All arms but `grpo` are paid for their form. Pay is divided by its "
+    "deviation in every arm, so one rate, 1e-4, serves all. The older test, by greedy accuracy after 60,000 "
+    "tokens at this rate, had .397 and .405.",
 )
