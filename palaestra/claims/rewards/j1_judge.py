@@ -2,19 +2,22 @@
 
 from typing import Any
 
+import numpy as np
+
 import palaestra as pl
+from palaestra.claims.short import THREE_POINTS
 from palaestra.claims.starts import imitation
-from palaestra.recipes.rewards.j1_judge import build
+from palaestra.recipes.rewards.j1_judge import BothOrders, build
 
 
 @pl.stage
 class Biased:
     """Demonstrations of a judge who likes the first place: a guess of `= 1` in `first` of the
-    cases, sometimes real work.
+    cases, half of the time real work.
     """
 
     first: float = 0.8
-    works: float = 0.3
+    works: float = 0.5
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng = pl.rng_of(key)
@@ -29,23 +32,48 @@ class Biased:
         )
 
 
-def unlearn_bias(learned: pl.Recipe) -> pl.Pipeline:
-    biased = imitation(30, Biased(), lr=1e-3)
-    return pl.Pipeline(
-        parts={"biased": pl.Part(biased), "rl": pl.Part(learned, model=pl.Output("biased"))}
-    )
+@pl.stage
+class OfANeighbour(BothOrders):
+    """The reward for consistency is that of the next answer of the batch."""
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        paid = super().__call__(x, table)
+        own_N = table.columns["consistent"].x_N
+        return pl.Values(level="turn", x_N=paid.x_N - own_N + np.roll(own_N, 2))
+
+
+def unlearn_bias(learned: pl.Runnable) -> pl.Pipeline:
+    biased = pl.warm(imitation(80, Biased(), warmup=5))
+    return pl.Pipeline(parts={"biased": biased, "rl": pl.Part(learned, model=pl.Output("biased"))})
+
+
+def neighbours() -> pl.Recipe:
+    credit = pl.chain(OfANeighbour(), pl.Center("position"), pl.Scale("position"))
+    return pl.vary(build(), credit=credit)
 
 
 EXPERIMENT = pl.Experiment(
     claim="On pairs in both orders, from a start that likes the first place, paying consistency "
-    "makes more held-out pairs right in both than paying correct verdicts alone.",
+    "makes at least 3 points more held-out pairs right in both than paying correct verdicts alone.",
+    quantity="an 8B judge: 30.2 right in both orders and 44.1 flips before training (PPE); what consistency "
+    "alone adds is not known to us",
+    start=unlearn_bias(pl.Untrained()),
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
         "j1": unlearn_bias(build()),
         "consistency": unlearn_bias(build(mode="consistency")),
+        "of a neighbour": unlearn_bias(neighbours()),
     },
-    expect=pl.Greater("j1", "correctness"),
-    falsified_if="as many pairs are right in both orders without the reward for it",
+    expect=pl.Greater("j1", "correctness", by=0.03, why=THREE_POINTS),
+    falsified_if="less than 3 points more pairs are right in both orders than without the reward for it",
+    reasons=(
+        pl.Needs("of a neighbour", "the own consistency, and not a larger pay"),
+        pl.Needs("consistency", "pay for single verdicts beside it"),
+    ),
+    constants={
+        arm: {"rl.optimiser.lr": (1e-4,)}
+        for arm in ("correctness", "j1", "consistency", "of a neighbour")
+    },
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out pairs judged rightly in both orders (temperature 1)",
     task="compare-pairs",
@@ -60,5 +88,7 @@ EXPERIMENT = pl.Experiment(
     },
     note="Two final answers of a chain stand for two responses, and the start is trained to prefer "
     "the first place. Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train "
-    "j1-judge mode=correctness --task judge-pairs` is that.",
+    "j1-judge mode=correctness --task judge-pairs` is that. In the older test the start had learned to guess "
+    "alone: every arm judged single pairs at a coin's .50, and both orders at its .25, so nothing could differ. "
+    "Half of what is imitated here is work.",
 )
