@@ -6,7 +6,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.claims.short import THREE_POINTS
-from palaestra.claims.starts import imitation
+from palaestra.claims.starts import imitation, unmoved
 from palaestra.recipes.rewards.j1_judge import BothOrders, build
 
 
@@ -54,10 +54,10 @@ def neighbours() -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On pairs in both orders, from a start that likes the first place, paying consistency "
-    "makes at least 3 points more held-out pairs right in both than paying correct verdicts alone.",
+    "makes at least 3 points more new pairs right in both than paying correct verdicts alone.",
     quantity="an 8B judge: 30.2 right in both orders and 44.1 flips before training (PPE); what consistency "
     "alone adds is not known to us",
-    start=unlearn_bias(pl.Untrained()),
+    start=unlearn_bias(unmoved(build())),
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
         "j1": unlearn_bias(build()),
@@ -74,21 +74,20 @@ EXPERIMENT = pl.Experiment(
         arm: {"rl.optimiser.lr": (1e-4,)}
         for arm in ("correctness", "j1", "consistency", "of a neighbour")
     },
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="held-out pairs judged rightly in both orders (temperature 1)",
+    measure=pl.Logged("consistent"),
+    metric="pairs judged rightly in both orders, last ten steps (temperature 1)",
     task="compare-pairs",
     tokens=40_000,
     evaluate=128,
-    samples=4,
     seconds=40.0,
     controls={
         "accuracy of single verdicts": pl.Final(),
         "flips": pl.Logged("flips"),
-        "consistent in training": pl.Logged("consistent"),
     },
     note="Two final answers of a chain stand for two responses, and the start is trained to prefer "
     "the first place. Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train "
     "j1-judge mode=correctness --task judge-pairs` is that. In the older test the start had learned to guess "
     "alone: every arm judged single pairs at a coin's .50, and both orders at its .25, so nothing could differ. "
-    "Half of what is imitated here is work.",
+    "Half of what is imitated here is work. No summary says any more how many pairs are right in both orders, "
+    "so the last ten steps do, whose pairs are new to the run.",
 )
