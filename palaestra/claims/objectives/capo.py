@@ -1,23 +1,69 @@
 """The claim of capo: CAPO: verifiable generative credit assignment."""
 
+from collections.abc import Sequence
+
 import palaestra as pl
+from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
 from palaestra.recipes.objectives.capo import build
 
+
+@pl.stage
+class OtherStep:
+    """Where the oracle names a step, another one of the same answer; that one where there is no
+    other.
+    """
+
+    oracle: pl.Oracle = pl.Oracle()
+
+    async def __call__(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, lines: Sequence[str]
+    ) -> frozenset[int]:
+        named = await self.oracle(ctx, key, task, lines)
+        others = [i for i in range(len(lines)) if i not in named]
+        if not named or not others:
+            return named
+        return frozenset({int(pl.rng_of((*key, "other step")).choice(others))})
+
+
+def misplaced() -> pl.Recipe:
+    """One critique, since four would name different steps and a majority none."""
+    collect = pl.links(pl.Sample(n=8), pl.Score(), pl.Critique(OtherStep(), n=1))
+    return pl.vary(build(), collect=collect)
+
+
 EXPERIMENT = pl.Experiment(
-    claim="with an oracle for steps, CAPO earns more reward over the run than GRPO at equal "
-    "sampled tokens",
+    claim="On sums of six digits and formulas of six operators, with an oracle for the first wrong step, CAPO "
+    "gives a held-out accuracy at least 3 points above that of GRPO at equal sampled tokens.",
+    quantity="above GRPO on six mathematical benchmarks; AIME 2024 with Qwen2.5-7B 10.8 from 3.6 (a summary)",
     arms={
-        "grpo": pl.recipe("grpo"),
-        "capo": build(),
-        "penalty-above-reward": build(right=1.0, wrong=2.0),
-        "noisy-union": build(noise=0.3, vote="union"),
-        "noisy-intersection": build(noise=0.3, vote="intersection"),
+        "grpo": short(pl.recipe("grpo")),
+        "capo": short(build()),
+        "no penalty": short(build(wrong=0.0)),
+        "other step": short(misplaced()),
+        "penalty above reward": short(build(right=1.0, wrong=2.0)),
+        "noisy majority": short(build(noise=0.3)),
     },
-    expect=pl.Greater("capo", than="grpo"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the outcome alone teaches as much",
-    controls={"final accuracy": pl.Final()},
-    tokens=40_000,
-    note="The oracle names the first wrong step only.",
+    expect=pl.Greater("capo", "grpo", by=0.03, why=THREE_POINTS),
+    falsified_if="the outcome alone teaches as much to within 3 points",
+    reasons=(
+        pl.Needs("no penalty", "the penalty, not only a mean and deviation over all tokens"),
+        pl.Needs("other step", "that the step which is penalised is the wrong one"),
+    ),
+    **SHORT | {"tuned": {"optimiser.lr": (1e-4,)}, "evaluate": 192},
+    blocks=pl.TWENTY_SEEDS,
+    controls={
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
+        "entropy": pl.Logged("entropy_sampled"),
+        "length": pl.Logged("length"),
+    },
+    note="The older test compared the mean over the run, on chains that every arm solved in the end. Here the end "
+    "decides, below the ceiling. All arms have one rate, 1e-4: advantages of all are of size one, and Adam does "
+    "not see their scale. `no penalty` has CAPO's mean and deviation over all tokens of a group and the outcome "
+    "alone. `other step` penalises, in the same answers, one step that is not the first wrong one; a guess is "
+    "one line and stays penalised as it was, so what that arm gains as well may be the penalty of guesses. CAPO "
+    "names a wrong answer's first wrong step even where all answers of a group are wrong, so it learns where "
+    "GRPO does not. `penalty above reward` turns the paper's C > P round; a right answer with a wrong step, on "
+    f"which this acts, is rare here. `noisy majority` has three verdicts of ten turned round, before the vote of four. {LOOKED} "
+    "On trial seed 3000, after eleven steps, GRPO had .39 and CAPO .34, greedily .63 and .56, from .11. Cannot "
+    "show: a model as the judge, and whether its verdicts are worth their tokens.",
 )
