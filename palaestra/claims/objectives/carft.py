@@ -1,20 +1,51 @@
 """The claim of carft: CARFT: contrastive learning with annotated CoT."""
 
 import palaestra as pl
+from palaestra.claims.short import ACCURACY, THREE_POINTS
+from palaestra.claims.starts import half_taught
 from palaestra.recipes.objectives.carft import build
 
+WEIGHT = {"rl.objective.parts.2.weight": (0.1, 1.0)}  # of the contrastive loss
+RATE = {"rl.optimiser.lr": (1e-4, 3e-4)}
+
+
+def arm(recipe: pl.Runnable) -> pl.Pipeline:
+    return half_taught(pl.vary(recipe, schedule=pl.Schedule(prompts=32, steps=400)))
+
+
 EXPERIMENT = pl.Experiment(
-    claim="CARFT earns more reward over the run than ReFT, the same PPO without the contrastive "
-    "loss.",
-    arms={"reft": build(contrast=0.0), "carft": build(), "shuffled": build(shuffled=True)},
-    expect=pl.Greater("carft", "reft"),
-    measure=pl.Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the reward of CARFT is less than 2 points above that of ReFT, or shuffled "
-    "annotations do as well",
-    tokens=40_000,
-    seconds=100,
-    controls={"final accuracy": pl.Final(), "similarity": pl.Logged("similarity")},
-    note="stability over seeds is read from the spread of the arms; the policy here starts from a "
-    "trained model, not from SFT.",
+    claim="On chains of 6 or 7 numbers modulo 9, after a short imitation, CARFT gives a held-out accuracy at "
+    "least 3 points above that of ReFT, the same PPO without the contrastive loss, at equal sampled tokens.",
+    quantity="up to 10.15% above ReFT and others on GSM8K and SVAMP with CodeLlama-7B and Qwen2.5",
+    start=half_taught(pl.Untrained()),
+    arms={
+        "reft": arm(build(contrast=0.0)),
+        "carft": arm(build()),
+        "shuffled": arm(build(shuffled=True)),
+    },
+    expect=pl.Greater("carft", "reft", by=0.03, why=THREE_POINTS),
+    falsified_if="the contrastive loss adds less than 3 points, or as much with annotations of other problems",
+    reasons=(pl.Needs("shuffled", "the annotation of the same problem"),),
+    measure=ACCURACY,
+    metric="held-out accuracy (temperature 1)",
+    constants={"reft": RATE, "carft": RATE | WEIGHT, "shuffled": RATE | WEIGHT},
+    task="chain(modulo=9,operands=(6,7),max_tokens=96)",
+    tokens=24_000,
+    evaluate=192,
+    samples=4,
+    seconds=45.0,
+    controls={
+        "similarity": pl.Logged("similarity"),
+        "contrast": pl.Logged("contrast"),
+        "entropy": pl.Logged("entropy_sampled"),
+        "length": pl.Logged("length"),
+    },
+    note="ReFT begins with an imitation of worked solutions, and so do all arms here, which leaves about .4 right; the older "
+    "test began with a model that guesses half of the time and ended at .99 in both arms, at one weight of the "
+    "contrastive loss, 1. Here each arm has the better of two rates, and both with a contrast the better of two "
+    "weights, the .1 and the 1 of the released code. 32 prompts a step with one answer each, so that the other "
+    "rows of a batch are other problems. `shuffled` has the annotation of the next problem. The values weigh the "
+    "tokens of an embedding, and begin untaught. Nothing was looked at with this budget. Cannot show: what stability "
+    "is worth in a run of a hundred epochs; solutions that part from the annotation in more than an error, since "
+    "each chain has one working.",
 )
