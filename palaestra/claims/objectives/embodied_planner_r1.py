@@ -5,7 +5,10 @@ rollout, completion reward).
 from dataclasses import replace
 
 import palaestra as pl
+from palaestra.claims.beyond import BestAccuracy, untrained
 from palaestra.recipes.objectives.embodied_planner_r1 import TaskCompletion, build
+
+TASKS = 96
 
 
 @pl.stage
@@ -26,44 +29,66 @@ class Approach:
         return replace(group, episodes=tuple(shaped(e) if e.ok else e for e in group.episodes))
 
 
-def shrink(learned: pl.Recipe) -> pl.Recipe:
-    """Half the prompts, so that twice as many steps fit into a cell."""
-    return pl.vary(learned, schedule=pl.Schedule(prompts=8))
+@pl.stage
+class Coin:
+    """Pays each attempt 1 with the probability `share`, whatever came of it."""
+
+    share: float = 0.25
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        rng = pl.rng_of((*key, "coin"))
+        paid = (pl.Reward(total=float(rng.random() < self.share)) for _ in group.episodes)
+        return replace(
+            group,
+            episodes=tuple(
+                replace(e, reward=r) if e.ok and e.reward else e
+                for e, r in zip(group.episodes, paid, strict=True)
+            ),
+        )
+
+
+def arm(*scored: pl.Collect) -> pl.Recipe:
+    """4 prompts with 8 attempts a step."""
+    recipe = pl.vary(build(), schedule=pl.Schedule(prompts=4, steps=400))
+    return pl.vary(recipe, collect=pl.links(pl.Sample(n=8), *scored)) if scored else recipe
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-grid with 4 x 4 cells, training with observations and a reward for completion "
-    "alone raises the success on unseen problems by at least 5 points over the untouched start.",
+    claim="On T-grid with 4 x 4 cells, training with a reward for completion alone raises the best success on "
+    "unseen problems, greedy or sampled, by at least 5 points over the untrained start at its best temperature.",
+    quantity="97.78% of ALFWorld and 79.92% of ScienceWorld; 31.05% and 22.05% before (the latter second-hand)",
+    start=untrained(TASKS),
     arms={
-        "start": shrink(pl.vary(build(), optimiser=pl.AdamW(lr=0.0))),
-        "completion": shrink(build()),
-        "without-kl": shrink(build(kl=0.0)),
-        "dense": shrink(
-            pl.vary(
-                build(), collect=pl.links(pl.Sample(n=8), pl.Score(), TaskCompletion(), Approach())
-            )
-        ),
+        "completion": arm(),
+        "coin": arm(pl.Score(), Coin()),
+        "dense": arm(pl.Score(), TaskCompletion(), Approach()),
     },
-    expect=pl.Greater("completion", "start", by=0.05),
-    measure=pl.Final("sampled_after.pass@1.mean"),
-    metric="success on held-out problems, 4 attempts each at temperature 1",
-    falsified_if="training on completion alone raises the success by less than 5 points",
+    expect=pl.Greater(
+        "completion", "start", by=0.05, why="what is claimed is far more; less would be sharpening"
+    ),
+    falsified_if="training on completion alone is less than 5 points above the start at its best temperature",
+    reasons=(pl.Needs("coin", "that what is completed is paid"),),
+    measure=BestAccuracy(),
+    metric="success on held-out problems, the better of greedy and temperature 1; of the start, the best of six",
+    tuned={"optimiser.lr": (3e-4,)},
+    blocks=pl.TWENTY_SEEDS,
     task="grid-4",
-    tokens=26_000,
-    evaluate=64,
+    tokens=24_000,
+    evaluate=TASKS,
     samples=4,
-    seconds=80.0,
+    seconds=45.0,
     controls={
-        "greedy success": pl.Final(),
+        "groups with both kinds": pl.Logged("groups_mixed", last=0),
         "training reward": pl.Logged("reward", last=3),
         "tokens an episode": pl.Logged("length", last=3),
-        "truncated": pl.Logged("truncated", last=3),
     },
-    note="The start model has played 3 x 3 grids only, so every layout is unseen; half of its "
-    "groups have one outcome, which teaches nothing. `start` has a learning rate of 0. `dense` "
-    "pays what was not completed for the share of the way that is behind it: whether completion "
-    "alone is enough is read beside it. An agent without observations (observe=False) is no arm: "
-    "the start model cannot act without them, it would need demonstrations first. About eight "
-    "steps of 8 prompts x 8 answers; the paper's two worlds, reasoning before actions and 15 "
-    "epochs are left out.",
+    note="The start has played 3 x 3 grids only, so every layout is unseen. The older test compared samples at temperature 1: "
+    ".25 after training against .17, while greedy answers stayed at .28, so the gain was one of sampling less at "
+    "random. Here each arm has the better of its greedy and its sampled success, and the start the best of six "
+    "temperatures, which favours it a little. `coin` pays attempts at random, a quarter of them. `dense` pays what was not "
+    "completed for the share of the way that is behind it: whether completion alone is enough is read beside "
+    "it. About half of the groups have one outcome, which teaches nothing; that is the price of such a reward and "
+    "the control says how large it is. One rate, 3e-4, as some thirteen steps of 1e-4 moved greedy answers "
+    "by nothing in that test. Nothing was looked at with this budget. An agent without observations "
+    "is no arm, since the start cannot act without them. Cannot show: reasoning before actions, 15 epochs, two worlds.",
 )
