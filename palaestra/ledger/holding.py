@@ -14,7 +14,7 @@ from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
-from palaestra.ledger.wording import controls_line, ends, mean
+from palaestra.ledger.wording import controls_line, edges, ends, mean
 from palaestra.markdown import render
 
 Result = Mapping[str, Any]
@@ -102,7 +102,9 @@ def _row(result: Result) -> tuple[str, ...]:
         else f"{expect.one} as {expect.other}"
     )
     compared = f"{sides}: {result['metric']}"
-    more = above_start_line(result), result["quantity"], controls_line(result)
+    edge = [f"{arm} has {which}" for arm, which in edges(result).items() if arm in expect.arms]
+    said = "; ".join(filter(None, (controls_line(result), *edge)))
+    more = above_start_line(result), result["quantity"], said
     return _link(result["id"]), compared, ends(result), *more
 
 

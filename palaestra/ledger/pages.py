@@ -33,7 +33,7 @@ from palaestra.ledger.standing import (
 )
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
-from palaestra.ledger.wording import controls_line, ends, interval, mean, time_of
+from palaestra.ledger.wording import controls_line, edges, ends, interval, mean, time_of
 from palaestra.markdown import code, one_line_lists, paper_link, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -215,6 +215,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "arms": arms(result),
         "above_start": above_start_line(result),
         "fallen": fallen(result),
+        "edges": [f"{arm} ({which})" for arm, which in edges(result).items()],
         "numbers": [*columns(result), "sampled tokens"],
         "settings": settings(result),
         "said": [

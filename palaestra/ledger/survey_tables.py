@@ -108,7 +108,22 @@ def choose_page() -> str:
         others = [row_link(e) for e in built if verdict_rank(e) == len(VERDICTS)]
         rows = [choice_row(e) for e in judged]
         found.append((asked["have"], asked["said"], rows, others, where))
-    return render("choose.md", found=found)
+    return render("choose.md", found=found, near=near)
+
+
+def near(*methods: str) -> str:
+    """Methods that were measured near a symptom, each with where it stands and by what measure."""
+    entries = [catalogue.entry_of(method) for method in methods]
+    return "; ".join(
+        f"{row_link(e)}, {', '.join(filter(None, (told_standing(e), measure_of(e))))}"
+        for e in entries
+    )
+
+
+def measure_of(entry: Entry) -> str:
+    """By what number the verdict of a row was found; "" where it has none."""
+    result = read_result(entry.id)
+    return result["metric"] if result and verdict_rank(entry) < len(VERDICTS) else ""
 
 
 def read_questions() -> list[dict[str, Any]]:
@@ -125,4 +140,4 @@ def verdict_rank(entry: Entry) -> int:
 
 def choice_row(entry: Entry) -> tuple[str, ...]:
     optimised = ", ".join(placed(entry)["optimiser"].values)
-    return row_link(entry), entry.title, optimised, told_standing(entry)
+    return row_link(entry), entry.title, optimised, told_standing(entry), measure_of(entry)

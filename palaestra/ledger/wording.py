@@ -19,6 +19,22 @@ def ends(found: Mapping[str, Any], digits: int = 3) -> str:
     return interval({"mean": found["effect"], "low": low, "high": high}, digits)
 
 
+def edges(result: Mapping[str, Any]) -> dict[str, str]:
+    """Of each arm whose chosen setting is the least or the largest number of several that were
+    tried, which it is: a better one may lie beyond.
+    """
+    found: dict[str, str] = {}
+    for arm, tried in result.get("tuning", {}).get("arms", {}).items():
+        for key, chosen in result["arms"].get(arm, {}).get("setting", {}).items():
+            values = [row["setting"][key] for row in tried]
+            if not all(isinstance(x, int | float) for x in values) or min(values) == max(values):
+                continue
+            if chosen in (min(values), max(values)):
+                end = "lowest" if chosen == min(values) else "highest"
+                found[arm] = f"{key}={chosen}, the {end} tried"
+    return found
+
+
 def time_of(result: Mapping[str, Any]) -> str:
     """What its runs took: of the processor where that was measured, as today, or of the wall clock."""
     for name, clock in (("processor_seconds", "processor"), ("seconds", "wall-clock")):

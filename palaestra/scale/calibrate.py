@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ NUMBERS = ("publish", "load", "send", "switch")
 DISTRIBUTIONS = ("ticket", "learn")
 LEAST_STEPS = 3  # of a run, after the first
 SAMPLING = ("rollout", "reward")  # phases of a run that a rollout worker takes over
+PHASE = "seconds/"  # before a phase's name in metrics.jsonl
 WAVES = 8  # of an attempt, where nothing says how many
 
 
@@ -101,22 +103,28 @@ def positive(path: Path, key: str, given: Any) -> float:
 def costs_of_run(folder: Path, waves: int) -> Calibration:
     """Costs from metrics.jsonl and summary.json of a run in one process.
 
-    metrics.jsonl has the seconds of each step, summary.json those of each phase over all steps, so
-    every step is divided in the run's proportions: rollout and reward are a worker's, the rest is
-    the learner's. A ticket is 1 / `waves` of a step's sampling. Medians and spreads are those over
-    steps, without the first, which builds what later ones reuse.
+    metrics.jsonl has the seconds of each step, summary.json those of each phase over all steps; of
+    a run that was stopped the steps themselves have them. Every step is divided in the run's
+    proportions: rollout and reward are a worker's, the rest is the learner's. A ticket is 1 /
+    `waves` of a step's sampling. Medians and spreads are those over steps, without the first, which
+    builds what later ones reuse.
 
     Raises:
-        UserError: for a folder without these files, or of fewer than four steps.
+        UserError: for a folder without these files, of fewer than four steps, or of a run that
+            samples nothing.
     """
     steps = [r for r in records(folder / "metrics.jsonl") if "seconds" in r]
-    phases = phase_seconds(folder)
+    phases = phase_seconds(folder, steps)
     walls_S = np.diff([float(r["seconds"]) for r in steps])
     if len(walls_S) < LEAST_STEPS:
         raise UserError(f"{folder}: a calibration needs at least {LEAST_STEPS + 1} steps")
     total = sum(phases.values())
     share = sum(phases[p] for p in SAMPLING) / total
     tokens = np.diff([float(r.get("sampled_tokens", 0)) for r in steps])
+    if share == 0 or not tokens.any():
+        raise UserError(
+            f"{folder}: this run samples nothing, so more workers would have nothing to do"
+        )
     return Calibration(
         costs=Costs(
             ticket=fit_log_normal(walls_S * share / waves),
@@ -136,12 +144,17 @@ def costs_of_run(folder: Path, waves: int) -> Calibration:
     )
 
 
-def phase_seconds(folder: Path) -> dict[str, float]:
+def phase_seconds(folder: Path, steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of the whole run, where it has ended; else those of the steps that it made."""
     summary = next(iter(records(folder / "summary.json", whole=True)), {})
     found = summary.get("phase_seconds")
-    if not isinstance(found, Mapping) or not all(p in found for p in SAMPLING):
+    if not isinstance(found, Mapping):
+        found = Counter[str]()
+        for step in steps:
+            found.update({k[len(PHASE) :]: v for k, v in step.items() if k.startswith(PHASE)})
+    if not all(p in found for p in SAMPLING):
         raise UserError(
-            f"{folder}: no seconds of phases; a run that has ended has them in summary.json"
+            f"{folder}: no seconds of phases, neither in summary.json nor in metrics.jsonl"
         )
     return {str(k): float(v) for k, v in found.items()}
 

@@ -1,5 +1,6 @@
 """The files and commands of docs/howto.md run as they stand there, at smoke size."""
 
+import ast
 import json
 import re
 import runpy
@@ -66,10 +67,23 @@ def test_command(command, place, capsys):
 
 @pytest.mark.slow
 def test_what_a_run_writes_is_read_as_shown(place, capsys):
-    pytest.importorskip("pandas")
     assert begun("runs/warm") == 0
+    capsys.readouterr()
     runpy.run_path("look.py")
-    assert "loss" in capsys.readouterr().out
+    steps, episodes = map(ast.literal_eval, capsys.readouterr().out.splitlines())
+    assert len(steps) == 2 and episodes[0].keys() == {"prompt", "text", "reward", "advantage"}
+
+
+@pytest.mark.slow
+def test_a_trained_model_is_asked(place, capsys):
+    assert begun("runs/warm") == 0
+    (last,) = (str(p) for p in Path("runs/warm/checkpoints").glob("step-2"))
+    code = Path("ask.py").read_text()
+    assert "runs/warm/checkpoints/step-20" in code
+    Path("ask.py").write_text(code.replace("runs/warm/checkpoints/step-20", last))
+    capsys.readouterr()
+    runpy.run_path("ask.py")
+    assert capsys.readouterr().out.strip()
 
 
 def test_every_metric_of_the_page_is_one(place, capsys):

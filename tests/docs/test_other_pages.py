@@ -1,6 +1,14 @@
 """Commands and programs of the pages on models, rewards, judges, the ledger and the code, at smoke size."""
 
+import asyncio
+import importlib
+import json
+import re
 import shlex
+import sys
+import threading
+from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import palaestra as pl
 import pytest
@@ -51,13 +59,63 @@ def test_the_audit_of_judges(monkeypatch, capsys):
     made = {
         "judge": pl.Judge(client=always, template=pl.GRADE_PROMPT, read=pl.MarkedLabel((("YES", 1.0), ("NO", 0.0))))
     }
-    exec(programs(DOCS / "judges.md")[1], made)
+    exec(programs(DOCS / "judges.md")[-1], made)
     attacks, order, trust = capsys.readouterr().out.splitlines()
     assert (
         "'gold': 1.0" in attacks
         and "flips=1.0" in order
         and [round(float(x), 3) for x in trust.split()] == [0.4, 0.5, 0.333]
     )
+
+
+@pytest.fixture
+def fakes(tmp_path, monkeypatch):
+    """The files of the page on judges, to be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, code in files(DOCS / "judges.md").items():
+        (tmp_path / name).write_text(code)
+    yield
+    for name in ("fake_judge", "fake_endpoint"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.slow
+def test_the_fake_judge_trains(fakes, capsys):
+    lines = "".join(f'{{"prompt": "{a}+1 mod 10", "answer": "{(a + 1) % 10}"}}\n' for a in range(20))
+    Path("problems.jsonl").write_text(lines)
+    (command,) = re.findall(r"^    (palaestra train .*)$", (DOCS / "judges.md").read_text(), re.MULTILINE)
+    assert main(smaller(command)) == 0, capsys.readouterr().err
+
+
+def test_the_fake_endpoint_is_heard_once(fakes, tmp_path):
+    """And its reply is kept."""
+    fake = importlib.import_module("fake_endpoint")
+    server = ThreadingHTTPServer(("localhost", 0), fake.Fake)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    client = pl.Endpoint(
+        url=f"http://localhost:{server.server_port}/v1", cache=str(tmp_path / "kept"), retries=0
+    ).open()
+    text = pl.GRADE_PROMPT.format(question="2+2", reference="4", response="= 4", instruction="")
+    asked = pl.ChatRequest(messages=(pl.Message(role="user", content=text),))
+    said = [asyncio.run(client.chat(asked)).text for _ in range(2)]
+    server.shutdown()
+    server.server_close()
+    assert said == ["[[YES]]"] * 2 and (client.meter.calls, client.meter.cached) == (1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [c for c in commands(DOCS / "curricula.md") if c.split()[1] == "train"])
+def test_the_ways_of_curricula(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("curriculum.py").write_text(files(DOCS / "curricula.md")["curriculum.py"])
+    rows = [
+        {"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10), "difficulty": a + b}
+        for a in range(5)
+        for b in range(5)
+    ]
+    Path("problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(smaller(command)) == 0, capsys.readouterr().err
 
 
 def test_the_recipe_of_the_code_is_rloo():

@@ -6,9 +6,12 @@ import shlex
 from pathlib import Path
 
 import palaestra
+import palaestra as pl
 import pytest
 from palaestra.cli.main import main
 from palaestra.ledger import essay
+
+from tests.docs.blocks import ROOT, files, programs
 
 TEMPLATES = Path(palaestra.__file__).parent / "templates"
 NAMES = ("choose.md", "essay.md", "survey.md", "taxonomy.md")
@@ -22,6 +25,8 @@ COMMANDS = sorted({line for block in BLOCKS for line in block.splitlines()})
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_reward.py").write_text(essay.essay_facts(())["source"])
+    for name, code in files(ROOT / "docs" / "surveys" / "choose.md").items():
+        (tmp_path / name).write_text(code)
     (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, essay.example_problems())))
 
 
@@ -32,7 +37,34 @@ def test_they_are_commands():
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] not in ELSEWHERE])
 def test_command(command, place, capsys):
-    assert main(shlex.split(command, comments=True)[1:]) == 0, capsys.readouterr().err
+    argv = shlex.split(command, comments=True)[1:]
+    if argv[0] == "train":
+        argv += ["--smoke", "--out", "run"]
+        sums = [{"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10)} for a in range(5) for b in range(5)]
+        Path("problems.jsonl").write_text("\n".join(map(json.dumps, sums)))
+    assert main(argv) == 0, capsys.readouterr().err
     out = capsys.readouterr().out
     if "--manner" in command:
         assert re.search(r"^longer +0\.5100 +-0\.4900$", out, re.M), "the table of the page"
+
+
+def parts_of_the_page():
+    (code,) = (c for c in programs(ROOT / "docs" / "surveys" / "choose.md") if not c.startswith("#"))
+    made = {}
+    exec(code, made)
+    return {name: x for name, x in made.items() if isinstance(x, pl.Recipe)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bonus", "bounded", "pulled", "unsolved"])
+def test_a_recipe_against_a_symptom(name, place):
+    recipes = parts_of_the_page()
+    assert len(recipes) == 4
+    assert pl.train(recipes[name], smoke=True, quiet=True, out="run").summary
+
+
+def test_dapo_punishes_what_is_too_long(place):
+    made = {}
+    exec(Path("dapo.py").read_text(), made)
+    paid = made["overlong"](None, [[0] * n for n in (10, 192, 224, 256, 300)])
+    assert paid == [0, 0, -0.5, -1, -1]

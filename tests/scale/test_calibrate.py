@@ -95,3 +95,21 @@ def test_a_run_that_says_too_little_is_refused(tmp_path):
     (tmp_path / "summary.json").unlink()
     with pytest.raises(UserError, match="no seconds of phases"):
         costs_of_run(tmp_path, waves=2)
+
+
+def test_a_run_that_was_stopped_has_its_phases_in_its_steps(tmp_path):
+    ended = costs_of_run(run_folder(tmp_path, [2.0] * 6), waves=4)
+    phases = json.loads((tmp_path / "summary.json").read_text())["phase_seconds"]
+    (tmp_path / "summary.json").unlink()
+    lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    told = [line | {f"seconds/{k}": v / 6 for k, v in phases.items()} for line in lines]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, told)))
+    assert costs_of_run(tmp_path, waves=4).costs.ticket.median == pytest.approx(ended.costs.ticket.median)
+
+
+def test_a_run_that_samples_nothing_is_refused(tmp_path):
+    folder = run_folder(tmp_path, [2.0] * 6)
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line | {"sampled_tokens": 0}) for line in lines))
+    with pytest.raises(UserError, match="samples nothing"):
+        costs_of_run(folder, waves=4)

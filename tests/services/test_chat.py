@@ -434,3 +434,20 @@ def test_digests_tell_requests_apart():
     }
     assert len({r.digest("m") for r in (one, *others)} | {one.digest("n")}) == len(others) + 2
     assert one.digest("m") == replace(one).digest("m")
+
+
+def test_a_function_that_breaks_is_named():
+    """With what to raise in its place; a Fault is let through, and counted."""
+
+    def broken(request):
+        raise ConnectionError("refused")
+
+    def down(request):
+        raise Fault("down")
+
+    (error,) = ask_all(Scripted(broken).open(), 1)
+    assert isinstance(error, UserError)
+    assert all(x in str(error) for x in ("broken raised ConnectionError: refused", "pl.Fault"))
+    client = Scripted(down).open()
+    (fault,) = ask_all(client, 1)
+    assert isinstance(fault, Fault) and client.meter.faults == {"down": 1}

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from palaestra.errors import Fault
+from palaestra.errors import Fault, PalaestraError, UserError
 from palaestra.types import ChatRequest, Meter, Reply, stage
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @stage
 class Scripted:
-    """Answers `fn(request)`: text, a dictionary (spelled as JSON), or a `Reply`; plain or async. It
-    may raise a Fault.
+    """Answers `fn(request)`, of a `ChatRequest`: text, a dictionary (spelled as JSON), or a `Reply`;
+    plain or async. A Fault that it raises is not tried again and ends one episode, any other error
+    the run.
     """
 
     fn: Callable[[ChatRequest], Any]
@@ -39,6 +40,14 @@ class ScriptedClient:
         except Fault as fault:
             self.meter.count_fault(fault.cause)
             raise
+        except PalaestraError:
+            raise
+        except Exception as error:
+            name = getattr(self.script.fn, "__qualname__", type(self.script.fn).__name__)
+            raise UserError(
+                f"Scripted: {name} raised {type(error).__name__}: {error}; mend it, or raise "
+                "pl.Fault(CAUSE, DETAIL) where one answer shall be an error and the run go on"
+            ) from error
         if isinstance(found, Reply):
             return found
         return Reply(text=found if isinstance(found, str) else json.dumps(found))
