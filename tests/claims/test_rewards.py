@@ -15,7 +15,7 @@ def smoke_arms(experiment, context, tmp_path):
     found = {}
     for i, name in enumerate(experiment.expect.arms):
         out = tmp_path / str(i)
-        ctx = context(experiment.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
+        ctx = context(experiment.tasks[0], out=out, evaluate=4, samples=experiment.samples, steps=1, tokens=100)
         result = asyncio.run(make_smallest(experiment.arms[name]).run(ctx))
         out.mkdir(exist_ok=True)
         (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
