@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.ledger.figure import NAMES, TOP, IntervalRow, intervals_svg, paper, ticks
 from palaestra.ledger.files import read_result
 from palaestra.ledger.wording import interval
@@ -45,6 +48,8 @@ def curricula_files(folder: Path = FOLDER) -> dict[Path, str]:
         dose=results[DOSE],
         bandit=bandit,
         across=across({n: r for n in STUDIES if (r := results[n])}),
+        gain=partial(lesson, results) if all(results[n] for n in STUDIES) else None,
+        greedy=lambda study, arm: f"{greedy_of(results[study], arm):.2f}",
     )  # fmt: skip
     return {Path("docs/curricula.md"): page, **{Path("docs") / n: p for n, p in pictures.items()}}
 
@@ -75,7 +80,31 @@ def verdict_of(gain: Interval) -> str:
     return "not decided"
 
 
+def lesson(results: Mapping[str, Result | None], study: str, arm: str, verdict: str) -> str:
+    """An arm's gain, where a sentence of the page builds on its verdict. Raises UserError where that
+    is not its verdict.
+    """
+    result = results[study]
+    gain = gains(result).get(arm) if result else None
+    now = verdict_of(gain) if gain else "not there"
+    if gain is None or now != verdict:
+        raise UserError(
+            f"a sentence of curricula.md builds on {arm} of {study} being {verdict!r}, and it is "
+            f"{now!r}: write it anew"
+        )
+    return f"{gain.mean:+.3f}"
+
+
+def greedy_of(result: Result | None, arm: str) -> float:
+    """The mean greedy accuracy of an arm's runs; NaN where it was not kept."""
+    controls = result.get("controls", {}) if result else {}
+    known = controls.get("greedy", {}).get("values", {}).get(arm, [])
+    found = [x for x in known if x is not None]
+    return sum(found) / len(found) if found else float("nan")
+
+
 def study_section(result: Result) -> str:
+    """The arms in the order of their gains."""
     found = gains(result)
     rows = [
         (
@@ -84,12 +113,15 @@ def study_section(result: Result) -> str:
             interval(result["arms"][arm]["interval"]),
             interval({"mean": gain.mean, "low": gain.low, "high": gain.high}),
             verdict_of(gain),
+            "" if isnan(greedy := greedy_of(result, arm)) else f"{greedy:.2f}",
         )
         for arm, gain in sorted(found.items(), key=lambda item: -item[1].mean)
     ]
     uniform = interval(result["arms"][UNIFORM]["interval"])
-    head = ("arm", "changes", "accuracy [95%]", "above uniform draws [95%]", "")
-    return f"Uniform draws end at {uniform}.\n\n{table(rows, *head)}"
+    head = ("arm", "changes", "accuracy [95%]", "above uniform draws [95%]", "", "greedy")
+    at = greedy_of(result, UNIFORM)
+    greedy = "" if isnan(at) else f", greedy at {at:.2f}"
+    return f"Uniform draws end at {uniform}{greedy}.\n\n{table(rows, *head)}"
 
 
 def across(results: Mapping[str, Result]) -> str:

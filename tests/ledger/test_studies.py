@@ -1,6 +1,7 @@
 """The page "which curriculum, when": what its tables and pictures say of a result, and that it knows every arm."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import palaestra as pl
 import pytest
 from palaestra.claims.curricula import CEILING, TWICE, Later, helpers, samplers, study
 from palaestra.claims.starts import warm_chain
+from palaestra.errors import UserError
 from palaestra.ledger import studies
 from palaestra.ledger.studies import curricula_files, gains, kind_of, verdict_of
 from palaestra.stats import Interval, mean_interval
@@ -109,3 +111,21 @@ def test_a_later_part_draws_other_tasks():
     ctx = SimpleNamespace(bench=bench)
     some, state = Later(first=5)(ctx, (0,), 2, {})
     assert some == [15, 16] and Later(first=5)(ctx, (1,), 2, state)[0] == [17, 18]
+
+
+def test_a_sentence_of_the_page_holds_as_long_as_its_verdict_does():
+    results = {"difficulties": result(uniform=[0.3, 0.32, 0.31], dump=[0.6, 0.62, 0.62]), "half_taught": None}
+    assert studies.lesson(results, "difficulties", "dump", "better") == "+0.303"
+    for study, arm, said in (
+        ("difficulties", "dump", "worse"),
+        ("difficulties", "sec", "worse"),
+        ("half_taught", "dump", "x"),
+    ):
+        with pytest.raises(UserError, match="write it anew"):
+            studies.lesson(results, where, arm, said)
+
+
+def test_the_greedy_accuracy_of_an_arm_is_the_mean_of_its_runs():
+    asked = {"controls": {"greedy": {"values": {"dump": [0.5, None, 0.7]}}}}
+    assert studies.greedy_of(asked, "dump") == pytest.approx(0.6)
+    assert math.isnan(studies.greedy_of(asked, "sec")) and math.isnan(studies.greedy_of(None, "sec"))
