@@ -116,7 +116,7 @@ def test_a_later_part_draws_other_tasks():
 def test_a_sentence_of_the_page_holds_as_long_as_its_verdict_does():
     results = {"difficulties": result(uniform=[0.3, 0.32, 0.31], dump=[0.6, 0.62, 0.62]), "half_taught": None}
     assert studies.lesson(results, "difficulties", "dump", "better") == "+0.303"
-    for study, arm, said in (
+    for where, arm, said in (
         ("difficulties", "dump", "worse"),
         ("difficulties", "sec", "worse"),
         ("half_taught", "dump", "x"),
