@@ -35,7 +35,9 @@ class MixedStcr:
 def mixed() -> pl.Recipe:
     """STCR with its factors on other wrong answers."""
     learned = build(dads=False, base=BASE)
-    *kept, _ = learned.learners["policy"].credit.links
+    credit = learned.learners["policy"].credit
+    assert isinstance(credit, pl.Chain)
+    *kept, _ = credit.links
     return short(learned, credit=pl.Chain((*kept, MixedStcr())))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import palaestra as pl
-from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
+from palaestra.claims.short import LOOKED, THREE_POINTS, instead, short
 from palaestra.recipes.objectives.capo import build
 
 
@@ -49,7 +49,7 @@ EXPERIMENT = pl.Experiment(
         pl.Needs("no penalty", "the penalty, not only a mean and deviation over all tokens"),
         pl.Needs("other step", "that the step which is penalised is the wrong one"),
     ),
-    **SHORT | {"tuned": {"optimiser.lr": (1e-4,)}, "evaluate": 192},
+    **instead(tuned={"optimiser.lr": (1e-4,)}, evaluate=192),
     blocks=pl.TWENTY_SEEDS,
     controls={
         "groups with both kinds": pl.Logged("groups_mixed", last=0),

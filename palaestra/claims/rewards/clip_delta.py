@@ -42,7 +42,8 @@ def arm(learned: pl.Recipe) -> pl.Recipe:
 
 def bounded() -> pl.Recipe:
     learned = build("plain", alpha=ALPHA)
-    return arm(pl.vary(learned, collect=pl.links(*learned.collect.links, MeanOfScores())))
+    links = learned.collect.links  # type: ignore[union-attr]
+    return arm(pl.vary(learned, collect=pl.links(*links, MeanOfScores())))
 
 
 EXPERIMENT = pl.Experiment(
