@@ -86,7 +86,6 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
-            say_unguided(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
             if log is not None:
@@ -326,9 +325,7 @@ def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
 
 
 def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
-    """Keeps how tools were used in the step that is over; says so where none was called in the
-    first.
-    """
+    """Keeps how tools were used in the step that is over; says what the first step did not try."""
     used = {
         k.removeprefix("tools/"): x
         for k, x in metrics.items()
@@ -336,16 +333,18 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     }
     if used:
         state["run"] |= {"tools": used}
-    if state["step"] == 1 and used.get("calls") == 0:
+    if state["step"] == 1:
+        say_untried(ctx, used.get("calls"), metrics.get("is:guided"))
+
+
+def say_untried(ctx: RunContext, calls: float | None, guided: float | None) -> None:
+    """Says so where no tool was called, or no answer had a hint; None: these are not counted."""
+    if calls == 0:
         ctx.say(
             "note: no tool was called in the first step; what is never tried is not learned, so "
             "the model must know how to call tools: see docs/howto.md"
         )
-
-
-def say_unguided(ctx: RunContext, state: State, metrics: Metrics) -> None:
-    """Says so where hints are counted and the first step had none."""
-    if state["step"] == 1 and metrics.get("is:guided") == 0:
+    if guided == 0:
         ctx.say(
             "note: no answer of the first step had a hint: either none was asked for, or the "
             "problems' written answers are too short for one (of a working of one line a share of "
