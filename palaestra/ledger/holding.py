@@ -48,6 +48,11 @@ def holding_page() -> str:
         untestable=untestable,
         moved=[row for r in present.values() for row in _moved(r)],
         fresh=[_fresh(r) for r in present.values() if "fresh" in r],
+        held=[
+            r["fresh"]["repeats"]
+            for r in present.values()
+            if "fresh" in r and r["verdict"] in ("reproduced", "smaller")
+        ],
         older=[_older(r) for r in older.values() if "taken_back" not in r],
         back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
