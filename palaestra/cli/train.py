@@ -109,7 +109,9 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
 def never_right(summary: Mapping[str, Any]) -> bool:
     """Whether all answers to held-out problems were wrong, at both ends."""
     found = [summary.get(f"accuracy_{end}") for end in ENDS]
-    return all(x is not None and x["of"] == "accuracy" and x["mean"] == 0 for x in found)
+    return all(
+        x is not None and x.get("of", "accuracy") == "accuracy" and x["mean"] == 0 for x in found
+    )
 
 
 def measured(summary: Mapping[str, Any]) -> list[str]:
