@@ -26,8 +26,12 @@ def edges(result: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for arm, tried in result.get("tuning", {}).get("arms", {}).items():
         for key, chosen in result["arms"].get(arm, {}).get("setting", {}).items():
-            values = [row["setting"][key] for row in tried]
-            if not all(isinstance(x, int | float) for x in values) or min(values) == max(values):
+            values = [row["setting"][key] for row in tried if key in row["setting"]]
+            if (
+                not values
+                or not all(isinstance(x, int | float) for x in values)
+                or min(values) == max(values)
+            ):
                 continue
             if chosen in (min(values), max(values)):
                 end = "lowest" if chosen == min(values) else "highest"

