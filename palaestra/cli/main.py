@@ -47,8 +47,8 @@ VERBS = {
 }
 
 ADVICE = {  # by the cause of a fault, behind what it says
-    "starved": ". Where hardly a problem has right and wrong answers: a smaller batch (pool.size), more answers to "
-    "each (collect.sample.n), easier problems, or imitation first (sft)",
+    "starved": ". Where hardly a problem has right and wrong answers: a smaller batch (pool.size), "
+    "more answers to each (collect.sample.n), easier problems, or imitation first (sft)",
 }
 
 

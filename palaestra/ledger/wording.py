@@ -26,15 +26,10 @@ def edges(result: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for arm, tried in result.get("tuning", {}).get("arms", {}).items():
         for key, chosen in result["arms"].get(arm, {}).get("setting", {}).items():
-            values = [row["setting"][key] for row in tried if key in row["setting"]]
-            if (
-                not values
-                or not all(isinstance(x, int | float) for x in values)
-                or min(values) == max(values)
-            ):
-                continue
-            if chosen in (min(values), max(values)):
-                end = "lowest" if chosen == min(values) else "highest"
+            known = (row["setting"].get(key) for row in tried)
+            numbers = {x for x in known if isinstance(x, int | float)}
+            if len(numbers) > 1 and chosen in (min(numbers), max(numbers)):
+                end = "lowest" if chosen == min(numbers) else "highest"
                 found[arm] = f"{key}={chosen}, the {end} tried"
     return found
 

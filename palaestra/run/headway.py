@@ -105,7 +105,7 @@ class Headway:
         every = self.every
         if parts or under_way != self.under_way:
             self.done, self.under_way, self._end = self.done + parts, under_way, self.clock()
-        elif label:
+        elif label and self.done < self.total:
             every *= QUIET
         else:
             return

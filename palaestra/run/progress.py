@@ -34,8 +34,8 @@ class Progress:
     """Shows steps as they finish; `step` counts finished ones. Use as a context manager.
 
     Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length,
-    truncated, errors, is:guided, tokens_per_second, seconds; of steps that judge nothing the loss in place of
-    the reward.
+    truncated, errors, is:guided, tokens_per_second, seconds; of steps that judge nothing the loss
+    in place of the reward.
     """
 
     def __init__(

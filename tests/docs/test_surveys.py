@@ -1,5 +1,6 @@
 """The commands that stand on the pages of the surveys run as they stand there, and their example reward is one."""
 
+import itertools
 import json
 import re
 import shlex
@@ -35,17 +36,13 @@ def test_they_are_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
-        c for c in COMMANDS if c.split()[1] not in ELSEWHERE and "dapo.py" not in c
-    ],  # whose gate starves at the size of a smoke
-)
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] not in ELSEWHERE])
 def test_command(command, place, capsys):
     argv = shlex.split(command, comments=True)[1:]
     if argv[0] == "train":
         argv += ["--smoke", "--out", "run"]
-        sums = [{"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10)} for a in range(5) for b in range(5)]
+        longer = itertools.product(range(2, 9), repeat=4)  # which some answers solve, and not all
+        sums = [{"prompt": f"{a}+{b}+{c}+{d} mod 10", "answer": str((a + b + c + d) % 10)} for a, b, c, d in longer]
         Path("problems.jsonl").write_text("\n".join(map(json.dumps, sums)))
     assert main(argv) == 0, capsys.readouterr().err
     out = capsys.readouterr().out
