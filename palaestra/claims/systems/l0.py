@@ -67,8 +67,6 @@ EXPERIMENT = pl.Experiment(
         "step": shrink(build()),
         "trajectory": shrink(build(level="trajectory")),
         "answer only": shrink(build(shaped=False)),
-        "trajectory and answer only": shrink(build(level="trajectory", shaped=False)),
-        "drawn once": shrink(build(batches=1)),
     },
     expect=pl.Greater("step", "start", by=0.10, why="half of the smaller gain in the paper"),
     reasons=(
@@ -99,5 +97,5 @@ EXPERIMENT = pl.Experiment(
     "35% of the cells answer too early. One cell of the sandbox takes under a millisecond, a "
     "session about ten, so the price of the tools does not decide; the overhead of the jail is "
     "what `palaestra bench notebook` measures. 7B models, web search and contexts of 16,384 tokens "
-    "are left out.",
+    "are left out, and so are arms that draw once a step or lack both reasons, for their price.",
 )
