@@ -54,6 +54,7 @@ EXPERIMENT = pl.Experiment(
     constants={a: {**WEIGHTS[a], "rl.optimiser.lr": RATES[:2]} for a in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
     tokens=40_000,
+    tuning_tokens=20_000,
     evaluate=256,
     samples=4,
     seconds=60.0,

@@ -51,6 +51,7 @@ EXPERIMENT = pl.Experiment(
     tuned={"optimiser.lr": RATES},
     task="bool(d=6)",
     tokens=25_000,
+    tuning_tokens=10_000,
     evaluate=128,
     samples=4,
     seconds=60.0,

@@ -75,6 +75,7 @@ EXPERIMENT = pl.Experiment(
     },
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
     tokens=40_000,
+    tuning_tokens=20_000,
     evaluate=256,
     samples=4,
     seconds=90.0,

@@ -62,6 +62,7 @@ EXPERIMENT = pl.Experiment(
     constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
     task=TARGET,
     tokens=40_000,
+    tuning_tokens=15_000,
     evaluate=192,
     samples=4,
     seconds=60.0,

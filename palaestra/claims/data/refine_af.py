@@ -43,6 +43,7 @@ EXPERIMENT = pl.Experiment(
     },
     task="add(d=3)+add(d=5)+bool(d=3)+bool(d=5)+sort(d=3)+sort(d=5)",
     tokens=30_000,
+    tuning_tokens=12_000,
     evaluate=192,
     samples=4,
     seconds=90.0,

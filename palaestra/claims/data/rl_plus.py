@@ -58,6 +58,7 @@ EXPERIMENT = pl.Experiment(
         tuned={"optimiser.lr": RATES[:2]},
         task="add(d=6,max_tokens=96)",
         tokens=24_000,
+        tuning_tokens=10_000,
         evaluate=64,
         seconds=75.0,
     ),

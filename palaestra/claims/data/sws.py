@@ -33,6 +33,7 @@ EXPERIMENT = pl.Experiment(
     tuned={"optimiser.lr": RATES},
     task="add(d=2)+bool(d=2)+sort(d=2)+chain(modulo=9)+knights(d=2)+knights(d=4)",
     tokens=60_000,
+    tuning_tokens=30_000,
     evaluate=192,
     samples=4,
     seconds=90.0,
