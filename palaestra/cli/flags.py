@@ -18,7 +18,7 @@ ELSEWHERE = {
     "--lr": "optimiser.lr=1e-4",
     "--learning-rate": "optimiser.lr=1e-4",
     "--batch-size": "schedule.prompts=16",
-    "--per-device-train-batch-size": "schedule.prompts=16",
+    "--per-device-train-batch-size": "update.budget=2048, in tokens; prompts a step: schedule.prompts=16",
     "--num-generations": "sample.n=8",
     "--temperature": "sample.temperature=0.7",
     "--max-steps": "--steps 50",

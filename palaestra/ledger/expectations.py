@@ -138,8 +138,7 @@ class Needs:
     """A reason that the claim gives for its effect, as the arm that lacks it: a placebo or an
     ablation. Where the reason holds, the better arm is above this one too.
 
-    Held: the interval of better - without lies above 0. Refuted: it lies below the expectation's
-    margin. Else open.
+    Held: the interval of better - without lies above 0. Refuted: it lies below `by`. Else open.
     """
 
     without: str

@@ -14,8 +14,9 @@ from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
-from palaestra.ledger.wording import controls_line, edges, ends, mean
+from palaestra.ledger.wording import controls_line, edges, ends, interval, mean
 from palaestra.markdown import render
+from palaestra.stats import paired_difference
 
 Result = Mapping[str, Any]
 DECIDED = ("reproduced", "smaller", "not-reproduced", "reversed")
@@ -59,6 +60,7 @@ def holding_page() -> str:
                     and e.id not in found and not experiment_of(e.id).not_testable],
         row=_lesson_row,
         of_arm=_of_arm,
+        lead=_lead,
     )  # fmt: skip
 
 
@@ -85,6 +87,18 @@ def _of_arm(method: str, arm: str, control: str = "") -> str:
         result["controls"][control]["values"][arm] if control else result["arms"][arm]["values"]
     )
     return mean(values, ".2f")
+
+
+def _lead(method: str, arm: str, other: str, control: str = "") -> str:
+    """What an arm has above another one, paired by seed, with its interval."""
+    if (result := read_result(method)) is None:
+        return "not measured"
+    arms = (
+        result["controls"][control]["values"]
+        if control
+        else {a: found["values"] for a, found in result["arms"].items()}
+    )
+    return interval(paired_difference(arms[other], arms[arm]).json())
 
 
 def _stands(method: str, result: Result) -> bool:

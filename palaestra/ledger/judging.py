@@ -56,13 +56,14 @@ def judge(
     """Effect, intervals, verdict and what each reason and veto says, as a result stores them."""
     found: dict[str, Any] = {"effect": None, "ci95": [None, None], "by_block": []}
     first, second = expect.arms
-    said = {r.without: _of_reason(r, expect, measured) for r in reasons}
-    said |= {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
+    said = {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
     if lacking := _lacking(expect, measured):
+        said = {r.without: _of_reason(r, expect, measured) for r in reasons} | said
         return {**found, "verdict": "inconclusive", "reason": lacking, "said": said}
     effect = effect_of(measured.arms[first], measured.arms[second])
     parts = [effect_of(*(_cut(measured.arms[a], s) for a in (first, second)))
              for s in _slices(measured.blocks)]  # fmt: skip
+    said = {r.without: _of_reason(r, expect, measured, [effect, *parts]) for r in reasons} | said
     found["effect"], found["ci95"] = effect.mean, [effect.low, effect.high]
     found["by_block"] = [{"effect": p.mean, "ci95": [p.low, p.high]} for p in parts]
     decides = effect
@@ -101,8 +102,12 @@ def _lacking(expect: Expectation, measured: Measured) -> str:
     return ""
 
 
-def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[str, Any]:
-    """Whether the effect goes where the reason for it is taken away."""
+def _of_reason(
+    needs: Needs, expect: Expectation, measured: Measured, effects: Sequence[Interval] = ()
+) -> dict[str, Any]:
+    """Whether the effect goes where the reason for it is taken away; `effects` are those of all
+    seeds and of each block, none where there is no number.
+    """
     arm, better = (measured.arms.get(a, {}) for a in (needs.without, expect.arms[1]))
     rows = (*arm.values(), *better.values())
     if not arm or not better or any(None in row or len(row) < LEAST_SEEDS for row in rows):
@@ -112,31 +117,42 @@ def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[st
         "kind": "reason",
         "effect": found.mean,
         "ci95": [found.low, found.high],
-        "said": _reason_said(needs, found, expect, measured),
+        "said": _reason_said(needs, found, expect, measured, effects),
     }
 
 
-def _reason_said(needs: Needs, found: Interval, expect: Expectation, measured: Measured) -> str:
+def _reason_said(
+    needs: Needs,
+    found: Interval,
+    expect: Expectation,
+    measured: Measured,
+    effects: Sequence[Interval],
+) -> str:
     """What the better arm's lead over the arm without a reason says of it.
 
     Args:
         found: better - without.
+        effects: better - the other arm, over all seeds and in each block.
     """
-    other, better = (measured.arms.get(a, {}) for a in expect.arms)
-    known = other and not any(None in row for row in other.values())
-    if isinstance(expect, Greater) and known:
-        if effect_of(other, better).low <= 0:  # nothing that could have a reason
-            lead = f"{abs(found.mean):.3g} {'below' if found.mean < 0 else 'above'}"
-            return f"no certain effect; {lead} {needs.without}"
+    by = expect.margins[-1]
+    if needs.without in expect.arms:
+        return f"no arm but the compared one lacks {needs.reason}"
+    if isinstance(expect, Greater) and effects:
+        whole, other = effects[0], measured.arms[expect.arms[0]]
+        if any(e.low <= 0 for e in effects):  # nothing that could have a reason
+            head = "the effect is negative" if whole.high < 0 else "no certain effect"
+            lead = f"{found.mean:+.3g} [{found.low:.3g}, {found.high:.3g}]"
+            return f"{head}; against {needs.without}: {lead}"
         remains = effect_of(other, measured.arms[needs.without])
         if found.low > 0 and remains.low > 0:
             return f"smaller by {found.mean:.3g} without {needs.reason}, which leaves {remains.mean:.3g}"
+        by = min(by, whole.mean / 2)
     words = {
         "held": f"the effect needs {needs.reason}",
         "refuted": f"as much without {needs.reason}",
         "open": f"whether it needs {needs.reason} stays open",
     }
-    return words[needs.said(found, expect.margins[-1])]
+    return words[needs.said(found, by)]
 
 
 def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "budget": budget_of(result),
         "arms": arms(result),
         "above_start": above_start_line(result),
-        "fallen": fallen(result),
+        "fallen": fallen(result, swept=experiment.chooses == experiment.measure),
         "edges": [f"{arm} ({which})" for arm, which in edges(result).items()],
         "numbers": [*columns(result), "sampled tokens"],
         "settings": settings(result),
@@ -281,7 +281,11 @@ def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> st
         if expect.judge(interval_at_n(effect, n), blocks(n)).verdict != "inconclusive"
     )
     seeds = next(more, None)
-    told = f"about {seeds} seeds would" if seeds else f"{MOST_SEEDS} seeds would not either"
+    told = (
+        f"about {seeds} seeds would, about every second time"
+        if seeds
+        else f"{MOST_SEEDS} seeds would not either"
+    )
     return f"{result['reason']}; with this mean and spread {told}"
 
 
@@ -297,19 +301,22 @@ def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def fallen(result: Mapping[str, Any]) -> list[str]:
+def fallen(result: Mapping[str, Any], *, swept: bool = True) -> list[str]:
     """Of each arm that has seeds below half of its median, how many, and what its setting had on the
-    seeds of the sweep. Nothing of measures that may be negative.
+    seeds of the sweep, where that was `swept` by the same measure. Nothing of measures that may be
+    negative.
     """
     told: list[str] = []
     for name, arm in result["arms"].items():
         known = [x for x in arm["values"] if x is not None]
-        middle = median(known) if len(known) >= LEAST_SEEDS and min(known) >= 0 else 0.0
-        if name == START or not (low := sum(x < middle / 2 for x in known)):
+        if name == START or len(known) < LEAST_SEEDS or min(known) < 0:
+            continue
+        middle = median(known)
+        if not (low := sum(x < middle / 2 for x in known)):
             continue
         tried = result.get("tuning", {}).get("arms", {}).get(name, [])
-        swept = [mean(t["values"]) for t in tried if t["setting"] == arm["setting"]]
-        before = f" ({swept[0]} in the sweep)" if swept else ""
+        had = [mean(t["values"]) for t in tried if t["setting"] == arm["setting"]]
+        before = f" ({had[0]} in the sweep)" if swept and had else ""
         told.append(f"{low} of {len(known)} of {name}, median {middle:.3g}{before}")
     return told
 

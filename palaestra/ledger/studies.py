@@ -106,6 +106,11 @@ def greedy_of(result: Result | None, arm: str) -> float:
 def study_section(result: Result) -> str:
     """The arms in the order of their gains."""
     found = gains(result)
+    failed = [
+        (arm, kind_of(arm), f"failed: {n} of {len(values)}", "", "", "")
+        for arm, values in ((a, r["values"]) for a, r in result["arms"].items())
+        if (n := values.count(None))
+    ]
     rows = [
         (
             arm,
@@ -121,13 +126,15 @@ def study_section(result: Result) -> str:
     head = ("arm", "changes", "accuracy [95%]", "above uniform draws [95%]", "", "greedy")
     at = greedy_of(result, UNIFORM)
     greedy = "" if isnan(at) else f", greedy at {at:.2f}"
-    return f"Uniform draws end at {uniform}{greedy}.\n\n{table(rows, *head)}"
+    return f"Uniform draws end at {uniform}{greedy}.\n\n{table([*rows, *failed], *head)}"
 
 
 def across(results: Mapping[str, Result]) -> str:
     """What each arm is worth on each start, side by side."""
     found = {n: gains(r) for n, r in results.items()}
-    arms = sorted({a: None for g in found.values() for a in g}, key=kind_of)
+    arms = sorted(
+        {a: None for r in results.values() for a in r["arms"] if a != UNIFORM}, key=kind_of
+    )
     rows = [
         (a, kind_of(a), *(f"{g[a].mean:+.3f}, {verdict_of(g[a])}" if a in g
                           else "failed" if a in results[n]["arms"] else "not run"

@@ -53,6 +53,7 @@ def interval(found: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def mean(values: Sequence[float | None], form: str = ".3g") -> str:
-    """Of what is known."""
+    """Of what is known, with how many of them that is where it is not all."""
     known = [x for x in values if x is not None]
-    return f"{sum(known) / len(known):{form}}" if known else "not measured"
+    some = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
+    return f"{sum(known) / len(known):{form}}{some}" if known else "not measured"

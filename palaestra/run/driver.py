@@ -334,21 +334,29 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     if used:
         state["run"] |= {"tools": used}
     if state["step"] == 1:
-        say_untried(ctx, used.get("calls"), metrics.get("is:guided"))
+        say_untried(ctx, used.get("calls"), metrics)
 
 
-def say_untried(ctx: RunContext, calls: float | None, guided: float | None) -> None:
-    """Says so where no tool was called, or no answer had a hint; None: these are not counted."""
+def say_untried(ctx: RunContext, calls: float | None, metrics: Metrics) -> None:
+    """Says so where no tool was called (None: none was offered), no answer had a hint, or all
+    answers to each problem were paid alike.
+    """
     if calls == 0:
         ctx.say(
             "note: no tool was called in the first step; what is never tried is not learned, so "
             "the model must know how to call tools: see docs/howto.md"
         )
-    if guided == 0:
+    if metrics.get("is:guided") == 0:
         ctx.say(
             "note: no answer of the first step had a hint: either none was asked for, or the "
             "problems' written answers are too short for one (of a working of one line a share of "
             "its steps is nothing; see `unit` of pl.Working)"
+        )
+    if metrics.get("groups_mixed") == 0 and metrics["episodes"] > metrics["groups"]:
+        ctx.say(
+            "note: in the first step all answers to a problem had the same reward, whichever problem "
+            f"(on average {metrics['reward']:.3g}), so what compares them, as GRPO does, learned nothing; "
+            "where this goes on, try easier or harder problems, more answers each, or another reward"
         )
 
 

@@ -25,6 +25,12 @@ def test_what_cannot_be_tested_is_not_said_to_wait_for_its_measurement(monkeypat
     assert links(found["unmeasured"])
 
 
+def test_what_an_arm_has_above_another_is_paired_by_seed(monkeypatch):
+    found = {"arms": {"a": {"values": [0.1, 0.3, 0.2]}, "b": {"values": [0.4, 0.5, 0.6]}}, "controls": {}}
+    monkeypatch.setattr(holding, "read_result", lambda name: found)
+    assert holding._lead("x", "b", "a") == "0.3 [0.0516, 0.548]"
+
+
 def test_no_method_of_the_page_is_both_untestable_and_unmeasured():
     page = holding.holding_page()
     assert "modomodo" in section(page, "Cannot be tested here")

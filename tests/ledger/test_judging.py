@@ -255,13 +255,24 @@ def test_reasons_and_vetoes_speak_also_where_a_seed_of_a_compared_arm_failed():
         ([0.2] * 6, [0.15] * 6, "smaller by 0.05 without states, which leaves 0.15"),
         ([0.2] * 6, [0.2] * 6, "as much without states"),
         ([0.2] * 6, [0.4, 0.0, 0.3, 0.1, 0.2, 0.1], "whether it needs states stays open"),
-        ([0.0, 0.1, -0.1, 0.0, 0.1, -0.1], [-0.3] * 6, "no certain effect; 0.3 above placebo"),
-        ([-0.2] * 6, [0.1] * 6, "no certain effect; 0.3 below placebo"),
+        ([0.0, 0.1, -0.1, 0.0, 0.1, -0.1], [-0.3] * 6, "no certain effect; against placebo: +0.3 [0.206, 0.394]"),
+        ([-0.2] * 6, [0.1] * 6, "the effect is negative; against placebo: -0.3 [-0.3, -0.3]"),
+        # of an effect that one block alone has nothing is needed
+        ([0.3, 0.31, 0.32, 0.3, -0.02, 0.31], [0.0] * 6, "no certain effect; against placebo: +0.253 [0.113, 0.394]"),
+        # less than the margin is missing, and more than half of what there is may be
+        ([0.015, 0.016, 0.017] * 2, [0.008, 0.006, 0.004] * 2, "smaller by 0.01 without states, which leaves 0.006"),
+        ([0.015, 0.016, 0.017] * 2, [0.03, 0.016, -0.01] * 2, "whether it needs states stays open"),
+        ([0.015, 0.016, 0.017] * 2, [0.014, 0.016, 0.018] * 2, "as much without states"),
     ],
 )
 def test_a_reason_is_said_to_be_needed_only_where_nothing_certain_is_left_without_it(b, placebo, said):
     found = judge(UP, measured(b, [0.0] * 6, placebo=placebo), (Needs("placebo", "states"),))
     assert found["said"]["placebo"]["said"] == said
+
+
+def test_the_compared_arm_is_no_reason():
+    found = judge(UP, measured([0.2] * 6), (Needs("a", "states"),))
+    assert found["said"]["a"]["said"] == "no arm but the compared one lacks states"
 
 
 def test_the_shortest_block_must_be_long_enough():

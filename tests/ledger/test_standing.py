@@ -654,6 +654,16 @@ def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
         assert part in page, part
 
 
+def test_half_of_a_median_is_told_of_measures_that_cannot_be_negative():
+    told = lambda *values, **more: pages.fallen({"arms": {"a": {"values": list(values), "setting": {"lr": 1}}}, **more}, swept=True)
+    assert told(1.0, 1.0, 1.0, 0.4) == ["1 of 4 of a, median 1"]
+    assert told(-8.0, -8.0, -8.0, -3.0) == told(1.0, 1.0, 0.1, -0.1) == told(1.0, 0.1) == []
+    sweep = {"tuning": {"arms": {"a": [{"setting": {"lr": 1}, "values": [0.9, None]}]}}}
+    assert told(1.0, 1.0, 0.4, **sweep) == ["1 of 3 of a, median 1 (0.9 (1 of 2) in the sweep)"]
+    arms = {"arms": {"a": {"values": [1.0, 1.0, 0.4], "setting": {"lr": 1}}}}
+    assert pages.fallen({**arms, **sweep}, swept=False) == ["1 of 3 of a, median 1"]
+
+
 def test_a_page_of_a_stale_result_has_no_verdict(publish):
     found = result(declaration="0")
     publish(found)
@@ -668,7 +678,7 @@ def test_seeds_that_would_decide_are_two_blocks_that_agree():
         verdict="inconclusive", effect=0.02, ci95=[0.02 - half, 0.02 + half], reason="the blocks do not agree"
     )
     said = pages.inconclusive_reason(EXPERIMENT, found)
-    assert said == "the blocks do not agree; with this mean and spread about 36 seeds would"
+    assert said == "the blocks do not agree; with this mean and spread about 36 seeds would, about every second time"
 
 
 def test_the_picture_of_an_effect_has_each_difference_in_its_block():
