@@ -1,11 +1,14 @@
 """The atlas: directions are those of the update, equal methods coincide, distances are kept, the page says what is there."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from palaestra import catalogue
 from palaestra.atlas import directions, pages
 from palaestra.cli.main import main
 from palaestra.explanation import given
@@ -214,3 +217,14 @@ def test_rollouts_that_are_not_there(place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["explain", "grpo", "--rollouts", place]) == 2
     assert "no rollouts" in capsys.readouterr().err
+
+
+def test_the_published_page_is_of_its_numbers_and_has_every_family_that_ran():
+    docs = Path(__file__).parents[2] / "docs"
+    data = json.loads((docs / "atlas.json").read_text())
+    page = pages.page(data)
+    assert (docs / "atlas.md").read_text() == page
+    named = set(re.findall(r"\((atlas-[\w-]+\.svg)\)", page))
+    assert named == {p.name for p in docs.glob("atlas-*.svg")}
+    drawn = {e.family for e in catalogue.all_entries() if e.id in directions.build_recipes(())}
+    assert drawn == set(data["families"].values())
