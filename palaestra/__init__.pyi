@@ -387,6 +387,8 @@ from .objective.tokens import (
     Unmastered as Unmastered,
 )
 from .objective.track import Track as Track
+
+# Weights that are merged or adapted, and what reads and steers a model
 from .models.activations import activations as activations, steered as steered
 from .models.arithmetic import (
     Average as Average, Dare as Dare, PermuteUnits as PermuteUnits,

@@ -7,11 +7,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
+import palaestra
 from palaestra import catalogue
 from palaestra.ledger.experiment import experiment_of
 from palaestra.markdown import code, render
@@ -25,6 +25,7 @@ SECTIONS = (  # of the public names, those that hold parts of a row
     "Rewards",
     "Credit",
     "Losses",
+    "Weights that are merged or adapted, and what reads and steers a model",
     "Learners that are no language models, and what guides them",
 )
 MOST = 6  # rows named in a line; the others are counted
@@ -56,7 +57,9 @@ def public_parts() -> dict[str, list[str]]:
     for node in ast.parse(text).body:
         section = heads[max((n for n in heads if n < node.lineno), default=min(heads))]
         if isinstance(node, ast.ImportFrom) and section in found:
-            found[section] += [a.name for a in node.names if re.match("[A-Z].*[a-z]", a.name)]
+            found[section] += [
+                a.name for a in node.names if inspect.isclass(getattr(palaestra, a.name))
+            ]
     return found
 
 

@@ -33,7 +33,15 @@ from palaestra.ledger.standing import (
 )
 from palaestra.ledger.studies import curricula_files
 from palaestra.ledger.surveys import SURVEYS, survey_pages
-from palaestra.ledger.wording import controls_line, edges, ends, interval, mean, time_of
+from palaestra.ledger.wording import (
+    controls_line,
+    does_not_show,
+    edges,
+    ends,
+    interval,
+    mean,
+    time_of,
+)
 from palaestra.markdown import code, one_line_lists, paper_link, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -210,6 +218,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "verdict": verdict if verdict.endswith(".") else f"{verdict}: {why}".rstrip(": .") + ".",
         "effect": ends(result),
         "permutation": permutation(result),
+        "cannot_show": does_not_show(result["id"], result["note"]),
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),

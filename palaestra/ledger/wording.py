@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
 from typing import Any
+
+# the sentence of a note that says it
+CANNOT_SHOW = re.compile(r"(?:Cannot show|What this cannot show): (.+?)\.(?= [A-Z`]|$)")
 
 
 def controls_line(result: Mapping[str, Any]) -> str:
@@ -32,6 +38,22 @@ def edges(result: Mapping[str, Any]) -> dict[str, str]:
                 end = "lowest" if chosen == min(numbers) else "highest"
                 found[arm] = f"{key}={chosen}, the {end} tried"
     return found
+
+
+def does_not_show(method: str, note: str) -> list[str]:
+    """What nobody should take from a result: what a reader of it wrote into `limits.tsv`, and what
+    its note said before.
+    """
+    found = CANNOT_SHOW.search(note)
+    return [x for x in (limits().get(method, ""), found[1] if found else "") if x]
+
+
+@cache
+def limits() -> Mapping[str, str]:
+    """By method, from `limits.tsv`."""
+    text = resources.files("palaestra.ledger").joinpath("limits.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines()[1:])
+    return dict(map(tuple, rows))
 
 
 def time_of(result: Mapping[str, Any]) -> str:

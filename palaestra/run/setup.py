@@ -440,6 +440,8 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         raise UserError(
             "--reward needs --data: the built-in tasks and environments have their own rewards"
         )
+    if settings.test_data and not settings.data:
+        raise UserError("--test-data needs --data: it holds out what your own data are measured on")
     if settings.tools:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = add_tools(bench, WithTools(settings.tools, *limits))

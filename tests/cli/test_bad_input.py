@@ -111,6 +111,7 @@ CASES = {
     "reward file unknown": (["--data", "good.jsonl", "--reward", "rewards.py:raises"], ["rewards.py"]),
     "reward file broken": (["--data", "good.jsonl", "--reward", "syntax.py:score"], ["syntax.py", "1"]),
     "reward without data": (["--task", "chain", "--reward", "reward.py:nan"], ["--reward needs --data"]),
+    "test data without data": (["--task", "chain", "--test-data", "good.jsonl"], ["--test-data needs --data"]),
     "two problems": (["--task", "chain", "--data", "good.jsonl"], ["exclude"]),
     "environment without seats": (["--env", "env.py:NoSeats"], ["seats"]),
     "environment without step": (["--env", "env.py:NoStep"], ["step"]),

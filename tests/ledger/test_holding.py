@@ -3,7 +3,7 @@
 import re
 
 from palaestra import catalogue
-from palaestra.ledger import holding
+from palaestra.ledger import holding, wording
 from palaestra.ledger.experiment import experiment_of
 
 
@@ -35,3 +35,14 @@ def test_no_method_of_the_page_is_both_untestable_and_unmeasured():
     page = holding.holding_page()
     assert "modomodo" in section(page, "Cannot be tested here")
     assert not section(page, "Cannot be tested here") & section(page, "Declared and not measured")
+
+
+def test_what_a_result_does_not_show_is_said_of_measured_rows():
+    assert wording.does_not_show("none", "All is well. Cannot show: late entropy, as a run is short. It ran.") == [
+        "late entropy, as a run is short"
+    ]
+    assert wording.does_not_show("none", "What this cannot show: a gain of .3 or more.") == ["a gain of .3 or more"]
+    assert wording.does_not_show("none", "A start that cannot show anything.") == []
+    assert len(wording.does_not_show("cel", "Cannot show: more.")) == 2
+    known = {e.id for e in catalogue.all_entries() if e.built and e.claim}
+    assert set(wording.limits()) <= known and all(not x.endswith(".") for x in wording.limits().values())

@@ -8,7 +8,8 @@ def test_parts_are_the_public_classes_of_their_sections():
     parts = matrix.public_parts()
     assert list(parts) == list(matrix.SECTIONS) and all(parts.values())
     assert {"Sample", "Score", "TreeSearch"} <= set(parts["Attempts"])
-    assert "Clipped" in parts["Losses"] and "Center" in parts["Credit"]
+    assert {"Clipped", "DPO", "KL"} <= {*parts["Losses"]} and "KLKind" not in parts["Losses"]
+    assert "Center" in parts["Credit"]
     flat = [p for each in parts.values() for p in each]
     assert not {"links", "Run", "Recipe", "ANSWER_PREFIX"} & set(flat) and len(flat) == len(set(flat))
 

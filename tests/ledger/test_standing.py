@@ -655,7 +655,9 @@ def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
 
 
 def test_half_of_a_median_is_told_of_measures_that_cannot_be_negative():
-    told = lambda *values, **more: pages.fallen({"arms": {"a": {"values": list(values), "setting": {"lr": 1}}}, **more}, swept=True)
+    told = lambda *values, **more: pages.fallen(
+        {"arms": {"a": {"values": list(values), "setting": {"lr": 1}}}, **more}, swept=True
+    )
     assert told(1.0, 1.0, 1.0, 0.4) == ["1 of 4 of a, median 1"]
     assert told(-8.0, -8.0, -8.0, -3.0) == told(1.0, 1.0, 0.1, -0.1) == told(1.0, 0.1) == []
     sweep = {"tuning": {"arms": {"a": [{"setting": {"lr": 1}, "values": [0.9, None]}]}}}

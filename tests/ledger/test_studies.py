@@ -45,7 +45,9 @@ def test_each_arm_is_compared_with_uniform_draws_over_paired_seeds():
     failed = {**MEASURED, "arms": {**MEASURED["arms"], "sec": {"values": [0.4, None, 0.4], "interval": {}}}}
     assert "sec" not in gains(failed)
     assert "| sec | what is drawn | failed: 1 of 3 |" in studies.study_section(failed)
-    assert "| sec | what is drawn | failed | not run |" in studies.across({"half_taught": failed, "difficulties": result(uniform=[0.5] * 3)})
+    assert "| sec | what is drawn | failed | not run |" in studies.across(
+        {"half_taught": failed, "difficulties": result(uniform=[0.5] * 3)}
+    )
 
 
 @pytest.mark.parametrize(
