@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
+SAID = "what its result does not show"  # a column of limits.tsv
 # the sentence of a note that says it
 CANNOT_SHOW = re.compile(r"(?:Cannot show|What this cannot show): (.+?)\.(?= [A-Z`]|$)")
 
@@ -52,8 +54,7 @@ def does_not_show(method: str, note: str) -> list[str]:
 def limits() -> Mapping[str, str]:
     """By method, from `limits.tsv`."""
     text = resources.files("palaestra.ledger").joinpath("limits.tsv").read_text(encoding="utf-8")
-    rows = (line.split("\t") for line in text.splitlines()[1:])
-    return dict(map(tuple, rows))
+    return {row["method"]: row[SAID] for row in csv.DictReader(text.splitlines(), delimiter="\t")}
 
 
 def time_of(result: Mapping[str, Any]) -> str:
