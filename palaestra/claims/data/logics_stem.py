@@ -59,7 +59,7 @@ EXPERIMENT = pl.Experiment(
     reasons=(pl.Needs("more data", "problems that are written, and the failures themselves"),),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy over the three domains (temperature 1)",
-    constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
+    constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task=TARGET,
     tokens=40_000,
     tuning_tokens=15_000,
@@ -67,7 +67,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=60.0,
     controls={"groups with a gradient": pl.Logged("groups_mixed")},
-    note="Looking up is by letters, and a document is a worked problem of one domain, so what is found mostly "
+    note="A rate of 3e-4 is not tried, at which seeds of such tasks fall in other claims. "
+    "Looking up is by letters, and a document is a worked problem of one domain, so what is found mostly "
     "names the domain of the failure; who writes is its source. So this tests whether training on the "
     "domains of failures pays, and nothing of the data engine at its scale, which is not built. Both arms "
     "that write attempt the queries, and pay for it, and both train on the failed queries themselves, so "

@@ -30,7 +30,7 @@ EXPERIMENT = pl.Experiment(
     reasons=(pl.Needs("seeds alone", "problems that are written at all"),),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy over all six domains (temperature 1)",
-    tuned={"optimiser.lr": RATES},
+    tuned={"optimiser.lr": RATES[:2]},
     task="add(d=2)+bool(d=2)+sort(d=2)+chain(modulo=9)+knights(d=2)+knights(d=4)",
     tokens=60_000,
     tuning_tokens=30_000,
@@ -38,7 +38,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={"groups with a gradient": pl.Logged("groups_mixed")},
-    note="A procedural writer stands for the paper's 70B model: it writes problems of a domain, with "
+    note="A rate of 3e-4 is not tried, at which seeds of such tasks fall in other claims. "
+    "A procedural writer stands for the paper's 70B model: it writes problems of a domain, with "
     "right answers, so neither concepts nor judges nor votes are at work, only whose problems are "
     "written and that the policy solves some of them. A weak problem is one that was never solved half "
     "of the time and ever less so, of three numbers from 8 attempts each: chance makes some weak. In one "
