@@ -44,9 +44,13 @@ def test_hints_that_show_nothing_are_told(capsys, solution, guided):
 @pytest.mark.parametrize(("pays", "told"), [("1.0", True), ("float(i % 2)", False)])
 def test_a_reward_that_pays_all_answers_alike_is_told(place, capsys, pays, told):
     write("={1}")
-    (place / "own.py").write_text(f"def score(completions, **_):\n    return [{pays} for i, _ in enumerate(completions)]\n")
+    (place / "own.py").write_text(
+        f"def score(completions, **_):\n    return [{pays} for i, _ in enumerate(completions)]\n"
+    )
     assert main(["train", "grpo", "--data", "own.jsonl", "--reward", "own.py:score", *SMALL]) == 0
-    assert ("all answers to a problem had the same reward, whichever problem (on average 1)" in capsys.readouterr().err) == told
+    assert (
+        "all answers to a problem had the same reward, whichever problem (on average 1)" in capsys.readouterr().err
+    ) == told
 
 
 def test_a_run_that_starves_says_what_helps(place, capsys):
