@@ -182,9 +182,7 @@ class Experiment:
             return []
         asked = {
             "the paper's quantity": self.quantity,
-            "an arm without the claim's reason": any(
-                r.without not in self.expect.arms for r in self.reasons
-            ),
+            "an arm without the claim's reason": self.reasons,
             "where the margin comes from": self.expect.why,
             "settings that each arm is tuned over": self.tuned or self.constants,
             "a measure at the end": not isinstance(self.measure, Moving | Area)
