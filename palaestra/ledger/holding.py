@@ -89,16 +89,12 @@ def _of_arm(method: str, arm: str, control: str = "") -> str:
     return mean(values, ".2f")
 
 
-def _lead(method: str, arm: str, other: str, control: str = "") -> str:
+def _lead(method: str, arm: str, other: str) -> str:
     """What an arm has above another one, paired by seed, with its interval."""
     if (result := read_result(method)) is None:
         return "not measured"
-    arms = (
-        result["controls"][control]["values"]
-        if control
-        else {a: found["values"] for a, found in result["arms"].items()}
-    )
-    return interval(paired_difference(arms[other], arms[arm]).json())
+    than, better = (result["arms"][a]["values"] for a in (other, arm))
+    return interval(paired_difference(than, better).json())
 
 
 def _stands(method: str, result: Result) -> bool:

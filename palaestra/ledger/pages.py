@@ -310,7 +310,7 @@ def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def fallen(result: Mapping[str, Any], *, swept: bool = True) -> list[str]:
+def fallen(result: Mapping[str, Any], *, swept: bool) -> list[str]:
     """Of each arm that has seeds below half of its median, how many, and what its setting had on the
     seeds of the sweep, where that was `swept` by the same measure. Nothing of measures that may be
     negative.
