@@ -36,7 +36,7 @@ class GivenCandidates(Criticise):
 class DemonstrateBoth:
     """A verdict, or for the share `solved` of the tasks their working."""
 
-    solved: float = 0.02
+    solved: float = 0.01
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         solve = pl.rng_of((*key, "both")).random() < self.solved
@@ -45,7 +45,7 @@ class DemonstrateBoth:
 
 
 def after_judging(rl: pl.Runnable) -> pl.Pipeline:
-    """From a start that judges better than a coin, and solves some of the sums."""
+    """From a start that judges better than a coin, and solves some of the chains."""
     shown = pl.warm(imitation(80, DemonstrateBoth(), warmup=5))
     return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(rl, model=pl.Output("shown"))})
 
@@ -67,8 +67,8 @@ ARMS = {
 }
 
 EXPERIMENT = pl.Experiment(
-    claim="On sums of six digits, from a start that judges better than a coin, held-out solving is at least 2 points "
-    "better with 20% critiques of given candidates than with none, at equal sampled tokens.",
+    claim="On chains of 6 or 7 numbers modulo 9, from a start that judges better than a coin, held-out solving is at "
+    "least 2 points better with 20% critiques of given candidates than with none, at equal sampled tokens.",
     quantity="Qwen3-4B on average 47.2 with 20% critiques, 45.7 with none, 46.2 with 50%, 44.5 with 100%",
     start=after_judging(pl.Untrained()),
     arms=ARMS,
@@ -79,11 +79,11 @@ EXPERIMENT = pl.Experiment(
     metric="held-out accuracy (temperature 1)",
     constants={a: {"rl.optimiser.lr": (1e-4,)} for a in ARMS},
     blocks=pl.TWENTY_SEEDS,
-    task="add(d=6)",
-    tokens=16_000,
+    task="chain(modulo=9,operands=(6,7),max_tokens=128)",
+    tokens=24_000,
     evaluate=192,
     samples=8,
-    seconds=15.0,
+    seconds=20.0,
     controls={
         "right critiques, of all answers": pl.Logged("part/critique"),
         "length": pl.Logged("length"),
@@ -91,11 +91,12 @@ EXPERIMENT = pl.Experiment(
     note="The older test charged for candidates, which the paper's stronger model writes once, and began with a "
     "model whose verdicts were no better than a coin, so that critiques were half right and taught nothing. Here a "
     "program writes the candidates, right or spoilt, with or without working, at no tokens, and the start has seen "
-    "verdicts on such, half of them worked, which can be learned. Verdicts alone leave .002 of the sums right, so 2% "
-    "of what is shown are workings of sums. `20% coin` asks the same questions and pays a label that was drawn at "
-    "random. All arms have one rate, 1e-4, and 8 prompts with 8 answers a step. Twenty critiques of a hundred "
-    "prompts are twenty fewer to solve, so 0% may win. Looked at with this budget, on two trial seeds an arm, to "
-    "choose that share of workings: with 25% of them the start is right .90 of the time, with 6% .77, with 2% .43, "
-    "and then 0% ends at .81, 20% at .79 and 100% at .03. Cannot show: code, candidates of a stronger model, and "
-    "16,000 tokens of thought before a verdict.",
+    "verdicts on such, half of them worked, which can be learned. 1% of what is shown are workings of the chains "
+    "themselves. `20% coin` asks the same questions and pays a label that was drawn at random. All arms have one "
+    "rate, 1e-4, and 8 prompts with 8 answers a step. Twenty critiques of a hundred prompts are twenty fewer to "
+    "solve, so 0% may win. Looked at on two trial seeds, to find a start: of sums of six digits the start gave "
+    "verdicts no better than a coin, since it cannot compare two numbers of seven digits, and 48 tokens cut its "
+    "workings. On chains .60 and .77 of the verdicts of 100% were right, with 16,000 tokens, the start solved .45; "
+    "0% ended at .61, 20% at .58 and 100% at .49. Those who solve still learn then, so the budget is 24,000. Cannot "
+    "show: code, candidates of a stronger model, and 16,000 tokens of thought before a verdict.",
 )
