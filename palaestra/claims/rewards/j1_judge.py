@@ -53,10 +53,10 @@ def neighbours() -> pl.Recipe:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On pairs in both orders, from a start that likes the first place, paying consistency "
-    "makes at least 3 points more new pairs right in both than paying correct verdicts alone.",
-    quantity="an 8B judge: 30.2 right in both orders and 44.1 flips before training (PPE); what consistency "
-    "alone adds is not known to us",
+    claim="On pairs in both orders, from a start that likes the first place, paying consistency makes at least 3 "
+    "points more new pairs right in both than paying correct verdicts alone.",
+    quantity="an 8B judge: 30.2 right in both orders and 44.1 flips before training (PPE); what consistency alone "
+    "adds is not known to us",
     start=unlearn_bias(unmoved(build())),
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
@@ -84,10 +84,13 @@ EXPERIMENT = pl.Experiment(
         "accuracy of single verdicts": pl.Final(),
         "flips": pl.Logged("flips"),
     },
-    note="Two final answers of a chain stand for two responses, and the start is trained to prefer "
-    "the first place. Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train "
-    "j1-judge mode=correctness --task judge-pairs` is that. In the older test the start had learned to guess "
-    "alone: every arm judged single pairs at a coin's .50, and both orders at its .25, so nothing could differ. "
-    "Half of what is imitated here is work. No summary says any more how many pairs are right in both orders, "
-    "so the last ten steps do, whose pairs are new to the run.",
+    note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. "
+    "Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "
+    "judge-pairs` is that. In the older test the start had learned to guess alone: every arm judged single pairs at "
+    "a coin's .50, and both orders at its .25, so nothing could differ. Half of what is imitated here is work. "
+    "Looked at on trial seeds: that is not enough, the start is right in both orders for .23 of the pairs, and "
+    "40,000 tokens of two arms leave it there, as to look up which of two places holds an answer is learned late in "
+    "an imitation or not at all (240 steps at 1e-3 with four fifths of work: .85 on one seed; then 20 of two "
+    "fifths: .57, .52, .22). Not to be run before a start is found that is between. No summary says any more how "
+    "many pairs are right in both orders, so the last ten steps do, whose pairs are new to the run.",
 )
