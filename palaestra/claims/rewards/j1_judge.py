@@ -13,23 +13,26 @@ from palaestra.recipes.rewards.j1_judge import BothOrders, build
 @pl.stage
 class Biased:
     """Demonstrations of a judge who likes the first place: a guess of `= 1` in `first` of the
-    cases, half of the time real work.
+    cases. The share `works` is real work, which puts the own answer beside the first one.
     """
 
     first: float = 0.8
-    works: float = 0.5
+    works: float = 0.6
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng = pl.rng_of(key)
         half: pl.Task = group.task.meta["halves"][int(rng.integers(2))]
-        source: Any = ctx.bench.tasks
         guess = pl.format_answer([], "1" if rng.random() < self.first else "2")
-        reply = (
-            source.halves.demonstration(half, rng, "work") if rng.random() < self.works else guess
-        )
+        reply = self._work(ctx, half) if rng.random() < self.works else guess
         return pl.Group(
             task=group.task, episodes=(pl.recorded_episode(ctx, "policy", half.prompt, reply, 1.0),)
         )
+
+    def _work(self, ctx: pl.Context, half: pl.Task) -> str:
+        source: Any = ctx.bench.tasks
+        judged: pl.Task = half.meta["judged"]
+        beside = f"{judged.answer} {pl.final_answer(half.meta['texts'][0])}"
+        return pl.format_answer([*source.halves.source.steps(judged), beside], half.answer)
 
 
 @pl.stage
@@ -43,7 +46,7 @@ class OfANeighbour(BothOrders):
 
 
 def unlearn_bias(learned: pl.Runnable) -> pl.Pipeline:
-    biased = pl.warm(imitation(80, Biased(), warmup=5))
+    biased = pl.warm(imitation(240, Biased(), warmup=5))
     return pl.Pipeline(parts={"biased": biased, "rl": pl.Part(learned, model=pl.Output("biased"))})
 
 
@@ -86,11 +89,11 @@ EXPERIMENT = pl.Experiment(
     },
     note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. "
     "Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "
-    "judge-pairs` is that. In the older test the start had learned to guess alone: every arm judged single pairs at "
-    "a coin's .50, and both orders at its .25, so nothing could differ. Half of what is imitated here is work. "
-    "Looked at on trial seeds: that is not enough, the start is right in both orders for .23 of the pairs, and "
-    "40,000 tokens of two arms leave it there, as to look up which of two places holds an answer is learned late in "
-    "an imitation or not at all (240 steps at 1e-3 with four fifths of work: .85 on one seed; then 20 of two "
-    "fifths: .57, .52, .22). Not to be run before a start is found that is between. No summary says any more how "
-    "many pairs are right in both orders, so the last ten steps do, whose pairs are new to the run.",
+    "judge-pairs` is that. In the older test the start had learned to guess alone: every arm judged single pairs at a "
+    "coin's .50, and both orders at its .25, so nothing could differ. Here 240 steps are imitated, of which three "
+    "fifths are work that puts the own answer beside the first of the two; where it has to be looked up among two, an "
+    "imitation learns it late or not at all. Looked at on trial seeds, to find such a start: with 80 steps and the "
+    "older work it was right in both orders for .23 of the pairs, and 40,000 tokens left both arms there; as it is "
+    "now for .70, and both `correctness` and `j1` ended at .83. No summary says any more how many pairs are right in "
+    "both orders, so the last ten steps do, whose pairs are new to the run.",
 )
