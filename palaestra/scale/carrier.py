@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 TRACE = "trace.json"  # in the run folder: who did what when, for ui.perfetto.dev
 LOOK = 0.2  # seconds between two looks at who answers
+MISSED = (
+    2 * LOOK
+)  # of the time between two looks so much counts: who stood still itself heard nobody
 FATAL_KILLS = 2  # workers that may end under a ticket before it is its fault
 DEATHS, WITHIN = 3, 600.0  # of one place, in seconds: after these it stays empty
 
@@ -110,7 +113,7 @@ class Place:
     version: int | None = None  # of the weights that it has, or will have before its next ticket
     calls: deque[tuple[Any, Handed]] = field(default_factory=deque)  # in order: (reference, ticket)
     look: Any = None  # reference of the question how it is
-    heard: float = 0.0  # monotonic, when it last said anything
+    heard: float = 0.0  # by the carrier's clock, when it last said anything
     about: Mapping[str, Any] = field(default_factory=dict)
     deaths: list[float] = field(default_factory=list)  # when workers here have ended
     open: bool = True
@@ -136,6 +139,7 @@ class RayCarrier:
         self.asked = time.time()  # when it last told its numbers
         self.versions: dict[int, Any] = {}  # references of weights, by step
         self.waiting: deque[Handed] = deque()
+        self.clock, self.looked = 0.0, time.monotonic()  # seconds spent listening; last look
         self.lock, self.news, self.ended = threading.RLock(), threading.Event(), False
         self.failed: BaseException | None = None
         self.room = cluster.room()
@@ -274,6 +278,8 @@ class RayCarrier:
             self.news.wait(LOOK)
         else:
             ray.wait([*references, *looks], num_returns=1, timeout=LOOK)
+        now = time.monotonic()
+        self.clock, self.looked = self.clock + min(now - self.looked, MISSED), now
         with self.lock:
             for place in self.places:
                 if place.open:
@@ -282,7 +288,7 @@ class RayCarrier:
                 self._hear_judge(place)
 
     def _hear(self, place: Place) -> None:
-        now = time.monotonic()
+        now = self.clock
         if place.look is not None and _is_here(place.look):
             place.about, place.heard, place.look = _value(place.look) or place.about, now, None
         while place.calls and _is_here(place.calls[0][0]):
@@ -318,7 +324,7 @@ class RayCarrier:
 
     def _hear_judge(self, place: Place) -> None:
         """Ray makes a judge anew that has ended, and one that stands still is ended."""
-        now = time.monotonic()
+        now = self.clock
         if place.look is not None and _is_here(place.look):
             about, place.look = _value(place.look) or {}, None
             if about and place.about and about["pid"] != place.about["pid"]:
@@ -347,7 +353,7 @@ class RayCarrier:
 
     def _expect(self, place: Place) -> None:
         """A process is to come, of which nothing is known."""
-        place.version, place.about, place.heard = None, {}, time.monotonic()
+        place.version, place.about, place.heard = None, {}, self.clock
         self._ask(place)
 
     def _ask(self, place: Place) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import palaestra
 import pytest
@@ -92,6 +93,20 @@ def test_no_hang(phase, context, small, monkeypatch, capsys):
     assert here == there and len(stopped) == 1
     said = capsys.readouterr().err
     assert "rollout worker " in said and "said nothing for" in said and "it is replaced" in said
+
+
+def test_who_stood_still_itself_replaces_nobody(context, small, monkeypatch, capsys):
+    """The learner's process is stopped for an hour while workers collect: their silence is its own."""
+    recipe = small(grpo.build(), **{"schedule.prompts": 4})
+    hours = Counter()
+    late = SimpleNamespace(**{**vars(time), "monotonic": lambda: time.monotonic() + 3600.0 * hours["collecting"]})
+    monkeypatch.setattr(carrier, "time", late)
+    ctx = context(seed=3)
+    ctx.talk = True
+    with fake_ray(monkeypatch, lambda actor, phase: hours.update([phase])):
+        there = run(recipe, ctx, opened(workers=2), 2)
+    assert there == run(recipe, context(seed=3), lambda r, c: InProcess(2), 2) and hours["collecting"] >= 4
+    assert "replaced" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("lag", "in_flight"), [(0, False), (1, False), (3, False), (1, True), (3, True)])
