@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
 TRACE = "trace.json"  # in the run folder: who did what when, for ui.perfetto.dev
 LOOK = 0.2  # seconds between two looks at who answers
-MISSED = (
-    2 * LOOK
-)  # of the time between two looks so much counts: who stood still itself heard nobody
+MISSED = 2 * LOOK  # the most that counts as silence between two of its own looks
 FATAL_KILLS = 2  # workers that may end under a ticket before it is its fault
 DEATHS, WITHIN = 3, 600.0  # of one place, in seconds: after these it stays empty
 
@@ -139,7 +137,8 @@ class RayCarrier:
         self.asked = time.time()  # when it last told its numbers
         self.versions: dict[int, Any] = {}  # references of weights, by step
         self.waiting: deque[Handed] = deque()
-        self.clock, self.looked = 0.0, time.monotonic()  # seconds spent listening; last look
+        self.clock = 0.0  # seconds in which it listened; not those in which it stood still itself
+        self.looked = time.monotonic()
         self.lock, self.news, self.ended = threading.RLock(), threading.Event(), False
         self.failed: BaseException | None = None
         self.room = cluster.room()

@@ -89,7 +89,7 @@ EXPERIMENT = pl.Experiment(
     "read beside it. About half of the groups have one outcome, which teaches nothing; that is the price of such a "
     "reward and the control says how large it is. Looked at before, on two trial seeds with half of this budget at "
     "3e-4, some fourteen steps: greedy success came from .36 to .41 and from .33 to .39, sampled from .23 to .32 and "
-    ".17 to .23, and with `dense` one seed fell to 0. So the budget is twice that, on ten seeds and not twenty, and "
-    "all arms have the better of two rates. An agent without observations is no arm, since the start cannot act "
-    "without them. Cannot show: reasoning before actions, 15 epochs, two worlds.",
+    ".17 to .23, and the one seed of `dense` that was run fell to 0. So the budget is twice that, on ten seeds and "
+    "not twenty, and all arms have the better of two rates. An agent without observations is no arm, since the start "
+    "cannot act without them. Cannot show: reasoning before actions, 15 epochs, two worlds.",
 )
