@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> Any:
             arms=arms,
             tokens=arguments.tokens,
             jobs=arguments.jobs,
+            device=arguments.device,
         )
     result = {**found, "command": command(arguments)}
     kept = keep(result, out, experiment)
@@ -80,6 +81,7 @@ def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
 
 def command(arguments: argparse.Namespace) -> str:
     given = {n: v for n in ("tier", "seeds", "arms", "tokens") if (v := getattr(arguments, n))}
+    given |= {"device": arguments.device} if arguments.device != "cpu" else {}
     flags = [f"--{n} {shlex.quote(str(v))}" for n, v in given.items()]
     return " ".join(["palaestra", "reproduce", *arguments.methods, *flags])
 

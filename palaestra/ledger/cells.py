@@ -14,6 +14,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+import platform
 import shutil
 import signal
 import sys
@@ -114,6 +115,12 @@ def run_all(
     places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
     errors: dict[Path, str] = {}
+    wanted = {r.settings.where for r in waiting.values()}
+    if "cuda" in wanted and not torch.cuda.is_available():
+        raise UserError(
+            f"{len(waiting)} of {len(requests)} runs are still to be made on a CUDA device, and "
+            "there is none here; leave --device out to run on processors"
+        )
     together = cores() if all(r.settings.where == "cpu" for r in requests) else 1
     jobs = min(jobs or together, max(len(waiting), 1))
     total = len(set(places))
@@ -315,7 +322,8 @@ def run_here(request: CellRequest, place: Path) -> None:
         finally:
             ctx.close()
         spent = {"spent": found} if (found := check_budget(ctx)) else {}
-        write_atomic(place / DONE, json.dumps({**result.metrics, **spent, **seconds()}, indent=1))
+        made = {**spent, **seconds(), "machine": machine_of(request.settings.where)}
+        write_atomic(place / DONE, json.dumps({**result.metrics, **made}, indent=1))
     for folder in place.rglob("checkpoints"):
         shutil.rmtree(folder)
 
@@ -361,6 +369,13 @@ def clock_cell(place: Path) -> Generator[Callable[[], dict[str, float | None]]]:
         yield now
     finally:
         write_atomic(file, json.dumps(None if before is None else now()))
+
+
+def machine_of(device: str) -> str:
+    """What a cell runs on, in words."""
+    cores = f"{os.cpu_count()} cores"
+    here = f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{torch.cuda.get_device_name()}, {here}" if device == "cuda" else here
 
 
 def clocks() -> dict[str, float]:

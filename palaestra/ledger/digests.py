@@ -363,4 +363,15 @@ def _source(module: str) -> str:
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return hashlib.sha256(dumped(tree).encode()).hexdigest()
+
+
+def dumped(tree: ast.AST) -> str:
+    """`ast.dump` as Python 3.11 writes it: 3.12 added lists of type parameters, and 3.13 leaves
+    empty lists out.
+    """
+    for node in ast.walk(tree):
+        if not getattr(node, "type_params", True):
+            del node.type_params
+    shown = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(tree, **shown)

@@ -5,8 +5,6 @@ together.
 from __future__ import annotations
 
 import math
-import os
-import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +15,7 @@ import numpy as np
 
 from palaestra import catalogue
 from palaestra.errors import UserError
-from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
+from palaestra.ledger.cells import CellOutcome, CellRequest, machine_of, run_all
 from palaestra.ledger.declared import digest
 from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
 from palaestra.ledger.experiment import (
@@ -40,6 +38,7 @@ from palaestra.view.drawing import series, smooth
 
 POINTS = 24  # of a learning curve
 SAMPLED = "sampled_tokens"
+CPU = "cpu"
 RULES = 2  # those of docs/ledger.md; results without a number are older
 
 
@@ -54,6 +53,7 @@ class Scope:
     tokens: int
     out: Path
     jobs: int = 0
+    device: str = CPU
 
     @property
     def tuning(self) -> Scope:
@@ -66,7 +66,7 @@ class Scope:
         said = "".join(f", {k}={v}" for k, v in setting.items())
         return CellRequest(
             label=f"{arm}, seed {seed}{many}{said}",
-            settings=settings(self.experiment, task, seed, setting),
+            settings=settings(self.experiment, task, seed, setting, self.device),
             tokens=self.tokens,
             samples=self.experiment.samples,
             arm=f"{self.method}:{arm}",
@@ -76,7 +76,11 @@ class Scope:
 
 
 def settings(
-    experiment: Experiment, task: str, seed: int = 0, setting: Setting | None = None
+    experiment: Experiment,
+    task: str,
+    seed: int = 0,
+    setting: Setting | None = None,
+    device: str = CPU,
 ) -> Settings:
     return Settings(
         recipe="",
@@ -85,7 +89,7 @@ def settings(
         seed=seed,
         evaluate=experiment.evaluate,
         exams=experiment.exams,
-        device="cpu",
+        device=device,
         set=setting or {},
     )
 
@@ -99,12 +103,14 @@ def reproduce(
     arms: Sequence[str] = (),
     tokens: int = 0,
     jobs: int = 0,
+    device: str = CPU,
 ) -> dict[str, Any]:
     """Runs the experiment of a method; with fewer seeds, other tokens or some of its arms it is a
     trial, on seeds that decide nothing.
 
     Args:
         seeds: of each block of the trial; what 0 and () leave open the experiment says.
+        device: "cpu" or "cuda"; a result says on which it was measured.
     """
     experiment = experiment_of(method)
     if experiment.not_testable:
@@ -124,6 +130,7 @@ def reproduce(
         tokens=tokens or experiment.tokens,
         out=out,
         jobs=jobs,
+        device=device,
     )
     tuning = tune(work, headway)
     return assemble(work, tuning, measure(work, tuning.chosen, headway))
@@ -171,6 +178,7 @@ def fresh(
         tokens=experiment.tokens,
         out=out,
         jobs=jobs,
+        device=result.get("device", CPU),
     )
     chosen = {a: result["arms"][a]["setting"] for a in work.arms}
     outcomes = measure(work, chosen, headway)
@@ -318,8 +326,23 @@ def assemble(
         "seconds": seconds_of(finished, "wall_seconds"),
         "processor_seconds": seconds_of(finished, "processor_seconds"),
         "commit": commit(),
-        "machine": machine(),
+        **place_of(work),
+        "machine": machines_of(finished),
     }
+
+
+def place_of(work: Scope) -> dict[str, str]:
+    """Where the cells ran, and in which numbers; of processors nothing is said."""
+    if work.device == CPU:
+        return {}
+    asked = settings(work.experiment, work.experiment.tasks[0], device=work.device)
+    return {"device": work.device, "dtype": asked.precision}
+
+
+def machines_of(finished: Sequence[Mapping[str, Any]]) -> str:
+    """Those that the cells ran on; cells of before they said it are taken for this one's."""
+    here = machine_of(CPU)
+    return "; ".join(sorted({summary.get("machine", here) for summary in finished})) or here
 
 
 def seconds_of(finished: Sequence[Mapping[str, Any]], clock: str) -> float | None:
@@ -375,7 +398,7 @@ def arm_record(
         "interval": interval_of(work.experiment.measure, known, outcomes).json(),
         **({"by_task": {t: list(v) for t, v in found.items()}} if len(found) > 1 else {}),
         "setting": dict(setting),
-        "config_sha256": arm_sha256(work.experiment, arm, setting, work.tokens),
+        "config_sha256": arm_sha256(work.experiment, arm, setting, work.tokens, work.device),
         "code_sha256": arm_code(work.experiment, arm),
         **({"packages": made_by} if made_by else {}),
         "sampled_tokens": [
@@ -451,13 +474,17 @@ def curve(runs: Sequence[Sequence[Mapping[str, Any]]], over: str = SAMPLED) -> d
 
 
 def arm_sha256(
-    experiment: Experiment, arm: str, setting: Setting | None = None, tokens: int = 0
+    experiment: Experiment,
+    arm: str,
+    setting: Setting | None = None,
+    tokens: int = 0,
+    device: str = CPU,
 ) -> str:
     """The configuration of an arm on all its tasks, whatever the seeds."""
     given = [
         configuration(
             experiment.arm_with(arm, setting or {}),
-            settings(experiment, t),
+            settings(experiment, t, device=device),
             tokens or experiment.tokens,
             experiment.samples,
             experiment.budget,
@@ -495,13 +522,3 @@ def commit() -> str:
         return ask("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def machine() -> str:
-    import torch
-
-    cores = f"{os.cpu_count()} cores"
-    return (
-        f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}"
-    )
