@@ -115,7 +115,8 @@ def table(result: dict[str, Any], kept: str) -> str:
     seeds = f"{result['seeds']} seeds{' in two blocks' if len(result['blocks']) > 1 else ''}"
     lines = [f"{result['metric']}, {budget_of(result)} a run, {seeds}, 95% intervals"]
     for name, arm in result["arms"].items():
-        values = " ".join("failed" if x is None else f"{x:.4g}" for x in arm["values"])
+        lacks = "failed" if arm["failed"] else "-"
+        values = " ".join(lacks if x is None else f"{x:.4g}" for x in arm["values"])
         lines.append(f"  {name:<24} {interval(arm['interval'], 4):<34} {values}")
         lines += [f"    with {k}={v}" for k, v in arm["setting"].items()]
         lines += [f"    {label}: {error}" for label, error in arm["failed"].items()]

@@ -372,6 +372,6 @@ def dumped(tree: ast.AST) -> str:
     """
     for node in ast.walk(tree):
         if not getattr(node, "type_params", True):
-            del node.type_params
+            delattr(node, "type_params")
     shown = {"show_empty": True} if sys.version_info >= (3, 13) else {}
     return ast.dump(tree, **shown)

@@ -1,5 +1,6 @@
 """The ledger: what a cell is addressed by, how a verdict is reached, which results still hold, what the pages say."""
 
+import ast
 import asyncio
 import json
 import math
@@ -148,6 +149,14 @@ def test_code_is_what_is_imported_without_comments(package):
         digests._tree.cache_clear()
         digests._source.cache_clear()
         assert (digests._source("b") == before) == same
+
+
+def test_code_has_the_same_digest_whatever_python_reads_it():
+    """3.12 gave functions and classes type parameters, and 3.13 leaves empty lists out."""
+    arguments = "args=arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])"
+    body = "body=[ClassDef(name='A', bases=[], keywords=[], body=[Pass()], decorator_list=[])]"
+    told = f"Module(body=[FunctionDef(name='f', {arguments}, {body}, decorator_list=[])], type_ignores=[])"
+    assert digests.dumped(ast.parse("def f():\n  class A: pass")) == told
 
 
 def test_the_users_files_are_read(tmp_path):

@@ -9,9 +9,10 @@ from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger import holding, pages, standing
-from palaestra.ledger.experiment import Experiment, experiment_of, tiers_of
+from palaestra.ledger.cells import machine_of
+from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
 from palaestra.ledger.files import read_result
-from palaestra.ledger.results import name_of
+from palaestra.ledger.results import Scope, machines_of, name_of, place_of
 
 ID = "high-entropy-tokens"
 NAME = f"{ID}@small"
@@ -76,10 +77,53 @@ def test_published_results_of_tiers_are_checked_and_listed(monkeypatch):
     monkeypatch.setattr(standing, "read_result", read)
     assert NAME in standing.published()
     monkeypatch.setattr(holding, "read_result", read)
-    assert "On a real model" not in holding.holding_page()  # another declaration than today's
+    others = [n for n in SMALL if n != NAME and read_result(n)]
+    others_alone = real_model_table(len(others))
+    assert f"[{ID}]" not in others_alone  # another declaration than today's
     monkeypatch.setattr(holding, "stale_reason", lambda _: "")
-    table = holding.holding_page().split("## On a real model (1)")[1].split("##")[0]
+    table = real_model_table(len(others) + 1)
     assert f"[{ID}](methods/{ID}.md)" in table and "| smaller |" in table
+
+
+def real_model_table(rows):
+    return holding.holding_page().split(f"## On a real model ({rows})")[1].split("##")[0]
+
+
+# ---- on a GPU
+
+
+def scope(tmp_path, **differences):
+    given = {"arms": [START], "blocks": [[0]], "tokens": 10, "out": tmp_path, "device": "cuda"}
+    return Scope(method=NAME, experiment=experiment_of(NAME), **given | differences)
+
+
+def test_cells_of_a_gpu_have_addresses_of_their_own_and_are_in_bfloat16(tmp_path):
+    asked, other = (scope(tmp_path, device=d).request(START, {}, "constraints", 0).settings for d in ("cuda", "cpu"))
+    assert (asked.where, asked.precision, other.where) == ("cuda", "bfloat16", "cpu")
+    assert place_of(scope(tmp_path)) == {"device": "cuda", "dtype": "bfloat16"}
+    assert place_of(scope(tmp_path, device="cpu")) == {}
+
+
+def test_without_one_nothing_runs_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("palaestra.ledger.cells.CellRequest.digest", lambda r: f"{r.label:>20}")
+    assert main(["reproduce", ID, "--tier", "small", "--device", "cuda", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "20 of 20 runs are still to be made on a CUDA device, and there is none here; leave --device out" in said
+    assert not (tmp_path / "results").exists() and not list(tmp_path.rglob("cell.json"))
+
+
+def test_a_result_says_the_machines_of_its_cells(monkeypatch):
+    assert machines_of([{"machine": "b"}, {"machine": "a"}, {"machine": "b"}]) == "a; b"
+    assert machines_of([]) == machines_of([{}]) == machine_of("cpu")
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA X")
+    assert machine_of("cuda") == f"NVIDIA X, {machine_of('cpu')}"
+
+
+def test_a_page_says_that_it_was_a_gpu():
+    shown = pages.measured(catalogue.entry_of(ID), NAME, read_result(NAME), [])
+    assert "with the model `smollm2` in bfloat16 on a GPU, a budget" in shown
+    assert f"palaestra reproduce {ID} --tier small --device cuda\n" in shown
 
 
 def test_ten_seeds_a_block_are_another_declaration_with_the_first_five_among_them():
