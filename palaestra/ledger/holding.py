@@ -11,7 +11,7 @@ from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
-from palaestra.ledger.files import read_result
+from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
 from palaestra.ledger.wording import controls_line, edges, ends, interval, mean
@@ -71,12 +71,20 @@ def _lesson_row(method: str, verdict: str) -> str:
     result = read_result(method)
     if result is None:
         return f"{_link(method)} (not measured)"
-    if (now := standing(catalogue.entry_of(method)).status) != verdict:
+    if (now := _verdict(method, result)) != verdict:
         raise UserError(
             f"a lesson of what-holds.md builds on {method} being {verdict}, and it is {now}: "
             "write the lesson anew"
         )
     return f"{_link(method)} ({ends(result)})"
+
+
+def _verdict(name: str, result: Result) -> str:
+    """Of a method, or of an experiment of its such as `muldimif@small`."""
+    method, tier = parted(name)
+    if not tier:
+        return standing(catalogue.entry_of(method)).status
+    return "stale" if stale_reason(result) else result["verdict"]
 
 
 def _of_arm(method: str, arm: str, control: str = "") -> str:
@@ -102,7 +110,8 @@ def _stands(method: str, result: Result) -> bool:
     return standing(catalogue.entry_of(method)).status == result["verdict"]
 
 
-def _link(method: str) -> str:
+def _link(name: str) -> str:
+    method, _ = parted(name)
     return f"[{method}](methods/{method}.md)"
 
 

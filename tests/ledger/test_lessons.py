@@ -4,7 +4,7 @@ import pytest
 from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger import holding
-from palaestra.ledger.files import read_result
+from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.standing import Standing
 
 
@@ -28,10 +28,22 @@ def test_every_lesson_is_checked(monkeypatch):
     monkeypatch.setattr(holding, "_lesson_row", lambda method, verdict: asked.append((method, verdict)) or "row")
     page = holding.holding_page().split("## What to take from it")[1].split("\n## ")[0]
     assert page.count("- **") >= 8 and len(asked) >= page.count("- **")
-    assert all((read_result(m) or {})["verdict"] == v and catalogue.entry_of(m).built for m, v in asked)
+    assert all((read_result(m) or {})["verdict"] == v and catalogue.entry_of(parted(m)[0]).built for m, v in asked)
 
 
 def test_the_mean_of_an_arm_is_that_of_its_seeds_or_of_a_control():
     values = (read_result("reinforce-ada") or {})["arms"]["four"]["values"]
     assert holding._of_arm("reinforce-ada", "four") == f"{sum(values) / len(values):.2f}"
     assert holding._of_arm("reinforce-ada", "balance", "groups with both kinds") == "0.96"
+
+
+def test_a_lesson_may_build_on_a_real_model(monkeypatch):
+    name = "high-entropy-tokens@small"
+    assert holding._lesson_row(name, "reversed").startswith(
+        "[high-entropy-tokens](methods/high-entropy-tokens.md) (-0.2"
+    )
+    with pytest.raises(UserError, match=f"builds on {name} being smaller, and it is reversed"):
+        holding._lesson_row(name, "smaller")
+    monkeypatch.setattr(holding, "stale_reason", lambda result: "it was declared otherwise")
+    with pytest.raises(UserError, match="and it is stale: write"):
+        holding._lesson_row(name, "reversed")
