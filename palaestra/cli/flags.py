@@ -300,7 +300,7 @@ def reproduce(parser: FlagParser) -> None:
         help="the claim on a real model (extra smollm2)",
     )
     add("--tokens", type=whole_number(0), default=0, metavar="N", help="a trial of N tokens a run")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="where runs are (default: cpu)")
+    add("--device", choices=("cpu", "cuda"), default="", help="where the runs are (default: cpu)")
     jobs_flag(parser)
     add(
         "--out",

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> Any:
         raise UserError("reproduce takes one method, or --check and any number of them")
     method = f"{arguments.methods[0]}@{arguments.tier}" if arguments.tier else arguments.methods[0]
     experiment, out = experiment_of(method), make_folder(Path(arguments.out))
-    less = [f"--{n}" for n in ("seeds", "arms", "tokens") if getattr(arguments, n)]
+    less = [f"--{n}" for n in ("seeds", "arms", "tokens", "device") if getattr(arguments, n)]
     if arguments.fresh and less:
         raise UserError(
             f"--fresh repeats what is published, so it takes no {' and no '.join(less)}"
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> Any:
             arms=arms,
             tokens=arguments.tokens,
             jobs=arguments.jobs,
-            device=arguments.device,
+            device=arguments.device or results.CPU,
         )
     result = {**found, "command": command(arguments)}
     kept = keep(result, out, experiment)
@@ -80,8 +80,8 @@ def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
 
 
 def command(arguments: argparse.Namespace) -> str:
-    given = {n: v for n in ("tier", "seeds", "arms", "tokens") if (v := getattr(arguments, n))}
-    given |= {"device": arguments.device} if arguments.device != "cpu" else {}
+    asked = ("tier", "seeds", "arms", "tokens", "device")
+    given = {n: v for n in asked if (v := getattr(arguments, n)) and v != results.CPU}
     flags = [f"--{n} {shlex.quote(str(v))}" for n, v in given.items()]
     return " ".join(["palaestra", "reproduce", *arguments.methods, *flags])
 

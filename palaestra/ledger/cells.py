@@ -119,7 +119,7 @@ def run_all(
     if "cuda" in wanted and not torch.cuda.is_available():
         raise UserError(
             f"{len(waiting)} of {len(requests)} runs are still to be made on a CUDA device, and "
-            "there is none here; leave --device out to run on processors"
+            "there is none here"
         )
     together = cores() if all(r.settings.where == "cpu" for r in requests) else 1
     jobs = min(jobs or together, max(len(waiting), 1))
