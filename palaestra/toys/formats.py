@@ -1,8 +1,8 @@
 """The ways a question can be put, and what can be said after a wrong answer. The tiny model has met
 all of them but notes, the small agent all.
 
-A question is the first message of a task whose domain is a procedural one; everything here is text
-around it.
+A question is the last message of the user in a task's prompt, of which procedural domains have one;
+everything here is text around it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ UNSURE_ANSWER = f"{ANSWER_PREFIX}?"  # how the tiny model says that it does not 
 
 
 def question_message(task: Task) -> Message:
-    """The first message of the user in the task's prompt."""
-    return next(m for m in task.prompt if m.role == "user")
+    """The last message of the user in the task's prompt."""
+    return next(m for m in reversed(task.prompt) if m.role == "user")
 
 
 def question_text(task: Task) -> str:
@@ -30,9 +30,10 @@ def question_text(task: Task) -> str:
 
 
 def rephrase(task: Task, content: str) -> Task:
-    """The same problem in other words."""
-    prompt = tuple(replace(m, content=content) if m.role == "user" else m for m in task.prompt)
-    return replace(task, prompt=prompt)
+    """The same problem in other words; what was said before the question stays."""
+    at = max(i for i, m in enumerate(task.prompt) if m.role == "user")
+    asked = replace(task.prompt[at], content=content)
+    return replace(task, prompt=(*task.prompt[:at], asked, *task.prompt[at + 1 :]))
 
 
 def add_instruction(task: Task, system: Message) -> Task:

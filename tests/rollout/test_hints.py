@@ -10,7 +10,7 @@ from palaestra.rollout.hints import Criteria, Examples, Feedback, HintColumn, Hi
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.formats import question_text
 from palaestra.toys.ladder import Add
-from palaestra.types import Episode, Group, Reward, Row, Segment, Task
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.worlds.question import Question
 
 
@@ -142,3 +142,15 @@ def test_a_hint_that_was_written_beforehand():
     said = [HintColumn()(CHAIN, group, rng()), HintColumn()(CHAIN, bare, rng())]
     assert said == ["add from the right", ""]
     assert HintColumn(otherwise=Working(0.5))(CHAIN, bare, rng()) == "a\n"
+
+
+def test_what_was_said_before_the_question_stays():
+    """Examples before a question are the user's words too; the question is the last of them."""
+    said = [("user", "2+2 ?"), ("assistant", "4"), ("user", "2+2 ?"), ("assistant", "4"), ("user", "2+3 ?")]
+    task = Task(id="a", prompt=tuple(Message(role=r, content=c) for r, c in said), meta={"hint": "add"})
+    assert question_text(task) == "2+3 ?"
+    found = Hinted(HintColumn())(CHAIN, Group(task=task), rng())
+    assert found is not None and [(m.role, m.content) for m in found.prompt] == [
+        *said[:-1],
+        ("user", "2+3 ?\nhint:\nadd"),
+    ]

@@ -17,15 +17,18 @@ that all answers solve, which have no gradient here.
 Nothing says which prompt the hinted answers are trained behind: `context` "hinted" is the one that
 was seen, on-policy; "bare" hides the hint, with the ratio to the hinted one.
 
-`kind`: "cue" is the column `hint`, else of how many steps the working is; "steps" half of the
-working; "explanation" the whole; "answer" the answer. `place="start"` begins the reply with it.
-`write_hints` writes the column, by an endpoint or a model of this machine; a file of the tasks with
-the column `hint` is trained on by `palaestra train nurl --data FILE`. `every` hints all prompts, and
-samples no group without a hint but where there is none.
+`kind`: "cue" is the column `hint`, else of how many steps the working is; "written" is a hint that
+the run's start writes for every task drawn, as in the paper (two calls or more a task, which take
+several times as long as its answers); "steps" half of the working; "explanation" the whole;
+"answer" the answer. `place="start"` begins the reply with it. `write_hints` writes the column
+beforehand, by an endpoint; a file of the tasks with the column `hint` is trained on by
+`palaestra train nurl --data FILE`. `every` hints all prompts, and samples no group without a hint
+but where there is none.
 """
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -72,12 +75,16 @@ class AnswerTold:
 
 
 async def write_hints(
-    source: pl.Source, tasks: Sequence[pl.Task], attempts: int = 4, seed: int = 0
+    source: pl.Source,
+    tasks: Sequence[pl.Task],
+    attempts: int = 4,
+    seed: int = 0,
+    ctx: pl.Context | None = None,
 ) -> list[str]:
     """A hint for each task, in the words of a chat model that is shown the answer; "" where each of
-    `attempts` gave the answer away or said nothing.
+    `attempts` gave the answer away or said nothing. A model of a run needs that run's `ctx`.
     """
-    client = source.open()
+    client = source.open(ctx)
 
     async def ask(text: str, number: int) -> str:
         asked = pl.ChatRequest(
@@ -97,6 +104,30 @@ async def write_hints(
     return list(await asyncio.gather(*map(hint, tasks)))
 
 
+@pl.stage
+class WithHints:
+    """Draws as `source` does, each task with a hint that `writer` wrote for it. Equal tasks have equal
+    hints; the state counts the tasks, and those without one.
+    """
+
+    source: pl.Draw = pl.Shuffled()
+    writer: pl.Source = pl.LocalModel("writer")
+    attempts: int = 4
+
+    async def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
+        drawn, inner = self.source(ctx, key, n, dict(state.get("inner", {})))
+        hints = await write_hints(self.writer, drawn, self.attempts, ctx.seed, ctx)
+        told = [
+            replace(t, meta={**t.meta, "hint": h}) if h else t
+            for t, h in zip(drawn, hints, strict=True)
+        ]
+        counts = {"asked": len(drawn), "without": hints.count("")}
+        found = {k: state.get(k, 0) + v for k, v in counts.items()}
+        return told, {**state, **found, "inner": inner}
+
+
 def any_there(found: np.ndarray) -> bool:
     """Whether something was sampled."""
     return bool(len(found))
@@ -107,7 +138,7 @@ def none_there(found: np.ndarray) -> bool:
 
 
 def build(
-    kind: Literal["cue", "steps", "explanation", "answer"] = "cue",
+    kind: Literal["cue", "written", "steps", "explanation", "answer"] = "cue",
     place: Literal["prompt", "start"] = "prompt",
     context: Literal["hinted", "bare"] = "hinted",
     bare: int = 1,
@@ -141,8 +172,10 @@ def build(
         collect = pl.links(nudge, pl.When(none_there, first))
     scope = pl.Stratum(fact="")
     scale = (pl.Scale(scope),) if scaled else ()
+    by_start = {"draw": WithHints(), "references": {"writer": "policy"}}
     return pl.vary(
         pl.recipe("grpo"),
+        **(by_start if kind == "written" else {}),
         collect=collect,
         credit=pl.chain(pl.Fact(MARK), pl.Center(scope), *scale),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
@@ -153,6 +186,8 @@ def guidance(kind: str, shuffled: bool, lines: int) -> pl.GuidanceSource:
     """What is shown of a task."""
     if kind == "answer":
         return AnswerTold()
+    if kind == "written":
+        return pl.Unleaked(pl.HintColumn())
     if kind == "cue":
         return pl.Unleaked(pl.HintColumn(otherwise=StepCount()))
     if lines:

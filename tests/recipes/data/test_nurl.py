@@ -129,3 +129,31 @@ def test_steps_of_every_arm(arm, context):
     seen = steps_of(EXPERIMENT.arms[arm].parts["rl"].runnable, context("chain(modulo=9)"))
     assert all(m["skipped"] == 0 and math.isfinite(m["loss"]) for m in seen)
     assert not EXPERIMENT.lacks()
+
+
+def test_the_start_writes_its_own_hints(context):
+    """Each task drawn has one, the same when it is drawn again; the state tells how many have none."""
+
+    def model(request):
+        text = request.messages[-1].content
+        return f"About {len(text)} letters."
+
+    ctx = context("chain")
+    draw = nurl.WithHints(writer=pl.Scripted(model), attempts=1)
+    tasks, state = asyncio.run(draw(ctx, ("k",), 3, {}))
+    assert [t.prompt for t in tasks] == [t.prompt for t in pl.Shuffled()(ctx, ("k",), 3, {})[0]]
+    assert all(t.meta["hint"].startswith("About") for t in tasks) and (state["asked"], state["without"]) == (3, 0)
+    again, state = asyncio.run(draw(ctx, ("k",), 2, state))
+    assert [t.id for t in again] == [t.id for t in pl.Shuffled()(ctx, ("k",), 5, {})[0]][3:] and state["asked"] == 5
+    assert asyncio.run(draw(ctx, ("other",), 3, {}))[0] == tasks
+    silent = nurl.WithHints(writer=pl.Scripted(lambda request: ""), attempts=2)
+    bare, state = asyncio.run(silent(ctx, ("k",), 2, {}))
+    assert all("hint" not in t.meta for t in bare) and state["without"] == 2
+
+
+def test_written_hints_are_those_of_a_frozen_start(context):
+    recipe = nurl.build(kind="written")
+    assert recipe.references == {"writer": "policy"} and recipe.draw == nurl.WithHints()
+    assert isinstance(nurl.guidance("written", False, 0), pl.Unleaked) and nurl.build().references == {}
+    ctx, group = context("chain"), pl.Group(task=context("chain").bench.tasks.task("train", 0))
+    assert nurl.guidance("written", False, 0)(ctx, group, np.random.default_rng(0)) == "", "no count of steps beside it"
