@@ -79,7 +79,8 @@ class NovelInstructions:
     `client` such as a language model makes up from `shown` of them.
 
     Where `tries` in a row are too much alike the last one is taken, so that a small set of seeds may
-    start over.
+    start over. What the client writes in another form than asked for is a try that failed; a Fault
+    ends the run where all of them are.
     """
 
     client: pl.Source | None = None
@@ -95,20 +96,28 @@ class NovelInstructions:
         inner, dropped = dict(state.get("inner", {})), int(state.get("dropped", 0))
         found: list[pl.Task] = []
         while len(found) < n:
-            task, words = pl.Task(id=""), list[str]()
+            last: pl.Task | None = None
+            words = list[str]()
             for at in range(self.tries):
                 drawn, inner = self.source(ctx, (*key, len(found), at), 1, inner)
                 task = await self._made_up(ctx, (*key, len(found), at), drawn[0])
-                words = pl.prompt_text(task).split()
-                if is_novel([pl.rouge_l(words, other) for other in seen], self.most):
-                    break
+                if task is not None:
+                    last, words = task, pl.prompt_text(task).split()
+                    if is_novel([pl.rouge_l(words, other) for other in seen], self.most):
+                        break
                 dropped += 1
-            found.append(task)
+            if last is None:
+                raise pl.Fault(
+                    "starved",
+                    f"none of {self.tries} instructions that the client made up has the form asked for; "
+                    "use a larger model",
+                )
+            found.append(last)
             seen = [*seen, words][-POOL:]
         return found, {**state, "inner": inner, "seen": seen, "dropped": dropped}
 
-    async def _made_up(self, ctx: pl.Context, key: pl.Key, task: pl.Task) -> pl.Task:
-        """The task itself, or what the client makes up."""
+    async def _made_up(self, ctx: pl.Context, key: pl.Key, task: pl.Task) -> pl.Task | None:
+        """The task itself, or what the client makes up; None = in another form than asked for."""
         if self.client is None:
             return task
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
@@ -120,7 +129,12 @@ class NovelInstructions:
             temperature=1.0,
             seed=pl.seed_of(key) % (1 << 31),
         )
-        made = await ctx.ask_for(self.client, request, InstructionText)
+        try:
+            made = await ctx.ask_for(self.client, request, InstructionText)
+        except pl.Fault as fault:
+            if fault.cause != "chat-format":
+                raise
+            return None
         prompt = (pl.Message(role="user", content=made.instruction.strip()),)
         return pl.Task(id=f"made-up/{pl.seed_of(key)}", prompt=prompt, domain=task.domain)
 

@@ -109,6 +109,21 @@ def test_a_model_makes_up_instructions_from_eight(context):
     assert asked[0].count("\n- ") == 8 and len({t.id for t in found}) == 2
 
 
+def test_a_client_that_keeps_to_no_form_is_asked_again(context):
+    """Each request once more by `ask_for`, and then another one; where none keeps to it the run ends."""
+    said = []
+
+    def fn(request):
+        said.append(request)
+        return "no form" if len(said) <= 3 else {"instruction": f"do thing {len(said)}"}
+
+    (task,), state = draw(context("chain"), af.NovelInstructions(client=pl.Scripted(fn), tries=8), 1)
+    assert "do thing" in pl.prompt_text(task) and state["dropped"] >= 1
+    never = af.NovelInstructions(client=pl.Scripted(lambda request: "no form"), tries=2)
+    with pytest.raises(pl.Fault, match="none of 2 instructions that the client made up has the form asked for"):
+        draw(context("chain"), never, 1)
+
+
 def test_what_states_no_answer_is_not_imitated(context):
     group = said("= 3", "hm", "it is \\boxed{3}")
     cut = replace(group.episodes[0], status="truncated:tokens")
