@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import palaestra as pl
+import pytest
 from palaestra.recipes.data import refine_af as af
 from palaestra.types import Group, Reward
 from palaestra.values import flatten
