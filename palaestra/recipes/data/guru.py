@@ -20,6 +20,7 @@ Deviations: how the paper's six domains were gathered is not built; `released` r
 the README of the filter states them, a rate of the weak model at or below `hard` or one of the strong
 model at or above `easy` is dropped; the paper's are those above. The prices of long workings by
 domain are the bench's `max_tokens`.
+What SmolLM2 makes of it stands in docs/runs.md.
 """
 
 import asyncio

@@ -26,6 +26,7 @@ Deviations: a verifier that fails is an error of the episode and never a score, 
 code gives `form`; a verifier's number 0 and False are one thing here, and there only False earns
 `form`. The released `short` reads a as 0 where no </think> stands, so such replies are worth nothing;
 so here. Writing environments by language models is not built: the registry is the user's.
+What SmolLM2 makes of it stands in docs/runs.md.
 """
 
 from collections.abc import Mapping, Sequence

@@ -22,6 +22,7 @@ written is also compared with those.
 Who writes is `draw.writer`: the source of the document's domain, or a user's model. Annotation of
 the data, distillation by a teacher and the 2.2M sample are not built: a user's file stands for them.
 K, tau and sizes of the paper are not known.
+What SmolLM2 makes of it stands in docs/runs.md.
 """
 
 import json

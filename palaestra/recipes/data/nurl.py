@@ -24,6 +24,7 @@ several times as long as its answers); "steps" half of the working; "explanation
 beforehand, by an endpoint; a file of the tasks with the column `hint` is trained on by
 `palaestra train nurl --data FILE`. `every` hints all prompts, and samples no group without a hint
 but where there is none.
+What SmolLM2 makes of it stands in docs/runs.md.
 """
 
 import asyncio

@@ -25,6 +25,7 @@ answer, or was cut, is not imitated. `feedback="random"` pays a coin, a control;
 the second stage, which is Self-Instruct with the same filters. Coefficients and threshold are from
 memory; the KL's weight and the input-first order of classification are not known, and the latter is not
 built. A safety filter is the user's to add before anything is released.
+What SmolLM2 makes of it stands in docs/runs.md.
 """
 
 from collections import Counter
