@@ -30,7 +30,7 @@ from palaestra.recipes.data.guru import FilteredDomain, bucket
 from palaestra.recipes.data.internbootcamp import VerifierAudit
 from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.nurl import AnswerTold, write_hints
-from palaestra.recipes.data.refine_af import InstructionText, is_novel
+from palaestra.recipes.data.refine_af import is_novel, make_up
 from palaestra.run import setup
 from palaestra.run.settings import Settings
 from palaestra.store.checkpoint import write_atomic
@@ -53,8 +53,11 @@ PAGE = Path("docs/runs.md")
 
 def problems(ctx: pl.Context, n: int) -> list[pl.Task]:
     """The first `n` training problems of each family."""
-    parts = pl.arms_of(ctx.bench.tasks)
-    return [pl.part_task(part, "train", i) for part in parts for i in range(n)]
+    return [task for part in pl.arms_of(ctx.bench.tasks) for task in of_family(part, n)]
+
+
+def of_family(part: pl.Tasks, n: int) -> list[pl.Task]:
+    return [pl.part_task(part, "train", i) for i in range(n)]
 
 
 async def solved(ctx: pl.Context, name: str, tasks: Sequence[pl.Task], n: int) -> list[float]:
@@ -103,21 +106,11 @@ async def instructions(ctx: pl.Context, n: int = 48) -> dict[str, Any]:
     shown = [pl.prompt_text(t) for t in problems(ctx, 8)]
     kept: list[list[str]] = [text.split() for text in shown]
 
-    async def ask(i: int) -> str | None:
+    async def ask(i: int) -> str:
         some = pl.rng_of(("instructions", i)).choice(len(shown), 8, replace=False)
-        listed = "\n".join(f"- {shown[j]}" for j in some)
-        text = f"Write one more instruction, unlike these:\n{listed}"
-        asked = pl.ChatRequest(
-            messages=pl.question_messages(text), temperature=1.0, max_tokens=128, seed=i
-        )
-        try:
-            return (await ctx.ask_for(MODEL, asked, InstructionText)).instruction
-        except pl.Fault as fault:
-            if fault.cause != "chat-format":
-                raise
-            return None
+        return await make_up(ctx, MODEL, [shown[j] for j in some], i)
 
-    made = [text for text in await asyncio.gather(*map(ask, range(n))) if text is not None]
+    made = [text for text in await asyncio.gather(*map(ask, range(n))) if text]
     novel: list[str] = []
     for text in made:
         if is_novel([pl.rouge_l(text.split(), other) for other in kept]):
@@ -167,13 +160,9 @@ async def failures(ctx: pl.Context) -> dict[str, Any]:
 async def families(ctx: pl.Context) -> dict[str, Any]:
     """InternBootcamp: what each verifier pays; and the share of attempts that the model solves."""
     rates = {
-        p.name: await solved(ctx, p.name, own(ctx, p, 12), 8) for p in pl.arms_of(ctx.bench.tasks)
+        p.name: await solved(ctx, p.name, of_family(p, 12), 8) for p in pl.arms_of(ctx.bench.tasks)
     }
     return {"audit": dict(await VerifierAudit(16)(ctx)), "solved": rates}
-
-
-def own(ctx: pl.Context, part: pl.Tasks, n: int) -> list[pl.Task]:
-    return [pl.part_task(part, "train", i) for i in range(n)]
 
 
 async def filtered(ctx: pl.Context) -> dict[str, Any]:

@@ -74,6 +74,19 @@ class InstructionText(BaseModel):
     instruction: str
 
 
+async def make_up(ctx: pl.Context, client: pl.Source, shown: Sequence[str], seed: int) -> str:
+    """A further instruction by a language model that is shown others; "" = none in the form asked for."""
+    listed = "\n".join(f"- {text}" for text in shown)
+    request = pl.ChatRequest(
+        messages=pl.question_messages(f"Write one more instruction, unlike these:\n{listed}"),
+        temperature=1.0,
+        seed=seed % (1 << 31),
+    )
+    nothing = InstructionText(instruction="")
+    made = await ctx.ask_for(client, request, InstructionText, fallback=nothing)
+    return made.instruction.strip()
+
+
 @pl.stage
 class NovelInstructions:
     """Draws instructions that are unlike the earlier ones; those of the task in their order, or with
@@ -124,19 +137,10 @@ class NovelInstructions:
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
         size = tasks.size or 1 << 20
         shown = [tasks.task("train", int(rng.integers(size))) for _ in range(self.shown)]
-        listed = "\n".join(f"- {pl.prompt_text(t)}" for t in shown)
-        request = pl.ChatRequest(
-            messages=pl.question_messages(f"Write one more instruction, unlike these:\n{listed}"),
-            temperature=1.0,
-            seed=pl.seed_of(key) % (1 << 31),
-        )
-        try:
-            made = await ctx.ask_for(self.client, request, InstructionText)
-        except pl.Fault as fault:
-            if fault.cause != "chat-format":
-                raise
+        said = await make_up(ctx, self.client, list(map(pl.prompt_text, shown)), pl.seed_of(key))
+        if not said:
             return None
-        prompt = (pl.Message(role="user", content=made.instruction.strip()),)
+        prompt = (pl.Message(role="user", content=said),)
         return pl.Task(id=f"made-up/{pl.seed_of(key)}", prompt=prompt, domain=task.domain)
 
 
