@@ -531,6 +531,8 @@ def plan(parser: FlagParser) -> None:
         action="store_true",
         help="the learner accumulates gradients of tickets as they land",
     )
+    add("--depth", type=whole_number(1), default=1, metavar="N",
+        help="tickets at a worker, as in a cluster file (default: 1)")  # fmt: skip
     add("--concurrent", type=whole_number(0), default=0, metavar="N",
         help="tickets that may be under way (default: 0, as many as the lag allows)")  # fmt: skip
     add(

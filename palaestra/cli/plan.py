@@ -36,7 +36,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             f"{found.waves} waves of {prompts} prompts: an attempt has a ticket at most a prompt"
         )
     asked: dict[str, Any] = {
-        k: getattr(arguments, k) for k in ("order", "streaming", "concurrent", "steps", "seed")
+        k: getattr(arguments, k)
+        for k in ("order", "streaming", "concurrent", "depth", "steps", "seed")
     }
     rows = predict(found, workers=arguments.workers, lags=arguments.lag, **asked)
     check = one_process_seconds(found, arguments.steps, arguments.seed)

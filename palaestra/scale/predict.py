@@ -31,10 +31,11 @@ def forecast_of(
     order: str = "issue",
     streaming: bool = False,
     concurrent: int = 0,
+    depth: int = 1,
     steps: int = 50,
     seed: int = 0,
 ) -> Forecast:
-    """The simulated run of one combination."""
+    """The simulated run of one combination; `depth` as in a cluster file, whose default it has."""
     return simulate(
         found.costs,
         workers=workers,
@@ -44,6 +45,7 @@ def forecast_of(
         order=order,
         streaming=streaming,
         concurrent=concurrent,
+        depth=depth,
         seed=seed,
     )
 
@@ -56,6 +58,7 @@ def predict(
     order: str = "issue",
     streaming: bool = False,
     concurrent: int = 0,
+    depth: int = 1,
     steps: int = 50,
     seed: int = 0,
 ) -> list[Prediction]:
@@ -72,6 +75,7 @@ def predict(
                 order=order,
                 streaming=streaming,
                 concurrent=concurrent,
+                depth=depth,
                 steps=steps,
                 seed=seed,
             )

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 from palaestra.cli.main import main
+from palaestra.scale.cluster import Cluster
 
 pytest.importorskip("simpy")
 
@@ -41,6 +42,14 @@ def test_the_result_as_json_is_the_same_every_time(costs, capsys):
     (line,) = told[0].splitlines()
     found = json.loads(line)
     assert [r["lag"] for r in found["rows"]] == [2, 1, 0] and found["waves"] == 8 and found["recipe"] == "grpo"
+
+
+def test_the_depth_is_that_of_a_cluster_file_if_nothing_is_said(costs, capsys):
+    seconds: dict[str, float] = {}
+    for words in ([], ["--depth", str(Cluster(workers=2).depth)], ["--depth", "2"]):
+        assert main(["plan", "grpo", "--costs", costs, "--workers", "2", "--lag", "0", "--json", *words]) == 0
+        seconds[" ".join(words)] = json.loads(capsys.readouterr().out)["rows"][0]["seconds"]
+    assert seconds[""] == seconds["--depth 1"] < seconds["--depth 2"]  # a short ticket waits behind a long one
 
 
 def test_a_trace_and_a_picture(costs, tmp_path, capsys):
