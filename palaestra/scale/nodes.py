@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import secrets
@@ -202,7 +203,7 @@ def troubles(
         else:
             found += [*_versions(here, node), *_extras(here, node), *_processor(here, node)]
             found += [*_clock(here, node), *_folder(here, node, folder)]
-    return [*found, *_room(nodes, cluster)]
+    return [*found, *_gpus(here, cluster), *_room(here, nodes, cluster)]
 
 
 def _unreached(here: ClusterNode, node: ClusterNode) -> Trouble:
@@ -271,21 +272,44 @@ def _folder(here: ClusterNode, node: ClusterNode, folder: str) -> list[Trouble]:
     return [Trouble(node=node.name, what=what, command=command)]
 
 
-def _room(nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
-    """Whether the processes find room, each on one node, the dearest first."""
+def _gpus(here: ClusterNode, cluster: Cluster) -> list[Trouble]:
+    """Whether processes lack the GPU that their models will be on: those of the learner's machine
+    where it has some, as `--device` is if nothing is said.
+    """
+    return [
+        Trouble(
+            node="all",
+            what=f"models are on {here.name}'s GPU, and {role} have none",
+            command=f"{key} = 1 in the file, or a share such as 0.5; or train with --device cpu",
+        )
+        for role, key in (cluster.without_gpus() if here.gpus else ())
+    ]
+
+
+def _room(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> list[Trouble]:
+    """Whether the processes find room, each on one node, the dearest first. The learner takes GPUs
+    where its machine has some.
+    """
+    found: list[Trouble] = []
+    free = [(n.cpus_free, n.gpus_free) for n in nodes]
     if not cluster.address:
         most = sum(n.cores for n in nodes)
         need = cluster.cpus * cluster.processes + 1
-        what = f"{need:g} processors are asked for, this process's among them, and {most} are there"
-        command = f"--cluster {max(1, most - 1)}; or go on: processes take turns"
-        return [Trouble(node="all", what=what, command=command)] if need > most else []
-    free = [(n.cpus_free, n.gpus_free) for n in nodes]
-    left = unplaced(cluster.asked_for(), free)
-    if not left:
-        return []
-    have = f"{sum(n.cpus_free for n in nodes):g} CPUs, {sum(n.gpus_free for n in nodes):g} GPUs"
-    command = f"ray start --address={cluster.address} on one more node, or fewer in the file"
-    return [Trouble(node="all", what=f"no room for {counted(left)} ({have})", command=command)]
+        if need > most:
+            what = f"{need:g} processors are asked for, this process's among them, and {most} are there"
+            command = f"--cluster {max(1, most - 1)}; or go on: processes take turns"
+            found.append(Trouble(node="all", what=what, command=command))
+        free = [(math.inf, gpus) for _, gpus in free]
+    left = unplaced(cluster.asked_for(on_gpus=bool(here.gpus)), free)
+    if left:
+        have = f"{sum(n.cpus_free for n in nodes):g} CPUs, {sum(n.gpus_free for n in nodes):g} GPUs"
+        join = f"ray start --address={cluster.address} on one more node, or " * bool(
+            cluster.address
+        )
+        shares = "; or learner_gpus = 0.5, which leaves half of one" * bool(here.gpus)
+        what, command = f"no room for {counted(left)} ({have})", f"{join}fewer in the file{shares}"
+        found.append(Trouble(node="all", what=what, command=command))
+    return found
 
 
 def report(setting: str, extras: Extras, runs: Path = RUNS) -> dict[str, list[dict[str, Any]]]:

@@ -113,6 +113,24 @@ def test_room(cluster, told):
     assert found == [] if told is None else len(found) == 1 and found[0].startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        (Cluster(workers=2, gpus=0.5), []),  # one GPU for the learner, one for the two
+        (Cluster(workers=3, gpus=0.5, learner_gpus=0.5), []),
+        (Cluster(workers=3, gpus=0.5), ["no room for 1 of workers (4 CPUs, 2 GPUs)"]),
+        (Cluster(workers=2, gpus=1, address="b:6379"), ["no room for 1 of the learner (4 CPUs, 2 GPUs)"]),
+        (Cluster(workers=1, gpus=1, learners=2), ["no room for 1 of the learner (4 CPUs, 2 GPUs)"]),
+        (Cluster(workers=2), ["models are on b's GPU, and rollout processes have none"]),
+        (Cluster(workers=1, gpus=1, judges=1), ["models are on b's GPU, and judges have none"]),
+        (Cluster(workers=0, learners=2), []),
+    ],
+)
+def test_a_learner_on_a_machine_with_gpus_takes_some(cluster, told):
+    b = replace(HERE, name="b", gpus=("H100", "H100"), gpus_free=2.0)
+    assert [t.what for t in troubles(b, [b], cluster)] == told
+
+
 def test_what_a_person_reads():
     node = node_here({"torch": ("torch",), "none": ("no_such_module",)})
     assert node.extras == ("torch",) and node.versions["torch"] and node.cores > 0
