@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from palaestra import values
-from palaestra.api.ended import compare_runs, pairs_of
+from palaestra.api.ended import EVALUATION_ALONE, compare_runs, pairs_of
 from palaestra.api.keywords import (
     CompareKeywords,
     EvaluateKeywords,
@@ -144,9 +144,6 @@ def evaluate_given(
     return result
 
 
-EVALUATION_ALONE = "evaluation"  # in a summary: the folder holds one, and no training
-
-
 def attempts_folder(folder: Path) -> Path:
     """A folder for an evaluation of its own, which an earlier one may have had. Raises UserError
     for that of a training run.
@@ -231,7 +228,8 @@ def compare(
     or runs that are over.
 
     Args:
-        methods: ids of the catalogue or FILE.py, which are trained; or runs, or their folders.
+        methods: ids of the catalogue or FILE.py, which are trained; or runs, or their folders, also
+            those of `evaluate`.
         recipes: further methods to train, each a value under a name of your own.
         seeds: of each method: 0, 1, ...
         tokens: sampled policy tokens that every run may spend.

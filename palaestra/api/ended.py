@@ -28,6 +28,7 @@ from palaestra.types import value_class
 MOST_PAIRS = 5  # runs or methods of which every two are compared; of more, each with the first
 COLUMNS = {"accuracy": "solved", "reward": "reward"}  # what a problem's answers say of a measure
 BY_PROBLEM = "by problem"
+EVALUATION_ALONE = "evaluation"  # in a summary: the folder holds one, and no training
 
 Problem: TypeAlias = tuple[Any, ...]  # identity, domain, prompt and reference
 
@@ -49,7 +50,7 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
         whole: nothing else is to be compared with them.
 
     Returns:
-        {"methods": {folder: {"method", "before", "after"}}, "differences": {"b - a": interval with
+        {"methods": {folder: {"method" or model, "before", "after"}}, "differences": {"b - a": interval with
         "paired": "by problem", or "" and "why" not}, "notes": lines of text}
     """
     if not whole:
@@ -59,7 +60,7 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
     names = {str(r.folder): r for r in runs}
     if len(names) < 2:
         raise UserError(f"compare needs two runs, and {min(names)} is one")
-    ends = {n: {e: end_of(r.summary, e) for e in ENDS} for n, r in names.items()}
+    ends = {n: ends_of(r) for n, r in names.items()}
     after = {n: HeldOut.read(e["after"]) for n, e in ends.items()}
     if missing := [n for n, held in after.items() if held is None]:
         raise UserError(f"{missing[0]} has no evaluation at its end, so it cannot be compared")
@@ -96,10 +97,20 @@ def pairs_of(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(first, n) for n in others]
 
 
+def ends_of(run: Run) -> dict[str, dict[str, Any]]:
+    """What a run measured before its first step and after its last; of an evaluation, which has no
+    steps, its greedy answers, as what came after.
+    """
+    alone = run.summary.get(EVALUATION_ALONE)
+    if alone is not None:
+        return {"before": {}, "after": alone["greedy"]}
+    return {end: end_of(run.summary, end) for end in ENDS}
+
+
 def method_of(run: Run) -> str:
-    """What a run was trained by: a recipe's name, or that of its file."""
-    recipe = str(run.summary.get("recipe") or run.config.get("recipe") or "")
-    return escape_controls(recipe.rstrip("/").rsplit("/", 1)[-1])
+    """What a run was trained by: a recipe's name, or that of its file; of an evaluation its model."""
+    names = (run.summary.get("recipe"), run.config.get("recipe"), run.config.get("model"))
+    return escape_controls(str(next(filter(None, names), "")).rstrip("/").rsplit("/", 1)[-1])
 
 
 def unlike_sizes(sizes: Mapping[str, int]) -> list[str]:

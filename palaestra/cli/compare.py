@@ -80,8 +80,8 @@ def table_of_runs(result: dict[str, Any]) -> None:
 
 def from_to(ends: dict[str, Any]) -> str:
     """What was measured before, where it was, and after."""
-    before = told(ends["before"] | {"low": None}) if ends["before"] else ""
-    return f"{before} -> {told(ends['after'])}"
+    before = f"{told(ends['before'] | {'low': None})} -> " if ends["before"] else ""
+    return f"{before}{told(ends['after'])}"
 
 
 def remark_ceiling(ends: Iterable[Mapping[str, Any]]) -> None:

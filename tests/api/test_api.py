@@ -158,6 +158,11 @@ def test_an_evaluation_keeps_its_attempts_in_a_folder_of_its_own(run, tmp_path, 
     assert len(said["ends"]) == 1 and said["words"] == "This is one evaluation, and no step of training."
     text, groups = export([shown])
     assert groups == 4 and "api/run/0/table/held-out%20samples/index" in text
+    other = evaluate("tiny", task="chain", n=4, k=1, out="other")["greedy"]
+    compared = compare(kept, "other")  # by their greedy answers
+    assert compared["methods"]["other"] == {"method": "tiny", "before": {}, "after": other}
+    (difference,) = compared["differences"].values()
+    assert (difference["mean"], difference["n"], difference["paired"]) == (0, 4, "by problem")
     again = evaluate("tiny", task="chain", n=2, k=1, out=kept)
     assert Run(kept).attempts().num_rows == 2 and Run(kept).attempts("held-out samples").num_rows == 0
     assert Run(kept).summary["evaluation"]["greedy"]["mean"] == again["greedy"]["mean"]
