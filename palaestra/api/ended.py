@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from palaestra.api.run import Run, read_episodes
-from palaestra.ends import ENDS, HELD_OUT, HeldOut, end_of
+from palaestra.ends import ENDS, HELD_OUT, HeldOut, HeldOutKind, end_of
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.run.evaluators import OWN_EVALUATION
@@ -29,6 +29,8 @@ MOST_PAIRS = 5  # runs or methods of which every two are compared; of more, each
 COLUMNS = {"accuracy": "solved", "reward": "reward"}  # what a problem's answers say of a measure
 BY_PROBLEM = "by problem"
 EVALUATION_ALONE = "evaluation"  # in a summary: the folder holds one, and no training
+SAMPLED = f"{OWN_EVALUATION} samples"  # the table of an evaluation's k attempts
+FIRST = {"accuracy": "pass@1", "reward": "best@1"}  # what one of them is worth, by measure
 
 Problem: TypeAlias = tuple[Any, ...]  # identity, domain, prompt and reference
 
@@ -50,8 +52,9 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
         whole: nothing else is to be compared with them.
 
     Returns:
-        {"methods": {folder: {"method" or model, "before", "after"}}, "differences": {"b - a": interval with
-        "paired": "by problem", or "" and "why" not}, "notes": lines of text}
+        {"methods": {folder: {"method", "before", "after"}}, "differences": {"b - a": interval with
+        "paired": "by problem", or "" and "why" not}, "sampled": {"pass@1" or "best@1": such
+        differences of evaluations with k attempts}, "notes": lines of text}
     """
     if not whole:
         raise UserError(
@@ -65,26 +68,39 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
     if missing := [n for n, held in after.items() if held is None]:
         raise UserError(f"{missing[0]} has no evaluation at its end, so it cannot be compared")
     known = {n: held for n, held in after.items() if held is not None}
-    if len(kinds := {held.of for held in known.values()}) > 1:
+    kinds: set[HeldOutKind] = {held.of for held in known.values()}
+    if len(kinds) > 1:
         what = " cannot be compared with ".join(HELD_OUT[k] for k in HELD_OUT if k in kinds)
         raise UserError(f"{what}: {', '.join(names)}")
-    problems = {n: scores_by_problem(r, known[n]) for n, r in names.items()}
-    found: dict[str, dict[str, Any]] = {}
-    for a, b in pairs_of(names):
-        why = judged_unlike(names[a], names[b]) or why_not_paired(problems[a], problems[b])
-        interval = (
-            difference(known[a].interval, known[b].interval)
-            if why
-            else paired_by_problem(known[a], problems[a], problems[b])
-        )
-        told = {"paired": "", "why": why} if why else {"paired": BY_PROBLEM}
-        unit = {"unit": known[a].unit} if known[a].unit else {}
-        found[f"{b} - {a}"] = {"of": min(kinds), **interval.json(), **unit, **told}
+    (of,) = kinds
+    sampled = {n: held for n, r in names.items() if (held := sampled_of(r, of)) is not None}
+    drawn = {FIRST[of]: differences(names, sampled, SAMPLED)} if len(sampled) > 1 else {}
     return {
         "methods": {n: {"method": method_of(r), **ends[n]} for n, r in names.items()},
-        "differences": found,
+        "differences": differences(names, known),
+        "sampled": drawn,
         "notes": unlike_sizes({n: held.interval.n for n, held in known.items()}),
     }
+
+
+def differences(
+    runs: Mapping[str, Run], measured: Mapping[str, HeldOut], table: str = OWN_EVALUATION
+) -> dict[str, dict[str, Any]]:
+    """The differences of what was `measured` of some runs from the answers in a table, by "b - a"."""
+    problems = {n: scores_by_problem(runs[n], held, table) for n, held in measured.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for a, b in pairs_of(measured):
+        held = measured[a]
+        why = judged_unlike(runs[a], runs[b]) or why_not_paired(problems[a], problems[b])
+        interval = (
+            difference(held.interval, measured[b].interval)
+            if why
+            else paired_by_problem(held, problems[a], problems[b])
+        )
+        told = {"paired": "", "why": why} if why else {"paired": BY_PROBLEM}
+        unit = {"unit": held.unit} if held.unit else {}
+        found[f"{b} - {a}"] = {"of": held.of, **interval.json(), **unit, **told}
+    return found
 
 
 def pairs_of(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -107,6 +123,12 @@ def ends_of(run: Run) -> dict[str, dict[str, Any]]:
     return {end: end_of(run.summary, end) for end in ENDS}
 
 
+def sampled_of(run: Run, of: HeldOutKind) -> HeldOut | None:
+    """What one of an evaluation's k attempts was worth; None = there are none."""
+    found = run.summary.get(EVALUATION_ALONE, {}).get(FIRST.get(of))
+    return HeldOut.read(found) if found else None
+
+
 def method_of(run: Run) -> str:
     """What a run was trained by: a recipe's name, or that of its file; of an evaluation its model."""
     names = (run.summary.get("recipe"), run.config.get("recipe"), run.config.get("model"))
@@ -127,16 +149,16 @@ def unlike_sizes(sizes: Mapping[str, int]) -> list[str]:
 # ---- by problem
 
 
-def scores_by_problem(run: Run, held: HeldOut) -> ProblemScores:
-    """The answers that a run keeps of its last evaluation, where they are all those that `held` was
-    made from.
+def scores_by_problem(run: Run, held: HeldOut, table: str = OWN_EVALUATION) -> ProblemScores:
+    """The answers that a run keeps of its last evaluation in a table, where they are all those that
+    `held`, a mean over problems, was made from.
     """
     lack = lambda why: ProblemScores(scores={}, lack=why)
     if (column := COLUMNS.get(held.of)) is None:
         return lack("results of recorded data are not kept one by one")
     # of a pipeline the evaluation at its end is that of its last part
     home = run.folder / [*(run.summary.get("parts") or [""])][-1]
-    files = sorted(evaluation_path(home, OWN_EVALUATION, 0).parent.glob("step-*.parquet"))
+    files = sorted(evaluation_path(home, table, 0).parent.glob("step-*.parquet"))
     if not files or sampled_from(files[-1]) is not None:
         return lack(f"{run.folder} does not keep its answers to all held-out problems")
     scored: dict[Problem, list[float]] = {}
@@ -147,10 +169,11 @@ def scores_by_problem(run: Run, held: HeldOut) -> ProblemScores:
         )
         if row[column] is not None and not row["status"].startswith("error:"):
             of_problem.append(float(row[column]))
-    every = [x for xs in scored.values() for x in xs]
+    scores = {p: float(np.mean(xs)) if xs else None for p, xs in scored.items()}
+    every = [x for x in scores.values() if x is not None]
     if len(every) != held.interval.n or not np.isclose(np.mean(every), held.interval.mean):
         return lack(f"the answers in {run.folder} are not those of its evaluation at the end")
-    return ProblemScores(scores={p: float(np.mean(xs)) if xs else None for p, xs in scored.items()})
+    return ProblemScores(scores=scores)
 
 
 def judged_unlike(a: Run, b: Run) -> str:

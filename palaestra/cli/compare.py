@@ -67,10 +67,11 @@ def table_of_runs(result: dict[str, Any]) -> None:
     print(f"{HELD_OUT[of]} of runs that are over (95% intervals)")
     for folder, name in names.items():
         print(f"  {name}  {from_to(ends[folder])}, n = {ends[folder]['after']['n']}")
-    for a, b in pairs_of(names):
-        d = differences[f"{b} - {a}"]
-        paired = f"paired {d['paired']}" if d["paired"] else f"not paired: {d['why']}"
-        print(f"  {names[b]} - {names[a]}  {told(d)}, {paired}")
+    for what, found in {"": differences, **result["sampled"]}.items():
+        for a, b in pairs_of(names):
+            if (d := found.get(f"{b} - {a}")) is not None:
+                paired = f"paired {d['paired']}" if d["paired"] else f"not paired: {d['why']}"
+                print(f"  {names[b]} - {names[a]}{what and ', '}{what}  {told(d)}, {paired}")
     if any(d["paired"] for d in differences.values()):
         print(CHOICE_OF_PROBLEMS)
     for note in result["notes"]:

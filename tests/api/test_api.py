@@ -158,11 +158,17 @@ def test_an_evaluation_keeps_its_attempts_in_a_folder_of_its_own(run, tmp_path, 
     assert len(said["ends"]) == 1 and said["words"] == "This is one evaluation, and no step of training."
     text, groups = export([shown])
     assert groups == 4 and "api/run/0/table/held-out%20samples/index" in text
-    other = evaluate("tiny", task="chain", n=4, k=1, out="other")["greedy"]
-    compared = compare(kept, "other")  # by their greedy answers
-    assert compared["methods"]["other"] == {"method": "tiny", "before": {}, "after": other}
-    (difference,) = compared["differences"].values()
+    other = evaluate("tiny", task="chain", n=4, k=4, out="other")
+    compared = compare(kept, "other")  # by their greedy answers, and by k attempts, of whatever k
+    assert compared["methods"]["other"] == {"method": "tiny", "before": {}, "after": other["greedy"]}
+    (difference,), (drawn,) = compared["differences"].values(), compared["sampled"]["pass@1"].values()
     assert (difference["mean"], difference["n"], difference["paired"]) == (0, 4, "by problem")
+    first = Run(kept).summary["evaluation"]["pass@1"]["mean"]
+    assert drawn["mean"] == pytest.approx(other["pass@1"]["mean"] - first) and drawn["paired"] == "by problem"
+    assert main(["compare", str(kept), "other"]) == 0
+    assert f"  tiny other - tiny {kept}, pass@1  " in capsys.readouterr().out
+    evaluate("tiny", task="chain", n=4, k=1, out="other")
+    assert compare(kept, "other")["sampled"] == {}  # one of them alone has several attempts
     again = evaluate("tiny", task="chain", n=2, k=1, out=kept)
     assert Run(kept).attempts().num_rows == 2 and Run(kept).attempts("held-out samples").num_rows == 0
     assert Run(kept).summary["evaluation"]["greedy"]["mean"] == again["greedy"]["mean"]

@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch):
             for i, x in zip(ids or range(len(values)), values, strict=True)
             for s in range(samples)
         ]
-        scored = [line["reward"] for line in lines if "reward" in line]
+        scored = [x for x in values if x is not None]
         share = of in ("accuracy", "ranking")
         interval = proportion(sum(scored), len(scored)) if share else mean_interval(scored)
         parts = {"parts": {"first": {}, part: {}}} if part else {}
