@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from palaestra.api.loops import run_blocking
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
-from palaestra.explanation.recorded import explain_rollouts
+from palaestra.explanation.recorded import explain_rollouts, settings_of
+from palaestra.explanation.rescored import Rescored, rescore
 from palaestra.models.load import load
 from palaestra.models.model import Model
 from palaestra.run.evaluators import OWN_EVALUATION
+from palaestra.run.rewards import reward_by_name, reward_text
+from palaestra.run.served import context
 from palaestra.run.setup import build
 from palaestra.step import Recipe
 from palaestra.store import columns
@@ -122,6 +127,31 @@ class Run:
                 f"{self.folder} has no group {group} of step {step}; those written are {there}"
             )
         return RecordedGroup(file, step, group)
+
+    def rescored(self, reward: Any, steps: int = 10, talk: bool = False) -> list[Rescored]:
+        """What another reward makes of the answers that training kept, beside what it has paid.
+
+        Args:
+            reward: as of `train`: a text, a function, a composed reward, several.
+            steps: the last so many, of each part of a pipeline.
+            talk: progress and notes on standard error.
+
+        Raises:
+            UserError: the run has kept no answers, or the reward is none for them.
+        """
+        folders: dict[Path, list[Path]] = {}
+        for file in sorted(self.folder.rglob("rollouts/step-*.parquet")):
+            folders.setdefault(file.parent, []).append(file)
+        if not folders:
+            raise UserError(f"{self.folder} has kept no answers, which --rollouts none leaves out")
+        last = [file for files in folders.values() for file in files[-steps:]]
+        given, settings = reward_text(reward), settings_of(self.folder)
+        ctx = context(replace(settings, reward=given if settings.data else ""), talk=talk)
+        try:
+            judge = reward_by_name(given, settings.reward_timeout)
+            return run_blocking(rescore(ctx, judge, last))
+        finally:
+            ctx.close()
 
     def model(self, learner: str = "policy") -> Model:
         """The trained model of a learner: `.module` is the transformers model, `.tokenizer` its

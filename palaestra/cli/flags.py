@@ -447,8 +447,11 @@ def score(parser: FlagParser) -> None:
         "verifier",
         nargs="?",
         metavar="VERIFIER",
-        help="NAME, NAME(setting=value), or a weighted sum a*0.1+b",
+        help="NAME, NAME(setting=value), or a weighted sum a*0.1+b; with --run any --reward",
     )
+    add("--run", metavar="DIR", help="judge the answers of a run again, beside its own reward")
+    add("--steps", type=whole_number(1), default=10, metavar="N",
+        help="with --run: its last N steps (default: 10)")  # fmt: skip
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
     add("--list", action="store_true", help="all verifiers with their fields")
     json_flag(parser)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ READ_COLUMNS = {
     "task_id",
     "domain",
     "prompt",
+    "answer",
+    "text",
     "status",
     "muted",
     "reward",
@@ -130,13 +133,16 @@ def source(place: Path) -> tuple[Path, Settings]:
             f"--rollouts {place}: no rollouts; give a run folder that has some (a run with "
             "--rollouts none has not), or one of its rollouts/step-N.parquet"
         )
-    run = place if place.is_dir() else place.parent.parent
+    return files[-1], settings_of(place if place.is_dir() else place.parent.parent)
+
+
+def settings_of(run: Path) -> Settings:
+    """The model and the problem of a run, by its folder; the files that it names are announced."""
     told = run / "config.toml"
-    if told.is_file():
-        announce_code(told, from_toml(told))
-    return files[-1], setup.merge(
-        Settings(), setup_fields(from_toml(told)) if told.is_file() else {}
-    )
+    if not told.is_file():
+        return Settings()
+    announce_code(told, from_toml(told))
+    return setup.merge(Settings(), setup_fields(from_toml(told)))
 
 
 def other_run(recipe: Recipe, place: Path) -> list[str]:
@@ -166,6 +172,20 @@ def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[st
     """Groups as they were trained on, their numbers in the step, and the text of every token by the
     id of its row.
     """
+    episodes: dict[int, list[Episode]] = {}
+    prompts: dict[int, Task] = {}
+    texts: dict[int, list[str]] = {}
+    for line in recorded_lines(file):
+        e, of_rows = episode_from(line)
+        texts |= of_rows
+        episodes.setdefault(line["group"], []).append(e)
+        prompts[line["group"]] = task_from(line)
+    groups = [Group(task=prompts[g], episodes=tuple(es)) for g, es in sorted(episodes.items())]
+    return groups, sorted(episodes), texts
+
+
+def recorded_lines(file: Path) -> list[dict[str, Any]]:
+    """The episodes of a rollout file, in its columns. Raises UserError where it is none."""
     import pyarrow.parquet as pq
 
     try:
@@ -174,29 +194,30 @@ def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[st
         raise UserError(f"{file}: no rollouts: {error}") from None
     if not lines or READ_COLUMNS - set(lines[0]):
         raise UserError(f"{file} does not hold the rollouts of a run")
-    episodes: dict[int, list[Episode]] = {}
-    prompts: dict[int, Task] = {}
-    texts: dict[int, list[str]] = {}
-    for line in lines:
-        pictures = _pictures(line)
-        rows = tuple(_row(r, pictures) for r in line["rows"])
-        texts |= {id(row): _visible_tokens(r) for row, r in zip(rows, line["rows"], strict=True)}
-        reward = None if line["reward"] is None else Reward(total=line["reward"])
-        facts = json.loads(line["facts"] or "{}")
-        e = Episode(
-            rows=rows, reward=reward, status=line["status"], muted=line["muted"], facts=facts
-        )
-        episodes.setdefault(line["group"], []).append(e)
-        prompts[line["group"]] = Task(
-            id=line["task_id"],
-            domain=line["domain"] or "",
-            prompt=(Message(role="user", content=line["prompt"] or ""),),
-        )
-    groups = [Group(task=prompts[g], episodes=tuple(es)) for g, es in sorted(episodes.items())]
-    return groups, sorted(episodes), texts
+    return lines
 
 
-def _pictures(line: dict[str, Any]) -> Mapping[int, Picture]:
+def task_from(line: Mapping[str, Any]) -> Task:
+    """As far as a line tells it: no field of the data but the prompt and the answer, as text."""
+    return Task(
+        id=line["task_id"],
+        domain=line["domain"] or "",
+        prompt=(Message(role="user", content=line["prompt"] or ""),),
+        answer=line["answer"],
+    )
+
+
+def episode_from(line: Mapping[str, Any]) -> tuple[Episode, dict[int, list[str]]]:
+    """An episode as it was trained on, and the text of every token by the id of its row."""
+    pictures = _pictures(line)
+    rows = tuple(_row(r, pictures) for r in line["rows"])
+    reward = None if line["reward"] is None else Reward(total=line["reward"])
+    facts = json.loads(line["facts"] or "{}")
+    e = Episode(rows=rows, reward=reward, status=line["status"], muted=line["muted"], facts=facts)
+    return e, {id(r): _visible_tokens(x) for r, x in zip(rows, line["rows"], strict=True)}
+
+
+def _pictures(line: Mapping[str, Any]) -> Mapping[int, Picture]:
     """By their digests; files of older runs have none."""
     return by_digest(
         Picture(shape=(p["height"], p["width"], p["channels"]), data=p["data"])
@@ -205,23 +226,31 @@ def _pictures(line: dict[str, Any]) -> Mapping[int, Picture]:
 
 
 def _row(found: dict[str, Any], pictures: Mapping[int, Picture]) -> Row:
-    """Every token as a segment of its own: the file has columns, not segments."""
-    columns = (found[n] for n in ("ids", "author", "trained", "hidden", "logp", "turn"))
-    segments = tuple(
-        Segment(
-            ids=(token,),
-            author=author or "environment",
-            policy="policy" if trained else "",
-            trained=bool(trained),
-            hidden=bool(hidden),
-            logp=None if logp is None else (logp,),
-            turn=turn or 0,
-            version=0 if trained else None,
-            pictures=pictures_in((token,), pictures),
+    """Neighbours with the same author, turn and part in training as a segment: the file has
+    columns, not segments.
+    """
+    columns = (found[n] for n in ("author", "trained", "hidden", "turn", "logp", "ids", "tokens"))
+    segments: list[Segment] = []
+    alike = lambda t: (*t[:4], t[4] is None)
+    for (author, trained, hidden, turn, unknown), tokens in groupby(
+        zip(*columns, strict=True), alike
+    ):
+        *_, logp, ids, texts = zip(*tokens, strict=True)
+        segments.append(
+            Segment(
+                ids=ids,
+                author=author or "environment",
+                policy="policy" if trained else "",
+                trained=bool(trained),
+                hidden=bool(hidden),
+                logp=None if unknown else logp,
+                turn=turn or 0,
+                version=0 if trained else None,
+                text="".join(texts),
+                pictures=pictures_in(ids, pictures),
+            )
         )
-        for token, author, trained, hidden, logp, turn in zip(*columns, strict=True)
-    )
-    return Row(segments=segments, seat=found["seat"] or "", thread=found["thread"] or "")
+    return Row(segments=tuple(segments), seat=found["seat"] or "", thread=found["thread"] or "")
 
 
 def _visible_tokens(found: dict[str, Any]) -> list[str]:
