@@ -55,23 +55,29 @@ async def rescore(ctx: Context, judge: RewardFn, files: Sequence[Path]) -> list[
     Raises:
         UserError: a file is none of rollouts, or the reward is none for these answers.
     """
-    found: list[Rescored] = []
+    groups = {(file, n): xs for file in files for n, xs in answers_by_group(file).items()}
+    tasks = tasks_by_id(ctx.bench.tasks, {xs[0]["task_id"] for xs in groups.values()})
+    score, found = Score(reward=judge), list[Rescored]()
     for file in files:
-        groups: dict[int, list[dict[str, Any]]] = {}
-        for line in recorded_lines(file):
-            if not line["status"].startswith("error:"):
-                groups.setdefault(line["group"], []).append(line)
-        tasks = tasks_by_id(ctx.bench.tasks, {xs[0]["task_id"] for xs in groups.values()})
-        score = Score(reward=judge)
+        own = {n: xs for (place, n), xs in groups.items() if place == file}
         judged = await asyncio.gather(
-            *(score(ctx, (file.stem, n), unscored(xs, tasks)) for n, xs in groups.items())
+            *(score(ctx, (file.stem, n), unscored(xs, tasks)) for n, xs in own.items())
         )
         found += [
             beside(line, e)
-            for lines, group in zip(groups.values(), judged, strict=True)
+            for lines, group in zip(own.values(), judged, strict=True)
             for line, e in zip(lines, group.episodes, strict=True)
         ]
     return found
+
+
+def answers_by_group(file: Path) -> dict[int, list[dict[str, Any]]]:
+    """The lines of a rollout file by the group's number, without those of episodes that failed."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for line in recorded_lines(file):
+        if not line["status"].startswith("error:"):
+            groups.setdefault(line["group"], []).append(line)
+    return groups
 
 
 def tasks_by_id(tasks: Tasks, wanted: set[str]) -> dict[str, Task]:
