@@ -88,19 +88,6 @@ class Cluster:
             *[("further ranks", self.cpus, float(on_gpus))] * (self.learners - 1),
         ]
 
-    def without_gpus(self) -> list[tuple[str, str]]:
-        """Roles of processes that get no GPU, and the settings that would give them one. Models
-        travel to processes as they are, so those of a model on a GPU need one.
-        """
-        return [
-            (role, key)
-            for role, count, gpus, key in (
-                ("rollout processes", self.workers, self.gpus, "gpus"),
-                ("judges", self.judges, self.judge_gpus, "judge_gpus"),
-            )
-            if count and not gpus
-        ]
-
     def check_room(self, on_gpus: bool = False) -> None:
         """Raises UserError where the nodes that are there have no room for the processes, which Ray
         would wait for without a word. On a machine of its own CPUs are taken in turns.

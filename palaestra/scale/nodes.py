@@ -272,17 +272,23 @@ def _folder(here: ClusterNode, node: ClusterNode, folder: str) -> list[Trouble]:
     return [Trouble(node=node.name, what=what, command=command)]
 
 
+# the settings that give GPUs to the processes of a role, to which models travel as they are
+GPU_KEYS = {"workers": "gpus", "judges": "judge_gpus"}
+
+
 def _gpus(here: ClusterNode, cluster: Cluster) -> list[Trouble]:
     """Whether processes lack the GPU that their models will be on: those of the learner's machine
     where it has some, as `--device` is if nothing is said.
     """
+    without = {role for role, _, gpus in cluster.asked_for() if not gpus} if here.gpus else set()
     return [
         Trouble(
             node="all",
             what=f"models are on {here.name}'s GPU, and {role} have none",
             command=f"{key} = 1 in the file, or a share such as 0.5; or train with --device cpu",
         )
-        for role, key in (cluster.without_gpus() if here.gpus else ())
+        for role, key in GPU_KEYS.items()
+        if role in without
     ]
 
 

@@ -33,13 +33,19 @@ def _refuse_address(cluster: Cluster) -> None:
 
 
 def _refuse_without_gpus(cluster: Cluster, ctx: RunContext) -> None:
-    """Ray shows a GPU to those processes alone that ask for it."""
+    """Models travel to processes as they are, and Ray shows a GPU to those alone that ask for it."""
     on_gpu = sorted(n for n, m in ctx.models.items() if m.device.type == "cuda")
-    for role, key in cluster.without_gpus() if on_gpu else ():
-        raise UserError(
-            f"cluster: model {on_gpu[0]!r} is on a GPU, and {role} have none; give them {key} = "
-            "1, or a share such as 0.5, or train with --device cpu"
-        )
+    if not on_gpu:
+        return
+    for role, count, gpus, key in (
+        ("rollout processes", cluster.workers, cluster.gpus, "gpus"),
+        ("judges", cluster.judges, cluster.judge_gpus, "judge_gpus"),
+    ):
+        if count and not gpus:
+            raise UserError(
+                f"cluster: model {on_gpu[0]!r} is on a GPU, and {role} have none; give them {key} = "
+                "1, or a share such as 0.5, or train with --device cpu"
+            )
 
 
 def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:

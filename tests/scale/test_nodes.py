@@ -121,7 +121,7 @@ def test_room(cluster, told):
         (Cluster(workers=3, gpus=0.5), ["no room for 1 of workers (4 CPUs, 2 GPUs)"]),
         (Cluster(workers=2, gpus=1, address="b:6379"), ["no room for 1 of the learner (4 CPUs, 2 GPUs)"]),
         (Cluster(workers=1, gpus=1, learners=2), ["no room for 1 of the learner (4 CPUs, 2 GPUs)"]),
-        (Cluster(workers=2), ["models are on b's GPU, and rollout processes have none"]),
+        (Cluster(workers=2), ["models are on b's GPU, and workers have none"]),
         (Cluster(workers=1, gpus=1, judges=1), ["models are on b's GPU, and judges have none"]),
         (Cluster(workers=0, learners=2), []),
     ],
