@@ -15,6 +15,8 @@ OWN = """
 from palaestra import Fault
 def length(responses, answers, **fields):
     return [{"total": len(r), "solved": s == "odd"} for r, s in zip(responses, fields["kind"])]
+def size(responses, answers):
+    return [len(r) for r in responses]
 def silent(responses, answers):
     raise Fault("reward", "no answer from the judge")
 """
@@ -67,8 +69,18 @@ def test_of_multi_turn_episodes_what_was_said_last_is_judged():
     assert response_text(with_text(episode, "search\nit is 7")) == "it is 7"
     one = Episode(rows=(Row(segments=(say("7", 0, "<eos>"),)),), status="finished")
     assert response_text(with_text(one, "7")) == "7"
+    assert response_text(with_text(one, "sept é")) == "sept é"  # of one turn the text is known whole
     cut = Episode(rows=(Row(segments=(told,)),), status="truncated")
     assert with_text(cut, "") == cut
+
+
+def test_the_last_turn_is_found_in_a_file(folder):
+    small = ["schedule.prompts=4", "sample.n=2", "--evaluate", "0", "--json", "--steps", "1"]
+    assert main(["train", "grpo", "--task", "hop", "--out", str(folder / "hops"), *small]) == 0
+    found = open_run(folder / "hops").rescored(f"{folder / 'own.py'}:size")
+    turns = [x.text.split("\n") for x in found]
+    assert {len(t) > 1 for t in turns} == {True, False}
+    assert [x.other for x in found] == [len(t[-1]) for t in turns]
 
 
 def answers(own, other, solved=None, group=0):
