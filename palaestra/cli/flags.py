@@ -291,6 +291,7 @@ def reproduce(parser: FlagParser) -> None:
     add("methods", nargs="*", metavar="ID | FILE.py", help="with a claim; see docs/ledger.md")
     add("--check", action="store_true", help="recompute published verdicts from their numbers")
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
+    add("--again", action="store_true", help="one seed of each arm whose code has changed since")
     add("--seeds", type=whole_number(0), default=0, metavar="N", help="a trial with N seeds")
     add("--arms", default="", metavar="A,B", help="a trial of these arms only")
     add(

@@ -14,6 +14,7 @@ from typing import Any
 from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.ledger import results
+from palaestra.ledger.again import again, describe
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
 from palaestra.ledger.files import read_result
@@ -34,13 +35,16 @@ def run(arguments: argparse.Namespace) -> Any:
     method = f"{arguments.methods[0]}@{arguments.tier}" if arguments.tier else arguments.methods[0]
     experiment, out = experiment_of(method), make_folder(Path(arguments.out))
     less = [f"--{n}" for n in ("seeds", "arms", "tokens", "device") if getattr(arguments, n)]
-    if arguments.fresh and less:
+    more = [f"--{n}" for n in ("fresh", "again") if getattr(arguments, n)]
+    if len(more) > 1:
+        raise UserError(f"{' and '.join(more)} are two runs; ask for one after the other")
+    if more and less:
         raise UserError(
-            f"--fresh repeats what is published, so it takes no {' and no '.join(less)}"
+            f"{more[0]} repeats what is published, so it takes no {' and no '.join(less)}"
         )
     if arguments.seeds > (most := min(map(len, TRIAL))):
         raise UserError(f"a block of a trial has at most {most} seeds, not {arguments.seeds}")
-    if arguments.fresh:
+    if more:
         return repeat(arguments, method, out)
     arms = arguments.arms.split(",") if arguments.arms else []
     declared = "a trial, which decides nothing"
@@ -157,19 +161,37 @@ def check(methods: Sequence[str], quiet: bool) -> dict[str, Any]:
 
 
 def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, Any]:
-    """A third block of seeds, and whether the published verdict repeats on it."""
+    """A published result once more: a third block of seeds, and whether the verdict repeats on it;
+    or one seed of what has other code by now, and whether its numbers do.
+    """
     path = out / "results" / f"{results.name_of(method)}.json"
     result = read_result(results.name_of(method), path.parent)
     if result is None:
         raise UserError(f"{method} has no result in {path.parent}; measure it first")
     with stoppable(lambda: go_on(arguments.command)), Headway(f"repeat {method}") as headway:
-        ran = results.fresh(method, result, out=out, headway=headway, jobs=arguments.jobs)
-    found = with_earlier(ran, result.get("fresh"))
-    write_atomic(path, one_line_lists({**result, "fresh": found}))
+        once_more = results.fresh if arguments.fresh else again
+        found = once_more(method, result, out=out, headway=headway, jobs=arguments.jobs)
+    if arguments.fresh:
+        found = with_earlier(found, result.get("fresh"))
+    write_atomic(path, one_line_lists({**result, "fresh" if arguments.fresh else "again": found}))
     if not arguments.json:
-        said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
-        print(f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found, 4)}")
-        print(f"verdict {result['verdict']} {said}")
-        for look in found.get("earlier", []):
-            print(f"an earlier look at these seeds, kept: {look['verdict']}, {ends(look, 4)}")
+        print(third_block(found, result) if arguments.fresh else one_seed(found))
     return found
+
+
+def third_block(found: dict[str, Any], result: dict[str, Any]) -> str:
+    said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
+    return "\n".join(
+        [
+            f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found, 4)}",
+            f"verdict {result['verdict']} {said}",
+            *(
+                f"an earlier look at these seeds, kept: {look['verdict']}, {ends(look, 4)}"
+                for look in found.get("earlier", [])
+            ),
+        ]
+    )
+
+
+def one_seed(found: dict[str, Any]) -> str:
+    return f"seed {found['seed']} of {len(found['arms'])} arms whose code has changed: {describe(found)}"

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.ledger.again import describe_code
 from palaestra.ledger.citation import CITATION, citation_file
 from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
 from palaestra.ledger.figure import curves_svg, effect_svg
@@ -27,7 +28,6 @@ from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import (
     above_start_line,
     expectation_of,
-    has_older_code,
     stale_reason,
     standing,
 )
@@ -234,7 +234,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         ],
         "left": [name for name in experiment.every_arm if name not in result["arms"]],
         "cost": sum_of(result) if result["arms"] else "",
-        "older": has_older_code(result, experiment),
+        "measured_with": describe_code(result, experiment),
         "older_rules": is_older(result),
         "chosen_by": code(brief(experiment.chooses)),
         "fresh_before": [

@@ -162,13 +162,7 @@ def fresh(
         the new block alone is the published one, "commit"}
     """
     experiment = experiment_of(method)
-    if experiment.not_testable:
-        raise UserError(f"{method} is not run: it needs {experiment.not_testable}")
-    if is_older(result) or result["declaration"] != digest(experiment):
-        raise UserError(
-            f"{method}: the published result is not of today's experiment; measure it first: "
-            f"palaestra reproduce {method}"
-        )
+    check_published(method, result, experiment)
     seeds = list(FRESH)[: max(map(len, experiment.blocks))]
     work = Scope(
         method=method,
@@ -196,6 +190,17 @@ def fresh(
         "repeats": found["verdict"] == result["verdict"],
         "commit": commit(),
     }
+
+
+def check_published(method: str, result: Mapping[str, Any], experiment: Experiment) -> None:
+    """Raises UserError where a published result cannot be run once more as it is."""
+    if experiment.not_testable:
+        raise UserError(f"{method} is not run: it needs {experiment.not_testable}")
+    if is_older(result) or result["declaration"] != digest(experiment):
+        raise UserError(
+            f"{method}: the published result is not of today's experiment; measure it first: "
+            f"palaestra reproduce {method}"
+        )
 
 
 def is_older(result: Mapping[str, Any]) -> bool:

@@ -16,11 +16,11 @@ from palaestra.errors import UserError
 from palaestra.ledger import declared
 from palaestra.ledger.declared import digest, read_declaration
 from palaestra.ledger.expectations import Expectation, Greater, Same
-from palaestra.ledger.experiment import START, Experiment, experiment_of
+from palaestra.ledger.experiment import START, experiment_of
 from palaestra.ledger.files import TIERS, declarations, read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
 from palaestra.ledger.listed import Standing, without_result
-from palaestra.ledger.results import arm_code, arm_sha256, is_older
+from palaestra.ledger.results import arm_sha256, is_older
 from palaestra.ledger.wording import interval
 
 OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
@@ -67,12 +67,6 @@ def stale_reason(result: Mapping[str, Any]) -> str:
         if changed + missing
         else ""
     )
-
-
-def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:
-    """Whether some arm was measured with other code than today's, or nobody knows with which."""
-    arms = {a: found for a, found in result["arms"].items() if a in experiment.every_arm}
-    return any(found.get("code_sha256") != arm_code(experiment, a) for a, found in arms.items())
 
 
 # ---- checking

@@ -12,7 +12,9 @@ from palaestra.claims.base import rloo as claim
 from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
+from palaestra.ledger import again as once_more
 from palaestra.ledger import cells, declared, results
+from palaestra.ledger.again import OLDER, again, describe_code
 from palaestra.ledger.cells import CellOutcome, CellRequest
 from palaestra.ledger.experiment import BLOCKS, FRESH, TRIAL, TUNING
 from palaestra.run.headway import Headway
@@ -72,10 +74,11 @@ def run(tmp_path, monkeypatch):
             return CellOutcome(request=r, folder=tmp_path, cell=pl.Cell(summary=told))
 
         run.asked, run.budgets = [], set()
-        for module in (results, command):
+        for module in (results, command, once_more):
             monkeypatch.setattr(module, "experiment_of", lambda method: found)
         monkeypatch.setattr(results, "run_all", run_all)
-        monkeypatch.setattr(results, "arm_code", lambda *_: "code")
+        for module in (results, once_more):
+            monkeypatch.setattr(module, "arm_code", lambda *_: "code")
 
     def run(found, number=ends, luck=lambda cell: 0.5, **scope):
         use(found, number, luck)
@@ -389,9 +392,48 @@ def test_a_third_block_runs_what_was_chosen_on_seeds_that_nothing_else_uses(run,
         results.fresh("rloo", {**whole, "rules": 1}, out=tmp_path, headway=Headway("rloo", [].append))
 
 
+def test_again_runs_one_seed_of_what_has_other_code_by_now(run, tmp_path):
+    """With the setting that was chosen; and the page says whether the numbers are the same, until code changes again."""
+    whole = run(EXPERIMENT, ends)
+    whole["arms"]["rloo"]["code_sha256"] = whole["arms"]["no baseline"]["code_sha256"] = "before"
+    look = lambda: again("rloo", whole, out=tmp_path, headway=Headway("rloo", [].append))
+    run.use(EXPERIMENT, ends)
+    whole["again"] = look()
+    assert {(c.arm, c.seed, c.rate) for c in run.asked} == {("rloo", 0, 1e-4), ("no baseline", 0, 1e-4)}
+    assert describe_code(whole, EXPERIMENT) == f"{OLDER}, which on seed 0 of each arm gives the same numbers"
+    run.use(EXPERIMENT, lambda c: None if c.arm == "rloo" else ends(c) + 0.01)
+    whole["again"] = look()
+    told = "other numbers (no baseline 0.21 for 0.2; rloo none for 0.4)"
+    assert describe_code(whole, EXPERIMENT).endswith(f"gives {told}")
+    whole["again"]["arms"]["rloo"]["code_sha256"] = "between"
+    assert describe_code(whole, EXPERIMENT) == OLDER
+    for arm in ("rloo", "no baseline"):
+        whole["arms"][arm]["code_sha256"] = "code"
+    assert describe_code(whole, EXPERIMENT) == ""
+    with pytest.raises(UserError, match="measured with today's code"):
+        look()
+    with pytest.raises(UserError, match="not of today's experiment"):
+        again("rloo", {**whole, "declaration": "0"}, out=tmp_path, headway=Headway("rloo", [].append))
+
+
+def test_again_keeps_the_rest_of_a_result(run, tmp_path, capsys):
+    whole = run(EXPERIMENT, ends)
+    whole["arms"]["rloo"]["code_sha256"] = "before"
+    path = tmp_path / "results" / "rloo.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(whole))
+    run.use(EXPERIMENT, ends)
+    assert main(["reproduce", "rloo", "--again", "--out", str(tmp_path)]) == 0
+    assert "seed 0 of 1 arms whose code has changed: the same numbers" in capsys.readouterr().out
+    kept = json.loads(path.read_text())
+    assert kept.pop("again")["arms"].keys() == {"rloo"} and kept == json.loads(json.dumps(whole))
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
+        (["--fresh", "--again"], "--fresh and --again are two runs"),
+        (["--again", "--arms", "rloo"], "--again repeats what is published, so it takes no --arms"),
         (["--fresh", "--seeds", "1", "--tokens", "9"], "it takes no --seeds and no --tokens"),
         (["--seeds", "8"], "at most 5 seeds, not 8"),
     ],

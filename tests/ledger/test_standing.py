@@ -16,6 +16,7 @@ from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger import declared, files, listed, pages, results, standing
+from palaestra.ledger.again import OLDER, describe_code, older_arms
 from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
 from palaestra.ledger.figure import effect_rows, effect_svg
@@ -593,9 +594,9 @@ def test_code_that_changed_is_named():
     found = result()
     for name, record in found["arms"].items():
         record["code_sha256"] = results.arm_code(EXPERIMENT, name)
-    assert not standing.has_older_code(found, EXPERIMENT)
+    assert older_arms(found, EXPERIMENT) == [] and describe_code(found, EXPERIMENT) == ""
     found["arms"]["rloo"]["code_sha256"] = "0"
-    assert standing.has_older_code(found, EXPERIMENT)
+    assert older_arms(found, EXPERIMENT) == ["rloo"] and describe_code(found, EXPERIMENT) == OLDER
 
 
 def test_rules_of_another_number_are_older():
