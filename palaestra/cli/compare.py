@@ -7,11 +7,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from palaestra.api.asking import compare_cells, run_of
-from palaestra.api.ended import compare_runs, pairs_of
+from palaestra.api.ended import compare_runs
 from palaestra.cli.train import read_settings, told
 from palaestra.ends import HELD_OUT, SHARES, end_of
 from palaestra.errors import UserError
@@ -68,7 +69,7 @@ def table_of_runs(result: dict[str, Any]) -> None:
     for folder, name in names.items():
         print(f"  {name}  {from_to(ends[folder])}, n = {ends[folder]['after']['n']}")
     for what, found in {"": differences, **result["sampled"]}.items():
-        for a, b in pairs_of(names):
+        for a, b in combinations(names, 2):
             if (d := found.get(f"{b} - {a}")) is not None:
                 paired = f"paired {d['paired']}" if d["paired"] else f"not paired: {d['why']}"
                 print(f"  {names[b]} - {names[a]}{what and ', '}{what}  {told(d)}, {paired}")
