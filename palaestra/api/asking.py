@@ -35,7 +35,7 @@ from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
-from palaestra.run.origin import announce_code
+from palaestra.run.origin import Provenance, announce_code, files_of_settings
 from palaestra.run.served import context
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.stats import (
@@ -75,7 +75,7 @@ def evaluate(
 
     Returns:
         {"greedy": {"mean", "low", "high", "n"}, "pass@1": ..., "maj@8": ..., "domains": ...,
-        "errors": ...}
+        "errors": ..., "temperature": of the samples}
 
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
@@ -136,6 +136,7 @@ def evaluate_given(
         "seed": chosen.seed,
         "n": found["greedy"]["n"],
         "k": k,
+        "temperature": temperature,
         **found,
         **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},
     }
@@ -164,6 +165,7 @@ def describe_attempts(folder: Path, settings: Settings, result: Mapping[str, Any
     told = {k: v for k, v in asdict(settings).items() if v not in (None, "", (), {})}
     measured = {k: v for k, v in told.items() if k in (*setting_names(Use.MEASURED), "model")}
     write_atomic(folder / "config.toml", values.to_toml(measured))
+    Provenance(files=files_of_settings(settings, folder), fields={}, parts={}).write(folder)
     summary = {k: result[k] for k in ("task", "model", "seed")} | {"steps": 0}
     summary[EVALUATION_ALONE] = result
     line = {"step": 0, "evaluation": result["greedy"]}
@@ -241,8 +243,10 @@ def compare(
     Returns:
         {"methods": {name: {"before", "after", "values", ...}}, "differences": {"b - a": interval,
         paired by seed}}, of all pairs where there are at most five. Of runs that are over the names
-        are folders, with the "method" of each; their "differences" are "paired" "by problem" where
-        they had the same held-out problems, else "" with "why" not, and "notes" are lines of text.
+        are folders, with the "method" of each, or the model of an evaluation, which has no "before";
+        their "differences" are "paired" "by problem" where they had the same held-out problems, else
+        "" with "why" not; "sampled" has those of pass@1 where two evaluations have k attempts, and
+        "notes" are lines of text.
 
     Raises:
         UserError: fewer than two, or methods and runs mixed, or a recipe with parts that only this

@@ -73,13 +73,16 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
         what = " cannot be compared with ".join(HELD_OUT[k] for k in HELD_OUT if k in kinds)
         raise UserError(f"{what}: {', '.join(names)}")
     (of,) = kinds
-    sampled = {n: held for n, r in names.items() if (held := sampled_of(r, of)) is not None}
+    sampled = {n: held for n, r in names.items() if (held := first_attempt(r, of)) is not None}
     drawn = {FIRST[of]: differences(names, sampled, SAMPLED)} if len(sampled) > 1 else {}
     return {
         "methods": {n: {"method": method_of(r), **ends[n]} for n, r in names.items()},
         "differences": differences(names, known),
         "sampled": drawn,
-        "notes": unlike_sizes({n: held.interval.n for n, held in known.items()}),
+        "notes": [
+            *unlike_sizes({n: held.interval.n for n, held in known.items()}),
+            *unlike_temperatures([names[n] for n in sampled]),
+        ],
     }
 
 
@@ -123,7 +126,7 @@ def ends_of(run: Run) -> dict[str, dict[str, Any]]:
     return {end: end_of(run.summary, end) for end in ENDS}
 
 
-def sampled_of(run: Run, of: HeldOutKind) -> HeldOut | None:
+def first_attempt(run: Run, of: HeldOutKind) -> HeldOut | None:
     """What one of an evaluation's k attempts was worth; None = there are none."""
     found = run.summary.get(EVALUATION_ALONE, {}).get(FIRST.get(of))
     return HeldOut.read(found) if found else None
@@ -146,6 +149,15 @@ def unlike_sizes(sizes: Mapping[str, int]) -> list[str]:
     ]
 
 
+def unlike_temperatures(runs: Sequence[Run]) -> list[str]:
+    """A line where the attempts of evaluations were sampled at unlike temperatures."""
+    known = {str(r.folder): r.summary[EVALUATION_ALONE].get("temperature") for r in runs}
+    if len(set(known.values()) - {None}) < 2:
+        return []
+    told = ", ".join(f"{name} at {t:g}" for name, t in known.items() if t is not None)
+    return [f"their attempts were sampled at unlike temperatures: {told}"]
+
+
 # ---- by problem
 
 
@@ -161,18 +173,18 @@ def scores_by_problem(run: Run, held: HeldOut, table: str = OWN_EVALUATION) -> P
     files = sorted(evaluation_path(home, table, 0).parent.glob("step-*.parquet"))
     if not files or sampled_from(files[-1]) is not None:
         return lack(f"{run.folder} does not keep its answers to all held-out problems")
-    scored: dict[Problem, list[float]] = {}
-    rows = read_episodes(files[-1:], tokens=False).to_pylist()
-    for row in rows:
-        of_problem = scored.setdefault(
-            tuple(row[k] for k in ("task_id", "domain", "prompt", "answer")), []
-        )
+    by_problem: dict[Problem, list[float]] = {}
+    by_group: dict[int, list[float]] = {}  # an environment may ask a problem more than once
+    for row in read_episodes(files[-1:], tokens=False).to_pylist():
+        problem = tuple(row[k] for k in ("task_id", "domain", "prompt", "answer"))
+        of_problem = by_problem.setdefault(problem, [])
         if row[column] is not None and not row["status"].startswith("error:"):
             of_problem.append(float(row[column]))
-    scores = {p: float(np.mean(xs)) if xs else None for p, xs in scored.items()}
-    every = [x for x in scores.values() if x is not None]
-    if len(every) != held.interval.n or not np.isclose(np.mean(every), held.interval.mean):
+            by_group.setdefault(row["group"], []).append(float(row[column]))
+    means = list(map(np.mean, by_group.values()))
+    if len(means) != held.interval.n or not np.isclose(np.mean(means), held.interval.mean):
         return lack(f"the answers in {run.folder} are not those of its evaluation at the end")
+    scores = {p: float(np.mean(xs)) if xs else None for p, xs in by_problem.items()}
     return ProblemScores(scores=scores)
 
 

@@ -12,18 +12,25 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
+from palaestra import values
 from palaestra.api.loops import run_blocking
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
+from palaestra.explanation.reading import sampled_remark
 from palaestra.explanation.recorded import explain_rollouts, settings_of
-from palaestra.explanation.rescored import Rescored, rescore
+from palaestra.explanation.rescoring import Rescoring, RewardPair, rescore
 from palaestra.models.load import load
 from palaestra.models.model import Model
+from palaestra.pipeline import Pipeline
+from palaestra.rewards.user import UserReward
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
 from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.run.rewards import reward_by_name, reward_text
-from palaestra.run.served import context
-from palaestra.run.setup import build
+from palaestra.run.setup import bench_of, build, own_settings
+from palaestra.services.chat.local import LocalModel
 from palaestra.step import Recipe
 from palaestra.store import columns
 from palaestra.store.folder import RunFolder, read_run
@@ -128,30 +135,66 @@ class Run:
             )
         return RecordedGroup(file, step, group)
 
-    def rescored(self, reward: Any, steps: int = 10, talk: bool = False) -> list[Rescored]:
+    def rescore(self, reward: Any, steps: int = 10) -> Rescoring:
         """What another reward makes of the answers that training kept, beside what it has paid.
 
         Args:
             reward: as of `train`: a text, a function, a composed reward, several.
             steps: the last so many, of each part of a pipeline.
-            talk: progress and notes on standard error.
+
+        Returns:
+            `.table`, a row for each answer; `.comparison`, what differs; `.notes`.
 
         Raises:
-            UserError: the run has kept no answers, or the reward is none for them.
+            UserError: the run has kept no answers, or nobody knows its problem, or the reward is
+                none for these answers, as a judge that is the run's own model.
         """
+        if steps < 1:
+            raise UserError(f"steps is {steps}; give at least one")
         folders: dict[Path, list[Path]] = {}
         for file in sorted(self.folder.rglob("rollouts/step-*.parquet")):
-            folders.setdefault(file.parent, []).append(file)
+            folders.setdefault(file.parent.parent, []).append(file)
         if not folders:
-            raise UserError(f"{self.folder} has kept no answers, which --rollouts none leaves out")
-        last = [file for files in folders.values() for file in files[-steps:]]
-        given, settings = reward_text(reward), settings_of(self.folder)
-        ctx = context(replace(settings, reward=given if settings.data else ""), talk=talk)
-        try:
-            judge = reward_by_name(given, settings.reward_timeout)
-            return run_blocking(rescore(ctx, judge, last))
-        finally:
-            ctx.close()
+            raise UserError(
+                f"{self.folder} holds no answers of training; a run keeps them after each step, "
+                "and none with --rollouts none"
+            )
+        judge = reward_by_name(
+            reward_text(reward), float(self.config.get("reward_timeout", UserReward.timeout))
+        )
+        if any(isinstance(x, LocalModel) for _, x in values.walk(judge)):
+            raise UserError(
+                "a judge that is a model of the run is gone with the run; give one by its address: "
+                "judge(url='http://localhost:8000/v1', model='NAME')"
+            )
+        pairs, notes = list[RewardPair](), list[str]()
+        for folder, files in folders.items():
+            part = str(folder.relative_to(self.folder)).removeprefix(".")
+            last, ctx = files[-steps:], self._without_models(part)
+            try:
+                pairs += run_blocking(rescore(ctx, judge, last, part))
+            finally:
+                ctx.close()
+            for file in last:
+                notes += sampled_remark(pq.read_metadata(file).num_rows, columns.sampled_from(file))
+        return Rescoring(pairs=pairs, notes=notes[:1])
+
+    def _without_models(self, part: str) -> RunContext:
+        """The problem of a part, "" of the run, and no model. Raises UserError where nobody knows it."""
+        if not self.config:
+            raise UserError(
+                f"{self.folder} does not say its problem: it has no config.toml; give the folder of "
+                "the whole run"
+            )
+        settings = replace(settings_of(self.folder), reward="")
+        if part:
+            runnable = build(str(self.config["recipe"]), dict(self.config.get("set", {})))
+            of_part = (
+                runnable.parts[Path(part).parts[0]] if isinstance(runnable, Pipeline) else None
+            )
+            settings = own_settings(settings, of_part.problem if of_part else {})
+        bench, players = bench_of(settings, judged=True)
+        return RunContext(bench=bench, seed=settings.seed, models={}, drive=train, players=players)
 
     def model(self, learner: str = "policy") -> Model:
         """The trained model of a learner: `.module` is the transformers model, `.tokenizer` its

@@ -73,7 +73,11 @@ def table_of_runs(result: dict[str, Any]) -> None:
             if (d := found.get(f"{b} - {a}")) is not None:
                 paired = f"paired {d['paired']}" if d["paired"] else f"not paired: {d['why']}"
                 print(f"  {names[b]} - {names[a]}{what and ', '}{what}  {told(d)}, {paired}")
-    if any(d["paired"] for d in differences.values()):
+    every = [
+        *differences.values(),
+        *(d for found in result["sampled"].values() for d in found.values()),
+    ]
+    if any(d["paired"] for d in every):
         print(CHOICE_OF_PROBLEMS)
     for note in result["notes"]:
         print(f"note: {note}")

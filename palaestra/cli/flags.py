@@ -266,7 +266,7 @@ def compare(parser: FlagParser) -> None:
         "words",
         nargs="+",
         metavar="RECIPE | FILE.py | RUN | stage.field=value",
-        help="at least two methods, or the folders of runs that are over",
+        help="at least two methods; or folders of runs that are over, or of eval --out",
     )
     add("--seeds", type=whole_number(1), default=3, help="runs of each method (default: 3)")
     add(
@@ -451,7 +451,7 @@ def score(parser: FlagParser) -> None:
         help="NAME, NAME(setting=value), or a weighted sum a*0.1+b; with --run any --reward",
     )
     add("--run", metavar="DIR", help="judge the answers of a run again, beside its own reward")
-    add("--steps", type=whole_number(1), default=10, metavar="N",
+    add("--steps", type=whole_number(1), metavar="N",
         help="with --run: its last N steps (default: 10)")  # fmt: skip
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
     add("--list", action="store_true", help="all verifiers with their fields")

@@ -38,7 +38,7 @@ VERBS = {
     "reproduce": "a paper's claim as a small experiment, with its verdict",
     "atlas": "the update directions of all methods on the same rollouts",
     "bench": "speed and memory, measured on this machine",
-    "score": "what a verifier makes of given responses",
+    "score": "what a verifier makes of given responses, or of a run's answers",
     "audit": "where a reward can be earned without solving anything",
     "sandbox": "run a Python program in isolation",
     "doctor": "what is installed, what will run, what it will cost",

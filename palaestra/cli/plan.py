@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     rows = predict(found, workers=arguments.workers, lags=arguments.lag, **asked)
     check = one_process_seconds(found, arguments.steps, arguments.seed)
-    assumptions = [*found.assumptions, *describe(found), *UNMODELLED]
+    held = f"a worker holds {arguments.depth} ticket{'s' * (arguments.depth > 1)}"
+    assumptions = [*found.assumptions, *describe(found), held, *UNMODELLED]
     written = write(arguments, found, asked, rows[0])
     if not arguments.json:
         show(rows, found, name, check)
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "recipe": name,
         "source": found.source,
         "waves": found.waves,
+        "depth": arguments.depth,
         "rows": [asdict(r) for r in rows],
         "one_process": {"predicted": check, "measured": found.measured},
         "assumptions": assumptions,

@@ -14,11 +14,11 @@ from typing import Any
 from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.ledger import results
-from palaestra.ledger.again import again, describe
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import budget_of, ends, interval
+from palaestra.ledger.rerun import describe_numbers, rerun
 from palaestra.ledger.standing import published, recompute
 from palaestra.markdown import one_line_lists
 from palaestra.run.headway import Headway
@@ -28,6 +28,8 @@ from palaestra.view.drawing import duration
 
 
 def run(arguments: argparse.Namespace) -> Any:
+    if arguments.check and (arguments.fresh or arguments.again):
+        raise UserError("--check runs nothing; ask for --fresh or --again without it")
     if arguments.check:
         return check(arguments.methods, arguments.json)
     if len(arguments.methods) != 1:
@@ -169,7 +171,7 @@ def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, A
     if result is None:
         raise UserError(f"{method} has no result in {path.parent}; measure it first")
     with stoppable(lambda: go_on(arguments.command)), Headway(f"repeat {method}") as headway:
-        once_more = results.fresh if arguments.fresh else again
+        once_more = results.fresh if arguments.fresh else rerun
         found = once_more(method, result, out=out, headway=headway, jobs=arguments.jobs)
     if arguments.fresh:
         found = with_earlier(found, result.get("fresh"))
@@ -180,6 +182,7 @@ def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, A
 
 
 def third_block(found: dict[str, Any], result: dict[str, Any]) -> str:
+    """What a third block of seeds says, for people."""
     said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
     return "\n".join(
         [
@@ -194,4 +197,8 @@ def third_block(found: dict[str, Any], result: dict[str, Any]) -> str:
 
 
 def one_seed(found: dict[str, Any]) -> str:
-    return f"seed {found['seed']} of {len(found['arms'])} arms whose code has changed: {describe(found)}"
+    """What today's code gives, for people."""
+    return (
+        f"seed {found['seed']} of the arms whose code has changed ({', '.join(found['arms'])}): "
+        f"{describe_numbers(found)}"
+    )

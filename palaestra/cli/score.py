@@ -1,22 +1,23 @@
-"""`palaestra score`: what a verifier makes of given responses."""
+"""`palaestra score`: what a verifier makes of given responses, or a reward of a run's answers."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from palaestra.api.run import Run
 from palaestra.errors import Fault, UserError
-from palaestra.explanation.rescored import Rescored, RewardChange, change_of
+from palaestra.explanation.rescoring import Rescoring
 from palaestra.markdown import escape_controls
 from palaestra.plugins import Plugin, refused
 from palaestra.tasks.records import Lines, Record
 from palaestra.verifiers.base import judge_response
 from palaestra.verifiers.registry import VERIFIERS, describe_verifier, get_verifier
 
+STEPS = 10  # of a run, the last ones
 SHOWN, EXCERPT = 5, 60  # answers, and characters of each
 CASE = '{"response": "...", "answer": "..."}'
 
@@ -29,7 +30,9 @@ def run(arguments: argparse.Namespace) -> list[Any] | dict[str, Any]:
     if arguments.run:
         if arguments.cases:
             raise UserError("--cases and --run exclude each other: they are both the answers")
-        return rescored(arguments)
+        return rescore(arguments)
+    if arguments.steps:
+        raise UserError("--steps goes with --run")
     if not arguments.cases:
         raise UserError(
             "--cases is missing: a file with lines {'response': ..., 'answer': ...}; or --run DIR"
@@ -45,39 +48,52 @@ def run(arguments: argparse.Namespace) -> list[Any] | dict[str, Any]:
     return found
 
 
-def rescored(arguments: argparse.Namespace) -> dict[str, Any]:
-    run, talk = Run(arguments.run), not arguments.json
-    found = run.rescored(arguments.verifier, arguments.steps, talk=talk)
-    change = change_of(found)
-    if talk:
-        show_change(arguments.verifier, run, found, change)
-    return {"reward": arguments.verifier, "run": str(run.folder), **asdict(change)}
+def rescore(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The answers of a run under another reward."""
+    run = Run(arguments.run)
+    found = run.rescore(arguments.verifier, arguments.steps or STEPS)
+    if not arguments.json:
+        print(*comparison_lines(arguments.verifier, run, found), sep="\n")
+    told = {"reward": arguments.verifier, "run": str(run.folder), "notes": list(found.notes)}
+    return told | asdict(found.comparison)
 
 
-def show_change(reward: str, run: Run, found: Sequence[Rescored], change: RewardChange) -> None:
+def comparison_lines(reward: str, run: Run, found: Rescoring) -> Iterator[str]:
     """What another reward changes, and where it does most."""
-    steps = [x.step for x in found]
-    told = f"steps {min(steps)} to {max(steps)}" if steps else "no answers"
-    print(f"{reward} on {change.answers:,} answers of {run.folder}, {told}")
-    print(f"{'':<24}{'the run':>10}{'now':>10}")
-    own, other = change.mean
-    print(f"{'  mean reward':<24}{own:>10.4g}{other:>10.4g}")
-    if change.judged:
-        a, b = change.solved
-        moved = f"  ({change.now_wrong} are right no more, {change.now_right} are now)"
-        print(f"{'  solved':<24}{a / change.judged:>10.1%}{b / change.judged:>10.1%}{moved}")
-    a, b = change.mixed
-    print(f"{'  groups that differ':<24}{a:>10}{b:>10}  of {change.groups}: what learns from them")
-    if change.agreement is not None:
-        said = "Kendall's tau-b of the two, over answers to the same prompt"
-        print(f"{'  order agrees by':<24}{'':>10}{change.agreement:>10.2f}  {said}")
-    if change.unscored:
-        why = next((f": {x.error}" for x in found if x.error), "")
-        print(f"  {change.unscored} more were scored by one of them alone{why}")
-    for x in sorted((x for x in found if x.moved), key=lambda x: -abs(x.moved))[:SHOWN]:
+    c = found.comparison
+    steps = sorted({x.step for x in found.pairs})
+    told = f", steps {steps[0]} to {steps[-1]}" if steps else ""
+    yield f"{reward} on {c.answers:,} answers of {run.folder}{told}"
+    if c.mean is not None:
+        yield f"{'':<24}{'the run':>10}{'now':>10}"
+        yield f"{'  mean reward':<24}{c.mean[0]:>10.4g}{c.mean[1]:>10.4g}"
+    if c.judged:
+        a, b = (n / c.judged for n in c.solved)
+        yield (
+            f"{'  solved':<24}{a:>10.1%}{b:>10.1%}  "
+            f"({c.now_wrong} no longer, {c.now_right} are now, of {c.judged:,})"
+        )
+    if c.groups:
+        a, b = c.mixed
+        yield f"{'  mixed groups':<24}{a:>10}{b:>10}  (rewards differ, of {c.groups})"
+    if c.agreement is not None:
+        yield f"{'  same order':<24}{'':>10}{c.agreement:>10.2f}  (Kendall's tau-b within groups, 1 = the same)"
+    if c.unscored:
+        yield f"  {c.unscored} answers had no reward in the run"
+    if c.unscored_now:
+        why = next((f": {x.error}" for x in found.pairs if x.error), "")
+        yield f"  {c.unscored_now} answers got no reward now{why}"
+    if c.bare:
+        yield (
+            f"  {c.bare} problems are not in the data as they were asked: the reward had their "
+            "prompt and answer alone"
+        )
+    moves = sorted((x for x in found.pairs if x.difference), key=lambda x: -abs(x.difference))
+    for x in moves[:SHOWN]:
         end = escape_controls(" ".join(x.text.split()))[-EXCERPT:]
-        place = f"step {x.step}, group {x.group}, answer {x.sample}"
-        print(f"  {place}: {x.reward:.4g} -> {x.other:.4g}  ...{end}")
+        place = f"{x.part and f'{x.part}, '}step {x.step}, group {x.group}, answer {x.sample}"
+        yield f"  {place}: {x.reward:.4g} -> {x.other:.4g}  ...{end}"
+    yield from (f"note: {note}" for note in found.notes)
 
 
 def list_verifiers(silent: bool) -> list[Any]:

@@ -26,7 +26,7 @@ from palaestra.run.driver import train
 from palaestra.run.origin import announce_code
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.step import Recipe
-from palaestra.store.columns import sampled_from
+from palaestra.store.columns import SCHEMA, sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
 
@@ -35,8 +35,6 @@ READ_COLUMNS = {
     "task_id",
     "domain",
     "prompt",
-    "answer",
-    "text",
     "status",
     "muted",
     "reward",
@@ -185,7 +183,9 @@ def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[st
 
 
 def recorded_lines(file: Path) -> list[dict[str, Any]]:
-    """The episodes of a rollout file, in its columns. Raises UserError where it is none."""
+    """The episodes of a rollout file, in its columns; what an older file lacks is None. Raises
+    UserError where it holds no rollouts.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -194,11 +194,11 @@ def recorded_lines(file: Path) -> list[dict[str, Any]]:
         raise UserError(f"{file}: no rollouts: {error}") from None
     if not lines or READ_COLUMNS - set(lines[0]):
         raise UserError(f"{file} does not hold the rollouts of a run")
-    return lines
+    return [dict.fromkeys(SCHEMA.names) | line for line in lines]
 
 
 def task_from(line: Mapping[str, Any]) -> Task:
-    """As far as a line tells it: no field of the data but the prompt and the answer, as text."""
+    """As far as a line tells it: the prompt and the answer, as text, and no other column of the data."""
     return Task(
         id=line["task_id"],
         domain=line["domain"] or "",

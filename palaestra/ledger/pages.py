@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
-from palaestra.ledger.again import describe_code
 from palaestra.ledger.citation import CITATION, citation_file
 from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
 from palaestra.ledger.figure import curves_svg, effect_svg
@@ -24,6 +23,7 @@ from palaestra.ledger.holding import holding_page
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.listed import FILE, result_digest
 from palaestra.ledger.matrix import parts_page
+from palaestra.ledger.rerun import describe_code
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import (
     above_start_line,

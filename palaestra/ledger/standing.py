@@ -146,20 +146,21 @@ def _declared_otherwise(result: Mapping[str, Any], known: Mapping[str, Any]) -> 
         *((f"{n} may fall by", stated.get(n, {}).get("falls"), veto.falls)
           for n, veto in declared.vetoes(known).items()),
     ]  # fmt: skip
-    return next((f"{n} {a}, and {b} is declared" for n, a, b in pairs if not _equal(a, b)), "")
+    return next((f"{n} {a}, and {b} is declared" for n, a, b in pairs if not equal(a, b)), "")
 
 
 def _first_difference(pairs: Sequence[tuple[str, Any, Any]]) -> str:
     return next(
-        (f"{n} is {a}, and its values give {b}" for n, a, b in pairs if not _equal(a, b)), ""
+        (f"{n} is {a}, and its values give {b}" for n, a, b in pairs if not equal(a, b)), ""
     )
 
 
-def _equal(a: Any, b: Any) -> bool:
+def equal(a: Any, b: Any) -> bool:
+    """Whether two records are one, but for the last bits of numbers."""
     if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(_equal, a, b))
+        return len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
     numbers = isinstance(a, float | int) and isinstance(b, float | int)
     return isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) if numbers else a == b
 

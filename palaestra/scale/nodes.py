@@ -274,6 +274,7 @@ def _folder(here: ClusterNode, node: ClusterNode, folder: str) -> list[Trouble]:
 
 # the settings that give GPUs to the processes of a role, to which models travel as they are
 GPU_KEYS = {"workers": "gpus", "judges": "judge_gpus"}
+SHARE = 0.5  # of a GPU, that a learner may do with
 
 
 def _gpus(here: ClusterNode, cluster: Cluster) -> list[Trouble]:
@@ -285,7 +286,7 @@ def _gpus(here: ClusterNode, cluster: Cluster) -> list[Trouble]:
         Trouble(
             node="all",
             what=f"models are on {here.name}'s GPU, and {role} have none",
-            command=f"{key} = 1 in the file, or a share such as 0.5; or train with --device cpu",
+            command=f"{key} = 1, or a share such as 0.5, in a file of the cluster; or --device cpu",
         )
         for role, key in GPU_KEYS.items()
         if role in without
@@ -306,14 +307,17 @@ def _room(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> 
             command = f"--cluster {max(1, most - 1)}; or go on: processes take turns"
             found.append(Trouble(node="all", what=what, command=command))
         free = [(math.inf, gpus) for _, gpus in free]
-    left = unplaced(cluster.asked_for(on_gpus=bool(here.gpus)), free)
-    if left:
+    asked = cluster.asked_for(on_gpus=bool(here.gpus))
+    if left := unplaced(asked, free):
         have = f"{sum(n.cpus_free for n in nodes):g} CPUs, {sum(n.gpus_free for n in nodes):g} GPUs"
-        join = f"ray start --address={cluster.address} on one more node, or " * bool(
-            cluster.address
+        ways = (
+            [f"ray start --address={cluster.address} on one more node"] if cluster.address else []
         )
-        shares = "; or learner_gpus = 0.5, which leaves half of one" * bool(here.gpus)
-        what, command = f"no room for {counted(left)} ({have})", f"{join}fewer in the file{shares}"
+        ways.append("fewer in a file of the cluster")
+        lacks_gpus = unplaced(asked, [(math.inf, gpus) for _, gpus in free])
+        if lacks_gpus and here.gpus and cluster.learner_gpus > SHARE:
+            ways.append(f"learner_gpus = {SHARE}, which leaves the rest of one")
+        what, command = f"no room for {counted(left)} ({have})", ", or ".join(ways)
         found.append(Trouble(node="all", what=what, command=command))
     return found
 

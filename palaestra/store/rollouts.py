@@ -276,17 +276,20 @@ def _text(e: Episode) -> str:
     return "\n".join(turns)
 
 
+def reference_text(answer: Any) -> str | None:
+    """A task's answer as the column has it."""
+    is_text = answer is None or isinstance(answer, str)
+    return answer if is_text else json.dumps(jsonable(answer), default=str)
+
+
 def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
     """What is said of an episode, but for its rows."""
     versions = [v for r in e.rows for s in r.segments for _, v in s.versions]
-    answer = group.task.answer
     return {
         "task_id": group.task.id,
         "domain": group.task.domain,
         "prompt": "\n".join(m.shown for m in group.task.prompt),
-        "answer": answer
-        if answer is None or isinstance(answer, str)
-        else json.dumps(jsonable(answer), default=str),
+        "answer": reference_text(group.task.answer),
         "text": _text(e),
         "status": e.status,
         "muted": e.muted,

@@ -166,7 +166,12 @@ def test_an_evaluation_keeps_its_attempts_in_a_folder_of_its_own(run, tmp_path, 
     first = Run(kept).summary["evaluation"]["pass@1"]["mean"]
     assert drawn["mean"] == pytest.approx(other["pass@1"]["mean"] - first) and drawn["paired"] == "by problem"
     assert main(["compare", str(kept), "other"]) == 0
-    assert f"  tiny other - tiny {kept}, pass@1  " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"  tiny other - tiny {kept}, pass@1  " in told and "temperatures" not in told
+    evaluate("tiny", task="chain", n=4, k=4, temperature=0.5, out="cooler")
+    assert compare(kept, "cooler")["notes"] == [
+        f"their attempts were sampled at unlike temperatures: {kept} at 1, cooler at 0.5"
+    ]
     evaluate("tiny", task="chain", n=4, k=1, out="other")
     assert compare(kept, "other")["sampled"] == {}  # one of them alone has several attempts
     again = evaluate("tiny", task="chain", n=2, k=1, out=kept)

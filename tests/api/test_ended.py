@@ -30,6 +30,7 @@ def run(tmp_path, monkeypatch):
         (folder / "config.toml").write_text(to_toml({"recipe": recipe, **config}))
         lines = [
             {
+                "group": n,
                 "task_id": f"own/{i}",
                 "prompt": f"{i}?",
                 "answer": "1",
@@ -37,7 +38,7 @@ def run(tmp_path, monkeypatch):
                 "status": "ok" if x is not None else "error: judge",
             }
             | ({"reward": x, "solved": bool(x) if of == "accuracy" else None} if x is not None else {})
-            for i, x in zip(ids or range(len(values)), values, strict=True)
+            for n, (i, x) in enumerate(zip(ids or range(len(values)), values, strict=True))
             for s in range(samples)
         ]
         scored = [x for x in values if x is not None]
@@ -104,6 +105,12 @@ def test_a_reward_that_was_rewritten_in_between_is_another(run, tmp_path):
     assert difference(*folders)["paired"] == "by problem"
     (tmp_path / "b" / RECORD).write_text(json.dumps({"files": {"reward": {"my.py": "2"}}, "fields": {}, "parts": {}}))
     assert difference(*folders)["why"] == "they were judged by different rewards"
+
+
+def test_a_problem_that_is_asked_twice_is_one(run):
+    """As of an environment with few levels: the answers are all there, and the mean of a problem is what is paired."""
+    found = difference(run("a", [1, 0, 1, 1], ids=[0, 1, 0, 1]), run("b", [1, 1, 1, 1], ids=[0, 1, 0, 1]))
+    assert found["paired"] == "by problem" and found["n"] == 2 and found["mean"] == pytest.approx(0.25)
 
 
 def test_records_are_not_kept_one_by_one(run):

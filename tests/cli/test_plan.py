@@ -48,7 +48,10 @@ def test_the_depth_is_that_of_a_cluster_file_if_nothing_is_said(costs, capsys):
     seconds: dict[str, float] = {}
     for words in ([], ["--depth", str(Cluster(workers=2).depth)], ["--depth", "2"]):
         assert main(["plan", "grpo", "--costs", costs, "--workers", "2", "--lag", "0", "--json", *words]) == 0
-        seconds[" ".join(words)] = json.loads(capsys.readouterr().out)["rows"][0]["seconds"]
+        found = json.loads(capsys.readouterr().out)
+        seconds[" ".join(words)] = found["rows"][0]["seconds"]
+        held = "a worker holds 1 ticket" if found["depth"] == 1 else "a worker holds 2 tickets"
+        assert held in found["assumptions"]
     assert seconds[""] == seconds["--depth 1"] < seconds["--depth 2"]  # a short ticket waits behind a long one
 
 

@@ -12,11 +12,11 @@ from palaestra.claims.base import rloo as claim
 from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.ledger import again as once_more
 from palaestra.ledger import cells, declared, results
-from palaestra.ledger.again import OLDER, again, describe_code
+from palaestra.ledger import rerun as once_more
 from palaestra.ledger.cells import CellOutcome, CellRequest
 from palaestra.ledger.experiment import BLOCKS, FRESH, TRIAL, TUNING
+from palaestra.ledger.rerun import describe_code
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.types import Result
@@ -396,24 +396,31 @@ def test_again_runs_one_seed_of_what_has_other_code_by_now(run, tmp_path):
     """With the setting that was chosen; and the page says whether the numbers are the same, until code changes again."""
     whole = run(EXPERIMENT, ends)
     whole["arms"]["rloo"]["code_sha256"] = whole["arms"]["no baseline"]["code_sha256"] = "before"
-    look = lambda: again("rloo", whole, out=tmp_path, headway=Headway("rloo", [].append))
+    look = lambda: once_more.rerun("rloo", whole, out=tmp_path, headway=Headway("rloo", [].append))
     run.use(EXPERIMENT, ends)
     whole["again"] = look()
     assert {(c.arm, c.seed, c.rate) for c in run.asked} == {("rloo", 0, 1e-4), ("no baseline", 0, 1e-4)}
-    assert describe_code(whole, EXPERIMENT) == f"{OLDER}, which on seed 0 of each arm gives the same numbers"
+    code = f"{once_more.OLDER_CODE}; today's, run{{}} on seed 0 of the arms whose code has changed, gives "
+    assert describe_code(whole, EXPERIMENT) == code.format("") + "the same numbers"
+    whole["again"]["machine"] = "another"
+    assert describe_code(whole, EXPERIMENT).startswith(code.format(" on another machine (another)"))
     run.use(EXPERIMENT, lambda c: None if c.arm == "rloo" else ends(c) + 0.01)
     whole["again"] = look()
-    told = "other numbers (no baseline 0.21 for 0.2; rloo none for 0.4)"
-    assert describe_code(whole, EXPERIMENT).endswith(f"gives {told}")
+    told = "other numbers (no baseline 0.21, it was 0.2); rloo failed (failed: x)"
+    assert describe_code(whole, EXPERIMENT) == code.format("") + told
+    whole["arms"]["no baseline"]["values"][0] = None
+    whole["again"] = look()
+    assert describe_code(whole, EXPERIMENT).endswith("gives no number to compare; rloo failed (failed: x)")
     whole["again"]["arms"]["rloo"]["code_sha256"] = "between"
-    assert describe_code(whole, EXPERIMENT) == OLDER
+    assert describe_code(whole, EXPERIMENT) == once_more.OLDER_CODE
     for arm in ("rloo", "no baseline"):
         whole["arms"][arm]["code_sha256"] = "code"
     assert describe_code(whole, EXPERIMENT) == ""
     with pytest.raises(UserError, match="measured with today's code"):
         look()
+    whole["declaration"] = "0"
     with pytest.raises(UserError, match="not of today's experiment"):
-        again("rloo", {**whole, "declaration": "0"}, out=tmp_path, headway=Headway("rloo", [].append))
+        look()
 
 
 def test_again_keeps_the_rest_of_a_result(run, tmp_path, capsys):
@@ -424,7 +431,7 @@ def test_again_keeps_the_rest_of_a_result(run, tmp_path, capsys):
     path.write_text(json.dumps(whole))
     run.use(EXPERIMENT, ends)
     assert main(["reproduce", "rloo", "--again", "--out", str(tmp_path)]) == 0
-    assert "seed 0 of 1 arms whose code has changed: the same numbers" in capsys.readouterr().out
+    assert "seed 0 of the arms whose code has changed (rloo): the same numbers" in capsys.readouterr().out
     kept = json.loads(path.read_text())
     assert kept.pop("again")["arms"].keys() == {"rloo"} and kept == json.loads(json.dumps(whole))
 
@@ -433,6 +440,7 @@ def test_again_keeps_the_rest_of_a_result(run, tmp_path, capsys):
     ("flags", "says"),
     [
         (["--fresh", "--again"], "--fresh and --again are two runs"),
+        (["--check", "--again"], "--check runs nothing"),
         (["--again", "--arms", "rloo"], "--again repeats what is published, so it takes no --arms"),
         (["--fresh", "--seeds", "1", "--tokens", "9"], "it takes no --seeds and no --tokens"),
         (["--seeds", "8"], "at most 5 seeds, not 8"),

@@ -16,12 +16,12 @@ from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger import declared, files, listed, pages, results, standing
-from palaestra.ledger.again import OLDER, describe_code, older_arms
 from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
 from palaestra.ledger.figure import effect_rows, effect_svg
 from palaestra.ledger.judging import Measured, judge
 from palaestra.ledger.measures import Area
+from palaestra.ledger.rerun import OLDER_CODE, describe_code, older_arms
 from palaestra.ledger.results import arm_sha256, facts
 from palaestra.markdown import one_line_lists
 from palaestra.stats import mean_interval, t_quantile
@@ -596,7 +596,7 @@ def test_code_that_changed_is_named():
         record["code_sha256"] = results.arm_code(EXPERIMENT, name)
     assert older_arms(found, EXPERIMENT) == [] and describe_code(found, EXPERIMENT) == ""
     found["arms"]["rloo"]["code_sha256"] = "0"
-    assert older_arms(found, EXPERIMENT) == ["rloo"] and describe_code(found, EXPERIMENT) == OLDER
+    assert older_arms(found, EXPERIMENT) == ["rloo"] and describe_code(found, EXPERIMENT) == OLDER_CODE
 
 
 def test_rules_of_another_number_are_older():

@@ -5,14 +5,14 @@ whose code has changed since.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isclose
 from pathlib import Path
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.ledger.cells import machine_of
 from palaestra.ledger.experiment import START, Experiment, experiment_of
 from palaestra.ledger.judging import per_seed
-from palaestra.ledger.measures import BesideStart
+from palaestra.ledger.measures import reads_start
 from palaestra.ledger.results import (
     CPU,
     Scope,
@@ -22,9 +22,10 @@ from palaestra.ledger.results import (
     measure,
     values_by_task,
 )
+from palaestra.ledger.standing import equal
 from palaestra.run.headway import Headway
 
-OLDER = "measured with older code than today's"
+OLDER_CODE = "measured with older code than today's"
 
 
 def older_arms(result: Mapping[str, Any], experiment: Experiment) -> list[str]:
@@ -33,13 +34,14 @@ def older_arms(result: Mapping[str, Any], experiment: Experiment) -> list[str]:
     return [a for a, x in arms.items() if x.get("code_sha256") != arm_code(experiment, a)]
 
 
-def again(
+def rerun(
     method: str, result: Mapping[str, Any], *, out: Path, headway: Headway, jobs: int = 0
 ) -> dict[str, Any]:
     """Runs the first seed of each arm of older code, with the setting that was chosen.
 
     Returns:
-        {"seed", "arms": {name: {"code_sha256": of today's, "then", "now": the measure}}, "commit"}
+        {"seed", "arms": {name: {"code_sha256": of today's, "then", "now": the measure, "failed": why
+        there is none now}}, "commit", "machine"}
 
     Raises:
         UserError: no arm is of older code, or the published result is none of today's experiment.
@@ -47,8 +49,9 @@ def again(
     experiment = experiment_of(method)
     check_published(method, result, experiment)
     if not (older := older_arms(result, experiment)):
-        raise UserError(f"{method} was measured with today's code: there is nothing to be compared")
-    beside = isinstance(experiment.measure, BesideStart)
+        raise UserError(f"{method} was measured with today's code: there is nothing to compare")
+    beside = reads_start(experiment.measure)
+    device = result.get("device", CPU)
     seed = result["blocks"][0][0]
     work = Scope(
         method=method,
@@ -58,35 +61,19 @@ def again(
         tokens=experiment.tokens,
         out=out,
         jobs=jobs,
-        device=result.get("device", CPU),
+        device=device,
     )
     outcomes = measure(work, {a: result["arms"][a]["setting"] for a in work.arms}, headway)
-    now = {a: values_by_task(work, a, experiment.measure, outcomes) for a in work.arms}
-    return {
-        "seed": seed,
-        "arms": {
-            a: {
-                "code_sha256": arm_code(experiment, a),
-                "then": result["arms"][a]["values"][0],
-                "now": per_seed(now[a])[0],
-            }
-            for a in older
-        },
-        "commit": commit(),
+    arms = {
+        a: {
+            "code_sha256": arm_code(experiment, a),
+            "then": result["arms"][a]["values"][0],
+            "now": per_seed(values_by_task(work, a, experiment.measure, outcomes))[0],
+            "failed": next((o.error for o in outcomes[a] if o.error), ""),
+        }
+        for a in older
     }
-
-
-def same(then: float | None, now: float | None) -> bool:
-    """Whether two numbers are one, but for the last bits of a mean."""
-    if then is None or now is None:
-        return then is now
-    return isclose(then, now, rel_tol=1e-9, abs_tol=1e-12)
-
-
-def moved(found: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
-    """Of what `again` found the arms with another number: what it was and what it is."""
-    both = {a: (x["then"], x["now"]) for a, x in found["arms"].items()}
-    return {a: pair for a, pair in both.items() if not same(*pair)}
+    return {"seed": seed, "arms": arms, "commit": commit(), "machine": machine_of(device)}
 
 
 def describe_code(result: Mapping[str, Any], experiment: Experiment) -> str:
@@ -96,12 +83,28 @@ def describe_code(result: Mapping[str, Any], experiment: Experiment) -> str:
     found = result.get("again", {"arms": {}})
     todays = lambda a: found["arms"].get(a, {}).get("code_sha256") == arm_code(experiment, a)
     if not all(map(todays, older)):
-        return OLDER
-    return f"{OLDER}, which on seed {found['seed']} of each arm gives {describe(found)}"
+        return OLDER_CODE
+    where = (
+        "" if found["machine"] == result["machine"] else f" on another machine ({found['machine']})"
+    )
+    return (
+        f"{OLDER_CODE}; today's, run{where} on seed {found['seed']} of the arms whose code has "
+        f"changed, gives {describe_numbers(found)}"
+    )
 
 
-def describe(found: Mapping[str, Any]) -> str:
-    """The same numbers, or which others."""
-    number = lambda x: "none" if x is None else f"{x:.4g}"
-    told = [f"{a} {number(now)} for {number(then)}" for a, (then, now) in moved(found).items()]
-    return f"other numbers ({'; '.join(told)})" if told else "the same numbers"
+def describe_numbers(found: Mapping[str, Any]) -> str:
+    """Of what `rerun` found: the same numbers, or which others, and which arms failed."""
+    failed = [f"{a} failed ({x['failed']})" for a, x in found["arms"].items() if x["failed"]]
+    both = {a: x for a, x in found["arms"].items() if not x["failed"] and x["then"] is not None}
+    others = [
+        f"{a} {_number(x['now'])}, it was {_number(x['then'])}"
+        for a, x in both.items()
+        if not equal(x["then"], x["now"])
+    ]
+    same = "the same numbers" if both else "no number to compare"
+    return "; ".join([f"other numbers ({'; '.join(others)})" if others else same, *failed])
+
+
+def _number(x: float | None) -> str:
+    return "none" if x is None else f"{x:.4g}"
