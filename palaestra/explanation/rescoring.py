@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
+from functools import cached_property
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
@@ -121,9 +122,10 @@ async def rescore(
     Raises:
         UserError: a file is none of rollouts, or the reward is none for these answers.
     """
-    problems, pairs, score = Problems(ctx.bench.tasks), list[RewardPair](), Score(reward=judge)
-    for file in files:
-        lines = answers_by_group(file)
+    recorded = {file: answers_by_group(file) for file in files}
+    wanted = {xs[0]["task_id"] for groups in recorded.values() for xs in groups.values()}
+    problems, pairs, score = Problems(ctx.bench.tasks, wanted), list[RewardPair](), Score(judge)
+    for file, lines in recorded.items():
         tasks = {n: problems.find(xs[0]) for n, xs in lines.items()}
         groups = await asyncio.gather(
             *(
@@ -149,34 +151,40 @@ def answers_by_group(file: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 class Problems:
-    """The tasks of a training split, by what rollouts say of them."""
+    """The tasks of a training split, by what rollouts say of them. Of tasks that come to an end
+    those that are `wanted` are kept, by identity.
+    """
 
-    def __init__(self, tasks: Tasks):
-        self.tasks, self.size = tasks, split_size(tasks, "train")
-        self.by_id: dict[str, Task] | None = None  # of those that come to an end, once asked for
+    def __init__(self, tasks: Tasks, wanted: Collection[str]):
+        self.tasks, self.wanted = tasks, set(wanted)
 
     def find(self, line: Mapping[str, Any]) -> Task | None:
         """The problem of a line; None where there is none of this identity with its prompt and its
         answer, as of data that have changed since, or of a recipe that asks otherwise.
         """
-        for task in self.candidates(line["task_id"]):
-            same = reference_text(task.answer) == line["answer"]
-            if same and all(m.shown in (line["prompt"] or "") for m in task.prompt):
-                return task
-        return None
+        task = self.by_id.get(line["task_id"]) or self._numbered(line["task_id"])
+        if task is None or reference_text(task.answer) != line["answer"]:
+            return None
+        return task if all(m.shown in (line["prompt"] or "") for m in task.prompt) else None
 
-    def candidates(self, identity: str) -> Iterator[Task]:
-        """Those of an identity. Of endless tasks it ends with their number."""
-        if self.size is None:
-            number = NUMBER.search(identity)
-            tasks = [self.tasks.task("train", int(number.group()))] if number else []
-            yield from (t for t in tasks if t.id == identity)
-            return
-        if self.by_id is None:
-            every = (self.tasks.task("train", i) for i in range(self.size))
-            self.by_id = {t.id: t for t in every}
-        if identity in self.by_id:
-            yield self.by_id[identity]
+    @cached_property
+    def by_id(self) -> dict[str, Task]:
+        """Of tasks that come to an end."""
+        found: dict[str, Task] = {}
+        for i in range(split_size(self.tasks, "train") or 0):
+            if len(found) == len(self.wanted):
+                break
+            if (task := self.tasks.task("train", i)).id in self.wanted:
+                found[task.id] = task
+        return found
+
+    def _numbered(self, identity: str) -> Task | None:
+        """Of endless tasks, whose identities end with their number."""
+        number = NUMBER.search(identity)
+        if number is None or split_size(self.tasks, "train") is not None:
+            return None
+        task = self.tasks.task("train", int(number.group()))
+        return task if task.id == identity else None
 
 
 def unscored_group(lines: Sequence[Mapping[str, Any]], task: Task) -> Group:

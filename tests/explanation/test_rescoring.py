@@ -8,8 +8,9 @@ import pytest
 from palaestra import open as open_run
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.explanation.rescoring import RewardPair, compare_rewards, restore_texts
+from palaestra.explanation.rescoring import Problems, RewardPair, compare_rewards, restore_texts
 from palaestra.rewards.verify import response_text
+from palaestra.tasks.files import FileTasks
 from palaestra.types import Episode, Row, Segment
 
 OWN = """
@@ -71,6 +72,19 @@ def test_a_problem_that_has_changed_is_judged_by_what_the_run_says(folder, tmp_p
     assert main(["score", "exact", "--run", str(run)]) == 0
     assert "3 problems are not in the data as they were asked" in capsys.readouterr().out
     assert all(x.reward == x.other and not x.whole for x in open_run(run).rescore("exact").pairs)
+
+
+def test_problems_are_found_by_names_of_their_own(tmp_path):
+    rows = [{"id": name, "prompt": f"solve {name}", "answer": "1"} for name in ("b7", "a", "c1")]
+    (tmp_path / "named.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    tasks = FileTasks(str(tmp_path / "named.jsonl"))
+    known = [tasks.task("train", i) for i in range(tasks.size)]
+    problems = Problems(tasks, [t.id for t in known])
+    for task in known:
+        assert problems.find({"task_id": task.id, "prompt": task.prompt[0].content, "answer": "1"}) == task
+        assert problems.find({"task_id": task.id, "prompt": "another", "answer": "1"}) is None
+        assert problems.find({"task_id": task.id, "prompt": task.prompt[0].content, "answer": "2"}) is None
+    assert problems.find({"task_id": "d", "prompt": "d", "answer": "1"}) is None
 
 
 def test_what_fails_is_counted_and_says_why(folder, capsys):
