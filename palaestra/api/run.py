@@ -29,6 +29,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.run.rewards import reward_by_name, reward_text
+from palaestra.run.settings import VALUE
 from palaestra.run.setup import bench_of, build, own_settings
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Recipe
@@ -187,11 +188,11 @@ class Run:
                 "the whole run"
             )
         settings = replace(settings_of(self.folder), reward="")
-        if part:
-            runnable = build(str(self.config["recipe"]), dict(self.config.get("set", {})))
-            of_part = (
-                runnable.parts[Path(part).parts[0]] if isinstance(runnable, Pipeline) else None
-            )
+        name = str(self.config.get("recipe", VALUE))
+        if part and name != VALUE:  # of a recipe that was a value, nobody knows its parts' problems
+            runnable = build(name, dict(self.config.get("set", {})))
+            parts = runnable.parts if isinstance(runnable, Pipeline) else {}
+            of_part = parts.get(Path(part).parts[0])
             settings = own_settings(settings, of_part.problem if of_part else {})
         bench, players = bench_of(settings, judged=True)
         return RunContext(bench=bench, seed=settings.seed, models={}, drive=train, players=players)
