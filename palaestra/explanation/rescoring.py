@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import cached_property
-from itertools import combinations, groupby
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from palaestra.abilities import split_size
 from palaestra.context import Context, RewardFn
 from palaestra.explanation.recorded import episode_from, recorded_lines, task_from
 from palaestra.rollout.collect import Score
-from palaestra.store.rollouts import reference_text
-from palaestra.types import Episode, Group, Segment, Task, Tasks, value_class
+from palaestra.store.rollouts import reference_text, sampled_turns
+from palaestra.types import Episode, Group, Task, Tasks, value_class
 
 NUMBER = re.compile(r"\d+$")
 LEAST_GAP = 1e-9  # from which on rewards differ, as `Mixed` has it
@@ -211,14 +211,6 @@ def restore_texts(e: Episode, text: str) -> Episode:
         texts[id(last)] = last.text[: max(0, len(last.text) - len(own) + kept)]
         at += kept + 1
     return _with_texts(e, texts)
-
-
-def sampled_turns(e: Episode) -> Iterator[list[Segment]]:
-    """What was sampled, the segments of each turn of each row."""
-    for row in e.rows:
-        sampled = (s for s in row.segments if s.logp is not None)
-        for _, turn in groupby(sampled, key=lambda s: s.turn):
-            yield list(turn)
 
 
 def _kept(own: str, text: str, at: int, end: str) -> int | None:

@@ -28,10 +28,12 @@ from palaestra.run.headway import Headway
 OLDER_CODE = "measured with older code than today's"
 
 
-def older_arms(result: Mapping[str, Any], experiment: Experiment) -> list[str]:
-    """The arms that were measured with other code than today's, or nobody knows with which."""
-    arms = {a: found for a, found in result["arms"].items() if a in experiment.every_arm}
-    return [a for a, x in arms.items() if x.get("code_sha256") != arm_code(experiment, a)]
+def older_arms(result: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
+    """The arms that were measured with other code than today's, or nobody knows with which; of each
+    the digest of today's.
+    """
+    codes = {a: arm_code(experiment, a) for a in result["arms"] if a in experiment.every_arm}
+    return {a: c for a, c in codes.items() if result["arms"][a].get("code_sha256") != c}
 
 
 def rerun(
@@ -66,12 +68,12 @@ def rerun(
     outcomes = measure(work, {a: result["arms"][a]["setting"] for a in work.arms}, headway)
     arms = {
         a: {
-            "code_sha256": arm_code(experiment, a),
+            "code_sha256": code,
             "then": result["arms"][a]["values"][0],
             "now": per_seed(values_by_task(work, a, experiment.measure, outcomes))[0],
             "failed": next((o.error for o in outcomes[a] if o.error), ""),
         }
-        for a in older
+        for a, code in older.items()
     }
     return {"seed": seed, "arms": arms, "commit": commit(), "machine": machine_of(device)}
 
@@ -81,8 +83,7 @@ def describe_code(result: Mapping[str, Any], experiment: Experiment) -> str:
     if not (older := older_arms(result, experiment)):
         return ""
     found = result.get("again", {"arms": {}})
-    todays = lambda a: found["arms"].get(a, {}).get("code_sha256") == arm_code(experiment, a)
-    if not all(map(todays, older)):
+    if any(found["arms"].get(a, {}).get("code_sha256") != code for a, code in older.items()):
         return OLDER_CODE
     where = (
         "" if found["machine"] == result["machine"] else f" on another machine ({found['machine']})"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from palaestra.pictures import by_digest
 from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
 from palaestra.store.columns import ROW, SAID, SAMPLED_FROM, SCHEMA, SCHEMA_VERSION, VERSION
-from palaestra.types import Episode, Group, Key, Row, value_class
+from palaestra.types import Episode, Group, Key, Row, Segment, value_class
 
 
 @value_class
@@ -260,20 +260,17 @@ def _pictures(e: Episode) -> list[dict[str, Any]]:
     return [dict(zip(names, p.shape, strict=True)) | {"data": p.data} for p in known.values()]
 
 
+def sampled_turns(e: Episode) -> Iterator[list[Segment]]:
+    """What was sampled: the segments of each turn, row by row."""
+    for row in e.rows:
+        sampled = (s for s in row.segments if s.logp is not None)
+        for _, turn in groupby(sampled, key=lambda s: s.turn):
+            yield list(turn)
+
+
 def _text(e: Episode) -> str:
     """What was sampled, a line of its own for every turn."""
-    turns: list[str] = []
-    for row in e.rows:
-        last = None
-        for s in row.segments:
-            if s.logp is None:
-                continue
-            if last == s.turn and turns:
-                turns[-1] += s.text
-            else:
-                turns.append(s.text)
-            last = s.turn
-    return "\n".join(turns)
+    return "\n".join("".join(s.text for s in turn) for turn in sampled_turns(e))
 
 
 def reference_text(answer: Any) -> str | None:

@@ -594,9 +594,9 @@ def test_code_that_changed_is_named():
     found = result()
     for name, record in found["arms"].items():
         record["code_sha256"] = results.arm_code(EXPERIMENT, name)
-    assert older_arms(found, EXPERIMENT) == [] and describe_code(found, EXPERIMENT) == ""
+    assert list(older_arms(found, EXPERIMENT)) == [] and describe_code(found, EXPERIMENT) == ""
     found["arms"]["rloo"]["code_sha256"] = "0"
-    assert older_arms(found, EXPERIMENT) == ["rloo"] and describe_code(found, EXPERIMENT) == OLDER_CODE
+    assert list(older_arms(found, EXPERIMENT)) == ["rloo"] and describe_code(found, EXPERIMENT) == OLDER_CODE
 
 
 def test_rules_of_another_number_are_older():
