@@ -4,6 +4,9 @@ A request's tokens are those of its seed, after one that repeats the prompt's la
 FAKE_VLLM_LOG: a file for one JSON line an event. FAKE_VLLM_DIES_AFTER: finished requests after which it breaks down.
 FAKE_VLLM_LOADS: "" or a text of letters, one for each load, the start's first: "r" a right one, "w" one after which
 log-probs are of other weights, "n" one after which they are no numbers.
+
+Weights and cache are what it remembers of them: asleep at level 2 it has neither, woken it has room and no weights, and
+whoever samples, loads or wakes out of order is told.
 """
 
 import hashlib
@@ -37,7 +40,13 @@ class Engine:
 
     def __init__(self, settings):
         self.running, self.done, self.loads = {}, 0, 1
-        log(start=sorted(vars(settings)), pid=os.getpid(), weights=digest(settings.model))
+        self.room, self.loaded, self.may_sleep = {"weights", "kv_cache"}, True, settings.enable_sleep_mode
+        log(
+            start=sorted(vars(settings)),
+            tp=settings.tensor_parallel_size,
+            pid=os.getpid(),
+            weights=digest(settings.model),
+        )
         print("a library talks on standard output")
 
     @classmethod
@@ -47,7 +56,19 @@ class Engine:
     def has_unfinished_requests(self):
         return bool(self.running)
 
+    def sleep(self, level):
+        assert self.may_sleep and level == 2 and not self.running
+        self.room, self.loaded = set(), False
+        log(asleep=True)
+
+    def wake_up(self, tags):
+        assert tags in (["weights"], ["kv_cache"]) and not self.room.intersection(tags)
+        assert tags == ["weights"] or self.loaded, "the cache before the weights: both copies beside it"
+        self.room |= set(tags)
+        log(awake=tags)
+
     def add_request(self, name, prompt, params):
+        assert self.loaded and len(self.room) == 2, "it sleeps"
         rng = random.Random(params.seed)
         self.running[name] = (params, rng, [prompt["prompt_token_ids"][-1]])
         log(request=name, running=len(self.running), temperature=params.temperature, max_tokens=params.max_tokens)
@@ -75,7 +96,8 @@ class Engine:
         return types.SimpleNamespace(request_id=name, finished=bool(finish), outputs=[output])
 
     def collective_rpc(self, method, kwargs):
-        self.loads += 1
+        assert "weights" in self.room, "no room for weights"
+        self.loads, self.loaded = self.loads + 1, True
         log(rpc=method, weights=digest(kwargs["weights_path"]), running=len(self.running))
 
     def reset_prefix_cache(self):

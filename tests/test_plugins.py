@@ -21,6 +21,7 @@ from palaestra.ledger.digests import packages
 from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.results import arm_packages
+from palaestra.models.load import load
 from palaestra.run import benches, setup
 from palaestra.run.additions import ours, standings
 from palaestra.run.settings import Settings
@@ -473,6 +474,7 @@ POINTS = {
         {"task": "far*2+count"},
         {"task": "wide"},
         {"engine": "fast"},
+        {"engine": "fast(most=2)"},
         {"data": "data.jsonl", "reward": "keen*0.5+exact"},
         {"recipe": "own.py"},
         {"recipe": "judged.py"},
@@ -494,6 +496,28 @@ def test_a_result_names_the_package_and_its_version(settings, add, tmp_path):
     collect = f"def build():\n    return vary(recipe('grpo'), {steps})"
     (tmp_path / "judged.py").write_text(own + judged + stages + collect)
     assert recorded(**settings) == ["mine 1.0"]
+
+
+def test_an_engine_has_settings_of_its_own(add):
+    """Those that its factory names, or any where it takes whatever comes; never those with flags of their own."""
+    text = """
+from palaestra.engines.own import OwnEngine
+class Fast(OwnEngine):
+    def __init__(self, model, *, slots, cache_mb, speed=1):
+        super().__init__(model, slots=slots, cache_mb=cache_mb)
+        self.speed = speed
+def any(model, *, slots, **others):
+    made = Fast(model, slots=slots, cache_mb=others.pop("cache_mb"))
+    made.others = others
+    return made
+"""
+    add({"engines": "fast = mine_module:Fast\nany = mine_module:any"}, text)
+    model, flags = load("tiny"), {"slots": 3, "cache_mb": 5}
+    assert select.build("fast(speed=2)", model, **flags).speed == 2
+    assert select.build("any(near=1,far='x')", model, **flags).others == {"near": 1, "far": "x"}
+    for spec in ("fast(spede=2)", "fast(slots=2)", "any(cache_mb=2)"):
+        with pytest.raises(UserError, match="has no setting"):
+            select.build(spec, model, **flags)
 
 
 def test_comparisons_and_experiments_record_it_by_arm(add):

@@ -26,6 +26,8 @@ ELSEWHERE = {
     "--output-dir": "--out DIR",
     "--report-to": "--track wandb",
     "--use-vllm": "--engine vllm",
+    "--vllm-tensor-parallel-size": "--engine 'vllm(tp=2)'",
+    "--vllm-enable-sleep-mode": "--engine 'vllm(sleep=True)'",
 }
 
 

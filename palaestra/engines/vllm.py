@@ -24,6 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from palaestra.engines.probe import TOKENS, Sampled, check_gap, digests, probe_prompts
 from palaestra.errors import Fatal, Fault, UserError
 from palaestra.models.dialect import Chat
@@ -52,14 +54,36 @@ INSTALL = (
 )
 
 
-def check_served(model: Model) -> None:
-    """Raises UserError where vLLM is not there, or would refuse the model at its first request."""
+def check_served(model: Model, tp: int = 1, sleep: bool = False) -> None:
+    """Raises UserError where vLLM is not there, or would refuse the model, or the settings, at its
+    first request.
+    """
     interpreter()
+    _check_split(model, tp)
+    if sleep and model.device.type == "cpu":
+        raise UserError("--engine vllm(sleep=True): without a GPU vLLM has nothing to give back")
     if model.device.type == "cpu" and model.head_size not in HEADS_ON_CPU:
         raise UserError(
             f"--engine vllm: without a GPU vLLM serves attention heads of "
             f"{', '.join(map(str, HEADS_ON_CPU))}, and this model's have {model.head_size}; use --engine own"
         )
+
+
+def _check_split(model: Model, tp: int) -> None:
+    """Raises UserError where `tp` parts of the model cannot be."""
+    said = f"--engine vllm(tp={tp!r})"
+    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
+        raise UserError(f"{said}: tp is the number of GPUs that share each layer, at least 1")
+    config = model.causal.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", tp)
+    keys = getattr(config, "num_key_value_heads", None) or heads
+    if heads % tp or (keys % tp and tp % keys):
+        raise UserError(
+            f"{said}: vLLM gives each GPU as many attention heads, and this model has {heads}, "
+            f"with {keys} of keys and values"
+        )
+    if model.device.type == "cuda" and tp > (there := torch.cuda.device_count()):
+        raise UserError(f"{said}: this process sees {there} GPUs")
 
 
 def interpreter() -> str:
@@ -95,8 +119,24 @@ class VllmEngine:
 
     exact = False
 
-    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
+    def __init__(
+        self,
+        model: Model,
+        *,
+        slots: int = 256,
+        cache_mb: int = 4096,
+        tp: int = 1,
+        sleep: bool = False,
+    ):
+        """
+        Args:
+            slots: sequences that run at a time.
+            cache_mb: memory for their keys and values, in MiB; with `tp`, of each GPU.
+            tp: GPUs that share each layer (tensor parallelism), the first that this process sees.
+            sleep: whether the server gives its memory back while the run learns.
+        """
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
+        self.tp, self.sleep = tp, sleep
         self.python = interpreter()
         self.dialect = Chat(model.tokenizer)
         self.version = 0
@@ -218,6 +258,14 @@ class VllmEngine:
         """The weights have moved: the server's are set before it samples again."""
         self._moved = True
 
+    def rest(self) -> None:
+        """The run learns now, and asks for nothing: with `sleep` the server's memory is given back.
+        Raises Fatal where the server has died.
+        """
+        if self.sleep and self._child is not None and not self.busy:
+            self._child.ask_now({"sleep": True})
+            self._moved = True  # whether or not they do: it has none
+
     async def _ready(self) -> Child:
         """The server with the model's present weights."""
         if self._child is None:
@@ -269,6 +317,8 @@ class VllmEngine:
                 "digests": digests(scratch / "model"),
                 "scratch": str(scratch),
                 "dtype": str(self.model.dtype).removeprefix("torch."),
+                "tp": self.tp,
+                "sleep": self.sleep,
                 "slots": self.slots,
                 "cache_mb": self.cache_mb,
                 "eos": sorted(self.model.eos),

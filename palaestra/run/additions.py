@@ -73,7 +73,7 @@ def plugins_used(settings: Settings, parts: Iterable[Any]) -> list[Plugin]:
     judges = [x.name for x in parts if isinstance(x, Verified)]
     named = [
         ("recipes", settings.recipe),
-        ("engines", settings.engine),
+        *(("engines", name) for name in names_in(settings.engine)),
         *(("verifiers", name) for judge in judges for name in names_in(judge)),
         *((kind, name) for name in names_in(settings.task) for kind in ("tasks", "worlds")),
     ]

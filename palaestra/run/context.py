@@ -241,7 +241,10 @@ class RunContext:
             self.engines[name].forget()
 
     def learning(self, state: State, ready: Groups, seen: Groups) -> AbstractContextManager[None]:
-        """One process has nobody to tell."""
+        """Engines give back the memory that they can. One process has nobody else to tell."""
+        for engine in self.engines.values():
+            if isinstance(engine, select.Rests):
+                engine.rest()
         return nullcontext()
 
     def close(self) -> None:

@@ -252,7 +252,10 @@ class ShardedContext(RunContext):
             self.send(("learn", ({k: state[k] for k in LEARNED}, ready, seen)))
         self._learns = True
         try:
-            with losses(f"learning from step {state['step']}", self.missing):
+            with (
+                super().learning(state, ready, seen),
+                losses(f"learning from step {state['step']}", self.missing),
+            ):
                 yield
         finally:
             self._learns = False

@@ -20,9 +20,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from palaestra.errors import Fatal, Fault
 
@@ -30,6 +31,7 @@ LAST = 12  # lines of standard error that tell why it died
 PATIENCE = 10.0  # seconds a child may take to end by itself
 
 LineMessage = dict[str, Any]
+Answer: TypeAlias = "asyncio.Future[LineMessage] | futures.Future[LineMessage]"
 
 
 class Expired(Exception):
@@ -148,7 +150,7 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path):
         self.name = name
         self._lines = LineProcess(command, env, log, apart=True)
-        self._open: dict[int, asyncio.Future[LineMessage]] = {}
+        self._open: dict[int, Answer] = {}
         self._lock = threading.Lock()
         self._count = 0
         self._death: Fatal | None = None
@@ -159,7 +161,7 @@ class Child:
     def pid(self) -> int:
         return self._lines.process.pid
 
-    def expect(self, answer: asyncio.Future[LineMessage]) -> int:
+    def expect(self, answer: Answer) -> int:
         """The id that a question must carry so that its answer comes to `answer`."""
         with self._lock:
             if self._death:
@@ -171,6 +173,12 @@ class Child:
     def send(self, message: LineMessage) -> None:
         with suppress(Died):  # the reader tells all who wait
             self._lines.send(message)
+
+    def ask_now(self, message: LineMessage) -> LineMessage:
+        """The answer to one question. This thread, and a loop that runs in it, stand still for it."""
+        answer: futures.Future[LineMessage] = futures.Future()
+        self.send({"id": self.expect(answer), **message})
+        return answer.result()
 
     def _read(self) -> None:
         with suppress(Died):
@@ -188,7 +196,7 @@ class Child:
         for future in waiting:
             self._settle(future, self._death)
 
-    def _settle(self, future: asyncio.Future[LineMessage], result: LineMessage | Fault) -> None:
+    def _settle(self, future: Answer, result: LineMessage | Fault) -> None:
         def settle() -> None:
             if future.done():  # whoever asked has given up
                 return
@@ -197,6 +205,8 @@ class Child:
             else:
                 future.set_result(result)
 
+        if isinstance(future, futures.Future):  # whose thread waits, and no loop
+            return settle()
         with suppress(RuntimeError):  # the loop has been closed, so nobody waits
             future.get_loop().call_soon_threadsafe(settle)
 

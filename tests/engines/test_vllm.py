@@ -158,6 +158,60 @@ def saved_digest(ctx):
         return digest(folder)
 
 
+def test_it_sleeps_while_the_run_learns_and_wakes_in_order(log, context, small, monkeypatch):
+    """The stand-in for vLLM refuses every other order. What is learned is what a run learns whose engine never sleeps."""
+    recipe = small(catalogue.find("grpo").build())
+
+    def weights(engine_name):
+        ctx = context(bench=replace(bench_by_name("chain")[0], reward=by_length))
+        ctx.engine_name = engine_name
+        describe = ctx.describe  # the first that learning asks for
+        monkeypatch.setattr(ctx, "describe", lambda *given: at_learning(describe(*given)))
+        prepare(recipe, ctx)
+        state = start(0)
+        for _ in range(3):
+            state, _ = asyncio.run(step(recipe, ctx, state))
+        ctx.close()
+        return saved_digest(ctx)
+
+    def at_learning(found):
+        learning.append("asleep" in log()[-1])
+        return found
+
+    learning = []
+    awake = weights("vllm")
+    assert learning == [False] * 3
+    before = len(log())
+    assert weights("vllm(sleep=True)") == awake
+    assert learning == [False] * 3 + [True] * 3
+    told = [e for e in log()[before:] if {"asleep", "awake", "rpc"} & set(e)]
+    said = [e.get("rpc") or e.get("awake", "asleep") for e in told]
+    wakes = ["asleep", ["weights"], "reload_weights", ["kv_cache"]]
+    assert said == [*wakes, *wakes, "asleep"]
+
+
+def test_it_sleeps_only_when_nobody_asks_it(log):
+    engine = vllm.VllmEngine(load("tiny"), sleep=True)
+    try:
+        engine.rest()  # which has no server yet
+        ask(engine, [(1, 2)])
+        engine._running += 1
+        engine.rest()
+        engine._running -= 1
+        assert not any("asleep" in e for e in log())
+        engine.rest()
+        assert "asleep" in log()[-1]
+        ask(engine, [(1, 2)])  # nothing was learned, and it has the weights again
+        engine.rest()
+        engine._moved = False
+        with pytest.raises(Fatal, match="it sleeps, and was asked to sample"):
+            ask(engine, [(1, 2)])
+        with pytest.raises(Fatal, match="ended with status 1"):
+            engine.rest()
+    finally:
+        engine.close()
+
+
 def test_adapters_travel_merged(log, tmp_path):
     from palaestra.models.lora import LoRA
 
@@ -388,6 +442,52 @@ def test_a_model_that_vllm_would_refuse_is_named_before_the_run(monkeypatch, tmp
     told = capsys.readouterr().err
     assert "without a GPU vLLM serves attention heads of 32, 64," in told and "this model's have 40" in told
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("vllm(tp=2)", None),
+        ("vllm(tp=4)", "this model has 2, with 1 of keys and values"),
+        ("vllm(tp=0)", "vllm(tp=0): tp is the number of GPUs that share each layer, at least 1"),
+        ("vllm(tp=True)", "vllm(tp=True): tp is the number"),
+        ("vllm(tp=1.5)", "vllm(tp=1.5): tp is the number"),
+        ("vllm(sleep=True)", "without a GPU vLLM has nothing to give back"),
+        ("vllm(sleeps=True)", "engine 'vllm' has no setting 'sleeps'; did you mean sleep?"),
+        ("vllm(slots=3)", "engine 'vllm' has no setting 'slots'; there are tp, sleep"),
+        ("own(tp=2)", "engine 'own' has no setting 'tp'; it has none"),
+        ("vllm+own", "write --engine NAME or --engine 'NAME(setting=value)'"),
+        ("vllm(2)", "write settings as vllm(name=value)"),
+    ],
+)
+def test_settings_of_an_engine(monkeypatch, tmp_path, spec, told):
+    monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
+    model = served(tmp_path)
+    if told is None:
+        select.check(spec, model)
+    else:
+        with pytest.raises(UserError) as refused:
+            select.check(spec, model)
+        assert told in str(refused.value)
+
+
+def test_as_many_gpus_as_are_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    model = served(tmp_path)
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    select.check("vllm(sleep=True)", model)
+    with pytest.raises(UserError, match="this process sees 1 GPUs"):
+        select.check("vllm(tp=2)", model)
+
+
+def test_the_server_is_told_its_settings(log, capsys):
+    engine = select.build("vllm(tp=4,sleep=True)", load("tiny"), slots=3, cache_mb=5)
+    ask(engine, [(1, 2)])
+    engine.close()
+    assert [e["tp"] for e in log() if "start" in e] == [4]
+    assert main(["train", "grpo", "--vllm-tensor-parallel-size", "2"]) == 2
+    assert "write --engine 'vllm(tp=2)'" in capsys.readouterr().err
 
 
 def served(folder):

@@ -7,12 +7,13 @@ order:
 
     {"generate": [{"id", "prompt", "temperature", "top_k", "top_p", "min_p", "max_tokens", "stop", "seed"}, ...]}
     {"update": FOLDER, "digests", "weights", "id"}  weights in place, once what is running has finished
+    {"sleep": true, "id"}  weights and cache leave the GPU, once what is running has finished; an update wakes it
 
 Answers: {"id", "ids", "logp", "finish", "weights"} as each request ends, {"id", "seconds"} to an
-update, {"id", "error"} to a request that vLLM refuses and to weights that are not as they were
-written; of these nothing is loaded. "weights" is the number of the update that samples, 0 before the
-first. Any other failure ends the process. It also ends when the parent does, and takes the scratch
-folder along.
+update and when it sleeps, {"id", "error"} to a request that vLLM refuses and to weights that are not
+as they were written; of these nothing is loaded. "weights" is the number of the update that samples,
+0 before the first. Any other failure, a request while it sleeps among them, ends the process. It also
+ends when the parent does, and takes the scratch folder along.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -79,6 +80,8 @@ def start(settings: Any) -> Any:
         EngineArgs(
             model=settings["model"],
             dtype=settings["dtype"],
+            tensor_parallel_size=settings["tp"],
+            enable_sleep_mode=settings["sleep"],
             max_num_seqs=settings["slots"],
             kv_cache_memory_bytes=settings["cache_mb"] << 20,
             **memory(),
@@ -97,7 +100,7 @@ def start(settings: Any) -> Any:
 def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
     """Decodes one token for every request between two looks at the parent's lines."""
 
-    weights = 0
+    weights, asleep = 0, False
 
     def answer(message: Any) -> None:
         answers.write(json.dumps(message) + "\n")
@@ -108,19 +111,29 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
             if output.finished:
                 answer({**read_output(output), "weights": weights})
 
+    def finish() -> None:
+        while engine.has_unfinished_requests():
+            step()
+
     while True:
         while not engine.has_unfinished_requests() or not lines.empty():
             message = lines.get()
+            if "sleep" in message:
+                finish()
+                answer({"id": message["id"], "seconds": sleep(engine)})
+                asleep = True
             if "update" in message:
-                while engine.has_unfinished_requests():
-                    step()
+                finish()
                 if wrong := other_files(message["update"], message["digests"]):
                     error = f"update {message['weights']} is not as it was written: {wrong}"
                     answer({"id": message["id"], "error": error})
                 else:
-                    seconds, weights = update(engine, message["update"]), message["weights"]
+                    seconds = update(engine, message["update"], asleep)
+                    weights, asleep = message["weights"], False
                     answer({"id": message["id"], "seconds": seconds})
             for request in message.get("generate", ()):
+                if asleep:
+                    raise RuntimeError("it sleeps, and was asked to sample before it had weights")
                 try:
                     add(engine, request, settings["eos"])
                 except ValueError as error:
@@ -178,12 +191,27 @@ def digest(path: str) -> str:
     return found.hexdigest()
 
 
-def update(engine: Any, folder: str) -> float:
-    """The weights of a folder, in place: vLLM packs and fuses them as it did when it started."""
+def sleep(engine: Any) -> float:
+    """Gives back the memory of weights and cache; neither is kept anywhere."""
     begin = time.perf_counter()
+    engine.sleep(level=2)
+    return time.perf_counter() - begin
+
+
+def update(engine: Any, folder: str, asleep: bool) -> float:
+    """The weights of a folder, in place: vLLM packs and fuses them as it did when it started.
+
+    The cache of one that slept gets its memory back last, so that it never lies beside two copies
+    of the weights.
+    """
+    begin = time.perf_counter()
+    if asleep:
+        engine.wake_up(tags=["weights"])
     engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
     if is_on_cpu():
         engine.collective_rpc(repack_head)
+    if asleep:
+        engine.wake_up(tags=["kv_cache"])
     engine.reset_prefix_cache()
     return time.perf_counter() - begin
 
