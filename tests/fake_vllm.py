@@ -16,6 +16,7 @@ import os
 import random
 import runpy
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Engine:
 
     def sleep(self, level):
         assert self.may_sleep and level == 2 and not self.running
+        time.sleep(0.2)  # in which whoever does not wait has begun to learn
         self.room, self.loaded = set(), False
         log(asleep=True)
 

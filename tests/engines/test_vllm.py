@@ -471,6 +471,17 @@ def test_settings_of_an_engine(monkeypatch, tmp_path, spec, told):
         assert told in str(refused.value)
 
 
+def test_keys_and_values_are_dealt_out_or_repeated(monkeypatch, tmp_path):
+    monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
+    model = served(tmp_path)
+    config = model.causal.config
+    config.num_attention_heads, config.num_key_value_heads = 6, 2
+    for tp in (1, 2, 6):  # the two of six are repeated on three GPUs each
+        select.check(f"vllm(tp={tp})", model)
+    with pytest.raises(UserError, match="has 6, with 2 of keys and values"):
+        select.check("vllm(tp=3)", model)
+
+
 def test_as_many_gpus_as_are_there(monkeypatch, tmp_path):
     monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
