@@ -11,6 +11,8 @@ from pathlib import Path
 import palaestra
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from palaestra import catalogue
 from palaestra.card import Card
 from palaestra.cli.main import main
@@ -86,14 +88,29 @@ def test_templates_ask_for_what_doctor_prints():
         assert len(ids) == len(set(ids)) and all(part["attributes"]["label"] for part in form["body"])
 
 
-@pytest.mark.parametrize("name", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["cpu", "cuda", "vllm"])
 def test_containers_install_extras_that_there_are(name):
     text = (ROOT / "containers" / f"{name}.Dockerfile").read_text()
     (extras,) = re.findall(r'"/source\[(.+?)\]"', text)
     assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
-    assert f"torch=={pinned_torch()}" in text and ("whl/cpu" in text) == (name == "cpu")
+    pins = text if name != "vllm" else (ROOT / "containers" / "vllm.lock").read_text()
+    assert f"torch=={pinned_torch()}" in pins and ("whl/cpu" in text) == (name == "cpu")
     assert re.search(r"^USER (?!root|0)", text, re.MULTILINE)
     assert len([line for line in text.splitlines() if line and not line.startswith("#")]) <= 12
+
+
+def test_the_environment_with_vllm_is_one_that_the_project_allows():
+    """Each dependency of the project and of the extras that it installs is pinned within its bounds."""
+    text = (ROOT / "containers" / "vllm.lock").read_text()
+    pinned = dict(line.split("==") for line in text.splitlines() if not line.startswith("#"))
+    extras = re.findall(r"--extra (\w+)", text)
+    dockerfile = (ROOT / "containers" / "vllm.Dockerfile").read_text()
+    assert "/source[" + ",".join(extras) + "]" in dockerfile and "python:3.12" in dockerfile
+    asked = PROJECT["dependencies"] + [d for x in extras for d in PROJECT["optional-dependencies"][x]]
+    for wanted in map(Requirement, [*asked, "vllm>=0.32"]):
+        if wanted.marker is None or wanted.marker.evaluate({"python_version": "3.12"}):
+            version = pinned[canonicalize_name(wanted.name)]
+            assert wanted.specifier.contains(version, prereleases=True), (wanted, version)
 
 
 def pinned_torch():
