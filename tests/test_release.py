@@ -63,19 +63,23 @@ def test_two_methods_of_a_paper_are_one_reference():
     assert yaml.safe_load(text)["references"][0]["title"] == 'one: "quoted"; two'
 
 
-def test_the_workflow_runs_every_python_with_no_rights_of_its_own():
-    flow = yaml.safe_load((GITHUB / "workflows" / "check.yml").read_text())
-    assert flow["permissions"] == {"contents": "read"}
-    jobs = flow["jobs"]
-    least, most = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()
-    assert jobs["tests"]["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(int(least), int(most))]
-    steps = [step for job in jobs.values() for step in job["steps"]]
+@pytest.mark.parametrize("name", ["check", "nightly"])
+def test_a_workflow_has_no_rights_of_its_own(name):
+    text = (GITHUB / "workflows" / f"{name}.yml").read_text()
+    flow = yaml.safe_load(text)
+    assert flow["permissions"] == {"contents": "read"} and "secrets." not in text
+    assert not any("permissions" in job for job in flow["jobs"].values())
+    steps = [step for job in flow["jobs"].values() for step in job["steps"]]
     used = [s["uses"] for s in steps if "uses" in s]
     assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", u) for u in used)
-    run = "\n".join(s["run"] for s in steps if "run" in s)
+
+
+def test_the_workflow_runs_every_python():
+    jobs = yaml.safe_load((GITHUB / "workflows" / "check.yml").read_text())["jobs"]
+    least, most = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(int(least), int(most))]
+    run = "\n".join(s["run"] for job in jobs.values() for s in job["steps"] if "run" in s)
     assert ".ci/run" in run and "palaestra docs --build" in run and "python -m build" in run
-    assert not any("permissions" in job for job in jobs.values())
-    assert "secrets." not in (GITHUB / "workflows" / "check.yml").read_text()
 
 
 def test_templates_ask_for_what_doctor_prints():
