@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -133,9 +134,12 @@ def first_attempt(run: Run, of: HeldOutKind) -> HeldOut | None:
 
 
 def method_of(run: Run) -> str:
-    """What a run was trained by: a recipe's name, or that of its file; of an evaluation its model."""
-    names = (run.summary.get("recipe"), run.config.get("recipe"), run.config.get("model"))
-    return escape_controls(str(next(filter(None, names), "")).rstrip("/").rsplit("/", 1)[-1])
+    """What a run was trained by: a recipe's name, or that of its file; of an evaluation its model, as
+    it was asked for, since checkpoints of many runs have one name.
+    """
+    recipe = run.summary.get("recipe") or run.config.get("recipe")
+    name = Path(recipe).name if recipe else run.config.get("model") or ""
+    return escape_controls(str(name))
 
 
 def unlike_sizes(sizes: Mapping[str, int]) -> list[str]:

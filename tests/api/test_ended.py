@@ -2,12 +2,13 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from palaestra.api.asking import compare
-from palaestra.api.ended import pairs_of
+from palaestra.api.ended import method_of, pairs_of
 from palaestra.cli.main import main
 from palaestra.ends import at_ends
 from palaestra.errors import UserError
@@ -162,6 +163,14 @@ def test_a_table_names_methods_and_unlike_sizes(run, capsys):
         "note: they were measured on unlike numbers of held-out problems: a on 6, b on 5, c on 2;"
     )
     assert len(lines) == 8
+
+
+def test_an_evaluation_is_called_by_its_model_as_asked_for():
+    """Checkpoints of two runs have one name."""
+    of = lambda **config: method_of(SimpleNamespace(summary={}, config=config))
+    assert of(model="runs/a/checkpoints/step-200") == "runs/a/checkpoints/step-200"
+    assert of(model="org/name\x1b[2J") == "org/name␛[2J"
+    assert of(recipe="recipes/easy.py", model="tiny") == "easy.py"
 
 
 def test_one_run_alone_is_no_comparison(run):
