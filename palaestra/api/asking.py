@@ -46,7 +46,7 @@ from palaestra.stats import (
 )
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
-from palaestra.store.folder import is_run, records
+from palaestra.store.folder import SUMMARY, is_run, read_summary
 
 
 def evaluate(
@@ -149,7 +149,7 @@ def attempts_folder(folder: Path) -> Path:
     """A folder for an evaluation of its own, which an earlier one may have had. Raises UserError
     for that of a training run.
     """
-    known = next(iter(records(folder / "summary.json", whole=True)), {})
+    known = read_summary(folder)
     if is_run(folder) and EVALUATION_ALONE not in known:
         raise UserError(
             f"--out {folder} is the folder of a run, whose own evaluations stay as they are; give "
@@ -170,7 +170,7 @@ def describe_attempts(folder: Path, settings: Settings, result: Mapping[str, Any
     summary[EVALUATION_ALONE] = result
     line = {"step": 0, "evaluation": result["greedy"]}
     write_atomic(folder / "metrics.jsonl", json.dumps(jsonable(line)) + "\n")
-    write_atomic(folder / "summary.json", json.dumps(jsonable(summary), indent=1) + "\n")
+    write_atomic(folder / SUMMARY, json.dumps(jsonable(summary), indent=1) + "\n")
 
 
 def explain(

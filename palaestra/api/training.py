@@ -48,7 +48,7 @@ from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
-from palaestra.store.folder import is_step, records
+from palaestra.store.folder import SUMMARY, is_step, records
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
 from palaestra.types import Result
@@ -484,6 +484,6 @@ def write_summary(ctx: RunContext, result: Result, settings: Settings) -> None:
         "artifacts": dict(result.artifacts),
         "out": str(ctx.folder),
     }
-    write_atomic(ctx.folder / "summary.json", json.dumps(summary, indent=1))
+    write_atomic(ctx.folder / SUMMARY, json.dumps(summary, indent=1))
     write_report(ctx.folder)
     ctx.trackers.finish(summary, (ctx.folder / "report.html", ctx.folder / "curve.png"))

@@ -18,6 +18,7 @@ from palaestra.models.load import frozen_copy, trainable_copy
 from palaestra.services.chat.base import question_messages
 from palaestra.services.chat.structured import ask as ask_for_object
 from palaestra.store.checkpoint import AppendLog, jsonable, make_folder, write_atomic
+from palaestra.store.folder import SUMMARY, read_summary
 from palaestra.types import ChatRequest, Result
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
 FOLDER = "kept"  # in the run folder, of parts that are functions
-DONE = "summary.json"  # of a part that is over
-COPIED = ("metrics.jsonl", DONE)  # of a part that cells share, the sign that it is over last
+COPIED = ("metrics.jsonl", SUMMARY)  # of a part that cells share, the sign that it is over last
 
 
 class ProgramLog:
@@ -111,19 +111,18 @@ async def run_part(ctx: RunContext, part: PartRun) -> Result:
     """Runs a part in its folder, or finds what it gave there. One that cells share lies in a folder
     of theirs, and what the run reads of it is copied.
     """
-    own = ctx.out / part.name if ctx.out else None
-    if own is not None and not (own / DONE).is_file():
-        own.mkdir(parents=True, exist_ok=True)
-        place = ctx.share(part) if part.shared and ctx.share is not None else own
-        with locked(place):
-            if not (place / DONE).is_file():
-                await make_part(ctx, part, place)
-        for name in COPIED if place != own else ():
-            if (place / name).is_file():
-                write_atomic(own / name, (place / name).read_bytes())
-    if own is None:
+    if ctx.out is None:
         return await make_part(ctx, part, None)
-    found = json.loads((own / DONE).read_text())
+    own = ctx.out / part.name
+    own.mkdir(parents=True, exist_ok=True)
+    place = ctx.share(part) if part.shared and ctx.share is not None else own
+    with locked(place):
+        if not (place / SUMMARY).is_file():
+            await make_part(ctx, part, place)
+    for name in COPIED if place != own else ():
+        if (place / name).is_file():
+            write_atomic(own / name, (place / name).read_bytes())
+    found = read_summary(place)
     spend_all(ctx, found.pop("spent", {}))
     return Result(artifacts=found.pop("artifacts"), metrics=found)
 
@@ -161,7 +160,7 @@ async def make_part(ctx: RunContext, part: PartRun, out: Path | None) -> Result:
     labels = {k: v for k, v in child.plan.labels.items() if not k.endswith("command")}
     whole = {**labels, "part": part.name, **result.metrics, "artifacts": dict(result.artifacts)}
     whole |= {"spent": spent} if spent else {}
-    write_atomic(out / DONE, json.dumps(whole, indent=1))
+    write_atomic(out / SUMMARY, json.dumps(whole, indent=1))
     ctx.trackers.finish(whole)
     return result
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from palaestra.errors import UserError
 from palaestra.scale.simulate import Costs, LogNormal
-from palaestra.store.folder import records
+from palaestra.store.folder import read_summary, records
 from palaestra.store.reading import number
 from palaestra.suggest import suggestion
 from palaestra.types import value_class
@@ -146,7 +146,7 @@ def costs_of_run(folder: Path, waves: int) -> Calibration:
 
 def phase_seconds(folder: Path, steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Of the whole run, where it has ended; else those of the steps that it made."""
-    summary = next(iter(records(folder / "summary.json", whole=True)), {})
+    summary = read_summary(folder)
     found = summary.get("phase_seconds")
     if not isinstance(found, Mapping):
         found = Counter[str]()

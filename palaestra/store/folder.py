@@ -15,6 +15,7 @@ from palaestra.stats import Interval
 from palaestra.store.reading import StepRollouts
 from palaestra.types import value_class
 
+SUMMARY = "summary.json"  # of a run, or a part of one, that has ended
 NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"
 
 
@@ -72,7 +73,7 @@ def read_run(folder: Path) -> RunFolder:
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
     lines = records(folder / "metrics.jsonl")
     files = sorted((folder / "rollouts").glob("step-*.parquet"))
-    summary = next(iter(records(folder / "summary.json", whole=True)), {})
+    summary = read_summary(folder)
     first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
     return RunFolder(
         folder=folder,
@@ -119,6 +120,28 @@ def records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return [r for r in found if isinstance(r, dict)]
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What a run said at its end; empty while it has not ended.
+
+    Where the folder was moved, the models that it keeps are those that lie in it now.
+    """
+    summary = next(iter(records(folder / SUMMARY, whole=True)), {})
+    if kept := summary.get("artifacts"):
+        summary["artifacts"] = {name: moved_to(folder, path) for name, path in kept.items()}
+    return summary
+
+
+def moved_to(folder: Path, path: str) -> str:
+    """The path, or where nothing is there any more, what has the longest end of it inside the
+    folder.
+    """
+    if not Path(path).exists():
+        parts = Path(path).parts
+        inside = (folder.joinpath(*parts[i:]) for i in range(1, len(parts)))
+        return next((str(p) for p in inside if p.exists()), path)
+    return path
 
 
 def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from palaestra.errors import UserError
 from palaestra.pictures import FIRST_PLACE, Picture, digest_of
 from palaestra.store.columns import SCHEMA
-from palaestra.store.folder import NO_PLACE, is_run, is_step, records
+from palaestra.store.folder import NO_PLACE, is_run, is_step, read_summary, records
 from palaestra.view.cache import TableCache
 from palaestra.view.pixels import data_address
 
@@ -159,7 +159,7 @@ class RunReader:
 
     @property
     def summary(self) -> dict[str, Any]:
-        return next(iter(records(self.folder / "summary.json", whole=True)), {})
+        return read_summary(self.folder)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Warm starts that several cells begin with are run once, and nothing else is shared."""
 
 import json
+import shutil
 
 import palaestra as pl
 import pytest
@@ -79,3 +80,22 @@ def test_a_killed_start_is_gone_on_with_and_not_taken_for_whole(tmp_path):
     again, _ = cell(tmp_path, arm(2e-4))
     assert (tmp_path / "parts" / starts(tmp_path)[0] / "summary.json").is_file()
     assert again["parts"]["warm"]["steps"] == 2
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["removed", "moved along"])
+def test_an_unfinished_cell_goes_on_elsewhere(tmp_path, gone):
+    """Its start may have been left behind, and then it is made again; or it lies beside the cell as it did before."""
+    first, place = cell(tmp_path / "a", arm())
+    (place / "cell.json").unlink()
+    shutil.rmtree(place / "rl")
+    if gone:
+        shutil.rmtree(tmp_path / "a" / "parts")
+    (tmp_path / "a").rename(tmp_path / "b")
+    place = tmp_path / "b" / place.relative_to(tmp_path / "a")
+    there = [p.stat().st_mtime_ns for p in (tmp_path / "b").glob("parts/*/summary.json")]
+    run_requested(place, arm())
+    after = [p.stat().st_mtime_ns for p in (tmp_path / "b").glob("parts/*/summary.json")]
+    assert len(after) == 1 and (gone or after == there)
+    again = json.loads((place / "cell.json").read_text())
+    assert again["weights_sha256"] == first["weights_sha256"]
+    assert again["sampled_tokens"] == first["sampled_tokens"]
