@@ -2,6 +2,7 @@
 
 A request's tokens are those of its seed, after one that repeats the prompt's last; token i is the character i.
 FAKE_VLLM_LOG: a file for one JSON line an event. FAKE_VLLM_DIES_AFTER: finished requests after which it breaks down.
+FAKE_VLLM_WORKER: 1 = it starts a process.
 FAKE_VLLM_LOADS: "" or a text of letters, one for each load, the start's first: "r" a right one, "w" one after which
 log-probs are of other weights, "n" one after which they are no numbers.
 
@@ -15,6 +16,7 @@ import math
 import os
 import random
 import runpy
+import subprocess
 import sys
 import time
 import types
@@ -49,6 +51,8 @@ class Engine:
             weights=digest(settings.model),
         )
         print("a library talks on standard output")
+        if os.environ.get("FAKE_VLLM_WORKER"):
+            log(worker=subprocess.Popen(["sleep", "600"]).pid)
 
     @classmethod
     def from_engine_args(cls, settings):
@@ -58,7 +62,7 @@ class Engine:
         return bool(self.running)
 
     def sleep(self, level):
-        assert self.may_sleep and level == 2 and not self.running
+        assert self.may_sleep and self.room and level == 2 and not self.running
         time.sleep(0.2)  # in which whoever does not wait has begun to learn
         self.room, self.loaded = set(), False
         log(asleep=True)

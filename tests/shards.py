@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -203,7 +204,7 @@ def main(out: str) -> None:
         cases = store(Path(folder) / "cases", every_case())
         for ranks in (1, 2, 3):
             found = run_ranks(ranks, compare, cases, seconds=1500)[0]
-            worst = max(found, key=lambda f: f.error)
+            worst = max(found, key=lambda f: math.inf if math.isnan(f.error) else f.error)
             record["ranks"][str(ranks)] = {
                 "comparisons": len(found),
                 "with unequal hands": sum(min(f.hands) < max(f.hands) for f in found),

@@ -52,6 +52,11 @@ def check(spec: str, model: Model) -> None:
         check_served(model, **settings)
 
 
+def gpus_of(spec: str) -> int:
+    """GPUs that the engine takes in each process that samples with it."""
+    return int(_read(spec)[1].get("tp", 1))
+
+
 def factory(name: str) -> Callable[..., Engine]:
     """What makes the engine called `name`."""
     return pick("engines", name, ENGINES, lambda p: p.factory(Engine, "an engine"))
@@ -66,6 +71,7 @@ def _read(spec: str) -> tuple[Callable[..., Engine], Mapping[str, Any]]:
     others = Parameter.VAR_KEYWORD in kinds.values()
     for key in part.settings:
         if key in OF_THE_RUN or not (key in takes or others):
-            hint = suggestion_or_all(key, takes) if takes else "; it has none"
+            flag = f"; that is --{key.replace('_', '-')}" if key in OF_THE_RUN else ""
+            hint = flag or (suggestion_or_all(key, takes) if takes else "; it has none")
             raise UserError(f"engine {part.name!r} has no setting {key!r}{hint}")
     return make, part.settings

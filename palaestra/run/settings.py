@@ -146,7 +146,7 @@ class Settings:
     )
     engine: str = setting(
         "own",
-        "the program that samples answers; see docs/engines.md",
+        "the program that samples answers, with settings in brackets; see docs/engines.md",
         metavar="own|vllm",
         means="in this process",
         use=Use.REPEATED,

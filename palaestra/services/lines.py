@@ -123,15 +123,24 @@ class LineProcess:
         with suppress(OSError):
             if patience and self.process.stdin:
                 self.process.stdin.close()
-        try:
-            self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                if self.apart:
-                    os.killpg(self.process.pid, signal.SIGKILL)
-                else:
-                    self.process.kill()
-            self.process.wait()
+        if self.process.returncode is None:  # else its number may be another's by now
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience)
+            self._kill()
+        self.process.wait()
+
+    def wait(self) -> int:
+        """Its status, when it has ended. What it started ends with it, where it leads a group."""
+        status = self.process.wait()
+        self._kill()
+        return status
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            if self.apart:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
 
     def stop(self) -> None:
         """Ends it at once and closes its streams; not while another thread receives."""
@@ -174,11 +183,18 @@ class Child:
         with suppress(Died):  # the reader tells all who wait
             self._lines.send(message)
 
-    def ask_now(self, message: LineMessage) -> LineMessage:
-        """The answer to one question. This thread, and a loop that runs in it, stand still for it."""
+    def ask_now(self, message: LineMessage, seconds: float) -> LineMessage:
+        """The answer to one question. This thread, and a loop that runs in it, stand still for it.
+
+        Raises Fatal where the child has died, or says nothing for so many seconds.
+        """
         answer: futures.Future[LineMessage] = futures.Future()
         self.send({"id": self.expect(answer), **message})
-        return answer.result()
+        try:
+            return answer.result(seconds)
+        except futures.TimeoutError:
+            late = f"{self.name} did not answer {list(message)} in {seconds:g} s"
+            raise Fatal("engine", late) from None
 
     def _read(self) -> None:
         with suppress(Died):
@@ -187,7 +203,7 @@ class Child:
                 with self._lock:
                     future = self._open.pop(message["id"])
                 self._settle(future, message)
-        status = self._lines.process.wait()
+        status = self._lines.wait()
         with self._lock:
             self._death = Fatal(
                 "engine", f"{self.name} {describe_end(status)}: {self._lines.last_words()}"

@@ -160,7 +160,7 @@ def command(settings: Settings) -> str:
             if given is True:
                 words += [flag_of(name)]
                 continue
-            known = name == "model" and base_model(settings)
+            known = name == "engine" or (name == "model" and base_model(settings))
             for word in words_of(given):
                 words += [flag_of(name), shlex.quote(word if known else plain(word))]
     words += ["--seed", str(settings.seed)]

@@ -170,6 +170,7 @@ def test_it_sleeps_while_the_run_learns_and_wakes_in_order(log, context, small, 
         prepare(recipe, ctx)
         state = start(0)
         for _ in range(3):
+            digests.append(saved_digest(ctx))
             state, _ = asyncio.run(step(recipe, ctx, state))
         ctx.close()
         return saved_digest(ctx)
@@ -178,12 +179,13 @@ def test_it_sleeps_while_the_run_learns_and_wakes_in_order(log, context, small, 
         learning.append("asleep" in log()[-1])
         return found
 
-    learning = []
+    learning, digests = [], []
     awake = weights("vllm")
     assert learning == [False] * 3
     before = len(log())
     assert weights("vllm(sleep=True)") == awake
     assert learning == [False] * 3 + [True] * 3
+    assert [e["weights"] for e in log()[before:] if "weights" in e] == digests[3:] and len(set(digests)) == 3
     told = [e for e in log()[before:] if {"asleep", "awake", "rpc"} & set(e)]
     said = [e.get("rpc") or e.get("awake", "asleep") for e in told]
     wakes = ["asleep", ["weights"], "reload_weights", ["kv_cache"]]
@@ -347,6 +349,28 @@ def test_a_dead_server_ends_the_run_and_says_why(log, context, small, monkeypatc
     ctx.close()
 
 
+def test_who_does_not_fall_asleep_is_named(log, monkeypatch):
+    monkeypatch.setattr(vllm, "ASLEEP", 0.05)
+    engine = vllm.VllmEngine(load("tiny"), sleep=True)
+    ask(engine, [(1, 2)])
+    with pytest.raises(Fatal, match=r"the vLLM server did not answer \['sleep'\] in 0.05 s"):
+        engine.rest()
+    ask(engine, [(1, 2)])  # it slept at last, and has weights again
+    engine.close()
+
+
+def test_what_a_server_started_ends_with_it(log, monkeypatch):
+    """Worker processes of vLLM, which a server that breaks down leaves behind."""
+    monkeypatch.setenv("FAKE_VLLM_DIES_AFTER", "0")
+    monkeypatch.setenv("FAKE_VLLM_WORKER", "1")
+    engine = vllm.VllmEngine(load("tiny"))
+    with pytest.raises(Fatal, match="ended with status 1"):
+        ask(engine, [(1, 2)])
+    (worker,) = [e["worker"] for e in log() if "worker" in e]
+    assert gone(worker)
+    engine.close()
+
+
 def test_a_killed_server_is_named_by_its_signal(engine):
     ask(engine, [(65,)])
     os.kill(engine._child.pid, signal.SIGKILL)
@@ -408,7 +432,7 @@ def test_what_is_missing_is_told(monkeypatch, capsys):
     monkeypatch.setattr(vllm.importlib.util, "find_spec", lambda name: None)
     monkeypatch.delenv(vllm.PYTHON, raising=False)
     assert main(["eval", "--engine", "vllm", "--n", "1"]) == 2
-    assert "pip install vllm" in capsys.readouterr().err
+    assert "pip install 'vllm>=0.32'" in capsys.readouterr().err
     monkeypatch.setenv(vllm.PYTHON, "/nowhere/python")
     with pytest.raises(UserError, match="cannot be run: No such file"):
         select.build("vllm", load("tiny"), slots=1, cache_mb=1)
@@ -453,8 +477,9 @@ def test_a_model_that_vllm_would_refuse_is_named_before_the_run(monkeypatch, tmp
         ("vllm(tp=True)", "vllm(tp=True): tp is the number"),
         ("vllm(tp=1.5)", "vllm(tp=1.5): tp is the number"),
         ("vllm(sleep=True)", "without a GPU vLLM has nothing to give back"),
+        ("vllm(sleep=false)", "--engine vllm(sleep=false): write sleep=True or sleep=False"),
         ("vllm(sleeps=True)", "engine 'vllm' has no setting 'sleeps'; did you mean sleep?"),
-        ("vllm(slots=3)", "engine 'vllm' has no setting 'slots'; there are tp, sleep"),
+        ("vllm(slots=3)", "engine 'vllm' has no setting 'slots'; that is --slots"),
         ("own(tp=2)", "engine 'own' has no setting 'tp'; it has none"),
         ("vllm+own", "write --engine NAME or --engine 'NAME(setting=value)'"),
         ("vllm(2)", "write settings as vllm(name=value)"),
@@ -488,7 +513,7 @@ def test_as_many_gpus_as_are_there(monkeypatch, tmp_path):
     model = served(tmp_path)
     monkeypatch.setattr(type(model), "device", torch.device("cuda"))
     select.check("vllm(sleep=True)", model)
-    with pytest.raises(UserError, match="this process sees 1 GPUs"):
+    with pytest.raises(UserError, match="this process sees fewer GPUs than that: 1"):
         select.check("vllm(tp=2)", model)
 
 

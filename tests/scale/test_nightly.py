@@ -32,6 +32,7 @@ def test_what_was_measured_keeps_the_laws():
         (("ages", "cells", 9, "slowest tenth"), 0.085, "drawn_is_trained"),
         (("sim", "cells", 11, "error"), -0.11, "sim_true"),
         (("sim", "cells"), [], "sim_true"),
+        (("sim", "cells", 0, "error"), float("nan"), "sim_true"),
     ],
     ids=str,
 )
@@ -46,7 +47,12 @@ def test_what_breaks_a_law_is_named(path, value, law):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("largest relative error of a gradient", 1e-9), ("smallest norm of a gradient", 0.0)]
+    ("name", "value"),
+    [
+        ("largest relative error of a gradient", 1e-9),
+        ("largest relative error of a gradient", float("nan")),
+        ("smallest norm of a gradient", 0.0),
+    ],
 )
 def test_a_gradient_of_ranks_is_that_of_one_process(name, value):
     found = deepcopy(SHARDS)

@@ -13,6 +13,7 @@ from palaestra.recipes.base import grpo
 from palaestra.rollout.cast import Snapshots
 from palaestra.scale import placement
 from palaestra.scale.cluster import Cluster
+from palaestra.scale.engine_gpus import check_engine
 from palaestra.scale.placement import OnCluster, open_carrier, place
 from palaestra.values import override
 
@@ -98,6 +99,35 @@ def test_refused_early(case, context, tmp_path, monkeypatch):
         start()
     assert told in str(found.value) and "\n" not in str(found.value)
     assert started == [] and not ray.is_initialized()
+
+
+ENOUGH = {"workers": 1, "gpus": 2, "judges": 1, "judge_gpus": 2, "learner_gpus": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, None),
+        ({"judges": 0, "judge_gpus": 0}, None),
+        ({"workers": 0, "judges": 0, "gpus": 0}, None),
+        ({"gpus": 1}, "rollout processes with gpus = 1 would have fewer; set gpus = 2"),
+        ({"judge_gpus": 0.5}, "judges with judge_gpus = 0.5 would have fewer; set judge_gpus = 2"),
+        ({"learner_gpus": 1}, "with learner_gpus = 1 would have fewer; set learner_gpus = 2"),
+    ],
+)
+def test_an_engine_over_several_gpus_has_them_in_each_process(given, told, context, monkeypatch):
+    cluster, ctx = Cluster(**ENOUGH | given), context(seed=3)
+    ctx.engine_name = "vllm(tp=2)"
+    check_engine(cluster, ctx)  # on a processor there are none to count
+    monkeypatch.setattr(Model, "device", property(lambda self: torch.device("cuda")))
+    if told is None:
+        check_engine(cluster, ctx)
+    else:
+        with pytest.raises(UserError) as refused:
+            check_engine(cluster, ctx)
+        assert told in str(refused.value)
+    ctx.engine_name = "vllm"
+    check_engine(cluster, ctx)
 
 
 @pytest.mark.parametrize("given", [{"workers": 0}, {"workers": 0, "waves": 3}])

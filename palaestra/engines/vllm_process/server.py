@@ -45,7 +45,9 @@ def main() -> None:
 
 
 def end(status: int) -> None:
-    """At once: threads and worker processes of vLLM keep nothing alive."""
+    """At once: threads of vLLM keep nothing alive. Its worker processes go along, or, after an
+    error, when the parent has seen the end of this one.
+    """
     sys.stderr.flush()
     if os.getpgrp() == os.getpid() and status == 0:
         os.killpg(0, signal.SIGKILL)
