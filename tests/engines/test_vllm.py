@@ -555,9 +555,13 @@ def test_the_server_meets_the_standard_library():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason=f"{vllm.PYTHON} is not set")
-def test_real_vllm_samples_from_the_present_weights(tmp_path):
+@pytest.mark.parametrize("tp", [1, 2])
+def test_real_vllm_samples_from_the_present_weights(tmp_path, monkeypatch, tp):
+    """Without a GPU the parts of the model are processes, which vLLM wants to be told their cores of."""
+    if tp > 1:
+        monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "|".join(map(str, range(tp))))
     model = served(tmp_path)
-    engine = vllm.VllmEngine(model, cache_mb=256)
+    engine = vllm.VllmEngine(model, cache_mb=256, tp=tp)
     prompts = [tuple(range(40 + i, 60 + i)) for i in range(16)]
     try:
         for _ in range(3):
@@ -574,7 +578,13 @@ def test_real_vllm_samples_from_the_present_weights(tmp_path):
                     p.add_(0.1 * p.abs().mean() * torch.randn_like(p))
             engine.forget()
     finally:
+        server, workers = engine._child.pid, children_of(engine._child.pid)
         engine.close()
+    assert len(workers) >= tp * (tp > 1) and all(map(gone, [server, *workers]))
+
+
+def children_of(pid):
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
 @torch.no_grad()
