@@ -54,7 +54,8 @@ def check(spec: str, model: Model) -> None:
 
 def gpus_of(spec: str) -> int:
     """GPUs that the engine takes in each process that samples with it."""
-    return int(_read(spec)[1].get("tp", 1))
+    make, settings = _read(spec)
+    return settings.get("tp", 1) if make is VllmEngine else 1
 
 
 def factory(name: str) -> Callable[..., Engine]:

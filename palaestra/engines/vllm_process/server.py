@@ -10,10 +10,10 @@ order:
     {"sleep": true, "id"}  weights and cache leave the GPU, once what is running has finished; an update wakes it
 
 Answers: {"id", "ids", "logp", "finish", "weights"} as each request ends, {"id", "seconds"} to an
-update and when it sleeps, {"id", "error"} to a request that vLLM refuses and to weights that are not
-as they were written; of these nothing is loaded. "weights" is the number of the update that samples,
-0 before the first. Any other failure, a request while it sleeps among them, ends the process. It also
-ends when the parent does, and takes the scratch folder along.
+update, {"id"} when it sleeps, {"id", "error"} to a request that vLLM refuses and to weights that are
+not as they were written; of these nothing is loaded. "weights" is the number of the update that
+samples, 0 before the first. Any other failure, a request while it sleeps among them, ends the
+process. It also ends when the parent does, and takes the scratch folder along.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -122,8 +122,9 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
             message = lines.get()
             if "sleep" in message:
                 finish()
-                answer({"id": message["id"], "seconds": sleep(engine)})
+                engine.sleep(level=2)  # which keeps neither anywhere
                 asleep = True
+                answer({"id": message["id"]})
             if "update" in message:
                 finish()
                 if wrong := other_files(message["update"], message["digests"]):
@@ -191,13 +192,6 @@ def digest(path: str) -> str:
         while block := file.read(1 << 20):
             found.update(block)
     return found.hexdigest()
-
-
-def sleep(engine: Any) -> float:
-    """Gives back the memory of weights and cache; neither is kept anywhere."""
-    begin = time.perf_counter()
-    engine.sleep(level=2)
-    return time.perf_counter() - begin
 
 
 def update(engine: Any, folder: str, asleep: bool) -> float:
