@@ -122,7 +122,8 @@ class Veto:
     """What the better arm may not lose for its gain: `measure` falls by no more than `falls` below
     that of the other arm, or of the arm `against`.
 
-    It speaks where the mean difference over all seeds is below -falls.
+    It speaks, and the claim is not reproduced, where the interval of the difference over all seeds
+    lies below -falls. Where only the mean does, it doubts, and a claim that would hold is undecided.
     """
 
     measure: Measure = Final()
@@ -130,7 +131,10 @@ class Veto:
     against: str = ""
 
     def speaks(self, difference: Interval) -> bool:
-        return not difference.mean >= -self.falls
+        return difference.high < -self.falls
+
+    def doubts(self, difference: Interval) -> bool:
+        return not self.speaks(difference) and not difference.mean >= -self.falls
 
 
 @stage

@@ -14,7 +14,7 @@ from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
-from palaestra.ledger.wording import controls_line, edges, ends, interval, mean
+from palaestra.ledger.wording import controls_line, edges, ends, interval, mean, unequal
 from palaestra.markdown import render
 from palaestra.stats import paired_difference
 
@@ -49,15 +49,12 @@ def holding_page() -> str:
         untestable=untestable,
         moved=[row for r in present.values() for row in _moved(r)],
         fresh=[_fresh(r) for r in present.values() if "fresh" in r],
-        held=[
-            r["fresh"]["repeats"]
-            for r in present.values()
-            if "fresh" in r and r["verdict"] in ("reproduced", "smaller")
-        ],
+        decided=_repeats(present, DECIDED),
+        held=_repeats(present, ("reproduced", "smaller")),
         older=[_older(r) for r in older.values() if "taken_back" not in r],
         back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
-                    and e.id not in found and not experiment_of(e.id).not_testable],
+                    and e.id not in older and not experiment_of(e.id).not_testable],
         row=_lesson_row,
         of_arm=_of_arm,
         lead=_lead,
@@ -127,7 +124,7 @@ def _row(result: Result) -> tuple[str, ...]:
     )
     compared = f"{sides}: {result['metric']}"
     edge = [f"{arm} has {which}" for arm, which in edges(result).items() if arm in expect.arms]
-    said = "; ".join(filter(None, (controls_line(result), *edge)))
+    said = "; ".join(filter(None, (controls_line(result), *edge, unequal(result, expect.arms))))
     more = above_start_line(result), result["quantity"], said
     return _link(result["id"]), compared, ends(result), *more
 
@@ -142,6 +139,12 @@ def _moved(result: Result) -> Sequence[tuple[str, ...]]:
     ]  # fmt: skip
 
 
+def _repeats(results: Mapping[str, Result], verdicts: Sequence[str]) -> list[bool]:
+    """Of the results of these verdicts with a third block, whether it repeats them."""
+    found = (r for r in results.values() if "fresh" in r and r["verdict"] in verdicts)
+    return [r["fresh"]["repeats"] for r in found]
+
+
 def _fresh(result: Result) -> tuple[str, ...]:
     fresh = result["fresh"]
     repeats = "repeats" if fresh["repeats"] else "does not repeat"
@@ -150,7 +153,8 @@ def _fresh(result: Result) -> tuple[str, ...]:
 
 
 def _older(result: Result) -> tuple[str, ...]:
-    return _link(result["id"]), result["verdict"], ends(result), result["metric"]
+    other = "" if _stands(result["id"], result) else ", of another experiment than today's"
+    return _link(result["id"]), result["verdict"] + other, ends(result), result["metric"]
 
 
 def _back(result: Result) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def judge(
                 decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
     judged = expect.judge(decides, parts)
     stopped = [n for n in vetoes or {} if said[n]["speaks"]]
-    unknown = [n for n in vetoes or {} if "effect" not in said[n]]
+    unknown = [n for n in vetoes or {} if "effect" not in said[n] or said[n]["doubts"]]
     if illustration:
         judged = Judged("illustration", "nothing is trained: it shows what a program does")
     elif stopped and judged.verdict in ("reproduced", "smaller", "inconclusive"):
@@ -136,23 +136,22 @@ def _reason_said(
     """
     by = expect.margins[-1]
     if needs.without in expect.arms:
-        return f"no arm but the compared one lacks {needs.reason}"
+        return f"this experiment has no arm that lacks this alone: {needs.reason}"
     if isinstance(expect, Greater) and effects:
-        whole, other = effects[0], measured.arms[expect.arms[0]]
+        whole = effects[0]
         if any(e.low <= 0 for e in effects):  # nothing that could have a reason
             head = "the effect is negative" if whole.high < 0 else "no certain effect"
             lead = f"{found.mean:+.3g} [{found.low:.3g}, {found.high:.3g}]"
             return f"{head}; against {needs.without}: {lead}"
-        remains = effect_of(other, measured.arms[needs.without])
+        remains = effect_of(measured.arms[expect.than], measured.arms[needs.without])
         if found.low > 0 and remains.low > 0:
-            return f"smaller by {found.mean:.3g} without {needs.reason}, which leaves {remains.mean:.3g}"
+            return f"adds {found.mean:.3g}, and {remains.mean:.3g} stay without it: {needs.reason}"
+        if found.low > 0 and remains.high < 0:
+            below = f"{-remains.mean:.3g} below {expect.than} without it"
+            return f"needed ({below}): {needs.reason}"
         by = min(by, whole.mean / 2)
-    words = {
-        "held": f"the effect needs {needs.reason}",
-        "refuted": f"as much without {needs.reason}",
-        "open": f"whether it needs {needs.reason} stays open",
-    }
-    return words[needs.said(found, by)]
+    words = {"held": "needed", "refuted": "not needed", "open": "open whether it is needed"}
+    return f"{words[needs.said(found, by)]}: {needs.reason}"
 
 
 def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> dict[str, Any]:
@@ -163,14 +162,14 @@ def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> 
     if None in (*first, *second) or len(first) < LEAST_SEEDS:
         return spoken | {"speaks": False, "said": f"{name}: not measured"}
     found = paired_difference(_known(first), _known(second))
-    away = f"{'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"
-    moved = f"{name} {away} [{found.low:.3g}, {found.high:.3g}]"
+    allowed = f"a fall of {veto.falls:g} is allowed" if veto.falls else "no fall is allowed"
     return {
         **spoken,
         "effect": found.mean,
         "ci95": [found.low, found.high],
         "speaks": veto.speaks(found),
-        "said": f"{moved}, allowed {veto.falls:g}" if found.mean < 0 else moved,
+        "doubts": veto.doubts(found),
+        "said": f"{name}: {found.mean:+.3g} [{found.low:.3g}, {found.high:.3g}], {allowed}",
     }
 
 

@@ -42,6 +42,15 @@ def edges(result: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def unequal(result: Mapping[str, Any], arms: Sequence[str]) -> str:
+    """How many settings were tried for each of these arms, where that is not as many; else ""."""
+    tried = result.get("tuning", {}).get("arms", {})
+    counts = {arm: len(tried[arm]) for arm in arms if arm in tried}
+    if len(set(counts.values())) < 2:
+        return ""
+    return "settings tried: " + ", ".join(f"{n} for {arm}" for arm, n in counts.items())
+
+
 def does_not_show(method: str, note: str) -> list[str]:
     """What nobody should take from a result: what a reader of it wrote into `limits.tsv`, and what
     its note said before.

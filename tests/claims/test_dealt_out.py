@@ -9,10 +9,12 @@ import numpy as np
 import palaestra as pl
 from palaestra.claims.objectives.apo import MixedStcr
 from palaestra.claims.objectives.stratified_grpo import OtherStrata
-from palaestra.claims.rewards.cec_zero import Answered, MixedConsensus
+from palaestra.claims.rewards.cec_zero import EXPERIMENT, Answered, MixedConsensus
 from palaestra.claims.rewards.clip_delta import MeanOfScores
 from palaestra.credit.table import Table
 from palaestra.recipes.objectives.apo import Stcr
+from palaestra.recipes.rewards.cec_zero import correction
+from palaestra.run.benches import bench_by_name
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Event, Group, Reward, Task
 
@@ -59,8 +61,16 @@ def test_the_mean_of_scores_is_bounded():
     assert np.isclose(e.reward.total, 1.2) and np.isclose(sum(v.value for v in e.reward.events), 0.2)
 
 
-def test_mixed_consensus_pays_as_many_and_an_answer_is_paid_for_being_one():
+def test_mixed_consensus_pays_as_many():
     ctx, group = SimpleNamespace(seed=0, step=1), said("= 1", "= 1", "= 1", "= 1", "= 1", "= 0", "= 0", "x")
     own, mixed = ([r.total for r in asyncio.run(f(ctx, group))] for f in (MixedConsensus().consensus, MixedConsensus()))
     assert sorted(own) == sorted(mixed) and own == [1] * 5 + [0] * 3 and own != mixed
-    assert [r.total for r in asyncio.run(Answered()(ctx, group))] == [1.0] * 7 + [0.0]
+
+
+def test_an_answer_to_a_formula_is_paid_for_being_one():
+    """Of the claim's own problem: its right answer and any other, and nothing else."""
+    task = bench_by_name(EXPERIMENT.task)[0].tasks.task("train", 0)
+    texts = [f"= {task.answer}", "T&F=F\n= TTT", "= FFF", "= TT", "= TTTT", "= 1", "x", ""]
+    group = Group(task=task, episodes=tuple(map(episode_saying, texts)))
+    paid = asyncio.run(Answered()(None, group))
+    assert [r.total for r in paid] == [1.0] * 3 + [0.0] * 5 and correction(texts[0]) == task.answer

@@ -96,7 +96,7 @@ def test_a_veto_stops_what_costs_too_much(fall, verdict):
     spoken = {"accuracy": {"a": [0.9] * 6, "b": [0.9 - fall] * 6}}
     found = judge(UP, measured([0.1] * 6, vetoes=spoken), vetoes={"accuracy": Veto()})
     assert found["verdict"] == verdict
-    assert ("vetoed: accuracy falls by" in found["reason"]) == (verdict != "reproduced")
+    assert ("vetoed: accuracy: -" in found["reason"]) == (verdict != "reproduced")
     assert found["said"]["accuracy"]["effect"] == pytest.approx(-fall)
 
 
@@ -118,9 +118,9 @@ def test_a_veto_that_nobody_could_measure_leaves_the_claim_open():
 @pytest.mark.parametrize(
     ("placebo", "said"),
     [
-        ([0.0, 0.01, 0.0, 0.01, 0.0, 0.01], "the effect needs states"),
-        ([0.1, 0.101, 0.099, 0.1, 0.101, 0.099], "as much without states"),
-        ([0.2, -0.1, 0.3, -0.1, 0.1, 0.2], "whether it needs states stays open"),
+        ([0.0, 0.01, 0.0, 0.01, 0.0, 0.01], "needed: states"),
+        ([0.1, 0.101, 0.099, 0.1, 0.101, 0.099], "not needed: states"),
+        ([0.2, -0.1, 0.3, -0.1, 0.1, 0.2], "open whether it is needed: states"),
     ],
 )
 def test_a_placebo_says_whether_the_effect_has_the_reason(placebo, said):
@@ -195,17 +195,37 @@ def test_an_equivalence_lies_inside_both_margins(effect, block, verdict):
 
 
 @pytest.mark.parametrize(
-    ("fall", "speaks"),
+    ("fall", "speaks", "doubts"),
     [
-        (between(-0.2, 0.142), False),  # by its mean, whatever its ends
-        (between(-0.2, 0.138), True),
-        (between(-0.04, -0.02), False),  # as much as is allowed
-        (between(0.05, 0.2), False),
-        (between(float("nan"), float("nan")), True),
+        (between(-0.2, 0.142), False, False),  # its mean is allowed
+        (between(-0.2, 0.138), False, True),
+        (between(-0.2, -0.03), False, True),  # its end touches what is allowed
+        (between(-0.2, -0.031), True, False),
+        (between(-0.04, -0.02), False, False),  # as much as is allowed
+        (between(0.05, 0.2), False, False),
+        (between(float("nan"), float("nan")), False, True),
     ],
 )
-def test_a_veto_speaks_where_the_mean_falls_further(fall, speaks):
-    assert Veto(falls=0.03).speaks(fall) == speaks
+def test_a_veto_speaks_where_the_interval_lies_further_and_doubts_where_the_mean_does(fall, speaks, doubts):
+    veto = Veto(falls=0.03)
+    assert (veto.speaks(fall), veto.doubts(fall)) == (speaks, doubts)
+
+
+def test_a_doubt_leaves_open_what_would_hold_and_changes_nothing_else():
+    doubtful = {"x": {"a": [0.9] * 6, "b": [0.7, 0.95, 0.7, 0.95, 0.7, 0.95]}}
+    found = judge(UP, measured([0.1] * 6, vetoes=doubtful), vetoes={"x": Veto()})
+    assert (found["verdict"], found["reason"]) == ("inconclusive", found["said"]["x"]["said"])
+    assert found["said"]["x"]["doubts"] and not found["said"]["x"]["speaks"]
+    for b, verdict in (([-0.1, -0.11] * 3, "reversed"), ([0.010, 0.011, 0.012] * 2, "smaller")):
+        told = judge(UP, measured(b, vetoes=doubtful), vetoes={"x": Veto()})["verdict"]
+        assert told == ("inconclusive" if verdict == "smaller" else verdict)
+
+
+def test_a_reason_says_where_its_arm_harms():
+    """It ends below the arm that is compared with, so it takes away more than the effect."""
+    harmed = measured([0.1] * 6, placebo=[-0.3, -0.31, -0.3, -0.31, -0.3, -0.31])
+    said = judge(UP, harmed, (Needs("placebo", "states"),))["said"]["placebo"]["said"]
+    assert said == "needed (0.305 below a without it): states"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +239,7 @@ def test_a_veto_speaks_where_the_mean_falls_further(fall, speaks):
 def test_one_veto_of_two_is_enough_whatever_the_effect(b, verdict):
     spoken = {"cheap": {"a": [0.5] * 6, "b": [0.5] * 6}, "dear": {"a": [0.9] * 6, "b": [0.5] * 6}}
     found = judge(UP, measured(b, vetoes=spoken), vetoes={"cheap": Veto(), "dear": Veto()})
-    assert found["verdict"] == verdict and ("vetoed: dear falls" in found["reason"]) == (verdict != "reversed")
+    assert found["verdict"] == verdict and ("vetoed: dear: -" in found["reason"]) == (verdict != "reversed")
 
 
 def test_a_seed_that_failed_in_either_arm_leaves_the_claim_open():
@@ -237,8 +257,8 @@ def test_reasons_and_vetoes_speak_also_where_a_seed_of_a_compared_arm_failed():
     assert found["verdict"] == "inconclusive" and found["effect"] is None
     told = {n: c["said"] for n, c in found["said"].items()}
     assert told == {
-        "placebo": "the effect needs states",
-        "x": "x falls by 0.4 [-0.4, -0.4], allowed 0.03",
+        "placebo": "needed: states",
+        "x": "x: -0.4 [-0.4, -0.4], a fall of 0.03 is allowed",
         "y": "y: not measured",
     }
     found = judge(UP, measured(lost, placebo=EVEN), needs)
@@ -250,19 +270,19 @@ def test_reasons_and_vetoes_speak_also_where_a_seed_of_a_compared_arm_failed():
 @pytest.mark.parametrize(
     ("b", "placebo", "said"),
     [
-        ([0.2] * 6, [0.0] * 6, "the effect needs states"),  # nothing is left
-        ([0.2] * 6, [0.1, -0.1, 0.1, -0.1, 0.1, -0.1], "the effect needs states"),  # nothing certain
-        ([0.2] * 6, [0.15] * 6, "smaller by 0.05 without states, which leaves 0.15"),
-        ([0.2] * 6, [0.2] * 6, "as much without states"),
-        ([0.2] * 6, [0.4, 0.0, 0.3, 0.1, 0.2, 0.1], "whether it needs states stays open"),
+        ([0.2] * 6, [0.0] * 6, "needed: states"),  # nothing is left
+        ([0.2] * 6, [0.1, -0.1, 0.1, -0.1, 0.1, -0.1], "needed: states"),  # nothing certain
+        ([0.2] * 6, [0.15] * 6, "adds 0.05, and 0.15 stay without it: states"),
+        ([0.2] * 6, [0.2] * 6, "not needed: states"),
+        ([0.2] * 6, [0.4, 0.0, 0.3, 0.1, 0.2, 0.1], "open whether it is needed: states"),
         ([0.0, 0.1, -0.1, 0.0, 0.1, -0.1], [-0.3] * 6, "no certain effect; against placebo: +0.3 [0.206, 0.394]"),
         ([-0.2] * 6, [0.1] * 6, "the effect is negative; against placebo: -0.3 [-0.3, -0.3]"),
         # of an effect that one block alone has nothing is needed
         ([0.3, 0.31, 0.32, 0.3, -0.02, 0.31], [0.0] * 6, "no certain effect; against placebo: +0.253 [0.113, 0.394]"),
         # less than the margin is missing, and more than half of what there is may be
-        ([0.015, 0.016, 0.017] * 2, [0.008, 0.006, 0.004] * 2, "smaller by 0.01 without states, which leaves 0.006"),
-        ([0.015, 0.016, 0.017] * 2, [0.03, 0.016, -0.01] * 2, "whether it needs states stays open"),
-        ([0.015, 0.016, 0.017] * 2, [0.014, 0.016, 0.018] * 2, "as much without states"),
+        ([0.015, 0.016, 0.017] * 2, [0.008, 0.006, 0.004] * 2, "adds 0.01, and 0.006 stay without it: states"),
+        ([0.015, 0.016, 0.017] * 2, [0.03, 0.016, -0.01] * 2, "open whether it is needed: states"),
+        ([0.015, 0.016, 0.017] * 2, [0.014, 0.016, 0.018] * 2, "not needed: states"),
     ],
 )
 def test_a_reason_is_said_to_be_needed_only_where_nothing_certain_is_left_without_it(b, placebo, said):
@@ -272,7 +292,7 @@ def test_a_reason_is_said_to_be_needed_only_where_nothing_certain_is_left_withou
 
 def test_the_compared_arm_is_no_reason():
     found = judge(UP, measured([0.2] * 6), (Needs("a", "states"),))
-    assert found["said"]["a"]["said"] == "no arm but the compared one lacks states"
+    assert found["said"]["a"]["said"] == "this experiment has no arm that lacks this alone: states"
 
 
 def test_the_shortest_block_must_be_long_enough():

@@ -307,9 +307,9 @@ def test_what_failed_or_is_no_number_is_neither_dropped_nor_0(run):
 def test_a_result_has_what_reasons_and_vetoes_said_with_their_numbers(run):
     luck = lambda c: 0.5 - 0.1 * (c.arm == "rloo")
     found = run(EXPERIMENT, luck=luck)
-    assert found["verdict"] == "not-reproduced" and found["reason"].startswith("vetoed: luck falls by 0.1")
+    assert found["verdict"] == "not-reproduced" and found["reason"].startswith("vetoed: luck: -0.1")
     assert found["controls"]["luck"]["values"]["rloo"] == [0.4] * 10 and found["controls"]["luck"]["against"] == "start"
-    assert found["controls"]["batch mean"]["said"] == "smaller by 0.1 without the group, which leaves 0.1"
+    assert found["controls"]["batch mean"]["said"] == "adds 0.1, and 0.1 stay without it: the group"
     assert found["controls"]["batch mean"]["effect"] == pytest.approx(0.1)
     assert found["lacks"] == ["the paper's quantity", "where the margin comes from"]
 

@@ -104,7 +104,7 @@ def entry(name="rloo"):
 def test_a_result_is_the_status_with_what_its_controls_said(publish, capsys):
     publish(result())
     assert standing.standing(entry()).status == "reproduced" and standing.standing(entry("grpo")).status == "built"
-    assert "[reproduced](ledger/results/rloo.json): smaller by 0.1 without the group, which leaves 0.1" in pages.status(
+    assert "[reproduced](ledger/results/rloo.json): adds 0.1, and 0.1 stay without it: the group" in pages.status(
         entry()
     )
     assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
@@ -181,7 +181,7 @@ def test_a_page_shows_the_result(publish):
         "**Reproduced.**", "above the untrained start: 0.3 [",
         "| start | 0.1 [", "| rloo | 0.4 [", "rloo.svg", "in two blocks", "by block 0.2 [",
         "| batch mean | 0.1 [",
-        "smaller by 0.1 without the group, which leaves 0.1", "| accuracy |", "| rloo | optimiser.lr=0.0001 | 0.2 |",
+        "adds 0.1, and 0.1 stay without it: the group", "| accuracy |", "| rloo | optimiser.lr=0.0001 | 0.2 |",
         "chosen", "Earlier looks: inconclusive (0.1 [-0.1, 0.3]; other code)", "ledger/declared/rloo-", "Not declared: ",
     ):  # fmt: skip
         assert part in page, part
@@ -206,7 +206,7 @@ def test_a_whole_result_can_be_recomputed():
         # what is declared is not what a result says of it
         (lambda r: r["controls"]["accuracy"].update(falls=1.0), "accuracy may fall by 1.0, and 0.03 is declared"),
         (lambda r: r["controls"].pop("accuracy"), "vetoes [], and ['accuracy'] is declared"),
-        (lambda r: r["controls"]["batch mean"].update(said="the effect needs the group"), "which leaves 0.1"),
+        (lambda r: r["controls"]["batch mean"].update(said="needed: the group"), "and 0.1 stay"),
         (lambda r: r["controls"].pop("batch mean"), "batch mean is {'effect': None"),
         (lambda r: r.update(expected=r["expected"].replace("0.02", "0.5")), "a difference below 0.02 would not"),
         (lambda r: r.update(verdict="illustration"), "verdict is illustration, and its values give reproduced"),
@@ -463,7 +463,7 @@ def test_a_third_block_can_be_vetoed(third_block):
     vetoed = replace(EXPERIMENT, vetoes={"accuracy": pl.Veto(falls=0.03, against="start")})
     ends = {"start": 0.9, "no baseline": 0.2, "rloo": 0.4}
     found = third_block(vetoed, ends, verdict="not-reproduced")["fresh"]
-    assert found["repeats"] and found["reason"].startswith("vetoed: accuracy falls by 0.49")
+    assert found["repeats"] and found["reason"].startswith("vetoed: accuracy: -0.49")
     assert not third_block(vetoed, {**ends, "start": 0.4}, verdict="not-reproduced")["fresh"]["repeats"]
 
 

@@ -34,7 +34,7 @@ EXPERIMENT = pass_at_8_experiment(
     tuned={"optimiser.lr": (5e-5, 1e-4)},
     note="In the older test no arm was above the untrained start. k ends at 8 here, at 256 in the paper. The start "
     "is right in a sixth of its answers, so NSR begins with five of six answers and PSR with the "
-    "sixth; `any answer` has the same push without the verdict. A formula is true or false, but "
+    "sixth; `any answer` has the same push without the verdict. Each bracket of a formula is true or false, and "
     "most wrong answers of the start are ones that were guessed without working, so diversity is here of "
     f"habits and of slips, not of ideas. {BOOLEAN} "
     "In this row each arm has the better of this rate and half of it, as NSR pushes otherwise: at 1e-4 it had .33 "
