@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.curriculum.arms import arms_of, draw_from_arms, first_number
-from palaestra.curriculum.prioritised import prompt_length
+from palaestra.curriculum.prioritised import learnable, prompt_length
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
 from palaestra.tasks.mixture import part_task
@@ -40,11 +40,6 @@ async def pass_rates(
         return float(np.mean(solved)) if solved else float("nan")
 
     return np.array(await asyncio.gather(*(one(i, t) for i, t in enumerate(tasks))))
-
-
-def learnable(rate_N: np.ndarray) -> np.ndarray:
-    """[N] p (1 - p): the variance of a binary reward, which is what a gradient is made of."""
-    return rate_N * (1 - rate_N)
 
 
 def inversion_rate(before_N: Sequence[float], now_N: Sequence[float]) -> float:

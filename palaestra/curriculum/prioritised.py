@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from palaestra.curriculum.arms import first_number
-from palaestra.types import SOLVED_TOTAL, Example, Groups, Key, State, Task, rng_of, stage
+from palaestra.schedule import check_bounds
+from palaestra.types import (
+    Example,
+    Groups,
+    Key,
+    State,
+    Task,
+    need_at_least,
+    rng_of,
+    stage,
+)
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -19,17 +29,22 @@ def prompt_length(task: Task) -> float:
     return float(sum(len(m.content) for m in task.prompt))
 
 
-def weights(success_N: np.ndarray) -> np.ndarray:
-    """Sampling probabilities ~ 1 - success rate; uniform where all is solved."""
-    missing_N = 1 - success_N
-    total = missing_N.sum()
-    return missing_N / total if total > 0 else np.full(len(missing_N), 1 / len(missing_N))
+def learnable(rate_N: np.ndarray) -> np.ndarray:
+    """[N] p (1 - p): the variance of a binary reward, which is what a gradient is made of."""
+    return rate_N * (1 - rate_N)
+
+
+def weights(weight_N: np.ndarray) -> np.ndarray:
+    """Sampling probabilities ~ weights; uniform where all are 0."""
+    total = weight_N.sum()
+    return weight_N / total if total > 0 else np.full(len(weight_N), 1 / len(weight_N))
 
 
 @stage
 class Prioritised:
     """Draws distinct problems with p ~ 1 - s, s the success rate so far (0 before the first try),
-    arXiv:2501.12599, 2.3.4.
+    arXiv:2501.12599, 2.3.4. With `toward="middle"` p ~ s (1 - s), s = (solved + 1) / (tried + 2):
+    what is solved now and then, and what was never tried, before what is always or never solved.
 
     The problems are the first `problems` of the training tasks. With `rise` > 0 only the easiest
     share is open, from `start` at the first draw to all of them after `rise` draws. Pair it with
@@ -40,6 +55,11 @@ class Prioritised:
     rise: int = 0  # draws until all problems are open; 0 = at once
     start: float = 0.25
     difficulty: Callable[[Task], float] = prompt_length
+    toward: Literal["unsolved", "middle"] = "unsolved"
+
+    def __post_init__(self) -> None:
+        need_at_least(self, problems=1, rise=0)
+        check_bounds("Prioritised.start", self.start, least=0, most=1)
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, draws = ctx.bench.tasks, state.get("draws", 0)
@@ -48,17 +68,20 @@ class Prioritised:
         if self.rise:
             share = min(1.0, self.start + (1 - self.start) * draws / self.rise)
             known = sorted(known, key=self.difficulty)[: max(n, round(share * len(known)))]
-        p_N = weights(np.array([rate(state.get("tried", {}), t.id) for t in known]))
+        tried = state.get("tried", {})
+        p_N = weights(self.weights_of(np.array([tried.get(t.id, (0, 0)) for t in known])))
         rng, found = rng_of((*key, "prioritised")), list[Task]()
         while len(found) < n:  # more than there are: every problem once, then again
             some = min(n - len(found), int((p_N > 0).sum()))
             found += [known[i] for i in rng.choice(len(known), some, replace=False, p=p_N)]
         return found, state | {"draws": draws + 1}
 
-
-def rate(tried: Mapping[str, Sequence[int]], name: str) -> float:
-    right, total = tried.get(name, (0, 0))
-    return right / total if total else 0.0
+    def weights_of(self, tried_N2: np.ndarray) -> np.ndarray:
+        """[N] by how often each problem was solved and tried."""
+        solved_N, tried_N = tried_N2.T
+        if self.toward == "middle":
+            return learnable((solved_N + 1) / (tried_N + 2))
+        return 1 - solved_N / np.maximum(tried_N, 1)
 
 
 @stage
@@ -70,10 +93,7 @@ class Successes:
     def __call__(self, seen: Groups, examples: Mapping[str, list[Example]], state: State) -> State:
         tried: dict[str, Any] = dict(state.get("tried", {}))
         for group in seen:
-            totals = [e.total for e in group.valid if e.reward is not None]
+            solved = [e.solved for e in group.valid if e.reward is not None]
             right, total = tried.get(group.task.id, (0, 0))
-            tried[group.task.id] = (
-                right + sum(t >= SOLVED_TOTAL for t in totals),
-                total + len(totals),
-            )
+            tried[group.task.id] = (right + sum(solved), total + len(solved))
         return state | {"tried": tried}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from palaestra.abilities import FindsMistakes, source_of
+from palaestra.abilities import Demonstrates, FindsMistakes, source_of
 from palaestra.errors import UserError
 from palaestra.rollout.guide import GuidanceSource
 from palaestra.rollout.recorded import written_answer
@@ -23,7 +23,7 @@ from palaestra.toys.formats import (
     retry,
     reveal_answer,
 )
-from palaestra.types import Group, Message, Task, need_at_least, stage
+from palaestra.types import Group, Message, Task, Tasks, need_at_least, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -39,7 +39,8 @@ class Working:
     `share` is of its steps (its lines but the answer's), its tokens or its characters, rounded half
     to even as GHPO does; of "lines" it is their number: 1 is the first line alone, the control for a
     hint that only switches a habit. `shuffled` takes the working of another training task: the
-    control for what a hint says.
+    control for what a hint says. Nothing where nobody wrote how the answer is found: a part of the
+    bare answer would give that away.
     """
 
     share: float = 0.5
@@ -51,6 +52,8 @@ class Working:
 
     def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> str:
         task = another_task(ctx, group.task, rng) if self.shuffled else group.task
+        if not has_working(ctx.bench.tasks, task):
+            return ""
         text = written_answer(ctx.bench.tasks, task, rng, "work")
         if self.unit == "characters":
             return text[: round(self.share * len(text))]
@@ -61,6 +64,11 @@ class Working:
         steps = text.strip().splitlines()[:-1]
         n = round(self.share * len(steps)) if self.unit == "steps" else int(self.share)
         return "".join(f"{line}\n" for line in steps[:n])
+
+
+def has_working(tasks: Tasks, task: Task) -> bool:
+    """Whether the task's column `demonstration`, or its source, says how its answer is found."""
+    return bool(task.meta.get("demonstration")) or isinstance(source_of(tasks, task), Demonstrates)
 
 
 @stage

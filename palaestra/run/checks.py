@@ -17,7 +17,7 @@ from palaestra.abilities import (
 from palaestra.errors import UserError
 from palaestra.rollout.player import shown_tools
 from palaestra.tasks.repeats import caveat
-from palaestra.types import ToolSchema
+from palaestra.types import ToolSchema, World
 
 if TYPE_CHECKING:
     from palaestra.context import Bench
@@ -39,7 +39,7 @@ async def check_bench(ctx: RunContext) -> None:
     """Before the first step: what is to be said of the problem, and whether its golds are paid
     best.
     """
-    from palaestra.tasks.oracle import find_problems
+    from palaestra.tasks.oracle import demonstrations_paid_less, find_problems, says_its_form
 
     bench: Bench = ctx.bench
     tasks, world = bench.tasks, bench.world
@@ -68,6 +68,9 @@ async def check_bench(ctx: RunContext) -> None:
     if isinstance(ctx.bench.reward, ReadsAnswers) and not ctx.bench.reward.reads_answers:
         return ctx.say("note: the reward reads no answer, so no gold answer is checked by it")
     tell_or_stop(ctx, await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx), judge)
+    if not isinstance(judge, World) and says_its_form(judge):
+        if line := await demonstrations_paid_less(tasks, judge, ORACLE_TASKS, ctx=ctx):
+            ctx.say(f"oracle check: {line}")
 
 
 def tell_or_stop(ctx: RunContext, found: Sequence[Finding], judge: Payer) -> None:

@@ -348,9 +348,10 @@ def say_untried(ctx: RunContext, calls: float | None, metrics: Metrics) -> None:
         )
     if metrics.get("is:guided") == 0:
         ctx.say(
-            "note: no answer of the first step had a hint: either none was asked for, or the "
-            "problems' written answers are too short for one (of a working of one line a share of "
-            "its steps is nothing; see `unit` of pl.Working)"
+            "note: nothing that was learned from in the first step had a hint: none was asked for, "
+            "or the groups with one were left out; or the problems have no written working (in data "
+            "a column `demonstration`, e.g. --columns solution=demonstration), or one too short (of "
+            "one line a share of its steps is nothing; see `unit` of pl.Working)"
         )
     if metrics.get("groups_mixed") == 0 and metrics["episodes"] > metrics["groups"]:
         ctx.say(

@@ -26,8 +26,8 @@ from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.types import value_class
 
 USES = (
-    "prompt", "messages", "answer", "demonstration", "chosen", "rejected", "options", "system", "id",
-    "domain", "split", "response", "right",
+    "prompt", "messages", "answer", "demonstration", "hint", "chosen", "rejected", "options", "system",
+    "id", "domain", "split", "response", "right",
 )  # fmt: skip
 OTHER = {"prompt": "messages", "messages": "prompt"}  # what a use stands in place of
 CUTS = ("####", "boxed")
@@ -163,7 +163,7 @@ def parse_columns(text: str) -> tuple[Column, ...]:
         use, path = (right, left) if right in USES else (left, right)
         if use not in USES:
             raise UserError(
-                f"--columns {item}: neither side is one of {', '.join(USES[:11])}; write e.g. "
+                f"--columns {item}: neither side is one of {', '.join(USES[:12])}; write e.g. "
                 f"{left}=prompt{suggestion(right, USES)}"
             )
         known = cuts if path in CUTS else found

@@ -361,9 +361,10 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
             "number"
         )
     domain = record.get("domain")
-    if domain is not None and not isinstance(domain, str):
+    if isinstance(domain, bool) or not isinstance(domain, str | int | None):
         raise UserError(
-            f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text"
+            f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text or a whole "
+            "number"
         )
     system = _system(record, where, reading)
     prompt, said = _prompt(record, where, len(system), reading)
@@ -373,7 +374,7 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
         prompt=options.add_options((*system, *prompt), meta),
         answer=_answer({**record, **said}, where, answers, reading),
         meta=meta,
-        domain=domain or "",
+        domain="" if domain is None else str(domain),
         conversational=record.get("messages") is not None or isinstance(record.get("prompt"), list),
     )
 

@@ -67,6 +67,35 @@ async def find_problems(
     return await _of_reward(tasks, first, judge, ctx)
 
 
+async def demonstrations_paid_less(
+    tasks: Tasks, judge: RewardFn, n: int = 16, *, ctx: Any = None
+) -> str:
+    """A line about demonstrations of the first `n` training tasks that `judge` pays less than their
+    answer alone, so that what is imitated would be called wrong; "" where there is none.
+    """
+    first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
+    shown, less, example = 0, 0, ""
+    for task in first:
+        told = task.meta.get(RECORDED)
+        bare = put(tasks, task, judge) if task.answer is not None else None
+        if not isinstance(told, str) or bare is None:
+            continue
+        group = Group(task=task, episodes=(episode_saying(told), episode_saying(bare)))
+        worked, alone = (score_of(r) for r in await judge(ctx, group))
+        shown += 1
+        if worked is not None and alone is not None and worked < alone:
+            less += 1
+            example = (
+                example or f"task {task.id!r}: {worked:g}, and {alone:g} for {bare[:EXCERPT]!r}"
+            )
+    if not less:
+        return ""
+    return (
+        f"{less} of {shown} demonstrations are paid less than their answer alone, e.g. {example}; what "
+        "is imitated is no right answer by this reward"
+    )
+
+
 def says_its_form(judge: Payer) -> bool:
     """Whether a gold answer that it does not pay best is its own mistake or the data's: a world
     plays its oracle, and a reward says what gold is worth or how it is written. Any other reward

@@ -1,17 +1,35 @@
 """Prioritised draws: weights by hand, solved problems left alone, from easy to hard."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
+from palaestra.errors import UserError
 from palaestra.store.codec import decode, encode
-from palaestra.types import Group, Task
+from palaestra.types import Group, Reward, Task
 
 from tests.fake import episode
 
 
 def test_prioritised_weights():
-    assert weights(np.array([0.9, 0.5, 0.0])) == pytest.approx([0.0625, 0.3125, 0.625])
-    assert weights(np.array([1.0, 1.0])) == pytest.approx([0.5, 0.5])
+    """Solved .9, .5 and 0 of the time."""
+    tried = np.array([[9, 10], [1, 2], [0, 4]])
+    assert weights(Prioritised().weights_of(tried)) == pytest.approx([0.0625, 0.3125, 0.625])
+    assert weights(Prioritised().weights_of(np.array([[2, 2], [4, 4]]))) == pytest.approx([0.5, 0.5])
+    assert Prioritised().weights_of(np.array([[0, 0]])) == pytest.approx([1.0])
+
+
+def test_middling_problems_and_new_ones_come_before_those_always_or_never_solved():
+    """p (1 - p) with (solved + 1) / (tried + 2): of 1/2, 1/2, 7/8 and 1/8."""
+    tried = np.array([[0, 0], [3, 6], [6, 6], [0, 6]])
+    assert Prioritised(toward="middle").weights_of(tried) == pytest.approx([1 / 4, 1 / 4, 7 / 64, 7 / 64])
+
+
+@pytest.mark.parametrize("wrong", [{"start": -1.0}, {"start": 1.1}, {"rise": -1}, {"problems": 0}])
+def test_settings_that_open_nothing_are_refused(wrong):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        Prioritised(**wrong)
 
 
 def test_prioritised_draw_leaves_solved_problems_alone(context):
@@ -39,3 +57,10 @@ def test_successes_are_counted_and_kept():
     state = Successes()(seen, {}, {"cursor": 3})
     assert Successes()(seen, {}, state) == {"cursor": 3, "tried": {"a": (2, 4)}}
     assert decode(*encode(state)) == state
+
+
+def test_a_problem_is_solved_where_the_reward_says_so():
+    half = episode((0,), (1,), 0.5)
+    told = [replace(half, reward=Reward(total=0.5, solved=solved)) for solved in (True, False)]
+    state = Successes()([Group(task=Task(id="a"), episodes=tuple(told))], {}, {})
+    assert state == {"tried": {"a": (1, 2)}}

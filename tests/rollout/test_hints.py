@@ -53,6 +53,18 @@ def test_a_share_of_nothing_is_none():
         Working(-0.1)
 
 
+@pytest.mark.parametrize("unit", ["steps", "lines", "characters", "tokens"])
+def test_a_bare_answer_is_no_working(unit):
+    """Half of it would give it away; a demonstration is one, also in a single line."""
+    data = ctx_of(SimpleNamespace(task=None, size=1))
+    bare = Task(id="t", prompt=(Message(role="user", content="q"),), answer="TTTFF")
+    for share in (0.5, 1, 9):
+        assert Working(share, unit)(data, Group(task=bare), rng()) == ""
+    assert Hinted(Working(1, unit))(data, Group(task=bare), rng()) is None
+    shown = Task(id="t", answer="TTTFF", meta={"demonstration": "T, TT\nTTTFF"})
+    assert Working(1, unit)(data, Group(task=shown), rng())
+
+
 def test_a_hint_stands_behind_the_question_and_changes_nothing_else():
     found = Hinted(Working(0.25))(CHAIN, GROUP, rng())
     assert question_text(found) == f"{question_text(TASK)}\nhint:\n{STEPS[0]}"

@@ -263,7 +263,8 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "answer is a list": ("d.jsonl", second({"prompt": "a", "answer": ["1"]}), r"d\.jsonl:2: answer is a list; write text or a number, or judge it with --reward"),
     "duplicate id": ("d.jsonl", [{**GOOD[0], "id": 3}, {**GOOD[1], "id": "4"}, {**GOOD[2], "id": "3"}], r"d\.jsonl:3: id '3' is taken by .*d\.jsonl:1; ids must differ"),
     "id is a list": ("d.jsonl", second({**GOOD[1], "id": [1]}), r"d\.jsonl:2: id is a list \('\[1\]'\); write text or a whole number"),
-    "domain is a number": ("d.jsonl", second({**GOOD[1], "domain": 1}), r"d\.jsonl:2: domain is a number \('1'\); write text"),
+    "domain is a list": ("d.jsonl", second({**GOOD[1], "domain": [1]}), r"d\.jsonl:2: domain is a list \('\[1\]'\); write text or a whole number"),
+    "domain is a truth value": ("d.jsonl", second({**GOOD[1], "domain": True}), r"d\.jsonl:2: domain is .*; write text or a whole number"),
     "unknown split": ("d.jsonl", second({**GOOD[1], "split": "valid"}), r"d\.jsonl:2: split is 'valid'; write 'train' or 'test'"),
     "split is a list": ("d.jsonl", second({**GOOD[1], "split": ["test"]}), r"d\.jsonl:2: split is \['test'\]; write 'train' or 'test'"),
     "split of some": ("d.jsonl", second({**GOOD[1], "split": "test"}), r"d\.jsonl:1: no 'split', but other records have one"),
@@ -398,3 +399,9 @@ def test_what_is_recorded_needs_no_answer(tmp_path):
     assert [m.content for m in task.prompt] == ["1+1?"] and not talked.has_answers
     both = FileTasks(write(tmp_path, "both.jsonl", [{**r, "demonstration": "d"} for r in GOOD]))
     assert both.has_answers and FileTasks(str(tmp_path / "pairs.jsonl"), answers=False).has_answers
+
+
+def test_a_level_may_be_a_number_and_is_a_domain_as_text(tmp_path):
+    rows = [{**r, "level": i % 3} for i, r in enumerate(GOOD)]
+    tasks = FileTasks(write(tmp_path, "d.jsonl", rows), columns="level=domain")
+    assert {tasks.task("train", i).domain for i in range(tasks.size)} == {"0", "1", "2"}

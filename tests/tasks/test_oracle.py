@@ -14,7 +14,7 @@ from palaestra.rewards.where import Where
 from palaestra.run.checks import check_bench
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.mixture import parse_tasks
-from palaestra.tasks.oracle import find_problems, merge_alike, says_its_form
+from palaestra.tasks.oracle import demonstrations_paid_less, find_problems, merge_alike, says_its_form
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.hop import Hop, HopTasks
@@ -129,6 +129,28 @@ def test_verls_score_of_gsm8k_and_tags_are_common_forms(tmp_path, body):
 def test_a_recorded_demonstration_says_how_a_response_looks(tmp_path):
     shown = sums(tmp_path, demonstration=lambda n: f"RESULT: {n}!")
     assert check_oracle(sums(tmp_path), user(tmp_path, SHOUT)) and check_oracle(shown, user(tmp_path, SHOUT)) == []
+
+
+def test_demonstrations_that_are_paid_less_than_their_answer_are_told(tmp_path):
+    """Of two numbers the last is compared: such a demonstration teaches what pays nothing."""
+
+    def told(name, **more):
+        (tmp_path / name).mkdir()
+        return asyncio.run(demonstrations_paid_less(sums(tmp_path / name, **more), Verify(Exact())))
+
+    assert told("none") == told("right", demonstration=lambda n: f"I add.\n{n}") == ""
+    line = told("other", demonstration=lambda n: f"{n}\nor {n + 1}")
+    assert line.startswith("7 of 7 demonstrations are paid less than their answer alone, e.g. task 'sums1.jsonl:")
+    assert ": 0, and 1 for '" in line
+
+
+def test_a_run_says_what_its_demonstrations_are_paid_and_goes_on(context, tmp_path):
+    told = sums(tmp_path, demonstration=lambda n: f"{n}\nor {n + 1}")
+    ctx = context(bench=Bench(name="d", tasks=told, world=Question(), reward=Verify(Exact())))
+    said = []
+    ctx.say = said.append
+    asyncio.run(check_bench(ctx))
+    assert [line for line in said if "demonstrations are paid less" in line]
 
 
 NONE = """

@@ -61,6 +61,7 @@ FAULTS = {  # rows, what is said
     "two answers": ([*sums(), {**sums()[4], "answer": "12"}], r"1 prompt has different answers: .*d\.jsonl:5 and another, e\.g\. .*d\.jsonl:41 \('12'\)"),
     "three answers to one prompt": ([*sums(), *({**sums()[4], "answer": a} for a in ("12", "13"))], r"1 prompt has different answers: "),
     "duplicates": ([*sums(), sums()[4], sums()[9]], r"2 of 42 records repeat an earlier one, e\.g\. .*d\.jsonl:41 \('Ken has 4"),
+    "some have no demonstration": (at(each(sums(), demonstration=lambda r: f"so {r['answer']}"), 3, demonstration=None), r"1 of 40 records have no demonstration, e\.g\. .*d\.jsonl:4 .*; their answer alone is imitated there, and they give no hint"),
     "a repeated demonstration": ([{"prompt": f"{i % 9}?", "demonstration": "d"} for i in range(10)], r"1 of 10 records repeat"),
     "zero width": (at(sums(), 3, prompt="How many\u200b pens?"), r"1 of 40 records have invisible characters in the prompt, e\.g\. .*d\.jsonl:4 \('How many\\u200b pens\?'\)"),
     "a mark of byte order": (at(sums(), 3, answer="\ufeff10"), r"1 of 40 records have invisible characters in the answer, e\.g\. .*:4 \('\\ufeff10'\)"),
