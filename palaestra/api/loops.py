@@ -10,6 +10,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def loop_runs() -> bool:
+    """Whether the caller is inside a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine. Inside a running event loop it runs in a thread with a loop of its
     own.
@@ -17,9 +26,7 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     An interrupt of the waiting thread (the stop button of a notebook) cancels the work and is
     raised again.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not loop_runs():
         return asyncio.run(work)
     loop, results, errors = asyncio.new_event_loop(), list[T](), list[BaseException]()
     task = loop.create_task(work)

@@ -48,7 +48,7 @@ SETTINGS_OPEN = 12  # settings shown before the table is folded
 ERROR_FILES = 20  # rollout files that are searched for the causes of errors
 LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
-PARTS = 6  # parts of the reward that are listed
+PARTS = 6  # parts of the reward, and kinds of problems, that are listed
 ONE_SEED = (
     "This is one run with one seed: the intervals cover the choice of problems, not what another "
     "seed would do."
@@ -227,8 +227,11 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
     told += [
         (k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1
     ]
+    drawn = most_drawn(run)
+    told += [(k, f"Prompts drawn from {k[6:]}", percent, 0.2) for k in drawn]
+    records = [{**dict.fromkeys(drawn, 0.0), **r} for r in run.steps]
     for name, label, tell, least in told:
-        values = series(run.steps, "step", name)[1]
+        values = series(records, "step", name)[1]
         if len(values) > 1 and n < len(values):
             start, end = float(values[:n].mean()), float(values[-n:].mean())
             rows.append(
@@ -240,6 +243,14 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
                 }
             )
     return rows + shown_work(run)
+
+
+def most_drawn(run: RunFolder) -> list[str]:
+    """The metrics of the domains that gave most prompts, by name."""
+    count: Counter[str] = Counter()
+    for record in run.steps:
+        count.update({k: number(x) or 0.0 for k, x in record.items() if k.startswith("drawn/")})
+    return sorted(k for k, _ in count.most_common(PARTS))
 
 
 def shown_work(run: RunFolder) -> list[dict[str, str]]:

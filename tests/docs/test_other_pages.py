@@ -112,9 +112,11 @@ def test_the_fake_endpoint_is_heard_once(fakes, tmp_path):
 @pytest.mark.parametrize("command", [c for c in commands(DOCS / "curricula.md") if c.split()[1] == "train"])
 def test_the_ways_of_curricula(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("curriculum.py").write_text(files(DOCS / "curricula.md")["curriculum.py"])
+    for name, text in files(DOCS / "curricula.md").items():
+        Path(name).write_text(text)
     rows = [
-        {"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10), "difficulty": a + b}
+        {"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10), "difficulty": a + b, "level": a, "topic": "ab"[b % 2],
+         "solution": f"{a}+{b}={a + b}\n{(a + b) % 10}", "help": f"add {b} to {a}"}
         for a in range(5)
         for b in range(5)
     ]

@@ -163,7 +163,7 @@ def test_errors_are_counted_and_no_answers(run):
     for r in records:
         r |= {"errors": 5 / 32, "episodes": 32} if r["step"] == 24 and "reward" in r else {}
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    text = " ".join(page(run).text.split())
+    text = page(run).text
     assert "5 episodes failed" in text and "error:sandboxsandbox: <b>no space</b>5" in text
     last = read_run(run).last
     assert len(last.all) == 32 and len(last.valid) == 27
@@ -252,6 +252,17 @@ def test_updates_that_were_skipped_are_told(tmp_path, more, n):
     told = [r | (more if r["step"] in (2, 3, 7) and "evaluation" not in r else {}) for r in records]
     log.write_text("".join(json.dumps(r) + "\n" for r in told))
     assert f"{n} updates were skipped because they were not finite" in page(folder).text
+
+
+def test_what_was_drawn_of_each_kind_is_told(run):
+    """A kind that a step drew nothing of gave 0, and is no gap."""
+    path = run / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for i, record in enumerate(records):
+        record |= {"drawn/easy": 1.0} if i < len(records) / 2 else {"drawn/easy": 0.25, "drawn/hard": 0.75}
+    path.write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    text = page(run).text
+    assert re.search(r"Prompts drawn from easy\s*100%\s*25%", text) and re.search(r"from hard\s*0%\s*75%", text)
 
 
 def test_notable_rollouts_are_chosen_by_rule(run):
