@@ -68,9 +68,10 @@ async def check_bench(ctx: RunContext) -> None:
     if isinstance(ctx.bench.reward, ReadsAnswers) and not ctx.bench.reward.reads_answers:
         return ctx.say("note: the reward reads no answer, so no gold answer is checked by it")
     tell_or_stop(ctx, await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx), judge)
-    if not isinstance(judge, World) and says_its_form(judge):
-        if line := await demonstrations_paid_less(tasks, judge, ORACLE_TASKS, ctx=ctx):
-            ctx.say(f"oracle check: {line}")
+    if isinstance(judge, World) or not says_its_form(judge):
+        return
+    if line := await demonstrations_paid_less(tasks, judge, ORACLE_TASKS, ctx=ctx):
+        ctx.say(f"oracle check: {line}")
 
 
 def tell_or_stop(ctx: RunContext, found: Sequence[Finding], judge: Payer) -> None:

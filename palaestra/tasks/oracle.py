@@ -91,7 +91,7 @@ async def demonstrations_paid_less(
     if not less:
         return ""
     return (
-        f"{less} of {shown} demonstrations are paid less than their answer alone, e.g. {example}; what "
+        f"{less} of {shown} demonstrations that were tried are paid less than their answer alone, e.g. {example}; what "
         "is imitated is no right answer by this reward"
     )
 

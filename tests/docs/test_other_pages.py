@@ -115,8 +115,15 @@ def test_the_ways_of_curricula(command, tmp_path, monkeypatch, capsys):
     for name, text in files(DOCS / "curricula.md").items():
         Path(name).write_text(text)
     rows = [
-        {"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10), "difficulty": a + b, "level": a, "topic": "ab"[b % 2],
-         "solution": f"{a}+{b}={a + b}\n{(a + b) % 10}", "help": f"add {b} to {a}"}
+        {
+            "prompt": f"{a}+{b} mod 10",
+            "answer": str((a + b) % 10),
+            "difficulty": a + b,
+            "level": a,
+            "topic": "ab"[b % 2],
+            "solution": f"{a}+{b}={a + b}\n{(a + b) % 10}",
+            "help": f"add {b} to {a}",
+        }
         for a in range(5)
         for b in range(5)
     ]

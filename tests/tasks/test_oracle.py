@@ -140,7 +140,9 @@ def test_demonstrations_that_are_paid_less_than_their_answer_are_told(tmp_path):
 
     assert told("none") == told("right", demonstration=lambda n: f"I add.\n{n}") == ""
     line = told("other", demonstration=lambda n: f"{n}\nor {n + 1}")
-    assert line.startswith("7 of 7 demonstrations are paid less than their answer alone, e.g. task 'sums1.jsonl:")
+    assert line.startswith(
+        "7 of 7 demonstrations that were tried are paid less than their answer alone, e.g. task 'sums1.jsonl:"
+    )
     assert ": 0, and 1 for '" in line
 
 
@@ -150,7 +152,7 @@ def test_a_run_says_what_its_demonstrations_are_paid_and_goes_on(context, tmp_pa
     said = []
     ctx.say = said.append
     asyncio.run(check_bench(ctx))
-    assert [line for line in said if "demonstrations are paid less" in line]
+    assert [line for line in said if "demonstrations that were tried are paid less" in line]
 
 
 NONE = """

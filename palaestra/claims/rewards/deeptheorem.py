@@ -85,7 +85,8 @@ EXPERIMENT = pl.Experiment(
     "seed 2000 at 1e-4 with 16,000 tokens, .55 of a proof's lines stood at the start, .81 under `variants`, .60 "
     "under other labels "
     "and .67 under `originals`; of the sampled verdicts .77, .93, .78 and .50 were right. `originals` has only "
-    "equations that hold, where the label right is paid always, and is measured on those, so that it is an arm to look at and no control: a first look took it for one; "
+    "equations that hold, where the label right is paid always, and is measured on those, "
+    "so that it is an arm to look at and no control: a first look took it for one; "
     "`other labels` pays as many proofs of a group, and not those with the right label. Proofs are measured "
     "on the training problems, each seen once. Cannot show: proofs in words, and what a larger model does "
     "that can guess labels well without any.",
