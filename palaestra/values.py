@@ -281,7 +281,7 @@ def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]
     # a level may be forgotten
     ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in alike}
     near = suggestion(path, ends, ends.get, cutoff=0.0 if like else 0.6)
-    return near or "; `palaestra show RECIPE` prints them all"
+    return near or "; `palaestra show RECIPE --fields` prints them all"
 
 
 def _matches(path: str, known: Sequence[str]) -> list[str]:
@@ -400,21 +400,28 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
             f"{name} is a part, not a value; "
             + (f"set its {own}" if own else "write a recipe of your own")
         )
+    kind = "" if isinstance(given, str) else f" ({type(given).__name__})"
+    raise UserError(f"{name} takes {_wanted(annotation, before)}, not {given!r}{kind}")
+
+
+def _wanted(annotation: Any, before: Any) -> str:
+    """What a value may be, for people; a list with what stands there `before` as an example."""
     choices = [
         repr(c)
         for p in (annotation, *get_args(annotation))
         if get_origin(p) is Literal
         for c in get_args(p)
     ]
-    whole = (
-        annotation.__name__
-        if isinstance(annotation, type)
-        else str(annotation).replace("typing.", "")
-    )
-    whole = "a table, {name = value}" if isinstance(before, Mapping) else whole
-    wanted = f"one of {', '.join(choices)}" if choices else whole
-    kind = "" if isinstance(given, str) else f" ({type(given).__name__})"
-    raise UserError(f"{name} takes {wanted}, not {given!r}{kind}")
+    if choices:
+        return f"one of {', '.join(choices)}"
+    if isinstance(before, Mapping):
+        return "a table, {name = value}"
+    if get_origin(annotation) in (tuple, list):
+        example = list(before) if isinstance(before, tuple | list) and before else [1, 2]
+        return f"a list, e.g. '{example}'"
+    if isinstance(annotation, type):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")
 
 
 def _readings(given: Any) -> list[Any]:

@@ -133,6 +133,7 @@ CASES = {
     "a part is no number": (["objective=3"], ["learners.policy.objective is a part", "low, high"]),
     "parts are no number": (["learners=1"], ["learners is a part", "policy"]),
     "links are no number": (["collect.links=3"], ["collect.links is a part"]),
+    "a number for a list": (["ghpo", "shares=-0.5"], ["shares takes a list, e.g. '[1, 2]', not '-0.5'"]),
     "a list for a number": (["optimiser.lr=[1, 2]"], ["learners.policy.optimiser.lr takes float, not '[1, 2]'"]),
     "unknown field of a part": (["objective.foo.bar=1"], ["learners.policy.objective has low, high"]),
     "unknown field by class": (["sample.m=3"], ["collect.links.0 has n, temperature"]),
