@@ -36,7 +36,7 @@ def test_hints_that_show_nothing_are_told(capsys, solution, guided):
     write(solution)
     assert main(["train", "ghpo", "unit=steps", "--data", "own.jsonl", *SMALL]) == 0
     said, told = capsys.readouterr()
-    assert told.count("note: no answer of the first step had a hint") == int(not guided)
+    assert told.count("note: nothing that was learned from in the first step had a hint") == int(not guided)
     assert ("guided 0%" in told) == (not guided)
     assert "note     no held-out answer was right, before or after" in said
 
