@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.curriculum.arms import arms_of, draw_from_arms, first_number
-from palaestra.curriculum.prioritised import learnable, prompt_length
+from palaestra.curriculum.prioritised import learnable, probabilities, prompt_length
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
 from palaestra.tasks.mixture import part_task
@@ -87,9 +87,7 @@ class ProbedArms:
             weights = [float(x.mean()) if len(x) else 0.0 for x in known]
             given = {name: count + self.tasks for name, count in given.items()}
             state = {**state, "given": given, "weights": weights}
-        weight_A = np.array(state["weights"])
-        total = weight_A.sum()
-        p_A = weight_A / total if total > 0 else np.full(len(arms), 1 / len(arms))
+        p_A = probabilities(np.array(state["weights"]))
         return draw_from_arms(ctx, key, n, p_A, {**state, "draws": draws + 1})
 
 

@@ -9,16 +9,7 @@ import numpy as np
 
 from palaestra.curriculum.arms import first_number
 from palaestra.schedule import check_bounds
-from palaestra.types import (
-    Example,
-    Groups,
-    Key,
-    State,
-    Task,
-    need_at_least,
-    rng_of,
-    stage,
-)
+from palaestra.types import Example, Groups, Key, State, Task, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -34,8 +25,8 @@ def learnable(rate_N: np.ndarray) -> np.ndarray:
     return rate_N * (1 - rate_N)
 
 
-def weights(weight_N: np.ndarray) -> np.ndarray:
-    """Sampling probabilities ~ weights; uniform where all are 0."""
+def probabilities(weight_N: np.ndarray) -> np.ndarray:
+    """[N] ~ weights; uniform where all are 0."""
     total = weight_N.sum()
     return weight_N / total if total > 0 else np.full(len(weight_N), 1 / len(weight_N))
 
@@ -69,7 +60,7 @@ class Prioritised:
             share = min(1.0, self.start + (1 - self.start) * draws / self.rise)
             known = sorted(known, key=self.difficulty)[: max(n, round(share * len(known)))]
         tried = state.get("tried", {})
-        p_N = weights(self.weights_of(np.array([tried.get(t.id, (0, 0)) for t in known])))
+        p_N = probabilities(self.weights_of(np.array([tried.get(t.id, (0, 0)) for t in known])))
         rng, found = rng_of((*key, "prioritised")), list[Task]()
         while len(found) < n:  # more than there are: every problem once, then again
             some = min(n - len(found), int((p_N > 0).sum()))

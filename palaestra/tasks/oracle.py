@@ -61,7 +61,7 @@ async def find_problems(
     """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing =
     all is well.
     """
-    first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
+    first = _first_tasks(tasks, n)
     if isinstance(judge, World):
         return await _of_world(first, judge)
     return await _of_reward(tasks, first, judge, ctx)
@@ -73,7 +73,7 @@ async def demonstrations_paid_less(
     """A line about demonstrations of the first `n` training tasks that `judge` pays less than their
     answer alone, so that what is imitated would be called wrong; "" where there is none.
     """
-    first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
+    first = _first_tasks(tasks, n)
     shown, less, example = 0, 0, ""
     for task in first:
         told = task.meta.get(RECORDED)
@@ -91,9 +91,13 @@ async def demonstrations_paid_less(
     if not less:
         return ""
     return (
-        f"{less} of {shown} demonstrations that were tried are paid less than their answer alone, e.g. {example}; what "
-        "is imitated is no right answer by this reward"
+        f"{less} of {shown} demonstrations that were tried are paid less than their answer alone, "
+        f"e.g. {example}; what is imitated is no right answer by this reward"
     )
+
+
+def _first_tasks(tasks: Tasks, n: int) -> list[Task]:
+    return [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
 
 
 def says_its_form(judge: Payer) -> bool:

@@ -74,7 +74,7 @@ class Preflight:
     """Looks at tasks in their order, once. `exact`: answers are compared as text."""
 
     def __init__(self, exact: bool) -> None:
-        self.exact, self.n, self.golds, self.marks, self.shown = exact, 0, 0, 0, 0
+        self.exact, self.n, self.golds, self.marks = exact, 0, 0, 0
         self.gold_N, self.whole_N = array("q"), array("q")
         self.faults: dict[str, FaultCount] = {}
         self.units: Counter[str] = Counter()
@@ -91,9 +91,7 @@ class Preflight:
         answer = task.answer
         gold = answer if isinstance(answer, str) else "" if answer is None else str(answer)
         recorded = [meta.get(k) for k in ("demonstration", "chosen", "rejected", "response")]
-        if recorded[0]:
-            self.shown += 1
-        else:
+        if not recorded[0]:
             self._count("not shown", i)
         texts = tuple(str(x) for x in (gold, *recorded))
         alone = not gold and not any(x is not None for x in recorded)
@@ -187,7 +185,7 @@ class Preflight:
                 yield text, f.first, field == "answer", "write them in one"
         if f := self.faults.get("pair"):
             yield f"{self._of(f.n)} have the same text as chosen and rejected", f.first, False, ""
-        if self.shown and (f := self.faults.get("not shown")):
+        if (f := self.faults.get("not shown")) and f.n < self.n:
             mend = "their answer alone is imitated there, and they give no hint"
             yield f"{self._of(f.n)} have no demonstration", f.first, False, mend
         if self.golds:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from palaestra.curriculum.prioritised import Prioritised, Successes, weights
+from palaestra.curriculum.prioritised import Prioritised, Successes, probabilities
 from palaestra.errors import UserError
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Reward, Task
@@ -15,8 +15,8 @@ from tests.fake import episode
 def test_prioritised_weights():
     """Solved .9, .5 and 0 of the time."""
     tried = np.array([[9, 10], [1, 2], [0, 4]])
-    assert weights(Prioritised().weights_of(tried)) == pytest.approx([0.0625, 0.3125, 0.625])
-    assert weights(Prioritised().weights_of(np.array([[2, 2], [4, 4]]))) == pytest.approx([0.5, 0.5])
+    assert probabilities(Prioritised().weights_of(tried)) == pytest.approx([0.0625, 0.3125, 0.625])
+    assert probabilities(Prioritised().weights_of(np.array([[2, 2], [4, 4]]))) == pytest.approx([0.5, 0.5])
     assert Prioritised().weights_of(np.array([[0, 0]])) == pytest.approx([1.0])
 
 
