@@ -39,17 +39,21 @@ class Server:
             self.open += 1
             self.most = max(self.most, self.open)
         try:
-            self.reply(handler, body, self.faulty(n, body))
-        finally:
+            reply = self.reply(body, self.faulty(n, body))
+        finally:  # before the answer leaves: who has it may ask again at once
             with self.lock:
                 self.open -= 1
+        if reply:
+            self.send(handler, *reply)
 
-    def reply(self, handler, body, fault):
+    def reply(self, body, fault):
+        """(status, body, the length it claims); None for a call without an answer."""
         if fault == "timeout":
             time.sleep(self.stall)
-            return
+            return None
         if fault and fault.isdigit():
-            return self.send(handler, int(fault), b'{"error": {"message": "no"}}')
+            whole = b'{"error": {"message": "no"}}'
+            return int(fault), whole, len(whole)
         found = self.answer(body)
         whole = json.dumps(found if isinstance(found, dict) else completion(found)).encode()
         if fault == "garbage":
@@ -58,13 +62,13 @@ class Server:
             whole = b'{"choices": [{"text": 3}]}'
         if fault == "half":
             whole = whole[: len(whole) // 2]
-        self.send(handler, 200, whole, len(whole) + (20 if fault == "cut" else 0))
+        return 200, whole, len(whole) + (20 if fault == "cut" else 0)
 
-    def send(self, handler, status, body, length=None):
+    def send(self, handler, status, body, length):
         handler.send_response(status)
         if status == 429:
             handler.send_header("Retry-After", self.retry_after)
-        handler.send_header("Content-Length", str(len(body) if length is None else length))
+        handler.send_header("Content-Length", str(length))
         handler.end_headers()
         handler.wfile.write(body)
 
