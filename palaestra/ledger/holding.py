@@ -139,17 +139,24 @@ def _moved(result: Result) -> Sequence[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _repeats(results: Mapping[str, Result], verdicts: Sequence[str]) -> list[bool]:
-    """Of the results of these verdicts with a third block, whether it repeats them."""
-    found = (r for r in results.values() if "fresh" in r and r["verdict"] in verdicts)
-    return [r["fresh"]["repeats"] for r in found]
+def _repeats(results: Mapping[str, Result], verdicts: Sequence[str]) -> list[str]:
+    """Of the results of these verdicts with a third block, what that says of them."""
+    return [
+        _repeated(r["fresh"]) for r in results.values() if "fresh" in r and r["verdict"] in verdicts
+    ]
+
+
+def _repeated(fresh: Result) -> str:
+    """What a third block says of the verdict of the others."""
+    if fresh["repeats"]:
+        return "repeats"
+    return "undecided" if fresh["verdict"] == "inconclusive" else "another verdict"
 
 
 def _fresh(result: Result) -> tuple[str, ...]:
     fresh = result["fresh"]
-    repeats = "repeats" if fresh["repeats"] else "does not repeat"
-    now = f"{fresh['verdict']} ({ends(fresh)})"
-    return _link(result["id"]), f"{result['verdict']} ({ends(result)})", now, repeats
+    before, now = (f"{r['verdict']} ({ends(r)})" for r in (result, fresh))
+    return _link(result["id"]), before, now, _repeated(fresh)
 
 
 def _older(result: Result) -> tuple[str, ...]:
