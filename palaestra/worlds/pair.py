@@ -24,6 +24,7 @@ class Pair:
     apart: bool = False
     seats: tuple[str, ...] = ("policy",)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    solved: ClassVar[float] = 1.0
 
     def reset(self, task: Task, key: Key) -> Frame:
         halves: tuple[Task, ...] = task.meta["halves"]

@@ -34,5 +34,6 @@ EXPERIMENT = pass_at_8_experiment(
     "that of the commonest wrong answer in the paper's text, of the rarest by its equation 12. Two arms leave such "
     "groups out. "
     f"{BOOLEAN} Cannot show: several ideas for one problem, as a formula has one way to be worked out, "
-    "with an order of its own; so a tie would not refute the method where ideas differ.",
+    "with an order of its own; so a tie would not refute the method where ideas differ; nor whether directions "
+    "widened, which is not logged.",
 )

@@ -98,5 +98,6 @@ EXPERIMENT = pl.Experiment(
     "verdicts no better than a coin, since it cannot compare two numbers of seven digits, and 48 tokens cut its "
     "workings. Of chains the start solved .45, and over the runs of 100% .61 and .77 of the verdicts were right; "
     "with 16,000 tokens 0% ended at .61, 20% at .58 and 100% at .49. Those who solve still learn then, so the budget "
-    "is 24,000. Cannot show: code, candidates of a stronger model, and 16,000 tokens of thought before a verdict.",
+    "is 24,000. About twelve steps hold some twenty prompts for critiques at 20%, so a tie is one at this dose. Cannot "
+    "show: code, candidates of a stronger model, and 16,000 tokens of thought before a verdict.",
 )

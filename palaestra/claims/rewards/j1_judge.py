@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.short import THREE_POINTS
+from palaestra.claims.short import ACCURACY, THREE_POINTS
 from palaestra.claims.starts import imitation, unmoved
 from palaestra.recipes.rewards.j1_judge import BothOrders, build
 
@@ -58,8 +58,8 @@ def neighbours() -> pl.Recipe:
 EXPERIMENT = pl.Experiment(
     claim="On pairs in both orders, from a start that likes the first place, paying consistency makes at least 3 "
     "points more new pairs right in both than paying correct verdicts alone.",
-    quantity="an 8B judge: 30.2 right in both orders and 44.1 flips before training (PPE); what consistency alone "
-    "adds is not known to us",
+    quantity="an 8B judge that sees both orders (PPE): right in both 39.1, and 43.9 with the reward for consistency, "
+    "flips 36.8 and 28.7, single verdicts .8 and .2 lower",
     start=unlearn_bias(unmoved(build())),
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
@@ -77,15 +77,22 @@ EXPERIMENT = pl.Experiment(
         arm: {"rl.optimiser.lr": (1e-4,)}
         for arm in ("correctness", "j1", "consistency", "of a neighbour")
     },
-    measure=pl.Logged("consistent"),
-    metric="pairs judged rightly in both orders, last ten steps (temperature 1)",
+    vetoes={
+        "single verdicts that are right, last five steps": pl.Veto(
+            pl.Logged("reward", last=5), falls=0.02
+        )
+    },
+    measure=ACCURACY,
+    metric="held-out pairs judged rightly in both orders (temperature 1)",
     task="compare-pairs",
     tokens=40_000,
     evaluate=128,
+    samples=4,
     seconds=40.0,
     controls={
-        "accuracy of single verdicts": pl.Final(),
-        "flips": pl.Logged("flips"),
+        "greedy, right in both orders": pl.Final(),
+        "flips, by tokens, last five steps": pl.Logged("flips", last=5),
+        "tokens a pair": pl.Logged("length", last=5),
     },
     note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. "
     "Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "
@@ -94,6 +101,7 @@ EXPERIMENT = pl.Experiment(
     "fifths are work that puts the own answer beside the first of the two; where it has to be looked up among two, an "
     "imitation learns it late or not at all. Looked at on trial seeds, to find such a start: with 80 steps and the "
     "older work it was right in both orders for .23 of the pairs, and 40,000 tokens left both arms there; as it is "
-    "now for .70, and both `correctness` and `j1` ended at .83. No summary says any more how many pairs are right in "
-    "both orders, so the last ten steps do, whose pairs are new to the run.",
+    "now for .70, and both `correctness` and `j1` ended at .83. These shares are of training batches, weighted by "
+    "tokens, so work counts four times a guess: of pairs about .63 are right at the start, by the shares that are "
+    "imitated. Held-out pairs decide, each judged four times. 40,000 tokens are ten to fourteen steps of 128 pairs.",
 )
