@@ -60,7 +60,7 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=200.0,
     not_testable="pilots that learn more than their scores differ by chance. In as long as a cell of "
-    "eight runs allows, ten steps of 8 prompts with 4 answers, none rose above the start (see the "
+    "eight runs allows, ten steps of 8 prompts with 4 answers, neither of the two looked at rose above the start (see the "
     "note), so seven scores would say nothing of mixtures, and the surrogates of all arms would be "
     "fitted to chance. Domains that this model learns fast, such as sums, formulas and lists, share "
     "one habit, so that any mixture of them is expected to tie. Ten times the steps for each of seven pilots, for "
@@ -73,7 +73,8 @@ EXPERIMENT = pl.Experiment(
     note="Three domains, as chains of another modulus need another arithmetic: digits, signs and their "
     "sums are shared, what is taken off is not, so mixtures may still tie. Pilots are runs of the same "
     "length as the last one, as in the paper; each seed has its own seven, which all of its arms share, at the "
-    "default rate, so that the interval covers what pilots err. One run a mixture cannot tell a "
+    "default rate. Before this runs, two things are to be mended: pilots are scored on the problems that decide, and at "
+    "that rate a last run repeats a pilot, its tasks and keys, so its luck comes along. One run a mixture cannot tell a "
     "curve from a line: both R2, of each pilot predicted from the others, are shown and decide nothing. "
     "`predicted` has the budget of its pilots on top, seven times its own, which the paper does not "
     "count either; `uniform` with eight times the steps would be the fair rival in tokens, and is left "

@@ -22,11 +22,13 @@ def grpo(schedule: pl.Schedule = STALE, **differences: Any) -> pl.Recipe:
 
 
 def rewards_alone() -> pl.Recipe:
-    """TBA's buffer and age, and centred rewards that no log-ratio is taken off."""
+    """TBA's buffer and age, and centred rewards that no log-ratio is taken off. So large a loss that its
+    gradient is clipped at every step, as TBA's is.
+    """
     return pl.vary(
         tba(),
         credit=pl.chain(pl.Center("group")),
-        objective=pl.Reinforce(reduce="tokens", trust="all"),
+        objective=1e4 * pl.Reinforce(reduce="tokens", trust="all"),
     )
 
 
@@ -39,15 +41,13 @@ EXPERIMENT = pl.Experiment(
         "tba": tba(),
         "rewards alone": rewards_alone(),
         "newest alone": tba(recent=1.0),
+        "half newest": tba(recent=0.5),
         "tba fresh": tba(schedule=FRESH),
         "grpo fresh": grpo(pl.Schedule(prompts=8, steps=400)),
     },
     expect=pl.Greater("tba", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="GRPO with its clipped ratios comes to within 3 points on answers of the same age",
-    reasons=(
-        pl.Needs("rewards alone", "that rewards less log-ratios are balanced"),
-        pl.Needs("newest alone", "answers of a buffer, beside the newest ones"),
-    ),
+    reasons=(pl.Needs("rewards alone", "that rewards less log-ratios are balanced"),),
     **instead(evaluate=192, seconds=13.0, tuned={"optimiser.lr": (1e-4, 2e-4)}),
     blocks=pl.TWENTY_SEEDS,
     controls={
@@ -65,7 +65,12 @@ EXPERIMENT = pl.Experiment(
     "these few steps hardly lower, "
     "with which a log-ratio of a nat weighs a hundredth of a reward or less, so that `rewards alone` may do "
     "as well; the "
-    "buffer, from which one prompt in twenty is any of the older ones, is what is new here. Batches are of 8 "
+    "buffer is what is new here. One prompt in twenty is any of the older ones, some seven of the 150 of a run, so "
+    "`newest alone` can hardly be told from it, and `half newest` draws every other one there. In the cells of agro, on "
+    "the same tasks and seeds, old answers brought .30 with GRPO, .39 with AGRO and .36 with a policy gradient without "
+    "ratios, so much of this outcome was known before. The norm of TBA's gradient is some 400 and is clipped to 1 at "
+    "every step, that of GRPO .2 to .5 and is not, so TBA's steps are of one length; those of `rewards alone` are "
+    "made so too. Batches are of 8 "
     "prompts with 4 answers; "
     "every problem is drawn once, so a prompt in the buffer has 4 answers, of which a draw by reward leaves "
     "none out: what is tested is older prompts, and not a choice by reward. "

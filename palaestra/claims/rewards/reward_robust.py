@@ -1,6 +1,7 @@
 """The claim of reward-robust: Reward-robust RLHF: Bayesian reward model ensemble."""
 
 import palaestra as pl
+from palaestra.claims.curricula import AFTER, Later
 from palaestra.claims.short import ACCURACY, THREE_POINTS
 from palaestra.recipes.rewards.reward_robust import ensemble_learner, nominal_learner, prior_heads
 
@@ -9,7 +10,8 @@ HEADS = prior_heads(5)
 
 def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
     """The two stages, which all arms of a seed share, then PPO on the frozen `reward` of "nominal" and
-    "reward".
+    "reward". Each stage has problems of its own: else the second would fit its heads where the first has
+    learned its labels by heart.
     """
     few, sample = pl.Schedule(prompts=8, steps=400), pl.Sample(n=4)
     start = pl.vary(pl.recipe("ppo", kl=0.02), schedule=few)
@@ -20,6 +22,7 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
     )
     scored = pl.vary(
         start,
+        draw=Later(AFTER),
         collect=pl.links(sample, pl.Score(reward=pl.Learned("nominal"))),
         learners={"reward": ensemble_learner(HEADS, "total")},
     )
@@ -29,7 +32,11 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
             "nominal": pl.Part(labelled, shared=True),
             "ensemble": pl.Part(scored, models=first, shared=True),
             "rl": pl.Part(
-                pl.vary(start, collect=pl.links(sample, pl.Score(reward=reward, shadow=True))),
+                pl.vary(
+                    start,
+                    draw=Later(2 * AFTER),
+                    collect=pl.links(sample, pl.Score(reward=reward, shadow=True)),
+                ),
                 models={**first, "reward": pl.Output("ensemble", "reward")},
             ),
         }

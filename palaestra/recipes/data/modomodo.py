@@ -161,7 +161,8 @@ class TrainBest:
 
     Args:
         mixtures: of the pilots, in the order of their models "pilot 0", "pilot 1", ...
-        tasks: held-out problems, each answered `samples` times.
+        tasks: held-out problems, each answered `samples` times. The summary's accuracy is of the same
+            ones, by which the mixture was chosen: report that of others.
         choose: "best pilot" takes the mixture of the highest score; "shuffled" fits the quadratic to
             scores that are mixed up, a placebo; "uniform" fits nothing.
     """
