@@ -91,5 +91,7 @@ EXPERIMENT = pl.Experiment(
     "Looked at before the declaration, on seed 3000, which nothing else uses, one cell of `one reward model` at "
     "1e-4: of the true rewards in training .34 at first and .88 at the end, of 96 held-out problems .85 in "
     "one sample, "
-    "greedy .99. What is learned is mostly to work instead of guessing. Cannot show: a reward model that is farmed.",
+    "greedy .99; there all three stages had the same problems. With problems of their own, on two trial seeds, "
+    "`one reward model` had .85 after 3,000 tokens at 2e-4 and .90 after 7,900 at 5e-5, `robust` .88 after 3,000 at "
+    "1e-4. What is learned is mostly to work instead of guessing. Cannot show: a reward model that is farmed.",
 )
