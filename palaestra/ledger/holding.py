@@ -4,6 +4,7 @@ said and what a third block of seeds found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -139,11 +140,11 @@ def _moved(result: Result) -> Sequence[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _repeats(results: Mapping[str, Result], verdicts: Sequence[str]) -> list[str]:
-    """Of the results of these verdicts with a third block, what that says of them."""
-    return [
+def _repeats(results: Mapping[str, Result], verdicts: Sequence[str]) -> Counter[str]:
+    """Of the results of these verdicts with a third block, how often that says what of them."""
+    return Counter(
         _repeated(r["fresh"]) for r in results.values() if "fresh" in r and r["verdict"] in verdicts
-    ]
+    )
 
 
 def _repeated(fresh: Result) -> str:
