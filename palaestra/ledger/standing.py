@@ -28,7 +28,7 @@ GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not suppo
 SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
 # what older rules could call what has a verdict of its own by now
 OLDER_WORDS = {"smaller": ("not-reproduced", "inconclusive"), "reversed": ("not-reproduced",)}
-COMPARED = ("effect", "ci95", "speaks", "said")  # of what a control says
+COMPARED = ("effect", "ci95", "speaks", "doubts", "said")  # of what a control says
 
 
 @cache

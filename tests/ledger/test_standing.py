@@ -552,6 +552,10 @@ def test_blocks_and_what_controls_found_are_recomputed():
         found = result()
         found["controls"][name]["effect"] += 0.01
         assert recompute(found).startswith(f"{name} is ")
+    for word in ("speaks", "doubts"):  # what a veto says of the verdict
+        found = result()
+        found["controls"]["accuracy"][word] = not found["controls"]["accuracy"][word]
+        assert recompute(found).startswith("accuracy is ")
 
 
 def test_a_veto_is_recomputed_against_its_arm():
