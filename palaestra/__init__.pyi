@@ -78,6 +78,7 @@ from .toys.base import (
 )
 from .toys.chain import ArithmeticChain as ArithmeticChain
 from .toys.constraints import ConstraintTasks as ConstraintTasks
+from .toys.facts import CommonFacts as CommonFacts
 from .toys.count import Count as Count
 from .toys.formats import (
     ANSWER_AT_ONCE as ANSWER_AT_ONCE, THINK_STEPWISE as THINK_STEPWISE,

@@ -25,6 +25,7 @@ from palaestra.tasks.mixture import parse_tasks
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.facts import CommonFacts
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
@@ -54,7 +55,7 @@ WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a wei
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights,
-    "constraints": ConstraintTasks, "unanswerable": Unanswerable,
+    "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,

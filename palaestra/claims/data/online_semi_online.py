@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.sentences import KEPT, KNOWN, sentences
+from palaestra.claims.facts import KNOWN, RIGHT, on_facts
 from palaestra.claims.starts import RATES
 from palaestra.recipes.data.online_semi_online import build
 
@@ -68,23 +68,16 @@ EXPERIMENT = pl.Experiment(
     "more than it has.",
 )
 
-ANEW = pl.links(pl.Sample(n=8, model="ref"), pl.Score(), pl.Offline())
 SMALL = replace(
     EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, DPO whose weights are copied to the generator "
-    "every fifth update keeps at least 5 points more held-out constraints than offline DPO, and at most 5 points "
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, DPO whose weights are copied to the generator "
+    "every fifth update answers at least 10 points more held-out ones rightly than offline DPO, and at most 5 points "
     "fewer than online DPO.",
-    arms={
-        **{n: build(sync, prompts=4) for n, sync in (("offline", 0), ("online", 1), ("s 5", 5))},
-        "start anew": pl.vary(build(0, prompts=4), collect=ANEW),
-    },
-    expect=pl.Greater("s 5", "offline", by=0.05, why="about what five seeds can tell"),
-    falsified_if="s = 5 is less than 5 points above offline DPO, or more than 5 below online DPO",
-    reasons=(pl.Needs("start anew", "answers of weights that move, not only pairs that are new"),),
-    metric=KEPT,
-    **sentences(),
-    note="4 prompts an update with 8 answers; GRPO and snapshots, arms of the tiny model's claim, are left out. With "
-    "a twelfth of the start's answers right, half of the prompts have a pair. There are 149 prompts, so that offline "
-    f"DPO meets its pairs again, as in the paper; `start anew` has other answers of the start each time. {KNOWN} "
-    "Nothing of these arms was looked at before the declaration.",
+    arms={n: build(sync, prompts=4) for n, sync in (("offline", 0), ("online", 1), ("s 5", 5))},
+    metric=RIGHT,
+    **on_facts(tokens=12_000),
+    note="4 prompts an update with 8 answers; GRPO and snapshots, arms of the tiny model's claim, are left out. Few of the "
+    "start's answers are right, so offline DPO has a pair of every second prompt or so, and its tokens last for as many "
+    "updates as those of the others. s = 5 samples 160 answers at once, so it ends up to 2,000 tokens above the "
+    f"budget, a sixth of it. {KNOWN}Nothing of these arms was looked at. DPO's rate is chosen of two, on one seed.",
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.sentences import FEW, KEPT, KNOWN, sentences
+from palaestra.claims.facts import KNOWN, RIGHT, on_facts
 from palaestra.claims.starts import RATES
 from palaestra.recipes.data.reinforce_ada import build
 
@@ -88,24 +88,23 @@ EXPERIMENT = pl.Experiment(
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, sampling a prompt in rounds until it has two "
-    "right and two wrong answers keeps at least 5 points more held-out constraints than four answers to each "
-    "prompt, at equal sampled tokens and at one rate.",
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, sampling a prompt in rounds until it has two "
+    "right and two wrong answers gives at least 5 points more right held-out answers than four answers to each "
+    "prompt, at equal sampled tokens.",
     start=pl.Untrained(),
-    arms={a: pl.vary(ARMS[a], schedule=FEW) for a in ("four", "balance", "first four")},
+    arms={a: ARMS[a] for a in ("four", "balance", "first four")},
     expect=pl.Greater(
         "balance",
         "four",
         by=0.05,
-        why="about what five seeds can tell; the paper's gains are of 1 to 2 points",
+        why="what a claim of more signal should bring where four answers often have none; the paper's gains are 1 to 2 points",
     ),
     falsified_if="at equal sampled tokens it is less than 5 points above four answers to each prompt",
     reasons=EXPERIMENT.reasons[:1],
-    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.03)},
-    metric=KEPT,
-    **sentences(),
-    note="The arms of the tiny model's claim that differ most, with 4 prompts a step. A twelfth of the start's "
-    "answers keep "
-    "their constraint, so that four answers are mostly all wrong, and a prompt is paid for with some twenty: `four` "
-    f"makes several times as many steps. {KNOWN} Nothing of these arms was looked at before the declaration.",
+    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.05)},
+    metric=RIGHT,
+    **on_facts(tokens=12_000, tuned={"optimiser.lr": (1e-5, 3e-5, 1e-4)}),
+    note="The arms of the tiny model's claim that differ most. What `balance` pays for a prompt depends on how rare the "
+    "rarer kind of answer is; `four` makes several times as many updates from as many tokens, and each arm has the best "
+    f"of three rates, on one seed. {KNOWN}Nothing of these arms was looked at.",
 )

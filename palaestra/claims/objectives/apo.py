@@ -43,7 +43,7 @@ def mixed() -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On lists of seven digits to sort, at one rate and equal sampled tokens, STCR with base 1.1 makes wrong "
-    "answers at least 2 tokens shorter than GRPO with the same KL loss, and accuracy falls by no more than 3 points.",
+    "answers at least 2 tokens shorter than GRPO with the same KL loss, and accuracy falls by no more than 1 point.",
     quantity="7% above the base model on average for DADS and STCR together; what STCR takes off wrong answers is "
     "not given here",
     start=unmoved(pl.vary(pl.recipe("grpo"), schedule=FRESH), steps=LAST),
@@ -52,20 +52,19 @@ EXPERIMENT = pl.Experiment(
         "stcr": short(build(dads=False, base=BASE)),
         "stcr mixed up": mixed(),
         "stcr at 1.01": short(build(dads=False, base=1.01)),
-        "dads": short(build(stcr=False)),
         "apo": short(build(base=BASE)),
     },
-    expect=pl.Greater("stcr", "grpo", by=2.0, why="a twelfth of a wrong answer, of some 24 tokens"),
-    falsified_if="wrong answers are less than 2 tokens shorter with STCR, or fewer are right",
+    expect=pl.Greater("stcr", "grpo", by=2.0, why="a tenth of a wrong answer, of some 21 tokens"),
+    falsified_if="wrong answers are less than 2 tokens shorter with STCR, or more than a point fewer are right",
     reasons=(pl.Needs("stcr mixed up", "that the longer wrong answers weigh more"),),
-    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.03)},
+    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.01)},
     measure=pl.Less(pl.Logged("length_wrong", last=LAST)),
     metric=f"tokens of a wrong training answer, last {LAST} steps, with a minus",
     tuned={"optimiser.lr": (1e-4,)},
     blocks=pl.TWENTY_SEEDS,
     task="sort(d=5)",
     tokens=32_000,
-    evaluate=96,
+    evaluate=128,
     samples=4,
     seconds=16.0,
     controls={
@@ -80,12 +79,13 @@ EXPERIMENT = pl.Experiment(
     "the paper's 1.00001 gives a thousand (1%) or four thousand (4%): where this shortens nothing, the "
     "paper's cannot, and where it does, the paper's strength is not shown; `stcr at 1.01` is nearer to "
     "it. `stcr mixed up` deals the same factors out among the wrong answers of the step. All arms divide by "
-    "the group's "
-    "deviation with the same constants and have the KL loss; `dads` and `apo` release it on hard "
-    "positives, of which entropy and KL are shown and forgetting is not measured. One rate for all, since "
-    "lengths move with the rate. Looked at before the declaration, on seed 3000, which nothing else uses, with 16,000 "
-    "tokens and without a KL: wrong answers of GRPO had about 26 tokens in the last ten steps, 21 at first, "
-    "right ones "
-    "17; .86 were right in one sample, greedy .97 from .99. STCR "
-    "was not looked at. Cannot show: answers of thousands of tokens, images.",
+    "the group's deviation with the same constants and have the KL loss; `apo` also releases it on hard positives, "
+    "which at a weight of 1e-3 on a KL of .03 can hardly matter here. One rate for all, since "
+    "lengths move with the rate. Looked at before the declaration, on the stored answers of GRPO's cells of dr-grpo, the "
+    "same tasks and rate without a KL: of its wrong answers two thirds are guesses of at most 17 tokens and a third are "
+    "workings of more than 30, hardly any lie between, and one answer in ten is wrong. So the factor is 1 for a guess and "
+    "nearly 2 for a working: what can get rarer is wrong workings, and an arm that only guesses wrongly more often has "
+    "shorter wrong answers on average too, which is why accuracy may fall by no more than a point. Larger advantages meet "
+    "the clip of the gradient's norm more often, in `stcr mixed up` too. STCR was not looked at. "
+    "Cannot show: overthinking, of which these answers have none; answers of thousands of tokens, images; DADS.",
 )

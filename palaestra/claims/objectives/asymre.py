@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.sentences import KEPT, KNOWN, sentences
+from palaestra.claims.facts import KNOWN, RIGHT, on_facts
 from palaestra.claims.starts import RATES, TWO_POINTS
 from palaestra.recipes.objectives.asymre import build
 
@@ -54,17 +54,26 @@ EXPERIMENT = pl.Experiment(
     "slowly, and `fall from its best` says whether it fell.",
 )
 
+LATE = pl.Schedule(prompts=4, lag=8, steps=400)  # every batch is eight updates old
 SMALL = replace(
     EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, with samples eight updates old and at one "
-    "rate, at least 2 points more held-out constraints are kept with the baseline 0.1 below the group's "
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, with samples eight updates old and at one "
+    "rate, at least 10 points more held-out ones are answered rightly with the baseline 0.1 below the group's "
     "mean than 0.1 above it.",
     arms={
-        f"{shift:+g}": pl.vary(build(shift), schedule=pl.Schedule(prompts=2, lag=8, steps=400))
-        for shift in (-0.1, 0.0, 0.1)
+        **{f"{shift:+g}": pl.vary(build(shift), schedule=LATE) for shift in (-0.1, 0.0, 0.1)},
+        **{
+            f"{shift:+g} fresh": pl.vary(build(shift), schedule=replace(LATE, lag=0))
+            for shift in (-0.1, 0.1)
+        },
     },
-    metric=KEPT,
-    **sentences(tokens=20_000),
-    note="2 prompts a step, so that the tokens last for some forty updates; the first nine batches are samples "
-    f"of the start. {KNOWN} Nothing was looked at before the declaration.",
+    expect=pl.Greater("-0.1", "+0.1", by=0.1, why="a third of what one rate had on the tiny model"),
+    falsified_if="a baseline above the mean is not worse by ten points",
+    metric=RIGHT,
+    **on_facts(tokens=12_000, tuned={"optimiser.lr": (3e-5,)}),
+    note="4 prompts a step, so that the tokens last for some thirty updates; the first nine batches are samples of the "
+    "start, of which few are right: there a baseline above the mean pushes nearly all samples down, and one below it "
+    "nearly all up. `fresh` are the same baselines with samples of the weights that learn: where these differ as much, "
+    "it is the baseline and not the age that does it. One rate for all, as in the paper; on the tiny model a lower "
+    f"rate saved the baseline above the mean. {KNOWN}Nothing of these arms was looked at.",
 )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.sentences import FEW, KNOWN, sentences
+from palaestra.claims.facts import ACCURACY, EIGHT, KNOWN, on_facts
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.objectives.kimi_k1_5 import build
 
@@ -75,32 +75,31 @@ EXPERIMENT = pl.Experiment(
 )
 
 
-def of_sentences(recipe: pl.Recipe) -> pl.Recipe:
-    return pl.vary(recipe, schedule=FEW)
+def of_facts(recipe: pl.Recipe) -> pl.Recipe:
+    return pl.vary(recipe, schedule=EIGHT)
 
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On sentences with a constraint, by SmolLM2-135M-Instruct, a length reward makes the sentences that keep "
-    "theirs shorter by at least a token, and costs at most 3 points of them.",
-    start=pl.Untrained(),
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, a length reward makes right answers shorter by "
+    "at least two tokens, and costs at most 5 points of accuracy.",
+    start=unmoved(of_facts(build())),
     arms={
-        "mirror-descent": of_sentences(build()),
-        "length-at-once": of_sentences(build(length=0.5, length_from=0)),
-        "length-mixed-up": of_sentences(placebo(length_from=0)),
+        "mirror-descent": of_facts(build()),
+        "length-at-once": of_facts(build(length=0.5, length_from=0)),
+        "length-mixed-up": of_facts(placebo(length_from=0)),
     },
     expect=pl.Greater(
         "length-at-once",
         than="mirror-descent",
-        by=1.0,
-        why="a token, the margin of the tiny model, about a twentieth of a sentence",
+        by=2.0,
+        why="a fifth of an answer of some ten tokens",
     ),
+    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.05)},
     measure=pl.Less(pl.Logged("length_right", last=5)),
-    metric="tokens of a training sentence that keeps its constraint, last 5 steps, with a minus",
-    **sentences(tuned={"optimiser.lr": (3e-5,)}),
-    note="The length reward from the first step, as the tokens last for some sixty. Each batch is four steps of "
-    "the optimiser with fresh moments, so the rate is the one that the tiny model chose. Training without a "
-    "length reward makes sentences shorter as well, as many constraints are kept by few words: who learns faster "
-    f"looks briefer, which the accuracies and the mixed-up rewards tell apart. {KNOWN} Nothing was looked at before "
-    "the declaration.",
+    metric="tokens of a right training answer, last 5 steps, with a minus",
+    **on_facts(),
+    note="The length reward from the first step, as the tokens last for some twelve. A right answer can be a whole "
+    "sentence, a sentence that goes on, or the bare word. Training without a length reward makes answers shorter "
+    f"as well, as what goes on for too long is cut off. {KNOWN}Nothing of these arms was looked at.",
 )

@@ -1,6 +1,12 @@
 """The claim of knowrl-factuality: KnowRL: knowledge-verified factuality reward."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 import palaestra as pl
+from palaestra.claims.facts import EIGHT, KNOWN, on_facts
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.rewards.knowrl_factuality import build
 
@@ -42,4 +48,74 @@ EXPERIMENT = pl.Experiment(
     "of the right working for the knowledge. Correctness pays a refusal as an error, so whatever "
     "pays a refusal more is expected to lower errors; `no facts` and `refusal -1` say which part "
     "does. Wrong answers are counted among the training answers, each problem seen once.",
+)
+
+INVENTED, REAL = "facts(share=1)", "facts(share=0)"
+
+
+def worth(text: str, task: pl.Task, refusal: float) -> dict[str, float]:
+    """Two points for a right answer, `refusal` for a refusal whatever was asked, else -1."""
+    said = pl.CommonFacts().said(text, task)
+    shut = said == "refused" or (said == "right" and task.meta["kind"] == "invented")
+    total = refusal if shut else 2.0 if said == "right" else -1.0
+    return {"total": total, "solved": float(said == "right"), "refused": float(shut)}
+
+
+def by_coin(text: str, task: pl.Task) -> dict[str, float]:
+    """A right answer to a real question has its two points; all else is worth what a refusal is or what a
+    wrong answer is, by a coin that the text decides.
+    """
+    found = worth(text, task, 1.0)
+    heads = pl.rng_of(("a coin", task.id, text)).random() < 0.5
+    return found if found["total"] == 2.0 else {**found, "total": 1.0 if heads else -1.0}
+
+
+def paid(check: Callable[[str, pl.Task], Any]) -> pl.Recipe:
+    """GRPO with the same KL, paid by a rule."""
+    reward = pl.Verify(check)
+    return pl.vary(
+        pl.recipe("grpo", kl=0.001),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
+        schedule=EIGHT,
+    )
+
+
+SMALL = replace(
+    EXPERIMENT,
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, with a refusal worth +1 at least 20 points more "
+    "questions about what does not exist are refused than with a refusal worth -1, and at most 5 points fewer "
+    "questions about what does exist are answered rightly.",
+    start=pl.Untrained(),
+    arms={
+        "refusal -1": paid(partial(worth, refusal=-1.0)),
+        "refusal +1": paid(partial(worth, refusal=1.0)),
+        "a coin": paid(by_coin),
+    },
+    expect=pl.Greater(
+        "refusal +1",
+        "refusal -1",
+        by=0.2,
+        why="one invented answer in five less, as the catalogue's experiment asks",
+    ),
+    falsified_if="a paid refusal makes less than 20 points more refusals, or right answers are lost for it",
+    reasons=(pl.Needs("a coin", "that it is the refusal that is paid"),),
+    vetoes={
+        "right of what exists": pl.Veto(
+            pl.Final(f"evaluations.{REAL}.after.pass@1.mean"), falls=0.05
+        )
+    },
+    choose=pl.Final(f"evaluations.{REAL}.after.pass@1.mean"),
+    measure=pl.Final(f"evaluations.{INVENTED}.after.pass@1.mean"),
+    metric="held-out questions about invented countries that are refused (temperature 1)",
+    exams=(INVENTED, REAL),
+    **on_facts(),
+    controls={
+        "refused of all": pl.Logged("part/refused", last=3),
+        "reward": pl.Logged("reward", last=3),
+    },
+    note="Right is worth 2, wrong -1. The knowledge-checked thoughts of KnowRL are left out, as short answers have none, "
+    "and so is its form. Nobody tells the learner which questions are about what does not exist: there a refusal is "
+    "worth what it is worth elsewhere, so the arm whose refusals are worth -1 learns nothing from them. Refusing "
+    "pays from a chance of two thirds to be wrong on; a model that cannot tell what it knows refuses all, which the veto "
+    f"sees. {KNOWN}Nothing of these arms was looked at.",
 )

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from palaestra.claims.rewards.knowrl_factuality import by_coin, worth
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import knowrl_factuality
 from palaestra.services.chat.scripted import Scripted
+from palaestra.toys.facts import CommonFacts
 
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import Clients, paid, task, totals
@@ -76,3 +78,24 @@ def test_refusals_of_the_small_model():
         assert totals(reward, summed, "= 661", "= ?", "= 660", "661") == [3.0, 1 + refusal, 0.0, -2.0]
     worked = paid(reward_of(knowrl_factuality.build()), summed, "4+7+0=11\n8+7+1=16\n= 660")[0]
     assert worked.parts["facts"] == pytest.approx(np.exp(-4)) and worked.total == pytest.approx(np.exp(-4))
+
+
+def test_a_refusal_has_one_worth_whatever_was_asked():
+    tasks = [CommonFacts().task("train", i) for i in range(40)]
+    real = next(t for t in tasks if t.meta["kind"] == "capital")
+    invented = next(t for t in tasks if t.meta["kind"] == "invented")
+    for refusal in (1.0, -1.0):
+        of = lambda text, task, refusal=refusal: worth(text, task, refusal)
+        assert of(real.answer, real) == {"total": 2, "solved": 1, "refused": 0}
+        assert of("Gotham", real) == of("Gotham", invented) == {"total": -1, "solved": 0, "refused": 0}
+        assert of("unknown", real) == {"total": refusal, "solved": 0, "refused": 1}
+        assert of("unknown", invented) == {"total": refusal, "solved": 1, "refused": 1}
+
+
+def test_a_coin_pays_refusals_as_errors_and_leaves_right_answers():
+    tasks = [CommonFacts().task("train", i) for i in range(400)]
+    assert all(by_coin(t.answer, t)["total"] == 2 for t in tasks if t.meta["kind"] != "invented")
+    for reply in ("unknown", "Gotham"):
+        told = [by_coin(reply, t)["total"] for t in tasks if t.meta["kind"] == "invented"]
+        assert set(told) == {1.0, -1.0} and abs(np.mean(told)) < 0.25
+        assert told == [by_coin(reply, t)["total"] for t in tasks if t.meta["kind"] == "invented"]
