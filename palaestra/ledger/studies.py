@@ -20,9 +20,13 @@ FOLDER = Path("benchmarks/curricula")
 STUDIES = {
     "half_taught": "A habit that is half taught",
     "difficulties": "From easy to out of reach",
+    "domains": "Kinds that are known, can be learned or are out of reach",
 }
 UNIFORM, START = "uniform", "start"
-SCALES = (START, "uniform with twice the tokens", "mixed only with twice the tokens", "imitation")
+SCALES = (
+    START, "uniform with twice the tokens", "mixed only with twice the tokens", "imitation",
+    "what can be learned",
+)  # fmt: skip
 HELP = ("ghpo", "nurl", "guide", "icpo", "critique-grpo", "ampo", "rl-plus", "srft", "amft")
 DOSE, BANDIT = "dose", "bandit"
 MATTERS = 0.03  # the margin of the studies

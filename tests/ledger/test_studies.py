@@ -89,7 +89,9 @@ def test_nothing_measured_is_a_page_too(tmp_path):
 
 
 def test_the_page_knows_every_arm_of_the_studies():
-    asked = study(None, samplers(len, 100) | helpers(), what="x", task="chain", tokens=1000, demonstrations=2)
+    oracle = {"what can be learned": samplers(len, 100)["uniform"]}  # of the third start
+    arms = samplers(len, 100) | helpers() | oracle
+    asked = study(None, arms, what="x", task="chain", tokens=1000, demonstrations=2)
     kinds = {a: kind_of(a) for a in asked.every_arm}
     assert {a for a, k in kinds.items() if k == "help"} == set(helpers())
     assert {a for a, k in kinds.items() if k == "what is drawn"} == set(samplers(len, 100))
