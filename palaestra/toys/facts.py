@@ -41,8 +41,8 @@ summer winter; north south; east west; win lose; buy sell; push pull; love hate;
 remember forget; question answer"""
 SYMBOLS = """hydrogen H; helium He; lithium Li; carbon C; nitrogen N; oxygen O; fluorine F; neon Ne; sodium Na; magnesium Mg;
 aluminium Al; silicon Si; phosphorus P; sulfur S; chlorine Cl; argon Ar; potassium K; calcium Ca; titanium Ti;
-chromium Cr; manganese Mn; iron Fe; cobalt Co; nickel Ni; copper Cu; zinc Zn; arsenic As; bromine Br; silver Ag; tin Sn;
-iodine I; barium Ba; tungsten W; platinum Pt; gold Au; mercury Hg; lead Pb; radium Ra; uranium U; plutonium Pu"""
+chromium Cr; manganese Mn; iron Fe; cobalt Co; nickel Ni; copper Cu; zinc Zn; bromine Br; silver Ag; tin Sn;
+barium Ba; tungsten W; platinum Pt; gold Au; mercury Hg; lead Pb; radium Ra; uranium U; plutonium Pu"""
 NEXT = """January February; February March; March April; April May; May June; June July; July August; August September;
 September October; October November; November December; Monday Tuesday; Tuesday Wednesday; Wednesday Thursday;
 Thursday Friday; Friday Saturday; Saturday Sunday; Sunday Monday; A B; B C; C D; D E; E F; F G; G H; H I; I J; J K; K L;
@@ -66,7 +66,7 @@ BEGUN = (
     "Gal",
     "Kor",
     "Lir",
-    "Mor",
+    "Murg",
     "Ostr",
     "Pel",
     "Quil",
@@ -79,6 +79,7 @@ ENDED = ("via", "nia", "land", "ria", "stan", "dor", "mar", "thia", "goria", "li
 UNKNOWN = "unknown"
 DEMAND = f'Answer in one or two words. If you do not know, say "{UNKNOWN}".'
 REFUSALS = (UNKNOWN, "not known", "i do not know", "i don't know", "i am not sure", "i'm not sure")
+LEADS = ("the", "it", "its", "this", "that")  # of a sentence that says the answer behind "is"
 
 Said = Literal["right", "refused", "wrong"]
 
@@ -111,14 +112,16 @@ class CommonFacts:
         return float(self.said(text, task) == "right")
 
     def said(self, text: str, task: Task) -> Said:
-        """What a reply says first: behind its first "is", where it has one, so that neither the words
-        of the question nor a second guess count.
+        """What a reply says first: at its beginning, or behind the "is" of a sentence that begins as one
+        about the question does. So neither the words of the question nor a second guess count.
         """
-        start, found, behind = (text if isinstance(text, str) else "").partition(" is ")
-        told = behind if found else start
-        if any(begins(each, r) for each in (start, told) for r in REFUSALS):
+        text = text.replace("’", "'") if isinstance(text, str) else ""
+        start, *behind = re.split(r"\bis\b", text, maxsplit=1)
+        led = any(begins(start, word) for word in LEADS)
+        told = [start, *(behind if led else ())]
+        if any(begins(each, r) for each in (start, *behind) for r in REFUSALS):
             return "right" if task.answer == UNKNOWN else "refused"
-        return "right" if begins(told, str(task.answer)) else "wrong"
+        return "right" if any(begins(each, str(task.answer)) for each in told) else "wrong"
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The bare answer; there is no working to show."""
