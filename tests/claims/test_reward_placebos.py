@@ -25,7 +25,8 @@ ILLUSTRATIONS = ("encore", "raiden-r1", "creative-writing")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_arm_is_tuned_alike(method):
     e = experiment_of(method)
-    assert not e.lacks() and {len(e.settings_of(a)) for a in e.arms if a != "start"} == {3}
+    settings = 1 if method == "mm-rlhf" else 3  # whose arms differ by less than a rate does
+    assert not e.lacks() and {len(e.settings_of(a)) for a in e.arms if a != "start"} == {settings}
     assert not e.tuning_tokens or 3 * e.tuning_tokens >= e.tokens
 
 
