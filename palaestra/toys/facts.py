@@ -113,9 +113,12 @@ class CommonFacts:
 
     def said(self, text: str, task: Task) -> Said:
         """What a reply says first: at its beginning, or behind the "is" of a sentence that begins as one
-        about the question does. So neither the words of the question nor a second guess count.
+        about the question does. So neither the words of the question nor a second guess count, and what
+        has several lines is wrong.
         """
         text = text.replace("’", "'") if isinstance(text, str) else ""
+        if "\n" in text.strip():
+            return "wrong"
         start, *behind = re.split(r"\bis\b", text, maxsplit=1)
         led = any(begins(start, word) for word in LEADS)
         told = [start, *(behind if led else ())]

@@ -61,7 +61,8 @@ def test_a_fact_is_learned_from_or_held_out():
         ("{} is Rome", "right"),  # the first one counts
         ("Rome is {}", "wrong"),
         ("I don’t know", "refused"),
-        ("The capital is\n{}", "right"),
+        ("{}\nRome", "wrong"),
+        ("unknown\n{}", "wrong"),
         ("{} is unknown", "refused"),
         ("unknown is {}", "refused"),  # nor a hedge
         ("{0}{0}", "wrong"),
