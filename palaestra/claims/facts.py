@@ -8,8 +8,8 @@ EIGHT = pl.Schedule(prompts=8, steps=400)  # 8 prompts x 8 answers, some 12 upda
 ACCURACY = pl.Final("sampled_after.pass@1.mean")
 RIGHT = "held-out questions that are answered rightly, which of an invented country is a refusal (temperature 1)"
 KNOWN = (
-    "Three fifths of the questions are of 257 facts, of which the model knows some; a fact belongs to training or "
-    "is held out, which 36 are, the same for all seeds and a third of them past tenses: intervals do not cover the "
+    "Three fifths of the questions are of 256 facts, of which the model knows some; a fact belongs to training or "
+    "is held out, which 35 are, the same for all seeds and a third of them past tenses: intervals do not cover the "
     "choice of facts. The others ask for the capitals of countries that do not exist, where `unknown` is right. "
     "Looked at before the declaration, on trial seed 2000, 64 answers a step: GRPO at 3e-5 came from a training "
     "reward of .03 in the first step to .84 in the ninth, after 8,000 tokens, and stayed between .5 and .95. Most "

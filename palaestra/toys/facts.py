@@ -45,7 +45,7 @@ chromium Cr; manganese Mn; iron Fe; cobalt Co; nickel Ni; copper Cu; zinc Zn; br
 barium Ba; tungsten W; platinum Pt; gold Au; mercury Hg; lead Pb; radium Ra; uranium U; plutonium Pu"""
 NEXT = """January February; February March; March April; April May; May June; June July; July August; August September;
 September October; October November; November December; Monday Tuesday; Tuesday Wednesday; Wednesday Thursday;
-Thursday Friday; Friday Saturday; Saturday Sunday; Sunday Monday; A B; B C; C D; D E; E F; F G; G H; H I; I J; J K; K L;
+Thursday Friday; Friday Saturday; Saturday Sunday; Sunday Monday; A B; B C; C D; D E; E F; F G; G H; I J; J K; K L;
 L M; M N; N O; O P; P Q; Q R; R S; S T; T U; U V; V W; W X; X Y; Y Z"""
 ASKED: Mapping[str, tuple[str, str]] = {
     "capital": ("What is the capital of {}?", CAPITALS),
