@@ -59,21 +59,7 @@ FACTS: Mapping[str, Mapping[str, str]] = {
     for kind, (_, pairs) in ASKED.items()
 }
 EVERY = tuple((kind, name) for kind, known in FACTS.items() for name in known)
-BEGUN = (
-    "Bel",
-    "Dro",
-    "Fen",
-    "Gal",
-    "Kor",
-    "Lir",
-    "Murg",
-    "Ostr",
-    "Pel",
-    "Quil",
-    "Tarv",
-    "Vand",
-    "Zor",
-)
+BEGUN = ("Bel", "Dro", "Fen", "Gal", "Kor", "Lir", "Murg", "Ostr", "Pel", "Quil", "Tarv", "Vand", "Zor")  # fmt: skip
 MIDST = ("a", "e", "i", "o", "u", "an", "el", "ov", "ur", "im")
 ENDED = ("via", "nia", "land", "ria", "stan", "dor", "mar", "thia", "goria", "lia")
 UNKNOWN = "unknown"

@@ -36,9 +36,12 @@ def test_a_method_without_one_says_so(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_it_is_declared_as_the_rules_ask(name):
+def test_it_is_declared_as_the_rules_ask(name, tmp_path):
     e = experiment_of(name)
     assert e.lacks() == [] and e.model == "smollm2" and len(e.blocks[0]) >= 3 and bool(e.samples) == bool(e.evaluate)
+    asked = Scope(method=name, experiment=e, arms=[], blocks=[], tokens=e.tokens, out=tmp_path)
+    of_arms = [asked.request(a, e.settings_of(a)[0], e.tasks[0], 0).configuration() for a in e.every_arm]
+    assert len(of_arms) == len(e.every_arm)  # what has no address can not be run
 
 
 def test_it_is_declared_under_its_name_and_told_with_its_command(tmp_path, monkeypatch, capsys):

@@ -76,8 +76,10 @@ SMALL = replace(
     arms={n: build(sync, prompts=4) for n, sync in (("offline", 0), ("online", 1), ("s 5", 5))},
     metric=RIGHT,
     **on_facts(tokens=12_000),
+    controls={**EXPERIMENT.controls, "prompts with a pair": pl.Logged("groups_mixed", last=0)},
     note="4 prompts an update with 8 answers; GRPO and snapshots, arms of the tiny model's claim, are left out. Few of the "
-    "start's answers are right, so offline DPO has a pair of every second prompt or so, and its tokens last for as many "
-    "updates as those of the others. s = 5 samples 160 answers at once, so it ends up to 2,000 tokens above the "
-    f"budget, a sixth of it. {KNOWN}Nothing of these arms was looked at. DPO's rate is chosen of two, on one seed.",
+    "start's answers are right, so at first about one prompt in five has a pair, and many updates of offline DPO are "
+    "of one pair or none: that is how it would stay behind, and not by the age of its pairs alone. s = 5 samples 160 "
+    "answers at once, up to 3,840 tokens, so it may end above the budget by as much. DPO's rate is chosen of two, on one "
+    f"seed. {KNOWN}Nothing of these arms was looked at.",
 )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.facts import ACCURACY, EIGHT, KNOWN, on_facts
+from palaestra.claims.facts import EIGHT, KNOWN, REAL, on_facts, right_of
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.objectives.kimi_k1_5 import build
 
@@ -82,7 +82,7 @@ def of_facts(recipe: pl.Recipe) -> pl.Recipe:
 SMALL = replace(
     EXPERIMENT,
     claim="On questions of common knowledge, by SmolLM2-135M-Instruct, a length reward makes right answers shorter by "
-    "at least two tokens, and costs at most 5 points of accuracy.",
+    "at least two tokens, and costs at most 5 points of accuracy, of questions about what exists at most 5 as well.",
     start=unmoved(of_facts(build())),
     arms={
         "mirror-descent": of_facts(build()),
@@ -95,11 +95,17 @@ SMALL = replace(
         by=2.0,
         why="a fifth of an answer of some ten tokens",
     ),
-    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.05)},
+    vetoes={
+        "sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.05),
+        "right of what exists": pl.Veto(right_of(REAL), falls=0.05),
+    },
+    exams=(REAL,),
     measure=pl.Less(pl.Logged("length_right", last=5)),
     metric="tokens of a right training answer, last 5 steps, with a minus",
     **on_facts(),
     note="The length reward from the first step, as the tokens last for some twelve. A right answer can be a whole "
     "sentence, a sentence that goes on, or the bare word. Training without a length reward makes answers shorter "
-    f"as well, as what goes on for too long is cut off. {KNOWN}Nothing of these arms was looked at.",
+    "as well, as what goes on for too long is cut off. To say `unknown` is brief too, so the length reward may teach to say "
+    "it of all: that is why what exists is examined for itself. Tokens are equal, so whoever answers briefly makes more "
+    f"updates. {KNOWN}Nothing of these arms was looked at.",
 )

@@ -2,11 +2,18 @@
 RL).
 """
 
+import asyncio
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 import palaestra as pl
 from palaestra.claims.beyond import BestAccuracy, untrained
+from palaestra.claims.sentences import sentences
 from palaestra.recipes.rewards.endogenous_reward import build
+from palaestra.toys.base import question_task
+from palaestra.toys.facts import ASKED, DEMAND, EVERY, FACTS
 
 TASKS = 192
 
@@ -90,4 +97,130 @@ EXPERIMENT = pl.Experiment(
     "reward of another of its group. `per token` divides by the length, as sums favour the short. "
     "Where the likeliest answer is wrong, as on `chain`, the same reward does harm. Cannot show: a model whose likelihood "
     "knows more than its samples, which pre-training at scale is said to give.",
+)
+
+
+SHARES = 5  # of the facts: each seed of a block has one of its own
+WRONG = 2  # other answers that each right one is paired with
+WORDS = {
+    "which is better": pl.Pairwise().template,
+    "which is right": "{question}\n\nA: {a}\nB: {b}\n\nWhich of the two is the right answer? {instruction}",
+    "judge it": pl.Judge().template,
+    "is it right": "{question}\n\nAnswer: {response}\n\nIs this the right answer? {instruction}",
+}
+
+
+@pl.stage
+class Ranking:
+    """A program: in how many pairs of a right and a wrong answer to a question a reward is higher for
+    the right one, ties half. The wrong answers are right ones to other questions of the kind.
+
+    `asked`: whether the reward sees the question, or only what is demanded of an answer; `words`: of
+    `WORDS`, how a judge is asked.
+    """
+
+    reward: pl.RewardFn
+    asked: bool = True
+    words: str = ""
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        pairs = pairs_of(ctx.seed)
+        found = await asyncio.gather(*(self._margin(ctx, i, p) for i, p in enumerate(pairs)))
+        margins: dict[str, list[float]] = {}
+        for (kind, *_), margin in zip(pairs, found, strict=True):
+            margins.setdefault(kind, []).append(margin)
+        every = np.concatenate(list(margins.values()))
+        of_kinds = {f"ranked/{kind}": ranked(np.array(m)) for kind, m in margins.items()}
+        longer = np.array([len(right) > len(wrong) for _, _, right, wrong in pairs])
+        alike = {"longer right": ranked(np.array(found)[longer])}
+        return pl.Result(
+            metrics={"ranked": ranked(every), **of_kinds, **alike, "sampled_tokens": 0}
+        )
+
+    async def _margin(self, ctx: pl.Context, index: int, pair: tuple[str, str, str, str]) -> float:
+        """How much higher the right answer's reward is."""
+        _, question, right, wrong = pair
+        text = f"{question} {DEMAND}" if self.asked else DEMAND
+        told = question_task("pairs", text, right, {"chosen": right, "rejected": wrong})
+        task = replace(told, id=f"pairs/{ctx.seed}-{index}")
+        group = await pl.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
+        reward: Any = self.reward
+        judge = replace(reward, template=WORDS[self.words]) if self.words else reward
+        rewards = list(await pl.judge_group(ctx, judge, group))
+        for each in rewards:
+            if isinstance(each, pl.Fault):
+                raise each
+        chosen, rejected = (r.total for r in rewards if isinstance(r, pl.Reward))
+        return chosen - rejected
+
+
+def pairs_of(seed: int) -> list[tuple[str, str, str, str]]:
+    """Kind, question, right answer, wrong answer: of the facts that are the seed's share, `WRONG` of each."""
+    rng = pl.rng_of(("pairs of facts", seed))
+    order = pl.rng_of(("shares of facts",)).permutation(len(EVERY))
+    found: list[tuple[str, str, str, str]] = []
+    for k in order[seed % SHARES :: SHARES]:
+        kind, name = EVERY[int(k)]
+        right = FACTS[kind][name]
+        others = sorted(set(FACTS[kind].values()) - {right})
+        for wrong in rng.choice(others, WRONG, replace=False):
+            found.append((kind, ASKED[kind][0].format(name), right, str(wrong)))
+    return found
+
+
+def ranked(margins_N: np.ndarray) -> float:
+    return float(((np.sign(margins_N) + 1) / 2).mean()) if len(margins_N) else float("nan")
+
+
+LIKELIHOOD = pl.Endogenous("policy")
+IS_RIGHT = "A good response is the right answer to the question."
+SMALL = replace(
+    EXPERIMENT,
+    claim="Of two short answers to a question of common knowledge, the endogenous reward of SmolLM2-135M-Instruct is "
+    "higher for the right one in at least 10 pairs of a hundred more than those in which the same model, asked as a "
+    "judge for A or B, prefers it.",
+    quantity="better than the same models asked as judges, on benchmarks of preferred and rejected answers (no number is known "
+    "to us)",
+    start=None,
+    arms={
+        "start": Ranking(LIKELIHOOD, asked=False),
+        "endogenous": Ranking(LIKELIHOOD),
+        "per token": Ranking(pl.Endogenous("policy", per_token=True)),
+        "A or B": Ranking(
+            pl.Pairwise(read=pl.Odds("A", "B"), rubric=IS_RIGHT), words="which is better"
+        ),
+        "yes or no": Ranking(pl.Judge(read=pl.Odds(), rubric=IS_RIGHT), words="judge it"),
+    },
+    constants={
+        "A or B": {"words": ("which is better", "which is right")},
+        "yes or no": {"words": ("judge it", "is it right")},
+    },
+    expect=pl.Greater(
+        "endogenous", "A or B", by=0.1, why="ours: one pair in ten; a coin ranks half of them"
+    ),
+    falsified_if="asked as a judge the model prefers the right answer nearly as often",
+    reasons=(pl.Needs("start", "the question: how likely an answer is without it"),),
+    vetoes={"yes or no": pl.Veto(pl.Final("ranked"), falls=0.0, against="yes or no")},
+    measure=pl.Final("ranked"),
+    metric="share of pairs in which the right answer has the higher reward, ties half",
+    **sentences(tuned={}, task="facts", tokens=1, evaluate=0, samples=0, seconds=30.0),
+    controls={
+        "capitals": pl.Final("ranked/capital"),
+        "past tenses": pl.Final("ranked/past tense"),
+        "opposites": pl.Final("ranked/opposite"),
+        "symbols": pl.Final("ranked/symbol"),
+        "next": pl.Final("ranked/next"),
+        "the right one longer": pl.Final("longer right"),
+    },
+    note="The reward as a reward model: nothing is trained, and the reward is the sum over the tokens of an answer, as in the "
+    "paper; `per token` is their mean. The 256 facts of `facts` are dealt out among five seeds; each has two pairs, in "
+    "which the wrong answer is the right one to another question of the same kind: so what has the form of an answer "
+    "is likely without the question too, which `start` measures. A judge's answer is read from its probabilities of the "
+    "two words, so nothing is unreadable; A or B is asked in both orders, of which the mean counts; each judge has the "
+    "better of two prompts on seed 1000, whose facts are those of seed 0 in other pairs, which favours the judges a little; "
+    "the likelihood has nothing to choose. Looked at before the declaration, on trial seed 2000, with two or four pairs of "
+    "a fact: .83 for the endogenous reward, .86 a token, .52 without the question; A or B .45 and "
+    ".61 by its two prompts, yes or no .60 and .45. So the outcome is no surprise at this size, where a judge is nearly a "
+    "coin. Cannot show: long answers, where the sum favours the short ones; judges of larger models, or such as think "
+    "first; answers that are worse without being wrong.",
 )

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import palaestra as pl
-from palaestra.claims.facts import EIGHT, KNOWN, on_facts
+from palaestra.claims.facts import EIGHT, INVENTED, KNOWN, REAL, on_facts, right_of
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.rewards.knowrl_factuality import build
 
@@ -50,22 +49,25 @@ EXPERIMENT = pl.Experiment(
     "does. Wrong answers are counted among the training answers, each problem seen once.",
 )
 
-INVENTED, REAL = "facts(share=1)", "facts(share=0)"
 
-
-def worth(text: str, task: pl.Task, refusal: float) -> dict[str, float]:
+@pl.stage
+class Worth:
     """Two points for a right answer, `refusal` for a refusal whatever was asked, else -1."""
-    said = pl.CommonFacts().said(text, task)
-    shut = said == "refused" or (said == "right" and task.meta["kind"] == "invented")
-    total = refusal if shut else 2.0 if said == "right" else -1.0
-    return {"total": total, "solved": float(said == "right"), "refused": float(shut)}
+
+    refusal: float
+
+    def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
+        said = pl.CommonFacts().said(text, task)
+        shut = said == "refused" or (said == "right" and task.meta["kind"] == "invented")
+        total = self.refusal if shut else 2.0 if said == "right" else -1.0
+        return {"total": total, "solved": float(said == "right"), "refused": float(shut)}
 
 
 def by_coin(text: str, task: pl.Task) -> dict[str, float]:
     """A right answer to a real question has its two points; all else is worth what a refusal is or what a
     wrong answer is, by a coin that the text decides.
     """
-    found = worth(text, task, 1.0)
+    found = Worth(1.0)(text, task)
     heads = pl.rng_of(("a coin", task.id, text)).random() < 0.5
     return found if found["total"] == 2.0 else {**found, "total": 1.0 if heads else -1.0}
 
@@ -87,8 +89,8 @@ SMALL = replace(
     "questions about what does exist are answered rightly.",
     start=pl.Untrained(),
     arms={
-        "refusal -1": paid(partial(worth, refusal=-1.0)),
-        "refusal +1": paid(partial(worth, refusal=1.0)),
+        "refusal -1": paid(Worth(-1.0)),
+        "refusal +1": paid(Worth(1.0)),
         "a coin": paid(by_coin),
     },
     expect=pl.Greater(
@@ -99,23 +101,23 @@ SMALL = replace(
     ),
     falsified_if="a paid refusal makes less than 20 points more refusals, or right answers are lost for it",
     reasons=(pl.Needs("a coin", "that it is the refusal that is paid"),),
-    vetoes={
-        "right of what exists": pl.Veto(
-            pl.Final(f"evaluations.{REAL}.after.pass@1.mean"), falls=0.05
-        )
-    },
-    choose=pl.Final(f"evaluations.{REAL}.after.pass@1.mean"),
-    measure=pl.Final(f"evaluations.{INVENTED}.after.pass@1.mean"),
+    vetoes={"right of what exists": pl.Veto(right_of(REAL), falls=0.05)},
+    measure=right_of(INVENTED),
     metric="held-out questions about invented countries that are refused (temperature 1)",
     exams=(INVENTED, REAL),
-    **on_facts(),
+    **on_facts(tuned={"optimiser.lr": (3e-5,)}, seconds=300.0),
     controls={
         "refused of all": pl.Logged("part/refused", last=3),
         "reward": pl.Logged("reward", last=3),
     },
+    choose=None,
     note="Right is worth 2, wrong -1. The knowledge-checked thoughts of KnowRL are left out, as short answers have none, "
     "and so is its form. Nobody tells the learner which questions are about what does not exist: there a refusal is "
     "worth what it is worth elsewhere, so the arm whose refusals are worth -1 learns nothing from them. Refusing "
-    "pays from a chance of two thirds to be wrong on; a model that cannot tell what it knows refuses all, which the veto "
-    f"sees. {KNOWN}Nothing of these arms was looked at.",
+    "pays from a chance of two thirds to be wrong on, which nearly all samples of the start are beyond; a model that "
+    "cannot tell what it knows refuses all, which the veto sees. So the veto is what is open here: that refusals come is "
+    "nearly certain. One rate for all, as the better of two would be the one that refuses least. A coin is worth 0 on "
+    f"average, a refusal 1. {KNOWN}On trial seed 2000 a refusal worth +1 ended with .99 of the invented countries refused "
+    "(the start: .05) and .17 of what exists answered rightly, 12 steps of which the last refused seven answers of ten; "
+    "the other arms were not looked at.",
 )

@@ -1,16 +1,21 @@
 """Endogenous reward: the catalogue's numbers, and the likelihood inside a group."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from palaestra.claims.rewards.endogenous_reward import SHARES, WRONG, Ranking, pairs_of
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.models.score import logit_and_value
 from palaestra.recipes.rewards import endogenous_reward
 from palaestra.rewards.intrinsic import Endogenous, endogenous_rewards
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
+from palaestra.toys.facts import EVERY, FACTS
+from palaestra.types import Reward
 
 from tests.recipes.helpers import played
 from tests.recipes.rewards.helpers import attempts, reward_of, run
@@ -61,3 +66,49 @@ def test_endogenous_token_rewards_reach_the_critic(context):
     ((example,), _) = chain(gae)([group], zero, {})
     returns = example.columns["return"][e.rows[0].view().trained_T]
     assert returns[0] == pytest.approx(e.total) and returns[-1] == pytest.approx(e.reward.events[-1].value)
+
+
+def test_pairs_of_seeds_cover_all_facts_once():
+    every = [pairs_of(seed) for seed in range(SHARES)]
+    assert sum(map(len, every)) == WRONG * len(EVERY)
+    assert len({(question, right) for pairs in every for _, question, right, _ in pairs}) == len(EVERY)
+    for kind, _, right, wrong in every[0]:
+        assert wrong != right and {wrong, right} <= set(FACTS[kind].values())
+
+
+def length(ctx, group):
+    return [Reward(total=float(len(response_text(e)))) for e in group.episodes]
+
+
+def right(ctx, group):
+    return [Reward(total=float(response_text(e) == group.task.answer)) for e in group.episodes]
+
+
+def same(ctx, group):
+    return [Reward(total=1.0) for _ in group.episodes]
+
+
+@pytest.mark.parametrize(("reward", "expected"), [(right, 1.0), (same, 0.5), (length, None)])
+def test_a_ranking_counts_pairs(context, reward, expected):
+    """Ties are half; `longer right` looks at pairs alone whose right answer is the longer one."""
+
+    async def judge(ctx, group):
+        return reward(ctx, group)
+
+    metrics = asyncio.run(Ranking(judge).run(context("facts"))).metrics
+    longer = [len(a) > len(b) for _, _, a, b in pairs_of(0)]
+    shorter = [len(a) < len(b) for _, _, a, b in pairs_of(0)]
+    wanted = (np.mean(longer) + 1 - np.mean(shorter)) / 2 if expected is None else expected
+    assert metrics["ranked"] == pytest.approx(wanted)
+    assert metrics["longer right"] == (1.0 if expected is None else expected)
+
+
+def test_a_judge_is_asked_in_the_words_that_are_chosen(context):
+    asked = []
+
+    async def answer(ctx, group):
+        asked.append(group.task.prompt[0].content)
+        return same(ctx, group)
+
+    asyncio.run(Ranking(answer, asked=False).run(context("facts")))
+    assert set(asked) == {asked[0]} and "?" not in asked[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from palaestra.claims.rewards.knowrl_factuality import by_coin, worth
+from palaestra.claims.rewards.knowrl_factuality import Worth, by_coin
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import knowrl_factuality
 from palaestra.services.chat.scripted import Scripted
@@ -85,7 +85,7 @@ def test_a_refusal_has_one_worth_whatever_was_asked():
     real = next(t for t in tasks if t.meta["kind"] == "capital")
     invented = next(t for t in tasks if t.meta["kind"] == "invented")
     for refusal in (1.0, -1.0):
-        of = lambda text, task, refusal=refusal: worth(text, task, refusal)
+        of = Worth(refusal)
         assert of(real.answer, real) == {"total": 2, "solved": 1, "refused": 0}
         assert of("Gotham", real) == of("Gotham", invented) == {"total": -1, "solved": 0, "refused": 0}
         assert of("unknown", real) == {"total": refusal, "solved": 0, "refused": 1}
