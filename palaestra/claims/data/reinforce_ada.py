@@ -92,7 +92,10 @@ SMALL = replace(
     "right and two wrong answers gives at least 5 points more right held-out answers than four answers to each "
     "prompt, at equal sampled tokens.",
     start=pl.Untrained(),
-    arms={a: ARMS[a] for a in ("four", "balance", "first four")},
+    arms={
+        a: pl.vary(ARMS[a], schedule=pl.Schedule(prompts=2, steps=400))
+        for a in ("four", "balance", "first four")
+    },
     expect=pl.Greater(
         "balance",
         "four",
@@ -103,8 +106,10 @@ SMALL = replace(
     reasons=EXPERIMENT.reasons[:1],
     vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.05)},
     metric=RIGHT,
-    **on_facts(tokens=12_000, tuned={"optimiser.lr": (1e-5, 3e-5, 1e-4)}),
-    note="The arms of the tiny model's claim that differ most. What `balance` pays for a prompt depends on how rare the "
-    "rarer kind of answer is; `four` makes several times as many updates from as many tokens, and each arm has the best "
-    f"of three rates, on one seed. {KNOWN}Nothing of these arms was looked at.",
+    **on_facts(tokens=12_000, seconds=200.0),
+    note="The arms of the tiny model's claim that differ most, with two prompts a step, so that rounds leave enough updates. "
+    "What `balance` pays for a prompt depends on how rare the rarer kind of answer is; `four` makes several times as many "
+    "updates from as many tokens, most of the first ones of answers that are all wrong, and each arm has the better of two "
+    f"rates, on one seed. {KNOWN}`balance` at 3e-5 ended there at .61 sampled after 21 steps of 16 to 64 "
+    "answers, of which .62 of the groups had both kinds; the other arms were not looked at.",
 )

@@ -55,6 +55,7 @@ EXPERIMENT = pl.Experiment(
 )
 
 LATE = pl.Schedule(prompts=4, lag=8, steps=400)  # every batch is eight updates old
+FRESH = replace(LATE, lag=0)
 SMALL = replace(
     EXPERIMENT,
     claim="On questions of common knowledge, by SmolLM2-135M-Instruct, with samples eight updates old and at one "
@@ -62,18 +63,21 @@ SMALL = replace(
     "mean than 0.1 above it.",
     arms={
         **{f"{shift:+g}": pl.vary(build(shift), schedule=LATE) for shift in (-0.1, 0.0, 0.1)},
-        **{
-            f"{shift:+g} fresh": pl.vary(build(shift), schedule=replace(LATE, lag=0))
-            for shift in (-0.1, 0.1)
-        },
+        "+0.1 fresh": pl.vary(build(0.1), schedule=FRESH),
     },
-    expect=pl.Greater("-0.1", "+0.1", by=0.1, why="a third of what one rate had on the tiny model"),
-    falsified_if="a baseline above the mean is not worse by ten points",
+    expect=pl.Greater(
+        "-0.1", "+0.1", by=0.1, why="ours: one question in ten; a collapse would be more"
+    ),
+    falsified_if="a baseline above the mean is not worse by ten points, or one below it ends under the start",
+    vetoes={
+        "no collapse": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="start")
+    },
     metric=RIGHT,
-    **on_facts(tokens=12_000, tuned={"optimiser.lr": (3e-5,)}),
-    note="4 prompts a step, so that the tokens last for some thirty updates; the first nine batches are samples of the "
+    **on_facts(tokens=24_000, tuned={"optimiser.lr": (3e-5,)}, seconds=350.0),
+    note="4 prompts a step, for more updates; the first nine batches, a fifth of the tokens, are samples of the "
     "start, of which few are right: there a baseline above the mean pushes nearly all samples down, and one below it "
-    "nearly all up. `fresh` are the same baselines with samples of the weights that learn: where these differ as much, "
-    "it is the baseline and not the age that does it. One rate for all, as in the paper; on the tiny model a lower "
-    f"rate saved the baseline above the mean. {KNOWN}Nothing of these arms was looked at.",
+    "nearly all up. `+0.1 fresh` is the same baseline with samples of the weights that learn: where it ends as low, "
+    "it is the baseline and not the age that does it; it makes nine updates more as well. One rate for all, as in the "
+    "paper; on the tiny model a lower rate saved the baseline above the mean. An arm whose answers grow long makes fewer "
+    f"updates. {KNOWN}Nothing of these arms was looked at.",
 )
