@@ -11,9 +11,10 @@ import numpy as np
 import palaestra as pl
 from palaestra.claims.beyond import BestAccuracy, untrained
 from palaestra.claims.sentences import sentences
+from palaestra.ledger.experiment import TUNING
 from palaestra.recipes.rewards.endogenous_reward import build
 from palaestra.toys.base import question_task
-from palaestra.toys.facts import ASKED, DEMAND, EVERY, FACTS
+from palaestra.toys.facts import ASKED, EVERY, FACTS
 
 TASKS = 192
 
@@ -100,8 +101,13 @@ EXPERIMENT = pl.Experiment(
 )
 
 
-SHARES = 5  # of the facts: each seed of a block has one of its own
-WRONG = 2  # other answers that each right one is paired with
+KINDS = (
+    "capital",
+    "past tense",
+    "opposite",
+)  # whose answers are words, and no letters like A and B
+SHARES = 5  # of the facts: each seed that decides has one of its own, all others share a sixth
+WRONG = 4  # other answers that each right one is paired with
 WORDS = {
     "which is better": pl.Pairwise().template,
     "which is right": "{question}\n\nA: {a}\nB: {b}\n\nWhich of the two is the right answer? {instruction}",
@@ -110,39 +116,47 @@ WORDS = {
 }
 
 
+@pl.value_class
+class Pair:
+    """Two answers to the question about `name`; `other` is what another question is about, to which
+    neither is an answer.
+    """
+
+    kind: str
+    name: str
+    right: str
+    wrong: str
+    other: str
+
+
 @pl.stage
 class Ranking:
     """A program: in how many pairs of a right and a wrong answer to a question a reward is higher for
     the right one, ties half. The wrong answers are right ones to other questions of the kind.
 
-    `asked`: whether the reward sees the question, or only what is demanded of an answer; `words`: of
+    `own`: whether the reward sees the question itself, or another one of its kind; `words`: of
     `WORDS`, how a judge is asked.
     """
 
     reward: pl.RewardFn
-    asked: bool = True
+    own: bool = True
     words: str = ""
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         pairs = pairs_of(ctx.seed)
-        found = await asyncio.gather(*(self._margin(ctx, i, p) for i, p in enumerate(pairs)))
-        margins: dict[str, list[float]] = {}
-        for (kind, *_), margin in zip(pairs, found, strict=True):
-            margins.setdefault(kind, []).append(margin)
-        every = np.concatenate(list(margins.values()))
-        of_kinds = {f"ranked/{kind}": ranked(np.array(m)) for kind, m in margins.items()}
-        longer = np.array([len(right) > len(wrong) for _, _, right, wrong in pairs])
-        alike = {"longer right": ranked(np.array(found)[longer])}
-        return pl.Result(
-            metrics={"ranked": ranked(every), **of_kinds, **alike, "sampled_tokens": 0}
-        )
+        judged = (self._margin(ctx, i, p) for i, p in enumerate(pairs))
+        margin_N = np.array(await asyncio.gather(*judged))
+        kind_N = np.array([p.kind for p in pairs])
+        of_kinds = {f"ranked/{k}": ranked(margin_N[kind_N == k]) for k in KINDS}
+        more_N = np.array([len(p.right) > len(p.wrong) for p in pairs])
+        found = {"ranked": ranked(margin_N), "more letters": ranked(margin_N[more_N]), **of_kinds}
+        return pl.Result(metrics={**found, "sampled_tokens": 0})
 
-    async def _margin(self, ctx: pl.Context, index: int, pair: tuple[str, str, str, str]) -> float:
+    async def _margin(self, ctx: pl.Context, index: int, pair: Pair) -> float:
         """How much higher the right answer's reward is."""
-        _, question, right, wrong = pair
-        text = f"{question} {DEMAND}" if self.asked else DEMAND
-        told = question_task("pairs", text, right, {"chosen": right, "rejected": wrong})
-        task = replace(told, id=f"pairs/{ctx.seed}-{index}")
+        meta = {"chosen": pair.right, "rejected": pair.wrong}
+        asked = ASKED[pair.kind][0].format(pair.name if self.own else pair.other)
+        task = replace(question_task("pairs", asked, pair.right, meta), id=f"{ctx.seed}-{index}")
         group = await pl.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
         reward: Any = self.reward
         judge = replace(reward, template=WORDS[self.words]) if self.words else reward
@@ -154,17 +168,21 @@ class Ranking:
         return chosen - rejected
 
 
-def pairs_of(seed: int) -> list[tuple[str, str, str, str]]:
-    """Kind, question, right answer, wrong answer: of the facts that are the seed's share, `WRONG` of each."""
+def pairs_of(seed: int) -> list[Pair]:
+    """Of the facts that are the seed's share, `WRONG` pairs each."""
     rng = pl.rng_of(("pairs of facts", seed))
-    order = pl.rng_of(("shares of facts",)).permutation(len(EVERY))
-    found: list[tuple[str, str, str, str]] = []
-    for k in order[seed % SHARES :: SHARES]:
-        kind, name = EVERY[int(k)]
+    every = [(kind, name) for kind, name in EVERY if kind in KINDS]
+    order = pl.rng_of(("shares of facts",)).permutation(len(every))
+    share = seed % SHARES if seed < min(TUNING) else SHARES
+    found: list[Pair] = []
+    for k in order[share :: SHARES + 1]:
+        kind, name = every[int(k)]
         right = FACTS[kind][name]
-        others = sorted(set(FACTS[kind].values()) - {right})
-        for wrong in rng.choice(others, WRONG, replace=False):
-            found.append((kind, ASKED[kind][0].format(name), right, str(wrong)))
+        others = sorted(n for n, answer in FACTS[kind].items() if answer != right)
+        by_answer = {FACTS[kind][n]: n for n in others}
+        for wrong in rng.choice(sorted(by_answer), WRONG, replace=False):
+            other = str(rng.choice([n for n in others if FACTS[kind][n] != wrong]))
+            found.append(Pair(kind=kind, name=name, right=right, wrong=str(wrong), other=other))
     return found
 
 
@@ -178,12 +196,12 @@ SMALL = replace(
     EXPERIMENT,
     claim="Of two short answers to a question of common knowledge, the endogenous reward of SmolLM2-135M-Instruct is "
     "higher for the right one in at least 10 pairs of a hundred more than those in which the same model, asked as a "
-    "judge for A or B, prefers it.",
+    "judge for A or B, prefers it, and in no fewer than those in which it does so asked for yes or no.",
     quantity="better than the same models asked as judges, on benchmarks of preferred and rejected answers (no number is known "
     "to us)",
     start=None,
     arms={
-        "start": Ranking(LIKELIHOOD, asked=False),
+        "start": Ranking(LIKELIHOOD, own=False),
         "endogenous": Ranking(LIKELIHOOD),
         "per token": Ranking(pl.Endogenous("policy", per_token=True)),
         "A or B": Ranking(
@@ -198,8 +216,8 @@ SMALL = replace(
     expect=pl.Greater(
         "endogenous", "A or B", by=0.1, why="ours: one pair in ten; a coin ranks half of them"
     ),
-    falsified_if="asked as a judge the model prefers the right answer nearly as often",
-    reasons=(pl.Needs("start", "the question: how likely an answer is without it"),),
+    falsified_if="asked for A or B the model prefers the right answer nearly as often, or asked for yes or no more often",
+    reasons=(pl.Needs("start", "the question itself, and not one of its kind"),),
     vetoes={"yes or no": pl.Veto(pl.Final("ranked"), falls=0.0, against="yes or no")},
     measure=pl.Final("ranked"),
     metric="share of pairs in which the right answer has the higher reward, ties half",
@@ -208,19 +226,19 @@ SMALL = replace(
         "capitals": pl.Final("ranked/capital"),
         "past tenses": pl.Final("ranked/past tense"),
         "opposites": pl.Final("ranked/opposite"),
-        "symbols": pl.Final("ranked/symbol"),
-        "next": pl.Final("ranked/next"),
-        "the right one longer": pl.Final("longer right"),
+        "right one has more letters": pl.Final("more letters"),
     },
     note="The reward as a reward model: nothing is trained, and the reward is the sum over the tokens of an answer, as in the "
-    "paper; `per token` is their mean. The 256 facts of `facts` are dealt out among five seeds; each has two pairs, in "
-    "which the wrong answer is the right one to another question of the same kind: so what has the form of an answer "
-    "is likely without the question too, which `start` measures. A judge's answer is read from its probabilities of the "
-    "two words, so nothing is unreadable; A or B is asked in both orders, of which the mean counts; each judge has the "
-    "better of two prompts on seed 1000, whose facts are those of seed 0 in other pairs, which favours the judges a little; "
-    "the likelihood has nothing to choose. Looked at before the declaration, on trial seed 2000, with two or four pairs of "
-    "a fact: .83 for the endogenous reward, .86 a token, .52 without the question; A or B .45 and "
-    ".61 by its two prompts, yes or no .60 and .45. So the outcome is no surprise at this size, where a judge is nearly a "
-    "coin. Cannot show: long answers, where the sum favours the short ones; judges of larger models, or such as think "
-    "first; answers that are worse without being wrong.",
+    "paper. `per token` divides it by their number, the value of the first state included, which favours the short ones. "
+    "Capitals, past tenses and opposites of `facts` are dealt out among five seeds, a sixth share is for the choice of "
+    "prompts and for trials; each fact has four pairs, in which the wrong answer is the right one to another question of "
+    "the kind. Right and wrong answers so come from one list, and `start`, the likelihood behind another question of the "
+    "kind, is near a half by design: it says that the lists are no cue, and no more. All see the bare question. A judge's "
+    "answer is read from its probabilities of the two words, so nothing is unreadable; A or B is asked in both orders, of "
+    "which the mean counts; each judge has the better of two prompts, the likelihood has nothing to choose. Looked at "
+    "before the declaration, on trial seed 2000, with other shares, letters and symbols among the facts, and the demand of "
+    "one or two words in the question, which may have misled the judges: .83 for the endogenous reward, .52 without the "
+    "question; A or B .45 and .61 by its two prompts, yes or no .60 and .45. So the outcome is no surprise at this size, "
+    "where a judge is nearly a coin. Cannot show: long answers, where the sum favours the short ones; judges of larger "
+    "models, or such as think first; answers that are worse without being wrong.",
 )

@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
+import palaestra as pl
 import pytest
 import torch
-from palaestra.claims.rewards.endogenous_reward import SHARES, WRONG, Ranking, pairs_of
+from palaestra.claims.rewards.endogenous_reward import KINDS, SHARES, WRONG, Ranking, pairs_of
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.models.score import logit_and_value
 from palaestra.recipes.rewards import endogenous_reward
@@ -14,7 +15,7 @@ from palaestra.rewards.intrinsic import Endogenous, endogenous_rewards
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
-from palaestra.toys.facts import EVERY, FACTS
+from palaestra.toys.facts import FACTS
 from palaestra.types import Reward
 
 from tests.recipes.helpers import played
@@ -68,12 +69,14 @@ def test_endogenous_token_rewards_reach_the_critic(context):
     assert returns[0] == pytest.approx(e.total) and returns[-1] == pytest.approx(e.reward.events[-1].value)
 
 
-def test_pairs_of_seeds_cover_all_facts_once():
-    every = [pairs_of(seed) for seed in range(SHARES)]
-    assert sum(map(len, every)) == WRONG * len(EVERY)
-    assert len({(question, right) for pairs in every for _, question, right, _ in pairs}) == len(EVERY)
-    for kind, _, right, wrong in every[0]:
-        assert wrong != right and {wrong, right} <= set(FACTS[kind].values())
+def test_deciding_seeds_have_other_facts_than_trials():
+    every = [pairs_of(seed) for seed in (*range(SHARES), 2000)]
+    asked = [{(p.kind, p.name) for p in pairs} for pairs in every]
+    assert sum(map(len, every)) == WRONG * sum(len(FACTS[k]) for k in KINDS)
+    assert len(set.union(*asked)) == sum(map(len, asked)) and pairs_of(200) != every[0]
+    for p in every[0]:
+        assert FACTS[p.kind][p.name] == p.right and p.wrong in FACTS[p.kind].values()
+        assert len({p.right, p.wrong, FACTS[p.kind][p.other]}) == 3
 
 
 def length(ctx, group):
@@ -90,25 +93,41 @@ def same(ctx, group):
 
 @pytest.mark.parametrize(("reward", "expected"), [(right, 1.0), (same, 0.5), (length, None)])
 def test_a_ranking_counts_pairs(context, reward, expected):
-    """Ties are half; `longer right` looks at pairs alone whose right answer is the longer one."""
+    """Ties are half; `more letters` looks at pairs alone whose right answer has more of them."""
 
     async def judge(ctx, group):
         return reward(ctx, group)
 
     metrics = asyncio.run(Ranking(judge).run(context("facts"))).metrics
-    longer = [len(a) > len(b) for _, _, a, b in pairs_of(0)]
-    shorter = [len(a) < len(b) for _, _, a, b in pairs_of(0)]
-    wanted = (np.mean(longer) + 1 - np.mean(shorter)) / 2 if expected is None else expected
-    assert metrics["ranked"] == pytest.approx(wanted)
-    assert metrics["longer right"] == (1.0 if expected is None else expected)
+    more, fewer = (np.mean([sign * (len(p.right) - len(p.wrong)) > 0 for p in pairs_of(0)]) for sign in (1, -1))
+    assert metrics["ranked"] == pytest.approx((more + 1 - fewer) / 2 if expected is None else expected)
+    assert metrics["more letters"] == (1.0 if expected is None else expected)
+    assert expected is None or all(metrics[f"ranked/{k}"] == expected for k in KINDS)
 
 
-def test_a_judge_is_asked_in_the_words_that_are_chosen(context):
+def test_a_ranking_can_ask_another_question(context):
     asked = []
 
-    async def answer(ctx, group):
+    async def judge(ctx, group):
         asked.append(group.task.prompt[0].content)
         return same(ctx, group)
 
-    asyncio.run(Ranking(answer, asked=False).run(context("facts")))
-    assert set(asked) == {asked[0]} and "?" not in asked[0]
+    ctx = context("facts")
+    asyncio.run(Ranking(judge).run(ctx))
+    asyncio.run(Ranking(judge, own=False).run(ctx))
+    own, other = asked[: len(asked) // 2], asked[len(asked) // 2 :]
+    assert all(p.name in q and p.name not in o for p, q, o in zip(pairs_of(0), own, other, strict=True))
+
+
+def test_a_judge_is_asked_in_the_words_that_are_chosen(context):
+    """Its template is replaced, and the verdict is read as before."""
+    seen = []
+
+    def likes_the_first(request):
+        seen.append(request.messages[-1].content)
+        return "[[A]]"
+
+    judge = pl.Pairwise(client=pl.Scripted(likes_the_first))
+    metrics = asyncio.run(Ranking(judge, words="which is right").run(context("facts"))).metrics
+    assert metrics["ranked"] == 0.5 and all("Which of the two is the right answer?" in text for text in seen)
+    assert len(seen) == 2 * len(pairs_of(0))
