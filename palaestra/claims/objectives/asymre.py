@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.facts import KNOWN, RIGHT, on_facts
+from palaestra.claims.facts import EIGHT, KNOWN, RIGHT, on_facts
 from palaestra.claims.starts import RATES, TWO_POINTS
 from palaestra.recipes.objectives.asymre import build
 
@@ -54,16 +54,34 @@ EXPERIMENT = pl.Experiment(
     "slowly, and `fall from its best` says whether it fell.",
 )
 
-LATE = pl.Schedule(prompts=4, lag=8, steps=400)  # every batch is eight updates old
-FRESH = replace(LATE, lag=0)
+LATE = pl.Schedule(prompts=4, lag=8, steps=400)  # batches get eight updates old
+
+
+def half_learned(arm: pl.Runnable) -> pl.Pipeline:
+    """Eight steps of GRPO, which all arms share; then the arm."""
+    learned = pl.vary(
+        pl.recipe("grpo"), schedule=replace(EIGHT, steps=8), optimiser=pl.AdamW(lr=3e-5)
+    )
+    return pl.Pipeline(
+        parts={"grpo": pl.warm(learned), "rl": pl.Part(arm, model=pl.Output("grpo"))}
+    )
+
+
+def shifted(shift: float, lag: int = LATE.lag) -> pl.Pipeline:
+    return half_learned(pl.vary(build(shift), schedule=replace(LATE, lag=lag)))
+
+
 SMALL = replace(
     EXPERIMENT,
-    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, with samples eight updates old and at one "
-    "rate, at least 10 points more held-out ones are answered rightly with the baseline 0.1 below the group's "
-    "mean than 0.1 above it.",
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct after eight steps of GRPO, with samples eight "
+    "updates old and at one rate, at least 10 points more held-out ones are answered rightly with the baseline 0.1 "
+    "below the group's mean than 0.1 above it, and no fewer than before.",
+    start=half_learned(pl.Untrained()),
     arms={
-        **{f"{shift:+g}": pl.vary(build(shift), schedule=LATE) for shift in (-0.1, 0.0, 0.1)},
-        "+0.1 fresh": pl.vary(build(0.1), schedule=FRESH),
+        "-0.1": shifted(-0.1),
+        "+0": shifted(0.0),
+        "+0.1": shifted(0.1),
+        "+0.1 fresh": shifted(0.1, lag=0),
     },
     expect=pl.Greater(
         "-0.1", "+0.1", by=0.1, why="ours: one question in ten; a collapse would be more"
@@ -73,11 +91,12 @@ SMALL = replace(
         "no collapse": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="start")
     },
     metric=RIGHT,
-    **on_facts(tokens=24_000, tuned={"optimiser.lr": (3e-5,)}, seconds=350.0),
-    note="4 prompts a step, for more updates; the first nine batches, a fifth of the tokens, are samples of the "
-    "start, of which few are right: there a baseline above the mean pushes nearly all samples down, and one below it "
-    "nearly all up. `+0.1 fresh` is the same baseline with samples of the weights that learn: where it ends as low, "
-    "it is the baseline and not the age that does it; it makes nine updates more as well. One rate for all, as in the "
-    "paper; on the tiny model a lower rate saved the baseline above the mean. An arm whose answers grow long makes fewer "
+    **on_facts(tokens=12_000, tuned={"rl.optimiser.lr": (3e-5,)}, seconds=220.0),
+    note="The start has learned for eight steps, so that there is something to lose. 4 prompts a step, for more updates; "
+    "the first nine batches are samples of the start, of which the first is fresh and the ninth eight updates old. Where "
+    "all answers of a group are alike paid, a baseline above the mean pushes all of them down, and one below it all up. "
+    "`+0.1 fresh` is the same baseline with samples of the weights that learn: where it ends as low, it is the baseline "
+    "and not the age that does it; it makes eight updates more. One rate for all, as in the paper; on the tiny model a "
+    "lower rate saved the baseline above the mean. An arm whose answers grow long makes fewer "
     f"updates. {KNOWN}Nothing of these arms was looked at.",
 )

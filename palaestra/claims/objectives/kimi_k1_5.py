@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.claims.facts import EIGHT, KNOWN, REAL, on_facts, right_of
+from palaestra.claims.facts import EIGHT, REAL, on_facts
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.objectives.kimi_k1_5 import build
 
@@ -81,8 +81,8 @@ def of_facts(recipe: pl.Recipe) -> pl.Recipe:
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, a length reward makes right answers shorter by "
-    "at least two tokens, and costs at most 5 points of accuracy, of questions about what exists at most 5 as well.",
+    claim="On questions of common knowledge that have an answer, by SmolLM2-135M-Instruct, a length reward makes right "
+    "answers shorter by at least two tokens, and accuracy does not fall by more than 5 points.",
     start=unmoved(of_facts(build())),
     arms={
         "mirror-descent": of_facts(build()),
@@ -95,17 +95,16 @@ SMALL = replace(
         by=2.0,
         why="a fifth of an answer of some ten tokens",
     ),
-    vetoes={
-        "sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.05),
-        "right of what exists": pl.Veto(right_of(REAL), falls=0.05),
-    },
-    exams=(REAL,),
+    falsified_if="right answers are less than two tokens shorter, or accuracy falls by more than 5 points",
+    vetoes={"sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.05)},
     measure=pl.Less(pl.Logged("length_right", last=5)),
     metric="tokens of a right training answer, last 5 steps, with a minus",
-    **on_facts(),
-    note="The length reward from the first step, as the tokens last for some twelve. A right answer can be a whole "
-    "sentence, a sentence that goes on, or the bare word. Training without a length reward makes answers shorter "
-    "as well, as what goes on for too long is cut off. To say `unknown` is brief too, so the length reward may teach to say "
-    "it of all: that is why what exists is examined for itself. Tokens are equal, so whoever answers briefly makes more "
-    f"updates. {KNOWN}Nothing of these arms was looked at.",
+    **on_facts(task=REAL, tuned={"optimiser.lr": (3e-5,)}),
+    note="Nothing that is asked is unknown, so `unknown`, which is brief, is right nowhere. The length reward from the "
+    "first step, as the tokens last for some twelve; each batch is four minibatches with fresh moments, as in the paper, so "
+    "these are four times as many updates. A right answer can be a whole sentence, a sentence that goes on in the same "
+    "line, or the bare word. In a group without a right answer the length reward prefers the brief ones all the same, where "
+    "plain mirror descent has nothing to learn; in a group with one right answer the mixed-up reward is its own. Tokens are "
+    "equal, so whoever answers briefly makes more updates. 35 of the 256 facts are held out, the same for all seeds. "
+    "Nothing of these arms was looked at.",
 )

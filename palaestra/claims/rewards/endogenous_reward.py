@@ -238,7 +238,8 @@ SMALL = replace(
     "which the mean counts; each judge has the better of two prompts, the likelihood has nothing to choose. Looked at "
     "before the declaration, on trial seed 2000, with other shares, letters and symbols among the facts, and the demand of "
     "one or two words in the question, which may have misled the judges: .83 for the endogenous reward, .52 without the "
-    "question; A or B .45 and .61 by its two prompts, yes or no .60 and .45; as it is declared here, .79 for the endogenous reward and .56 for yes or no. So the outcome is no surprise at this size, "
-    "where a judge is nearly a coin. Cannot show: long answers, where the sum favours the short ones; judges of larger "
+    "question; A or B .45 and .61 by its two prompts, yes or no .60 and .45; as it is declared here, .79 for the endogenous "
+    "reward and .56 for yes or no. So the outcome is no surprise at this size, where a judge is nearly a coin. Cannot "
+    "show: long answers, where the sum favours the short ones; judges of larger "
     "models, or such as think first; answers that are worse without being wrong.",
 )
