@@ -106,7 +106,7 @@ SMALL = replace(
     reasons=EXPERIMENT.reasons[:1],
     vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.05)},
     metric=RIGHT,
-    **on_facts(tokens=12_000, seconds=200.0),
+    **on_facts(tokens=5_000, tuned={"optimiser.lr": (3e-5, 1e-4)}, seconds=100.0),
     note="The arms of the tiny model's claim that differ most, with two prompts a step, so that rounds leave enough updates. "
     "What `balance` pays for a prompt depends on how rare the rarer kind of answer is; `four` makes several times as many "
     "updates from as many tokens, most of the first ones of answers that are all wrong, and each arm has the better of two "
