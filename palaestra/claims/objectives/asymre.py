@@ -91,7 +91,12 @@ SMALL = replace(
         "no collapse": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="start")
     },
     metric=RIGHT,
-    **on_facts(tokens=12_000, tuned={"rl.optimiser.lr": (3e-5,)}, seconds=220.0),
+    **on_facts(
+        tokens=12_000,
+        tuned={},
+        constants={a: {"rl.optimiser.lr": (3e-5,)} for a in ("-0.1", "+0", "+0.1", "+0.1 fresh")},
+        seconds=220.0,
+    ),
     note="The start has learned for eight steps, so that there is something to lose. 4 prompts a step, for more updates; "
     "the first nine batches are samples of the start, of which the first is fresh and the ninth eight updates old. Where "
     "all answers of a group are alike paid, a baseline above the mean pushes all of them down, and one below it all up. "
