@@ -81,6 +81,13 @@ class CommonFacts:
     size: int | None = None
     max_tokens: int = 24  # of an answer
 
+    @property
+    def known(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Of every fact its kind, what is asked about, the question alone, and the answer."""
+        return tuple(
+            (kind, name, ASKED[kind][0].format(name), FACTS[kind][name]) for kind, name in EVERY
+        )
+
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)
 

@@ -11,10 +11,7 @@ import numpy as np
 import palaestra as pl
 from palaestra.claims.beyond import BestAccuracy, untrained
 from palaestra.claims.sentences import sentences
-from palaestra.ledger.experiment import TUNING
 from palaestra.recipes.rewards.endogenous_reward import build
-from palaestra.toys.base import question_task
-from palaestra.toys.facts import ASKED, EVERY, FACTS
 
 TASKS = 192
 
@@ -107,6 +104,7 @@ KINDS = (
     "opposite",
 )  # whose answers are words, and no letters like A and B
 SHARES = 5  # of the facts: each seed that decides has one of its own, all others share a sixth
+CHOOSING = 1000  # the first of those others
 WRONG = 4  # other answers that each right one is paired with
 WORDS = {
     "which is better": pl.Pairwise().template,
@@ -117,13 +115,11 @@ WORDS = {
 
 
 @pl.value_class
-class Pair:
-    """Two answers to the question about `name`; `other` is what another question is about, to which
-    neither is an answer.
-    """
+class AnswerPair:
+    """Two answers to a question; `other` is another question of the kind, to which neither is an answer."""
 
     kind: str
-    name: str
+    question: str
     right: str
     wrong: str
     other: str
@@ -152,11 +148,15 @@ class Ranking:
         found = {"ranked": ranked(margin_N), "more letters": ranked(margin_N[more_N]), **of_kinds}
         return pl.Result(metrics={**found, "sampled_tokens": 0})
 
-    async def _margin(self, ctx: pl.Context, index: int, pair: Pair) -> float:
+    async def _margin(self, ctx: pl.Context, index: int, pair: AnswerPair) -> float:
         """How much higher the right answer's reward is."""
-        meta = {"chosen": pair.right, "rejected": pair.wrong}
-        asked = ASKED[pair.kind][0].format(pair.name if self.own else pair.other)
-        task = replace(question_task("pairs", asked, pair.right, meta), id=f"{ctx.seed}-{index}")
+        asked = pl.Message(role="user", content=pair.question if self.own else pair.other)
+        task = pl.Task(
+            id=f"pairs/{ctx.seed}-{index}",
+            prompt=(asked,),
+            answer=pair.right,
+            meta={"chosen": pair.right, "rejected": pair.wrong},
+        )
         group = await pl.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
         reward: Any = self.reward
         judge = replace(reward, template=WORDS[self.words]) if self.words else reward
@@ -168,21 +168,20 @@ class Ranking:
         return chosen - rejected
 
 
-def pairs_of(seed: int) -> list[Pair]:
+def pairs_of(seed: int) -> list[AnswerPair]:
     """Of the facts that are the seed's share, `WRONG` pairs each."""
     rng = pl.rng_of(("pairs of facts", seed))
-    every = [(kind, name) for kind, name in EVERY if kind in KINDS]
+    every = [fact for fact in pl.CommonFacts().known if fact[0] in KINDS]
     order = pl.rng_of(("shares of facts",)).permutation(len(every))
-    share = seed % SHARES if seed < min(TUNING) else SHARES
-    found: list[Pair] = []
-    for k in order[share :: SHARES + 1]:
-        kind, name = every[int(k)]
-        right = FACTS[kind][name]
-        others = sorted(n for n, answer in FACTS[kind].items() if answer != right)
-        by_answer = {FACTS[kind][n]: n for n in others}
-        for wrong in rng.choice(sorted(by_answer), WRONG, replace=False):
-            other = str(rng.choice([n for n in others if FACTS[kind][n] != wrong]))
-            found.append(Pair(kind=kind, name=name, right=right, wrong=str(wrong), other=other))
+    share = seed % SHARES if seed < CHOOSING else SHARES
+    found: list[AnswerPair] = []
+    for kind, _, question, right in (every[int(k)] for k in order[share :: SHARES + 1]):
+        others = [(q, answer) for k, _, q, answer in every if k == kind and answer != right]
+        for wrong in rng.choice(sorted({answer for _, answer in others}), WRONG, replace=False):
+            other = str(rng.choice(sorted(q for q, answer in others if answer != wrong)))
+            found.append(
+                AnswerPair(kind=kind, question=question, right=right, wrong=str(wrong), other=other)
+            )
     return found
 
 

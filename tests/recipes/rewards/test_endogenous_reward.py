@@ -15,7 +15,6 @@ from palaestra.rewards.intrinsic import Endogenous, endogenous_rewards
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
-from palaestra.toys.facts import FACTS
 from palaestra.types import Reward
 
 from tests.recipes.helpers import played
@@ -71,12 +70,14 @@ def test_endogenous_token_rewards_reach_the_critic(context):
 
 def test_deciding_seeds_have_other_facts_than_trials():
     every = [pairs_of(seed) for seed in (*range(SHARES), 2000)]
-    asked = [{(p.kind, p.name) for p in pairs} for pairs in every]
-    assert sum(map(len, every)) == WRONG * sum(len(FACTS[k]) for k in KINDS)
+    asked, known = [{p.question for p in pairs} for pairs in every], pl.CommonFacts().known
+    assert sum(map(len, every)) == WRONG * sum(kind in KINDS for kind, *_ in known)
     assert len(set.union(*asked)) == sum(map(len, asked)) and pairs_of(200) != every[0]
+    assert {p.question for p in pairs_of(1000)} == asked[-1]
+    answers = {question: (kind, answer) for kind, _, question, answer in known}
     for p in every[0]:
-        assert FACTS[p.kind][p.name] == p.right and p.wrong in FACTS[p.kind].values()
-        assert len({p.right, p.wrong, FACTS[p.kind][p.other]}) == 3
+        assert answers[p.question] == (p.kind, p.right) and (p.kind, p.wrong) in answers.values()
+        assert answers[p.other][0] == p.kind and len({p.right, p.wrong, answers[p.other][1]}) == 3
 
 
 def length(ctx, group):
@@ -116,7 +117,7 @@ def test_a_ranking_can_ask_another_question(context):
     asyncio.run(Ranking(judge).run(ctx))
     asyncio.run(Ranking(judge, own=False).run(ctx))
     own, other = asked[: len(asked) // 2], asked[len(asked) // 2 :]
-    assert all(p.name in q and p.name not in o for p, q, o in zip(pairs_of(0), own, other, strict=True))
+    assert own == [p.question for p in pairs_of(0)] and other == [p.other for p in pairs_of(0)]
 
 
 def test_a_judge_is_asked_in_the_words_that_are_chosen(context):
