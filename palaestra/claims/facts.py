@@ -6,7 +6,7 @@ import palaestra as pl
 from palaestra.claims.sentences import sentences
 
 INVENTED, REAL = "facts(share=1)", "facts(share=0)"  # exams
-EIGHT = pl.Schedule(prompts=8, steps=400)  # 8 prompts x 8 answers, some 12 updates
+EIGHT = pl.Schedule(prompts=8, steps=400)  # 8 prompts x 8 answers, some 12 batches
 RIGHT = "held-out questions that are answered rightly, which of an invented country is a refusal (temperature 1)"
 KNOWN = (
     "Three fifths of the questions are of 256 facts, of which the model knows some; a fact belongs to training or "

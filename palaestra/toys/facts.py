@@ -58,7 +58,12 @@ FACTS: Mapping[str, Mapping[str, str]] = {
     kind: dict(pair.replace("_", " ").split(maxsplit=1) for pair in re.split(r";\s", pairs))
     for kind, (_, pairs) in ASKED.items()
 }
-EVERY = tuple((kind, name) for kind, known in FACTS.items() for name in known)
+# kind, question, answer
+EVERY = tuple(
+    (kind, ASKED[kind][0].format(name), answer)
+    for kind, known in FACTS.items()
+    for name, answer in known.items()
+)
 BEGUN = ("Bel", "Dro", "Fen", "Gal", "Kor", "Lir", "Murg", "Ostr", "Pel", "Quil", "Tarv", "Vand", "Zor")  # fmt: skip
 MIDST = ("a", "e", "i", "o", "u", "an", "el", "ov", "ur", "im")
 ENDED = ("via", "nia", "land", "ria", "stan", "dor", "mar", "thia", "goria", "lia")
@@ -82,11 +87,9 @@ class CommonFacts:
     max_tokens: int = 24  # of an answer
 
     @property
-    def known(self) -> tuple[tuple[str, str, str, str], ...]:
-        """Of every fact its kind, what is asked about, the question alone, and the answer."""
-        return tuple(
-            (kind, name, ASKED[kind][0].format(name), FACTS[kind][name]) for kind, name in EVERY
-        )
+    def known(self) -> tuple[tuple[str, str, str], ...]:
+        """Of every fact its kind, the question alone, and the answer."""
+        return EVERY
 
     def task(self, split: str, index: int) -> Task:
         return draw_task(self, split, index, self._draw)
@@ -96,8 +99,7 @@ class CommonFacts:
             name = "".join(str(rng.choice(part)) for part in (BEGUN, MIDST, ENDED))
             asked, answer, kind = ASKED["capital"][0].format(name), UNKNOWN, "invented"
         else:
-            kind, name = EVERY[int(rng.integers(len(EVERY)))]
-            asked, answer = ASKED[kind][0].format(name), FACTS[kind][name]
+            kind, asked, answer = EVERY[int(rng.integers(len(EVERY)))]
         return question_task(self.name, f"{asked} {DEMAND}", answer, {"kind": kind})
 
     def check(self, text: str, task: Task) -> float:

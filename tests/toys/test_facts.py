@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from palaestra.toys.facts import ASKED, EVERY, FACTS, UNKNOWN, CommonFacts
+from palaestra.toys.facts import EVERY, FACTS, UNKNOWN, CommonFacts
 
 
 def question(kind, split="train"):
@@ -34,8 +34,8 @@ def test_a_fact_is_learned_from_or_held_out():
     seen = {s: {CommonFacts().task(s, i).prompt[0].content for i in range(3000)} for s in ("train", "test")}
     assert not seen["train"] & seen["test"]
     facts = Counter(
-        split for split, asked in seen.items() for kind, name in EVERY
-        if any(q.startswith(ASKED[kind][0].format(name)) for q in asked)
+        split for split, asked in seen.items() for _, question, _ in EVERY
+        if any(q.startswith(question) for q in asked)
     )  # fmt: skip
     assert facts == {"train": 221, "test": 35}
 

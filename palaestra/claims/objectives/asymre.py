@@ -71,18 +71,19 @@ def shifted(shift: float, lag: int = LATE.lag) -> pl.Pipeline:
     return half_learned(pl.vary(build(shift), schedule=replace(LATE, lag=lag)))
 
 
+SHIFTED = {
+    "-0.1": shifted(-0.1),
+    "+0": shifted(0.0),
+    "+0.1": shifted(0.1),
+    "+0.1 fresh": shifted(0.1, lag=0),
+}
 SMALL = replace(
     EXPERIMENT,
     claim="On questions of common knowledge, by SmolLM2-135M-Instruct after eight steps of GRPO, with samples eight "
     "updates old and at one rate, at least 10 points more held-out ones are answered rightly with the baseline 0.1 "
     "below the group's mean than 0.1 above it, and no fewer than before.",
     start=half_learned(pl.Untrained()),
-    arms={
-        "-0.1": shifted(-0.1),
-        "+0": shifted(0.0),
-        "+0.1": shifted(0.1),
-        "+0.1 fresh": shifted(0.1, lag=0),
-    },
+    arms=SHIFTED,
     expect=pl.Greater(
         "-0.1", "+0.1", by=0.1, why="ours: one question in ten; a collapse would be more"
     ),
@@ -94,7 +95,7 @@ SMALL = replace(
     **on_facts(
         tokens=12_000,
         tuned={},
-        constants={a: {"rl.optimiser.lr": (3e-5,)} for a in ("-0.1", "+0", "+0.1", "+0.1 fresh")},
+        constants={a: {"rl.optimiser.lr": (3e-5,)} for a in SHIFTED},
         seconds=220.0,
     ),
     note="The start has learned for eight steps, so that there is something to lose. 4 prompts a step, for more updates; "

@@ -175,8 +175,8 @@ def pairs_of(seed: int) -> list[AnswerPair]:
     order = pl.rng_of(("shares of facts",)).permutation(len(every))
     share = seed % SHARES if seed < CHOOSING else SHARES
     found: list[AnswerPair] = []
-    for kind, _, question, right in (every[int(k)] for k in order[share :: SHARES + 1]):
-        others = [(q, answer) for k, _, q, answer in every if k == kind and answer != right]
+    for kind, question, right in (every[int(k)] for k in order[share :: SHARES + 1]):
+        others = [(q, answer) for k, q, answer in every if k == kind and answer != right]
         for wrong in rng.choice(sorted({answer for _, answer in others}), WRONG, replace=False):
             other = str(rng.choice(sorted(q for q, answer in others if answer != wrong)))
             found.append(

@@ -74,7 +74,7 @@ def test_deciding_seeds_have_other_facts_than_trials():
     assert sum(map(len, every)) == WRONG * sum(kind in KINDS for kind, *_ in known)
     assert len(set.union(*asked)) == sum(map(len, asked)) and pairs_of(200) != every[0]
     assert {p.question for p in pairs_of(1000)} == asked[-1]
-    answers = {question: (kind, answer) for kind, _, question, answer in known}
+    answers = {question: (kind, answer) for kind, question, answer in known}
     for p in every[0]:
         assert answers[p.question] == (p.kind, p.right) and (p.kind, p.wrong) in answers.values()
         assert answers[p.other][0] == p.kind and len({p.right, p.wrong, answers[p.other][1]}) == 3
