@@ -106,5 +106,6 @@ SMALL = replace(
     "line, or the bare word. In a group without a right answer the length reward prefers the brief ones all the same, where "
     "plain mirror descent has nothing to learn; in a group with one right answer the mixed-up reward is its own. Tokens are "
     "equal, so whoever answers briefly makes more updates. 35 of the 256 facts are held out, the same for all seeds. "
-    "Nothing of these arms was looked at.",
+    "Looked at before the declaration, on trial seed 2000: `mirror-descent`, whose ten batches came from .13 to .69 right "
+    "and from 9 tokens of a right answer to 17, as answers ran on to their limit. The other arms were not looked at.",
 )
