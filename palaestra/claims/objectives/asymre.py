@@ -58,10 +58,8 @@ LATE = pl.Schedule(prompts=4, lag=8, steps=400)  # batches get eight updates old
 
 
 def half_learned(arm: pl.Runnable) -> pl.Pipeline:
-    """Eight steps of GRPO, which all arms share; then the arm."""
-    learned = pl.vary(
-        pl.recipe("grpo"), schedule=replace(EIGHT, steps=8), optimiser=pl.AdamW(lr=3e-5)
-    )
+    """GRPO for as many tokens as an arm has, which all arms share; then the arm."""
+    learned = pl.vary(pl.recipe("grpo"), schedule=EIGHT, optimiser=pl.AdamW(lr=3e-5))
     return pl.Pipeline(
         parts={"grpo": pl.warm(learned), "rl": pl.Part(arm, model=pl.Output("grpo"))}
     )
@@ -79,7 +77,7 @@ SHIFTED = {
 }
 SMALL = replace(
     EXPERIMENT,
-    claim="On questions of common knowledge, by SmolLM2-135M-Instruct after eight steps of GRPO, with samples eight "
+    claim="On questions of common knowledge, by SmolLM2-135M-Instruct after some twelve steps of GRPO, with samples eight "
     "updates old and at one rate, at least 10 points more held-out ones are answered rightly with the baseline 0.1 "
     "below the group's mean than 0.1 above it, and no fewer than before.",
     start=half_learned(pl.Untrained()),
@@ -98,11 +96,14 @@ SMALL = replace(
         constants={a: {"rl.optimiser.lr": (3e-5,)} for a in SHIFTED},
         seconds=220.0,
     ),
-    note="The start has learned for eight steps, so that there is something to lose. 4 prompts a step, for more updates; "
+    note="The start has learned for 12,000 tokens, so that there is something to lose. 4 prompts a step, for more updates; "
     "the first nine batches are samples of the start, of which the first is fresh and the ninth eight updates old. Where "
     "all answers of a group are alike paid, a baseline above the mean pushes all of them down, and one below it all up. "
     "`+0.1 fresh` is the same baseline with samples of the weights that learn: where it ends as low, it is the baseline "
     "and not the age that does it; it makes eight updates more. One rate for all, as in the paper; on the tiny model a "
     "lower rate saved the baseline above the mean. An arm whose answers grow long makes fewer "
-    f"updates. {KNOWN}Nothing of these arms was looked at.",
+    f"updates. {KNOWN}Looked at before the declaration, on the trial seed: `+0.1`, which began at a training "
+    "reward of .7 to .9, kept it while its batches were samples of the start, and had .06 to .38 in the four after these, with .005 "
+    "of the held-out questions right. So what is open is whether a baseline below the mean holds there, and whether fresh "
+    "samples save the one above it; these arms were not looked at.",
 )
