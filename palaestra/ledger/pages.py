@@ -222,7 +222,9 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),
+        "by_seed": by_seed(result),
         "above_start": above_start_line(result),
+        "start": code("start") if experiment.start is None else "the untrained start",
         "fallen": fallen(result, swept=experiment.chooses == experiment.measure),
         "edges": [f"{arm} ({which})" for arm, which in edges(result).items()],
         "numbers": [*columns(result), "sampled tokens"],
@@ -299,15 +301,23 @@ def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> st
 
 
 def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Each arm with its interval and single runs, and what else was measured."""
+    """Each arm with its interval, and what else was measured."""
     rows: list[tuple[str, ...]] = []
+    for name, arm in result["arms"].items():
+        others = [mean(values[name]) for values in columns(result).values()]
+        tokens = mean(arm["sampled_tokens"], ",.0f")
+        rows.append((name, interval(arm["interval"]), *others, tokens))
+    return rows
+
+
+def by_seed(result: Mapping[str, Any]) -> list[str]:
+    """The single runs of each arm, in the order of the seeds."""
+    told: list[str] = []
     for name, arm in result["arms"].items():
         lacks = "failed" if arm.get("failed") else "not measured"
         runs = ", ".join(lacks if x is None else f"{x:.3g}" for x in arm["values"])
-        others = [mean(values[name]) for values in columns(result).values()]
-        tokens = mean(arm["sampled_tokens"], ",.0f")
-        rows.append((name, interval(arm["interval"]), runs, *others, tokens))
-    return rows
+        told.append(f"{name}: {runs}")
+    return told
 
 
 def fallen(result: Mapping[str, Any], *, swept: bool) -> list[str]:

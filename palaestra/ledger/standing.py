@@ -180,8 +180,8 @@ def stored_values(result: Mapping[str, Any], arm: str) -> ValuesByTask:
 
 
 def above_start_line(result: Mapping[str, Any]) -> str:
-    """What the better arm has above the untrained start, paired by seed, with its interval; "" where
-    that has no such number, or is what the arm is compared with.
+    """What the better arm has above the arm `start`, paired by seed, with its interval; "" where that
+    has no such number, or is what the arm is compared with.
     """
     than, better = expectation_of(result).arms
     if START not in result["arms"] or START in (than, better):
