@@ -103,7 +103,7 @@ SMALL = replace(
     "and not the age that does it; it makes eight updates more. One rate for all, as in the paper; on the tiny model a "
     "lower rate saved the baseline above the mean. An arm whose answers grow long makes fewer "
     f"updates. {KNOWN}Looked at before the declaration, on the trial seed: `+0.1`, which began at a training "
-    "reward of .7 to .9, kept it while its batches were samples of the start, and had .06 to .38 in the four after these, with .005 "
+    "reward of .7 to .9, kept it in samples of the start, and had .06 to .38 in the four batches after, with .005 "
     "of the held-out questions right. So what is open is whether a baseline below the mean holds there, and whether fresh "
     "samples save the one above it; these arms were not looked at.",
 )
