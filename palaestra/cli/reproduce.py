@@ -119,7 +119,8 @@ def table(result: dict[str, Any], kept: str) -> str:
     if result["verdict"] == "not-testable":
         return f"verdict  not-testable ({result['reason']})\nresult   {kept}"
     seeds = f"{result['seeds']} seeds{' in two blocks' if len(result['blocks']) > 1 else ''}"
-    lines = [f"{result['metric']}, {budget_of(result)} a run, {seeds}, 95% intervals"]
+    budget = f", {found} a run" if (found := budget_of(result)) else ""
+    lines = [f"{result['metric']}{budget}, {seeds}, 95% intervals"]
     for name, arm in result["arms"].items():
         lacks = "failed" if arm["failed"] else "-"
         values = " ".join(lacks if x is None else f"{x:.4g}" for x in arm["values"])

@@ -341,10 +341,9 @@ def fallen(result: Mapping[str, Any], *, swept: bool) -> list[str]:
 
 
 def budget_of(result: Mapping[str, Any]) -> str:
-    """What a cell might spend, by meter."""
+    """What a cell might spend, by meter; "" where nothing was sampled and nothing else is told."""
     others = result.get("budget", {})
-    allowed = result.get("budget_tokens", 0)  # what cannot be tested has none
-    tokens = {} if others and not allowed else {"tokens": allowed}
+    tokens = {"tokens": result["budget_tokens"]} if result.get("sampled_tokens") else {}
     told = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
     return " and ".join(f"{most:,.0f} {meter}" for meter, most in told.items())
 
