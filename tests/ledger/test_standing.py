@@ -652,7 +652,8 @@ def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
     publish(found)
     page = pages.method_page(entry(), {"rloo": (found, [])})
     for part in (
-        "- rloo: failed, 0.", "- start: not measured, not measured", "below half of their arm's median: 1 of 10 of batch mean, median 0.4\n",
+        "- rloo: failed, 0.", "- start: not measured, not measured",
+        "below half of their arm's median: 1 of 10 of batch mean, median 0.4\n",
         "| rloo | optimiser.lr=0.0001 | 0.2 | chosen |", "| rloo |  | 0.3 |  |", "and 0.123 [0.1, 0.2]",
         "(skewed); permutation interval: [0.11, 0.31]", "does not repeat: smaller",
     ):  # fmt: skip
