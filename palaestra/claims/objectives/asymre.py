@@ -94,7 +94,7 @@ SMALL = replace(
         tokens=12_000,
         tuned={},
         constants={a: {"rl.optimiser.lr": (3e-5,)} for a in SHIFTED},
-        seconds=220.0,
+        seconds=380.0,
     ),
     note="The start has learned for 12,000 tokens, so that there is something to lose. 4 prompts a step, for more updates; "
     "the first nine batches are samples of the start, of which the first is fresh and the ninth eight updates old. Where "
