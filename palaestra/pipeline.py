@@ -172,7 +172,9 @@ def warm(
     experiment share.
 
     Args:
-        start: what is learned, e.g. `vary(recipe("sft"), schedule=Schedule(steps=35))`.
+        start: what is learned, e.g. `vary(recipe("sft"), schedule=Schedule(steps=35))`. Under a budget
+            of tokens, as an experiment has, steps end what samples nothing; what samples goes on for
+            all of the budget, which each part has to itself.
         task: a problem of its own; "" = the run's.
         seed: of its own; then the cells of all seeds begin with the same weights, and what differs
             between them is what came after. None = the run's.

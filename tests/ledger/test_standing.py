@@ -187,6 +187,14 @@ def test_a_page_shows_the_result(publish):
         assert part in page, part
 
 
+def test_a_page_tells_a_budget_that_was_sampled_and_an_untrained_start_where_one_is(publish):
+    publish(result())
+    assert "a budget of" in pages.files()[pages.METHODS / "rloo.md"]
+    publish(result(sampled_tokens=0))
+    assert "a budget of" not in pages.files()[pages.METHODS / "rloo.md"]
+    assert pages.result_facts(replace(EXPERIMENT, start=None), result())["start"] == "`start`"
+
+
 # ---- verdicts follow from numbers
 
 
