@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -126,6 +128,8 @@ def evaluate_given(
         ctx = context(chosen, key_env, talk=talk, out=folder)
         try:
             say_notes(ctx)
+            if trained_on := remark_on_trained(name, chosen):
+                ctx.say(f"note: {trained_on}")
             with attempts_kept(ctx, OWN_EVALUATION, 0):
                 found = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:
@@ -143,6 +147,26 @@ def evaluate_given(
     if folder:
         describe_attempts(folder, chosen, result)
     return result
+
+
+def remark_on_trained(model: str, asked: Settings) -> str:
+    """A line where the rows that an evaluation holds out are among those that the run of a model
+    was trained on; "" where nothing says so.
+    """
+    folder = Path(model).absolute().parent.parent  # of RUN/checkpoints/step-N
+    if not (folder / "config.toml").is_file():
+        return ""
+    before = setup.from_file(folder / "config.toml")
+    data, held_out = before.get("data"), before.get("test_data")
+    same = lambda a, b: bool(a and b) and Path(a).resolve() == Path(b).resolve()
+    if same(asked.test_data, data):
+        return f"{model} was trained on {data}, so its rows are not held out from it"
+    if held_out and same(asked.data, data) and not asked.test_data:
+        return (
+            f"{model} was trained on all of {data}, so what is held out of it here is no new problem "
+            f"to it; what its run held out: --test-data {held_out}"
+        )
+    return ""
 
 
 def attempts_folder(folder: Path) -> Path:
@@ -288,8 +312,11 @@ def compare_given(
             f"compare takes names of methods, FILE.py or runs, not a {type(others[0]).__name__}; "
             'give a recipe a name: recipes={"mine": recipe}'
         )
-    if twice := set(given) & set(methods):
-        raise UserError(f"two methods are called {min(map(str, twice))!r}; call one otherwise")
+    if twice := repeated([*map(str, methods), *given]):
+        raise UserError(
+            f"two methods are called {twice!r}; give one of them as a recipe under another name: "
+            'recipes={"mine": recipe}'
+        )
     checked = setup.check_types(settings)
     named = {str(m): str(m) for m in methods} | dict.fromkeys(given, VALUE)
     read = {m: setup.merge(Settings(), {**checked, "recipe": r}) for m, r in named.items()}
@@ -305,6 +332,11 @@ def compare_given(
             jobs=jobs,
             headway=headway,
         )[0]
+
+
+def repeated(names: Iterable[str]) -> str:
+    """The first of some names that is there twice, or ""."""
+    return next((n for n, times in Counter(names).items() if times > 1), "")
 
 
 def run_of(method: str | Path | Run) -> Run | None:
@@ -338,6 +370,9 @@ def compare_cells(
         for seed in range(seeds)
         for m, settings in read.items()
     }
+    for method in read:
+        with told_of(method):
+            requests[method, 0].runnable()
     outcomes = dict(
         zip(requests, run_all(list(requests.values()), out, headway, jobs), strict=True)
     )
@@ -352,6 +387,15 @@ def compare_cells(
         "differences": {f"{b} - {a}": difference_of(cells[a], cells[b]) for a, b in pairs_of(read)},
     }
     return result, cells
+
+
+@contextmanager
+def told_of(method: str) -> Generator[None]:
+    """Says of which method a mistake is."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{method}: {error}") from error
 
 
 def cell_of(outcome: CellOutcome) -> Cell:
@@ -406,6 +450,7 @@ def difference_of(first: Sequence[Cell], other: Sequence[Cell]) -> dict[str, Any
 def summary_of(cells: Sequence[Cell]) -> dict[str, Any]:
     """The numbers of a method's cells."""
     return {
+        "problems": min((e["n"] for c in cells if (e := end_of(c.summary, "after"))), default=0),
         "before": over_cells(cells, "before"),
         "after": over_cells(cells, "after"),
         "values": ends_of(cells, "after")[0],

@@ -7,43 +7,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-
-from palaestra.api.run import Run, read_episodes
+from palaestra.api.run import Run
 from palaestra.ends import ENDS, HELD_OUT, HeldOut, HeldOutKind, end_of
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.run.origin import Provenance
-from palaestra.stats import (
-    Interval,
-    difference,
-    paired_share_difference,
-    unbounded_interval,
+from palaestra.stats import difference
+from palaestra.store.by_problem import (
+    ProblemScores,
+    paired_by_problem,
+    read_scores,
+    why_not_paired,
 )
-from palaestra.store.columns import evaluation_path, sampled_from
-from palaestra.types import value_class
+from palaestra.store.columns import evaluation_path
 
 MOST_PAIRS = 5  # runs or methods of which every two are compared; of more, each with the first
-COLUMNS = {"accuracy": "solved", "reward": "reward"}  # what a problem's answers say of a measure
 BY_PROBLEM = "by problem"
 EVALUATION_ALONE = "evaluation"  # in a summary: the folder holds one, and no training
 SAMPLED = f"{OWN_EVALUATION} samples"  # the table of an evaluation's k attempts
 FIRST = {"accuracy": "pass@1", "reward": "best@1"}  # what one of them is worth, by measure
-
-Problem: TypeAlias = tuple[Any, ...]  # identity, domain, prompt and reference
-
-
-@value_class
-class ProblemScores:
-    """What a run's answers to each of its held-out problems were worth after its last step, a mean
-    over answers; None = none could be scored. `lack`: why that is not known.
-    """
-
-    scores: Mapping[Problem, float | None]
-    lack: str = ""
 
 
 def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
@@ -166,30 +151,11 @@ def unlike_temperatures(runs: Sequence[Run]) -> list[str]:
 
 
 def scores_by_problem(run: Run, held: HeldOut, table: str = OWN_EVALUATION) -> ProblemScores:
-    """The answers that a run keeps of its last evaluation in a table, where they are all those that
-    `held`, a mean over problems, was made from.
-    """
-    lack = lambda why: ProblemScores(scores={}, lack=why)
-    if (column := COLUMNS.get(held.of)) is None:
-        return lack("results of recorded data are not kept one by one")
+    """The answers that a run keeps of its last evaluation in a table, by problem."""
     # of a pipeline the evaluation at its end is that of its last part
     home = run.folder / [*(run.summary.get("parts") or [""])][-1]
     files = sorted(evaluation_path(home, table, 0).parent.glob("step-*.parquet"))
-    if not files or sampled_from(files[-1]) is not None:
-        return lack(f"{run.folder} does not keep its answers to all held-out problems")
-    by_problem: dict[Problem, list[float]] = {}
-    by_group: dict[int, list[float]] = {}  # an environment may ask a problem more than once
-    for row in read_episodes(files[-1:], tokens=False).to_pylist():
-        problem = tuple(row[k] for k in ("task_id", "domain", "prompt", "answer"))
-        of_problem = by_problem.setdefault(problem, [])
-        if row[column] is not None and not row["status"].startswith("error:"):
-            of_problem.append(float(row[column]))
-            by_group.setdefault(row["group"], []).append(float(row[column]))
-    means = list(map(np.mean, by_group.values()))
-    if len(means) != held.interval.n or not np.isclose(np.mean(means), held.interval.mean):
-        return lack(f"the answers in {run.folder} are not those of its evaluation at the end")
-    scores = {p: float(np.mean(xs)) if xs else None for p, xs in by_problem.items()}
-    return ProblemScores(scores=scores)
+    return read_scores(files[-1] if files else None, held, run.folder)
 
 
 def judged_unlike(a: Run, b: Run) -> str:
@@ -204,28 +170,3 @@ def judged_unlike(a: Run, b: Run) -> str:
         if len(asked) > 1 or len(code) > 1:
             return f"they were judged by different {what}"
     return ""
-
-
-def why_not_paired(a: ProblemScores, b: ProblemScores) -> str:
-    """Why two runs cannot be compared problem by problem; "" = they can."""
-    if a.lack or b.lack:
-        return a.lack or b.lack
-    if a.scores.keys() != b.scores.keys():
-        both = len(a.scores.keys() & b.scores.keys())
-        return (
-            "they had not the same held-out problems "
-            f"({len(a.scores)} and {len(b.scores)}, {both} of them in both)"
-        )
-    if not any(x is not None and b.scores[p] is not None for p, x in a.scores.items()):
-        return "no problem could be scored in both"
-    return ""
-
-
-def paired_by_problem(held: HeldOut, a: ProblemScores, b: ProblemScores) -> Interval:
-    """b - a over the problems that both could be scored on, in the measure of `held`."""
-    both = [(x, y) for p, x in a.scores.items() if x is not None and (y := b.scores[p]) is not None]
-    a_N, b_N = ([pair[i] for pair in both] for i in (0, 1))
-    if held.is_share:
-        return paired_share_difference(a_N, b_N)
-    scale = max(1.0, *a_N, *b_N) - min(0.0, *a_N, *b_N)
-    return unbounded_interval([y - x for x, y in both], scale)

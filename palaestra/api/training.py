@@ -46,6 +46,7 @@ from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
+from palaestra.run.stages import describe_idle_clip
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.store.folder import SUMMARY, is_step, records
@@ -193,7 +194,8 @@ def work(
         )
         begun = changes(place, settings, runnable) if resume is not None else []
         rate = setup.describe_rate(recipe, settings, runnable) if resume is None else ""
-        for line in [*begun, *filter(None, [rate])]:
+        idle = describe_idle_clip(settings, runnable)
+        for line in [*begun, *filter(None, [rate, idle])]:
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))

@@ -12,11 +12,15 @@ from typing import Any, TextIO
 
 from palaestra.abilities import ProbesTests
 from palaestra.errors import UserError
+from palaestra.models.dialect import Chat
+from palaestra.models.files import explain_failures, read_tokenizer, silence_transformers
+from palaestra.models.load import base_of, find
 from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.manner import PLAIN, MannerAudit, audit_manner
 from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import tasks_and_notes
+from palaestra.tasks.oracle import Encode, whole_reply
 
 LEGEND = (  # of the table of probes
     "legend: gold = the reference answers, in the form in which they are paid most, {} being the answer; "
@@ -41,7 +45,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     tasks, seen = tasks_and_notes(arguments.data, arguments.n, arguments.columns)
     if arguments.manner:
         with progress(sys.stderr) as say:
-            manners = audit_manner(spec, judge, tasks, say)
+            manners = audit_manner(spec, judge, tasks, say, encoder(arguments.model))
         if not arguments.json:
             show_manners(manners)
         return asdict(manners)
@@ -52,7 +56,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             show_tests(report)
         return asdict(report)
     with progress(sys.stderr) as say:
-        found = audit(spec, judge, tasks, say, seen)
+        found = audit(spec, judge, tasks, say, seen, encoder(arguments.model))
     if not arguments.json:
         show(found)
     return asdict(found)
@@ -61,6 +65,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def by_tests(judge: object) -> ProbesTests | None:
     """The reward where it judges by tests: what is asked of it then is another audit."""
     return judge if isinstance(judge, ProbesTests) and judge.has_tests else None
+
+
+def encoder(model: str) -> Encode:
+    """What gives the tokens of a response as the model called so would write it."""
+    where = base_of(find(model))
+    with silence_transformers(), explain_failures(model):
+        dialect = Chat(read_tokenizer(where))
+    return whole_reply(dialect.encode_text, dialect.end)
 
 
 @contextmanager

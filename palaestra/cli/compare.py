@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from palaestra.api.asking import compare_cells, run_of
+from palaestra.api.asking import compare_cells, repeated, run_of
 from palaestra.api.ended import compare_runs
 from palaestra.cli.train import read_settings, told
 from palaestra.ends import HELD_OUT, SHARES, end_of
@@ -21,6 +21,7 @@ from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 
+EXAMPLE = "'grpo objective.high=0.28'"
 CEILING = 0.99  # a share from which on there is nothing left to differ in
 CHOICE_OF_PROBLEMS = (
     "note: an interval that is paired by problem covers the choice of the held-out problems and not "
@@ -29,9 +30,17 @@ CHOICE_OF_PROBLEMS = (
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    methods = [w for w in arguments.words if "=" not in w and not w.startswith("@")]
+    methods = [w for w in arguments.words if is_method(w)]
     if len(methods) < 2:
-        raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
+        raise UserError(
+            "compare needs at least two recipes: palaestra compare grpo rloo; one with settings of "
+            f"its own stands in quotes: palaestra compare grpo {EXAMPLE}"
+        )
+    if twice := repeated(methods):
+        raise UserError(
+            f"{twice} stands there twice, and settings outside quotes are for all; give one of them "
+            f"its own: palaestra compare grpo {EXAMPLE}"
+        )
     shared = [w for w in arguments.words if w not in methods]
     if runs := [r for m in methods if (r := run_of(m)) is not None]:
         if shared:
@@ -42,7 +51,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         return result
     out = make_folder(Path(arguments.out))
     read = {
-        m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]}))
+        m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [*shared, *parts_of(m)]}))
         for m in methods
     }
     with stoppable(lambda: go_on(arguments.command)), Headway("compare") as headway:
@@ -59,6 +68,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         table(result, out)
     return result
+
+
+def parts_of(word: str) -> list[str]:
+    """A method and the settings that stand in its quotes; a name may hold blanks itself."""
+    name, *settings = word.split() or [""]
+    return [name, *settings] if settings and all("=" in s for s in settings) else [word]
+
+
+def is_method(word: str) -> bool:
+    return not word.startswith("@") and "=" not in parts_of(word)[0]
 
 
 def table_of_runs(result: dict[str, Any]) -> None:
@@ -111,13 +130,25 @@ def draw(cells: dict[str, list[Cell]], out: Path) -> None:
 
 
 def table(result: dict[str, Any], out: Path) -> None:
-    budget = f"{result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds"
-    of = {s["after"].get("of") for s in result["methods"].values()}
+    methods, differences = result["methods"], result["differences"]
+    of = {s["after"].get("of") for s in methods.values()}
     what = " and ".join(HELD_OUT[kind] for kind in HELD_OUT if kind in of)
-    print(f"{result['model']} on {result['task']}, {what}, {budget} (95% intervals)")
-    for m, s in result["methods"].items():
-        print(f"  {m:<20} {from_to(s)}")
-    for name, d in result["differences"].items():
-        print(f"  {name:<20} {told(d)}, paired by seed")
-    remark_ceiling(s["after"] for s in result["methods"].values())
+    most = min(s["problems"] for s in methods.values())
+    print(
+        f"{result['model']} on {result['task']}, {what} of {most} problems (95% intervals), "
+        f"{result['seeds']} seeds; a run ends with the step that brings it to "
+        f"{result['budget_tokens']:,} sampled tokens"
+    )
+    width = max(map(len, [*methods, *differences]))
+    for m, s in methods.items():
+        spent = sum(s["sampled_tokens"]) / len(s["sampled_tokens"])
+        print(f"  {m:<{width}} {from_to(s)}  {spent:,.0f} tokens a run")
+    for name, d in differences.items():
+        print(f"  {name:<{width}} {told(d)}, paired by seed")
+    if of & {*SHARES} and differences:
+        print(
+            f"note: runs are taken to differ by no less than drawing {most} problems makes them, so an "
+            "interval may be wider than the seeds alone make it"
+        )
+    remark_ceiling(s["after"] for s in methods.values())
     print(f"picture  {out / 'compare.png'}")

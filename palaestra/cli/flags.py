@@ -268,7 +268,8 @@ def compare(parser: FlagParser) -> None:
         "words",
         nargs="+",
         metavar="RECIPE | FILE.py | RUN | stage.field=value",
-        help="at least two methods; or folders of runs that are over, or of eval --out",
+        help="at least two methods, those with settings of their own in quotes: grpo 'grpo objective.high=0.28' "
+        "(settings outside quotes are for all); or folders of runs that are over, or of eval --out",
     )
     add("--seeds", type=whole_number(1), default=3, help="runs of each method (default: 3)")
     add(
@@ -465,6 +466,12 @@ def audit(parser: FlagParser) -> None:
     add("reward", metavar="FILE.py:NAME | VERIFIER", help="what is audited")
     add("--data", metavar="FILE", help="problems with their answers, as for `palaestra train`")
     add("--columns", metavar="COLUMN=USE,...", default="", help="as for `palaestra train`")
+    add(
+        "--model",
+        default=Settings.model,
+        metavar="NAME|DIR",
+        help="whose tokenizer counts, for a reward that is given token ids (default: tiny)",
+    )
     add("--n", type=whole_number(1), default=32, help="problems to try (default: 32)")
     add(
         "--manner",

@@ -33,6 +33,7 @@ from palaestra.explanation.trajectories import (
     lengths_of,
     place,
 )
+from palaestra.run.stages import check_stages
 from palaestra.schedule import resolve
 from palaestra.step import Learner, Recipe
 from palaestra.types import Example, Signals
@@ -45,9 +46,12 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     An advantage is a number a trajectory; of a method whose credit is by turn or token it is a list
     over its tokens. The weights are None where something is missing that the loss reads; a note
     names it. What changes with the step stands where it is at the end of the recipe's schedule.
-    Raises UserError where the credit itself needs what is not given.
+    Raises UserError where the credit itself needs what is not given, and for a part of the recipe
+    that does not fit its place.
     """
-    name, learner = next(iter(resolve(recipe.learners, recipe.schedule.steps).items()))
+    recipe = resolve(recipe, recipe.schedule.steps)
+    check_stages(recipe)
+    name, learner = next(iter(recipe.learners.items()))
     built = groups_of(groups, name, _fields(learner))
     signals = _signals(learner, groups)
     examples, _ = learner.credit(built, signals, {})

@@ -19,7 +19,7 @@ from typing import Any
 from palaestra.abilities import TakesForms, WritesAnswers
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.calls import Hung
-from palaestra.tasks.oracle import FORMS, episode_saying
+from palaestra.tasks.oracle import FORMS, Encode, episode_saying, no_tokens
 from palaestra.types import Group, Task, value_class
 from palaestra.verifiers.table import KEYS, REFUSALS
 
@@ -94,7 +94,7 @@ class Audit:
 
 class Auditor:
     """Asks a reward, and counts what it raises. Once it has hung, nothing is asked any more; `say`
-    hears of each probe.
+    hears of each probe. `encode` gives the tokens of a response, for rewards that count them.
     """
 
     def __init__(
@@ -102,8 +102,9 @@ class Auditor:
         judge: AuditedReward,
         tasks: Sequence[Task],
         say: Callable[[str], None] = lambda _: None,
+        encode: Encode = no_tokens,
     ) -> None:
-        self.judge, self.tasks, self.say = judge, list(tasks), say
+        self.judge, self.tasks, self.say, self.encode = judge, list(tasks), say, encode
         self.exceptions: dict[str, Mapping[str, str]] = {}
         self.hung: dict[str, Any] = {}
         self.seconds: list[float] = []
@@ -115,7 +116,7 @@ class Auditor:
 
         async def all_groups() -> list[Any]:
             groups = [
-                Group(task=t, episodes=(episode_saying(x),))
+                Group(task=t, episodes=(episode_saying(x, self.encode(x)),))
                 for t, x in zip(tasks, texts, strict=True)
             ]
             return await asyncio.gather(*(self.judge(None, g) for g in groups))
@@ -178,15 +179,16 @@ def audit(
     tasks: Sequence[Task],
     say: Callable[[str], None] = lambda _: None,
     data: Sequence[str] = (),
+    encode: Encode = no_tokens,
 ) -> Audit:
     """Asks `judge`, a reward stage, about problems that have answers; `say` hears of each probe.
-    `data`: what was seen in the data that they come from.
+    `data`: what was seen in the data that they come from; `encode`: the tokens of a response.
     """
     known = [t for t in tasks if t.answer is not None]
     if len(known) < 2:
         few = f"{len(known)} problems with answers"
         raise UserError(f"audit {name}: {few}; give at least two, with different answers")
-    ask = Auditor(judge, known, say)
+    ask = Auditor(judge, known, say, encode)
     bare = [bare_of(judge, t) for t in known]
     tried = judge.forms if isinstance(judge, TakesForms) else FORMS
     forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}

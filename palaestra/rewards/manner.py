@@ -13,7 +13,7 @@ from typing import Any
 from palaestra.abilities import TakesForms
 from palaestra.errors import UserError
 from palaestra.rewards.audit import MARGIN, AuditedReward, Auditor, bare_of, mean
-from palaestra.tasks.oracle import FORMS
+from palaestra.tasks.oracle import FORMS, Encode, no_tokens
 from palaestra.types import Task, value_class
 
 PLAIN = "plain"
@@ -47,12 +47,14 @@ def audit_manner(
     judge: AuditedReward,
     tasks: Sequence[Task],
     say: Callable[[str], None] = lambda _: None,
+    encode: Encode = no_tokens,
 ) -> MannerAudit:
     """Asks a reward, for every manner, about the gold of each problem and about the gold of another
-    one. Raises UserError where there are not two different answers, or no gold can be scored.
+    one; `encode` gives the tokens of a response. Raises UserError where there are not two different
+    answers, or no gold can be scored.
     """
     known = [t for t in tasks if t.answer is not None]
-    ask = Auditor(judge, known, say)
+    ask = Auditor(judge, known, say, encode)
     bare = [bare_of(judge, t) for t in known]
     others = other_answers(bare)
     if not others:

@@ -39,7 +39,12 @@ async def check_bench(ctx: RunContext) -> None:
     """Before the first step: what is to be said of the problem, and whether its golds are paid
     best.
     """
-    from palaestra.tasks.oracle import demonstrations_paid_less, find_problems, says_its_form
+    from palaestra.tasks.oracle import (
+        demonstrations_paid_less,
+        find_problems,
+        says_its_form,
+        whole_reply,
+    )
 
     bench: Bench = ctx.bench
     tasks, world = bench.tasks, bench.world
@@ -67,10 +72,13 @@ async def check_bench(ctx: RunContext) -> None:
         return  # in a game no seat can be sure to win
     if isinstance(ctx.bench.reward, ReadsAnswers) and not ctx.bench.reward.reads_answers:
         return ctx.say("note: the reward reads no answer, so no gold answer is checked by it")
-    tell_or_stop(ctx, await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx), judge)
+    dialect = ctx.engine().dialect
+    encode = whole_reply(dialect.encode_text, dialect.end)
+    found = await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx, encode=encode)
+    tell_or_stop(ctx, found, judge)
     if isinstance(judge, World) or not says_its_form(judge):
         return
-    if line := await demonstrations_paid_less(tasks, judge, ORACLE_TASKS, ctx=ctx):
+    if line := await demonstrations_paid_less(tasks, judge, ORACLE_TASKS, ctx=ctx, encode=encode):
         ctx.say(f"oracle check: {line}")
 
 

@@ -43,6 +43,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
+from palaestra.run.stages import check_stages
 from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
@@ -169,9 +170,11 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
     """Frozen references, learners' models, heads and optimisers, from the models as they are before
     any step.
 
-    A learner that has no model starts as a copy of the policy.
+    A learner that has no model starts as a copy of the policy. Raises UserError for a part of the
+    recipe that does not fit its place.
     """
     recipe = resolve(recipe, 0)
+    check_stages(recipe)
     prepare_models(recipe, ctx)
     for name, learner in recipe.learners.items():
         ctx.optimiser(name, learner)

@@ -5,7 +5,8 @@ by task.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 from palaestra.abilities import HoldsEpisodes, PaysGold, PutsAnswers, Solves, solves
@@ -32,6 +33,9 @@ from palaestra.types import (
 
 Payer: TypeAlias = RewardFn | World  # whoever says what an episode is worth
 Adviser: TypeAlias = Callable[[Any], Any]  # what to say, by a world's state
+Encode: TypeAlias = Callable[[str], Sequence[int]]  # the tokens of a response
+# what each response to a task is paid
+Ask: TypeAlias = Callable[[Task, Sequence[str]], Awaitable[list[float | None]]]
 
 FORMS = (  # of an answer in a response, for rewards that do not say theirs
     "{}",
@@ -47,6 +51,24 @@ TURNS = 256  # of a scripted game
 EXCERPT = 60  # characters of an answer in a message
 
 
+def no_tokens(_: str) -> tuple[int, ...]:
+    """Stands for a tokenizer where none is known."""
+    return ()
+
+
+def whole_reply(encode_text: Encode, end: int) -> Encode:
+    """The tokens of a response as a policy samples it, from those of a text and the one that ends a
+    turn.
+    """
+
+    @lru_cache(maxsize=1024)
+    def encode(text: str) -> tuple[int, ...]:
+        readable = text.encode("utf-8", "replace").decode("utf-8")  # no half of a pair
+        return (*encode_text(readable), end)
+
+    return encode
+
+
 @value_class
 class Finding:
     """What is wrong with a task, or with all; `kind` is that of others where the same is wrong."""
@@ -56,19 +78,19 @@ class Finding:
 
 
 async def find_problems(
-    tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None
+    tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None, encode: Encode = no_tokens
 ) -> list[Finding]:
     """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing =
-    all is well.
+    all is well. `encode` gives the tokens of a response, for rewards that count them.
     """
     first = _first_tasks(tasks, n)
     if isinstance(judge, World):
         return await _of_world(first, judge)
-    return await _of_reward(tasks, first, judge, ctx)
+    return await _of_reward(tasks, first, judge, partial(_scores, judge, ctx, encode))
 
 
 async def demonstrations_paid_less(
-    tasks: Tasks, judge: RewardFn, n: int = 16, *, ctx: Any = None
+    tasks: Tasks, judge: RewardFn, n: int = 16, *, ctx: Any = None, encode: Encode = no_tokens
 ) -> str:
     """A line about demonstrations of the first `n` training tasks that `judge` pays less than their
     answer alone, so that what is imitated would be called wrong; "" where there is none.
@@ -80,8 +102,7 @@ async def demonstrations_paid_less(
         bare = put(tasks, task, judge) if task.answer is not None else None
         if not isinstance(told, str) or bare is None:
             continue
-        group = Group(task=task, episodes=(episode_saying(told), episode_saying(bare)))
-        worked, alone = (score_of(r) for r in await judge(ctx, group))
+        worked, alone = await _scores(judge, ctx, encode, task, (told, bare))
         shown += 1
         if worked is not None and alone is not None and worked < alone:
             less += 1
@@ -94,6 +115,14 @@ async def demonstrations_paid_less(
         f"{less} of {shown} demonstrations that were tried are paid less than their answer alone, "
         f"e.g. {example}; what is imitated is no right answer by this reward"
     )
+
+
+async def _scores(
+    judge: RewardFn, ctx: Any, encode: Encode, task: Task, texts: Sequence[str]
+) -> list[float | None]:
+    """What each response to a task is paid; None = nothing is said of it."""
+    said = tuple(episode_saying(t, encode(t)) for t in texts)
+    return [score_of(r) for r in await judge(ctx, Group(task=task, episodes=said))]
 
 
 def _first_tasks(tasks: Tasks, n: int) -> list[Task]:
@@ -129,19 +158,19 @@ def how_it_was_tried() -> str:
 
 
 async def _of_reward(
-    source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any
+    source: Tasks, tasks: Sequence[Task], judge: RewardFn, ask: Ask
 ) -> list[Finding]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer
     that is tried. A judge that says neither this nor how answers are written may want any of the
     common forms, or that of a recorded demonstration.
     """
     plain = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
-    found, seen = await _of_form(tasks, judge, ctx, plain)
+    found, seen = await _of_form(tasks, judge, ask, plain)
     if found and not says_its_form(judge):
         for golds in _other_forms(tasks, plain):
-            if (await _of_form(tasks[:1], judge, ctx, golds))[0]:
+            if (await _of_form(tasks[:1], judge, ask, golds))[0]:
                 continue  # a call may cost money
-            other, paid = await _of_form(tasks, judge, ctx, golds)
+            other, paid = await _of_form(tasks, judge, ask, golds)
             found, seen = min((found, seen), (other, paid), key=lambda tried: len(tried[0]))
     if found and len(seen) == 1:
         line = f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}"
@@ -163,7 +192,7 @@ def _other_forms(tasks: Sequence[Task], plain: Golds) -> list[Golds]:
 
 
 async def _of_form(
-    tasks: Sequence[Task], judge: RewardFn, ctx: Any, written: Golds
+    tasks: Sequence[Task], judge: RewardFn, ask: Ask, written: Golds
 ) -> tuple[list[Finding], set[float]]:
     """What is wrong where answers are written so, and all scores. Where a reward, or one of its
     parts, says nothing of an answer, nothing is wrong.
@@ -174,10 +203,7 @@ async def _of_form(
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
         texts = ["", wrong, *([] if gold_said is None else [gold_said])]
-        rewards = await judge(
-            ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts))
-        )
-        scores = [score_of(r) for r in rewards]
+        scores = await ask(task, texts)
         seen |= {x for x in scores if x is not None}
         if gold_said is not None and (wrongly := _complaint(texts, scores, worth(judge))):
             kind, line = wrongly
@@ -227,10 +253,16 @@ def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
     return demonstration(source, task, rng_of(("oracle", task.id)), "guess")
 
 
-def episode_saying(text: str) -> Episode:
-    """A finished episode in which the policy said `text`."""
+def episode_saying(text: str, ids: Sequence[int] = ()) -> Episode:
+    """A finished episode in which the policy said `text`, of which `ids` are the tokens."""
     said = Segment(
-        ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos"
+        ids=tuple(ids),
+        logp=(0.0,) * len(ids),
+        author="policy",
+        policy="policy",
+        trained=True,
+        text=text,
+        finish="eos",
     )
     return Episode(rows=(Row(segments=(said,)),), status="finished")
 

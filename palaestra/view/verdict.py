@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaestra.ends import ENDS, HELD_OUT, HeldOut, all_of, describe_changes_on_the_way, end_of
+from palaestra.run.evaluators import OWN_EVALUATION
 from palaestra.stats import LEVEL, Interval, difference, fisher
+from palaestra.store.by_problem import paired_by_problem, read_scores, why_not_paired
+from palaestra.store.columns import evaluation_path
 from palaestra.store.folder import RunFolder
 from palaestra.view.drawing import percent, short_number
 
@@ -49,13 +52,26 @@ def verdict(run: RunFolder) -> dict[str, Any]:
     elif before is not None and after is None and not run.steps:
         words = "This is one evaluation, and no step of training."
     else:
-        words = judge_change(before, after, share, where, falls=run.of == "loss")
+        paired = change_by_problem(run)
+        words = judge_change(before, after, share, where, falls=run.of == "loss", paired=paired)
     return {
         "ends": told,
         "words": words,
         "what": capital(HELD_OUT[run.of]) + (f" ({unit})" if (unit := run.unit) else ""),
         "beside": beside(run),
     }
+
+
+def change_by_problem(run: RunFolder) -> Interval | None:
+    """The difference of the two evaluations over the held-out problems; None where the run does not
+    keep its answers to the same ones, or has several parts.
+    """
+    first, last = (HeldOut.read(end_of(run.summary, end)) for end in ENDS)
+    files = sorted(evaluation_path(run.folder, OWN_EVALUATION, 0).parent.glob("step-*.parquet"))
+    if first is None or last is None or first.of != last.of or run.parts or len(files) < 2:
+        return None
+    a, b = (read_scores(f, h, run.folder) for f, h in ((files[0], first), (files[-1], last)))
+    return None if why_not_paired(a, b) else paired_by_problem(first, a, b)
 
 
 def beside(run: RunFolder) -> list[str]:
@@ -93,16 +109,18 @@ def judge_change(
     share: bool = True,
     where: str = UNSEEN_PROBLEMS,
     falls: bool = False,
+    paired: Interval | None = None,
 ) -> str:
     """What the difference says, in a sentence; `share`: in points of a hundred, `falls`: less is
-    better.
+    better, `paired`: what is known of it problem by problem.
     """
     if before is None or after is None:
         return (
             "There is no evaluation before and after, so whether the model became better is not "
             "known."
         )
-    d = difference(after, before) if falls else difference(before, after)
+    apart = difference(after, before) if falls else difference(before, after)
+    d = paired or apart
     if not math.isfinite(d.low + d.high):
         return (
             "The evaluations are too small for an interval, so whether the model became better is "
@@ -113,12 +131,13 @@ def judge_change(
         return f"{100 * x:.0f}".replace("-", "−") if share else short_number(x)
 
     unit = " points" if share else ""
-    chance = share and _alike(before, after)
+    chance = share and not paired and _alike(before, after)
+    how = ", problem by problem" if paired else ""
     if d.low > 0 and not chance:
-        size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
+        size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)}{how})"
         return f"Better, beyond what chance explains: {where}, the model improved {size}."
     if d.high < 0 and not chance:
-        size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
+        size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)}{how})"
         return f"Worse, beyond what chance explains: {where}, the model fell {size}."
     if chance and (d.low > 0 or d.high < 0):
         return (
@@ -127,7 +146,7 @@ def judge_change(
         )
     span = f"{tell(d.low)} and {tell(d.high)}{unit}"
     return (
-        f"No change that can be told from chance: the difference lies between {span}, with zero "
+        f"No change that can be told from chance: the difference lies between {span}{how}, with zero "
         "inside."
     )
 

@@ -274,6 +274,26 @@ def test_an_evaluation_says_what_is_wrong_with_the_data(tmp_path, capsys):
     assert "data: 12 of 12 records have invisible characters in the answer" in capsys.readouterr().err
 
 
+def test_an_evaluation_says_where_it_holds_out_what_was_trained_on(tmp_path, capsys):
+    for name, first in (("d", 0), ("t", 20)):
+        rows = [{"prompt": f"{i}+1", "answer": f"{i + 1}"} for i in range(first, first + 12)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    d, t = str(tmp_path / "d.jsonl"), str(tmp_path / "t.jsonl")
+    small = {"n": 1, "k": 1, "max_tokens": 2, "talk": True}
+    done = train(data=d, test_data=t, steps=1, evaluate=0, max_tokens=2, out=str(tmp_path / "r"), quiet=True)
+    for model in (done, str(done.summary["artifacts"]["policy"])):
+        for given, told in (
+            ({"data": d}, f"was trained on all of {d}, so what is held out of it here is no new problem"),
+            ({"data": t, "test_data": d}, f"was trained on {d}, so its rows are not held out from it"),
+            ({"data": d, "test_data": t}, ""),
+            ({"data": t}, ""),
+        ):
+            capsys.readouterr()
+            evaluate(model, **given, **small)
+            said = capsys.readouterr().err
+            assert told in said if told else "was trained on" not in said
+
+
 def test_the_digest_of_a_value_is_its_own():
     request = CellRequest(label="", settings=Settings(recipe=VALUE), tokens=1, recipe=recipe("grpo"))
     named = CellRequest(label="", settings=Settings(recipe="grpo"), tokens=1)

@@ -2,20 +2,21 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from palaestra.api.asking import compare
 from palaestra.api.ended import method_of, pairs_of
+from palaestra.cli.compare import is_method, parts_of, table
 from palaestra.cli.main import main
 from palaestra.ends import at_ends
 from palaestra.errors import UserError
 from palaestra.run.origin import RECORD
-from palaestra.stats import mean_interval, paired_share_difference, proportion, unbounded_interval
-from palaestra.store import columns
+from palaestra.stats import paired_share_difference, unbounded_interval
 from palaestra.values import to_toml
+
+from tests.kept import keep_answers, mean_of
 
 A, B = [1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 1, None]  # the last could not be scored
 
@@ -29,29 +30,11 @@ def run(tmp_path, monkeypatch):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "config.toml").write_text(to_toml({"recipe": recipe, **config}))
-        lines = [
-            {
-                "group": n,
-                "task_id": f"own/{i}",
-                "prompt": f"{i}?",
-                "answer": "1",
-                "sample": s,
-                "status": "ok" if x is not None else "error: judge",
-            }
-            | ({"reward": x, "solved": bool(x) if of == "accuracy" else None} if x is not None else {})
-            for n, (i, x) in enumerate(zip(ids or range(len(values)), values, strict=True))
-            for s in range(samples)
-        ]
-        scored = [x for x in values if x is not None]
-        share = of in ("accuracy", "ranking")
-        interval = proportion(sum(scored), len(scored)) if share else mean_interval(scored)
         parts = {"parts": {"first": {}, part: {}}} if part else {}
-        summary = {"recipe": recipe, **parts, **at_ends({}, {"of": of, **interval.json()})}
+        summary = {"recipe": recipe, **parts, **at_ends({}, mean_of(values, of))}
         (folder / "summary.json").write_text(json.dumps(summary))
         if keep:
-            file = columns.evaluation_path(folder / part, "held-out", 3)
-            file.parent.mkdir(parents=True)
-            pq.write_table(pa.Table.from_pylist(lines, schema=columns.SCHEMA), file)
+            keep_answers(folder / part, 3, values, of, ids, samples)
         return str(folder.relative_to(tmp_path))
 
     return make
@@ -140,6 +123,43 @@ def test_all_pairs_of_five_and_of_more_those_with_the_first():
     assert pairs_of("abc") == [("a", "b"), ("a", "c"), ("b", "c")]
     assert len(pairs_of("abcde")) == math.comb(5, 2)
     assert pairs_of("abcdef") == [("a", n) for n in "bcdef"]
+
+
+def test_a_method_in_quotes_has_settings_of_its_own():
+    assert parts_of("grpo kl=0.1 sample.n=4") == ["grpo", "kl=0.1", "sample.n=4"]
+    assert parts_of("my file.py") == ["my file.py"] and parts_of("") == [""]
+    assert [is_method(w) for w in ("grpo", "grpo kl=0.1", "kl=0.1", "@a.toml", "")] == [1, 1, 0, 0, 1]
+
+
+def test_what_compare_refuses_before_anything_runs(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "c")]
+    for words, told in (
+        (["grpo"], "compare needs at least two recipes"),
+        (["grpo", "grpo", "objective.high=0.28"], "grpo stands there twice, and settings outside quotes are for all"),
+        (["grpo kl=1", "grpo kl=1"], "grpo kl=1 stands there twice"),
+        (["grpo", "rloo b=2"], "rloo b=2: no field 'b' in this recipe"),
+    ):
+        assert main(["compare", *words, *out]) == 2
+        assert told in capsys.readouterr().err
+    with pytest.raises(UserError, match="two methods are called 'grpo'"):
+        compare("grpo", "grpo", out=str(tmp_path / "d"))
+
+
+def test_a_table_says_how_many_problems_and_what_was_spent(capsys):
+    end = lambda mean: {"of": "accuracy", "mean": mean, "low": 0.1, "high": 0.9, "n": 2}
+    method = lambda mean, spent: {"before": end(0.2), "after": end(mean), "problems": 12, "sampled_tokens": spent}
+    table(
+        {
+            "model": "tiny", "task": "chain", "seeds": 2, "budget_tokens": 3000,
+            "methods": {"grpo": method(0.5, [3100, 3301]), "grpo kl=0.1": method(0.6, [3000, 3002])},
+            "differences": {"grpo kl=0.1 - grpo": end(0.1)},
+        },
+        Path("c"),
+    )  # fmt: skip
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert "of 12 problems" in first and "2 seeds" in first and first.endswith("3,000 sampled tokens")
+    assert [line.split("  ")[-1] for line in lines[:2]] == ["3,200 tokens a run", "3,001 tokens a run"]
+    assert lines[2].endswith("paired by seed") and "no less than drawing 12 problems" in lines[3]
 
 
 def test_a_table_names_methods_and_unlike_sizes(run, capsys):

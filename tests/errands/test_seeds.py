@@ -39,7 +39,7 @@ def test_two_methods_over_seeds(folder):
     grpo, rloo = (result["methods"][m]["after"]["mean"] for m in ("grpo", "rloo"))
     difference = result["differences"]["rloo - grpo"]
     assert difference["mean"] == pytest.approx(rloo - grpo) and difference["low"] < 0 < difference["high"]  # no verdict
-    assert said.line("grpo").endswith(")") and "paired by seed" in said.line("rloo - grpo")
+    assert said.line("grpo").endswith("tokens a run") and "paired by seed" in said.line("rloo - grpo")
     assert said.line("picture") == "compared/compare.png" and Path("compared/compare.png").stat().st_size > 1000
     # typed again, it answers from what is there
     times = {p: p.stat().st_mtime_ns for p in Path("compared/cells").rglob("metrics.jsonl")}

@@ -172,6 +172,18 @@ ASKS = "    needs = ('logp',)\n    couples = 'row'\n"
             "objective Mine returned Tensor; it returns (loss, metrics)",
         ),
         (
+            "credit=Mine()",
+            "    def __call__(self, x, table): return x",
+            "learners.policy.credit: Mine is a link of a chain and not a credit of its own; write "
+            "pl.chain(Mine(...)), with all links in their order",
+        ),
+        (
+            "update=Mine()",
+            "    def __call__(self, batch): return {}",
+            "learners.policy.update: Mine cannot be called with (ctx, name, learner, batch, state), as",
+        ),
+        ("pool='all'", "    x: int = 1", "pool: 'all' cannot be called with (ctx, groups, state), as"),
+        (
             "objective=pl.Clipped(reduce='token')",
             "    x: int = 1",
             "unknown reduction 'token'; there are tokens, sequences, constant",

@@ -32,6 +32,9 @@ def breaks(responses, answers, **fields):
 def refusing(responses, answers, **fields):
     return [0.5 if "know" in r else float(r.strip() == str(a)) for r, a in zip(responses, answers)]
 
+def by_tokens(completions, completion_ids, answer):
+    return [float(a in c) - 0.01 * len(ids) for c, ids, a in zip(completions, completion_ids, answer)]
+
 def long(responses, answers, **fields):
     return [min(1.0, len(r) / 100) for r in responses]
 
@@ -75,6 +78,22 @@ def audited(place, capsys, reward):
     )
     assert status == 0
     return json.loads(capsys.readouterr().out)
+
+
+def test_a_reward_by_tokens_is_given_those_of_a_whole_reply(place, capsys):
+    """By the tokenizer of `--model`, where nothing is said of the model that comes with the package."""
+    found = audited(place, capsys, "r.py:by_tokens")
+    assert found["probes"]["empty"] == pytest.approx(-0.01)  # the end of the turn
+    assert found["probes"]["constant: 0"] == pytest.approx(-0.02)
+    assert found["probes"]["every number to 100"] < -1.5  # 101 numbers, one of them right
+    data = str(place / "d.jsonl")
+    for more, told in (([], -0.01), (["--manner"], None)):
+        assert main(["audit", f"{place}/r.py:by_tokens", "--data", data, "--model", "tiny-agent", "--json", *more]) == 0
+        other = json.loads(capsys.readouterr().out)
+        assert told is None or other["probes"]["empty"] == pytest.approx(told)
+    assert other["wrong"]["longer"] < other["wrong"]["plain"] - 0.5
+    assert main(["audit", f"{place}/r.py:by_tokens", "--data", data, "--model", "nobody"]) == 2
+    assert "unknown model 'nobody'" in capsys.readouterr().err
 
 
 def test_nothing_to_find(place, capsys):
