@@ -49,6 +49,7 @@ from palaestra.values import brief, children, difference
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")
 MOST_SEEDS = 200  # that anybody would run
+AREA = "`area`: the training reward at which an average sampled token of the run was drawn"
 VERDICT_WORDS = {
     "reproduced": "Reproduced.",
     "smaller": "Smaller than claimed.",
@@ -229,6 +230,8 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "edges": [f"{arm} ({which})" for arm, which in edges(result).items()],
         "numbers": [*columns(result), "sampled tokens"],
         "settings": settings(result),
+        "untuned": untuned(result),
+        "legend": AREA if "area" in columns(result) else "",
         "said": [
             (n, ends(c) if "ci95" in c else "", c["said"])
             for n, c in result["controls"].items()
@@ -273,6 +276,21 @@ def settings(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         )
         for name, tried in result.get("tuning", {}).get("arms", {}).items()
         for row in tried
+    ]
+
+
+def untuned(result: Mapping[str, Any]) -> list[str]:
+    """Settings that arms were given without a sweep, each with its arms."""
+    swept = {START, *result.get("tuning", {}).get("arms", {})}
+    found: dict[str, list[str]] = {}
+    for name, arm in result["arms"].items():
+        if name not in swept and arm.get("setting"):
+            told = ", ".join(f"{k}={v}" for k, v in arm["setting"].items())
+            found.setdefault(told, []).append(name)
+    every = {n for n in result["arms"] if n != START}
+    return [
+        f"{told} ({'every arm' if set(names) == every else ', '.join(names)})"
+        for told, names in found.items()
     ]
 
 
