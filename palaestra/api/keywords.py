@@ -35,7 +35,7 @@ class RunKeywords(TypedDict, total=False):
     """What names a problem, and how it is gone about."""
 
     task: str
-    columns: str
+    columns: str | Mapping[str, str]  # as on the command line, or what each column is read as
     reward: RewardLike
     reward_timeout: int
     env: File

@@ -54,6 +54,8 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
         x = str(x) if isinstance(x, Path) and known.get(name) is str else x
         x = reward_text(x) if name == "reward" else x
         x = tool_names(x) if name == "tools" else x
+        if name == "columns" and isinstance(x, Mapping):
+            x = ",".join(f"{column}={use}" for column, use in x.items())
         x = (x,) if name in ("track", "exams") and isinstance(x, str) else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))

@@ -101,3 +101,9 @@ def test_what_a_setting_decides():
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(
         Use.REPEATED
     )
+
+
+def test_columns_may_be_a_mapping():
+    assert setup.check_types({"columns": {"q": "prompt", "gold": "answer"}})["columns"] == "q=prompt,gold=answer"
+    with pytest.raises(UserError, match="columns takes text"):
+        setup.check_types({"columns": ["q=prompt"]})
