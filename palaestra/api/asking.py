@@ -37,9 +37,10 @@ from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
-from palaestra.run.origin import Provenance, announce_code, files_of_settings
+from palaestra.run.origin import Provenance, announce_code, digests, files_of_settings
 from palaestra.run.served import context
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
+from palaestra.run.stages import check_stages
 from palaestra.stats import (
     mean_interval,
     paired_difference,
@@ -151,22 +152,32 @@ def evaluate_given(
 
 def remark_on_trained(model: str, asked: Settings) -> str:
     """A line where the rows that an evaluation holds out are among those that the run of a model
-    was trained on; "" where nothing says so.
+    was trained on, by the content of their files; "" where nothing says so.
     """
-    folder = Path(model).absolute().parent.parent  # of RUN/checkpoints/step-N
-    if not (folder / "config.toml").is_file():
-        return ""
-    before = setup.from_file(folder / "config.toml")
-    data, held_out = before.get("data"), before.get("test_data")
-    same = lambda a, b: bool(a and b) and Path(a).resolve() == Path(b).resolve()
-    if same(asked.test_data, data):
-        return f"{model} was trained on {data}, so its rows are not held out from it"
-    if held_out and same(asked.data, data) and not asked.test_data:
+    place = Path(model).absolute()
+    inside = [p for p in place.parents if p.name == "checkpoints"] if place.is_dir() else []
+    files = kept_files(inside[0].parent) if inside else {}
+    trained, held_out = (set(files.get(n, {}).values()) for n in ("data", "test_data"))
+    data, test_data = (set(digests(x).values()) for x in (asked.data, asked.test_data))
+    if trained and test_data == trained:
+        return f"{model} was trained on {asked.test_data}, so its rows are not held out from it"
+    if held_out and not test_data and data == trained:
         return (
-            f"{model} was trained on all of {data}, so what is held out of it here is no new problem "
-            f"to it; what its run held out: --test-data {held_out}"
+            f"{model} was trained on all of {asked.data}, so what is held out of it here is no new "
+            f"problem to it; what its run held out: --test-data {' '.join(files['test_data'])}"
         )
     return ""
+
+
+def kept_files(folder: Path) -> Mapping[str, Mapping[str, str]]:
+    """The files that a run was made from, by setting, with their digests; nothing where it keeps
+    none.
+    """
+    try:
+        found = Provenance.read(folder)
+    except UserError:  # which the run itself tells when it goes on
+        found = None
+    return found.files if found else {}
 
 
 def attempts_folder(folder: Path) -> Path:
@@ -372,7 +383,7 @@ def compare_cells(
     }
     for method in read:
         with told_of(method):
-            requests[method, 0].runnable()
+            check_stages(requests[method, 0].runnable())
     outcomes = dict(
         zip(requests, run_all(list(requests.values()), out, headway, jobs), strict=True)
     )

@@ -154,8 +154,8 @@ def scores_by_problem(run: Run, held: HeldOut, table: str = OWN_EVALUATION) -> P
     """The answers that a run keeps of its last evaluation in a table, by problem."""
     # of a pipeline the evaluation at its end is that of its last part
     home = run.folder / [*(run.summary.get("parts") or [""])][-1]
-    files = sorted(evaluation_path(home, table, 0).parent.glob("step-*.parquet"))
-    return read_scores(files[-1] if files else None, held, run.folder)
+    start = evaluation_path(home, table, 0)
+    return read_scores(max(start.parent.glob("step-*.parquet"), default=start), held, run.folder)
 
 
 def judged_unlike(a: Run, b: Run) -> str:

@@ -34,6 +34,7 @@ from palaestra.run.setup import bench_of, build, own_settings
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Recipe
 from palaestra.store import columns
+from palaestra.store.columns import read_episodes
 from palaestra.store.folder import RunFolder, read_run
 from palaestra.view.problems import fates
 
@@ -262,15 +263,6 @@ class RecordedGroup:
             raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
         name = method if isinstance(method, str) else "recipe"
         return explain_rollouts(name, recipe, self.file, self.number).json()
-
-
-def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
-    """Episodes of Parquet files as one table, without their tokens if not asked for."""
-    names = [n for n in columns.SCHEMA.names if tokens or n not in ("rows", "pictures")]
-    if not files:
-        return columns.SCHEMA.empty_table().select(names)
-    found = ds.dataset(list(map(str, files)), schema=columns.SCHEMA, format="parquet")
-    return found.to_table(columns=names)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -46,7 +46,7 @@ from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
-from palaestra.run.stages import describe_idle_clip
+from palaestra.run.stages import check_stages, describe_idle_clip
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.store.folder import SUMMARY, is_step, records
@@ -166,6 +166,7 @@ def work(
     value = recipe is not None
     runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
     before = setup.without_fields(recipe, settings)
+    check_stages(runnable)
     if smoke:
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
@@ -194,7 +195,8 @@ def work(
         )
         begun = changes(place, settings, runnable) if resume is not None else []
         rate = setup.describe_rate(recipe, settings, runnable) if resume is None else ""
-        idle = describe_idle_clip(settings, runnable)
+        plain = resume is None and settings.engine == Settings.engine and not settings.cluster
+        idle = describe_idle_clip(before, runnable) if plain else ""
         for line in [*begun, *filter(None, [rate, idle])]:
             ctx.say(line)
         try:

@@ -36,13 +36,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "compare needs at least two recipes: palaestra compare grpo rloo; one with settings of "
             f"its own stands in quotes: palaestra compare grpo {EXAMPLE}"
         )
-    if twice := repeated(methods):
+    runs = [r for m in methods if (r := run_of(m)) is not None]
+    if (twice := repeated(methods)) and not runs:
         raise UserError(
             f"{twice} stands there twice, and settings outside quotes are for all; give one of them "
             f"its own: palaestra compare grpo {EXAMPLE}"
         )
     shared = [w for w in arguments.words if w not in methods]
-    if runs := [r for m in methods if (r := run_of(m)) is not None]:
+    if runs:
         if shared:
             raise UserError(f"{shared[0]}: runs that are over are compared as they are")
         result = compare_runs(runs, whole=len(runs) == len(methods))
@@ -71,12 +72,18 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def parts_of(word: str) -> list[str]:
-    """A method and the settings that stand in its quotes; a name may hold blanks itself."""
-    name, *settings = word.split() or [""]
-    return [name, *settings] if settings and all("=" in s for s in settings) else [word]
+    """A method and the settings that stand in its quotes. A blank within brackets is of a value, and
+    a name may hold blanks where no setting follows.
+    """
+    found: list[str] = []
+    for piece in word.split():
+        inside = found and found[-1].count("(") > found[-1].count(")")
+        found[-1:] = [f"{found[-1]} {piece}"] if inside else [*found[-1:], piece]
+    return found if len(found) > 1 and all("=" in s for s in found[1:]) else [word]
 
 
 def is_method(word: str) -> bool:
+    """Whether a word names a method, and not a file of settings or a setting for all."""
     return not word.startswith("@") and "=" not in parts_of(word)[0]
 
 
@@ -133,11 +140,11 @@ def table(result: dict[str, Any], out: Path) -> None:
     methods, differences = result["methods"], result["differences"]
     of = {s["after"].get("of") for s in methods.values()}
     what = " and ".join(HELD_OUT[kind] for kind in HELD_OUT if kind in of)
-    most = min(s["problems"] for s in methods.values())
+    fewest = min(s["problems"] for s in methods.values())
     print(
-        f"{result['model']} on {result['task']}, {what} of {most} problems (95% intervals), "
-        f"{result['seeds']} seeds; a run ends with the step that brings it to "
-        f"{result['budget_tokens']:,} sampled tokens"
+        f"{result['model']} on {result['task']}, {what} of {fewest} problems (95% intervals), "
+        f"{result['seeds']} seeds, a budget of {result['budget_tokens']:,} sampled tokens a run, to the "
+        "end of a step"
     )
     width = max(map(len, [*methods, *differences]))
     for m, s in methods.items():
@@ -147,7 +154,7 @@ def table(result: dict[str, Any], out: Path) -> None:
         print(f"  {name:<{width}} {told(d)}, paired by seed")
     if of & {*SHARES} and differences:
         print(
-            f"note: runs are taken to differ by no less than drawing {most} problems makes them, so an "
+            f"note: runs are taken to differ by no less than drawing {fewest} problems makes them, so an "
             "interval may be wider than the seeds alone make it"
         )
     remark_ceiling(s["after"] for s in methods.values())

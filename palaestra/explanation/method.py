@@ -49,8 +49,8 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     Raises UserError where the credit itself needs what is not given, and for a part of the recipe
     that does not fit its place.
     """
-    recipe = resolve(recipe, recipe.schedule.steps)
     check_stages(recipe)
+    recipe = resolve(recipe, recipe.schedule.steps)
     name, learner = next(iter(recipe.learners.items()))
     built = groups_of(groups, name, _fields(learner))
     signals = _signals(learner, groups)

@@ -173,8 +173,8 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
     A learner that has no model starts as a copy of the policy. Raises UserError for a part of the
     recipe that does not fit its place.
     """
-    recipe = resolve(recipe, 0)
     check_stages(recipe)
+    recipe = resolve(recipe, 0)
     prepare_models(recipe, ctx)
     for name, learner in recipe.learners.items():
         ctx.optimiser(name, learner)

@@ -54,14 +54,28 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
         x = str(x) if isinstance(x, Path) and known.get(name) is str else x
         x = reward_text(x) if name == "reward" else x
         x = tool_names(x) if name == "tools" else x
-        if name == "columns" and isinstance(x, Mapping):
-            x = ",".join(f"{column}={use}" for column, use in x.items())
+        x = columns_text(x) if name == "columns" else x
         x = (x,) if name in ("track", "exams") and isinstance(x, str) else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))
             raise UserError(f"{name} takes {form}, not a {type(x).__name__}")
         read[name] = values.parse(x, known[name], name) if name in known else x
     return read
+
+
+def columns_text(given: Any) -> Any:
+    """What each column is read as, as on the command line, where it is given as a mapping."""
+    if not isinstance(given, Mapping):
+        return given
+    for column, use in given.items():
+        if not (isinstance(column, str) and isinstance(use, str)):
+            raise UserError(f"columns: {column!r}: {use!r} is no pair of texts")
+        if {",", "="} & {*column, *use}:
+            raise UserError(
+                f"columns: {column!r}: {use!r} has a comma or =, which separate columns; write a "
+                "function of a row, clean.py:row"
+            )
+    return ",".join(f"{column}={use}" for column, use in given.items())
 
 
 def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:

@@ -4,16 +4,18 @@ takes, and what was set that can do nothing.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.objective.policy import Clipped
-from palaestra.run.settings import Settings
+from palaestra.pipeline import Pipeline
+from palaestra.rollout.collect import Sample
+from palaestra.schedule import resolve
 from palaestra.step import Recipe
-from palaestra.tasks.user_code import accepts
 from palaestra.update import Plain
-from palaestra.values import find
+from palaestra.values import walk
 
 CALLED_WITH: Mapping[str, tuple[str, ...]] = {
     "draw": ("ctx", "key", "n", "state"),
@@ -24,58 +26,79 @@ CALLED_WITH: Mapping[str, tuple[str, ...]] = {
     "objective": ("out", "batch"),
     "update": ("ctx", "name", "learner", "batch", "state"),
 }
-CLIPS = ("objective.low", "objective.high")
 LINK = ("x", "table")  # what a link of `pl.chain` is called with
 
 
-def check_stages(recipe: Recipe) -> None:
-    """Raises UserError, of one line, for a part that cannot be called as its place calls it."""
+def check_stages(runnable: Any, at: str = "") -> None:
+    """Raises UserError, of one line, for a part of a recipe that cannot be called as its place calls
+    it. Of a pipeline all parts are looked at; of what is neither, nothing.
+    """
+    if isinstance(runnable, Pipeline):
+        for name, part in runnable.parts.items():
+            check_stages(part.runnable, f"{at}parts.{name}.runnable.")
+    if not isinstance(runnable, Recipe):
+        return
+    recipe: Recipe = resolve(runnable, 0)
     for field in ("draw", "collect", "pool", "observe"):
-        _check(field, field, getattr(recipe, field))
+        _check(f"{at}{field}", field, getattr(recipe, field))
     for name, learner in recipe.learners.items():
         for field in ("credit", "objective", "update"):
-            _check(f"learners.{name}.{field}", field, getattr(learner, field))
+            _check(f"{at}learners.{name}.{field}", field, getattr(learner, field))
 
 
 def _check(path: str, field: str, part: Any) -> None:
-    if accepts(part, *CALLED_WITH[field]):
+    if isinstance(part, type):
+        raise UserError(f"{path}: {part.__name__} is a class; write {part.__name__}(...)")
+    if _takes(part, CALLED_WITH[field]):
         return
-    called = type(part).__name__ if hasattr(type(part), "__dataclass_fields__") else repr(part)
-    if field == "credit" and accepts(part, *LINK):
+    made = type(part).__name__ if hasattr(type(part), "__dataclass_fields__") else ""
+    if field == "credit" and _takes(part, LINK):
+        called = made or getattr(part, "__name__", repr(part))
         raise UserError(
             f"{path}: {called} is a link of a chain and not a credit of its own; write "
-            f"pl.chain({called}(...)), with all links in their order"
+            f"pl.chain({called}{'(...)' if made else ''}), with all links in their order"
         )
     raise UserError(
-        f"{path}: {called} cannot be called with ({', '.join(CALLED_WITH[field])}), as this part of "
-        "a recipe is"
+        f"{path}: {made or repr(part)} cannot be called with ({', '.join(CALLED_WITH[field])}), as "
+        "this part of a recipe is"
     )
 
 
-def describe_idle_clip(settings: Settings, recipe: Any) -> str:
-    """A line where a clip range was set and every ratio is 1: weights move once a batch, and what
-    they learn from was sampled by themselves.
+def _takes(part: Any, names: tuple[str, ...]) -> bool:
+    """Whether it can be called with that many positional arguments; also where it does not say."""
+    if not callable(part):
+        return False
+    try:
+        inspect.signature(part).bind(*names)
+    except TypeError:
+        return False
+    except ValueError:  # a function of C without a signature
+        return True
+    return True
+
+
+def describe_idle_clip(before: Any, recipe: Any) -> str:
+    """A line where a recipe's clip range was set and every ratio is 1: weights move once a batch, and
+    what they learn from was sampled by themselves from all tokens. `before`: the recipe before its
+    fields were set.
     """
-    on_policy = isinstance(recipe, Recipe) and not recipe.schedule.lag and not settings.cluster
-    if not on_policy or settings.engine != Settings.engine:
+    both = isinstance(before, Recipe) and isinstance(recipe, Recipe)
+    if not both or recipe.schedule.lag or any(map(_cuts, (x for _, x in walk(recipe.collect)))):
         return ""
     for name, learner in recipe.learners.items():
-        update = learner.update
+        clip, update = learner.objective, learner.update
+        own = before.learners[name].objective if name in before.learners else None
         once = isinstance(update, Plain) and update.epochs == update.minibatches == 1
-        if not (once and isinstance(learner.objective, Clipped)):
-            continue
-        clips = [f"learners.{name}.{c}" for c in CLIPS]
-        if given := next((k for k in settings.set if _field(recipe, k) in clips), ""):
-            return (
-                f"note: {given} does nothing with one update a step, where every ratio is 1: set "
-                "update.minibatches or update.epochs above 1, or schedule.lag"
-            )
+        if once and isinstance(clip, Clipped) and isinstance(own, Clipped):
+            for field in ("low", "high"):
+                if getattr(clip, field) != getattr(own, field):
+                    return (
+                        f"note: objective.{field} does nothing with one update a step, where every "
+                        "ratio is 1: set update.minibatches or update.epochs above 1, or schedule.lag"
+                    )
     return ""
 
 
-def _field(recipe: Recipe, name: str) -> str:
-    """The whole path of a field, "" for what is only an argument of the method."""
-    try:
-        return find(recipe, name)
-    except UserError:
-        return ""
+def _cuts(part: Any) -> bool:
+    """Whether it samples from some of the tokens only, so that ratios are not 1."""
+    return isinstance(part, Sample) and (part.top_k > 0 or part.top_p < 1 or part.min_p > 0)

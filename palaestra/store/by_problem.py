@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from palaestra.ends import HeldOut
 from palaestra.stats import Interval, paired_share_difference, unbounded_interval
-from palaestra.store.columns import sampled_from
+from palaestra.store.columns import read_episodes, sampled_from
 from palaestra.types import value_class
 
 MEASURES = {"accuracy": "solved", "reward": "reward"}  # what a problem's answers say of a measure
@@ -32,18 +31,23 @@ class ProblemScores:
     lack: str = ""
 
 
-def read_scores(file: Path | None, held: HeldOut, folder: Path) -> ProblemScores:
+def read_scores(file: Path, held: HeldOut, folder: Path) -> ProblemScores:
     """The answers in a table of a run's folder, where they are all those that `held`, a mean over
     problems, was made from.
     """
     lack = lambda why: ProblemScores(scores={}, lack=why)
     if (column := MEASURES.get(held.of)) is None:
         return lack("results of recorded data are not kept one by one")
-    if file is None or not file.is_file() or sampled_from(file) is not None:
+    try:
+        whole = file.is_file() and sampled_from(file) is None
+        episodes = read_episodes([file] if whole else [], tokens=False)
+    except (OSError, ValueError):  # pyarrow's errors are these two
+        return lack(f"the answers in {folder} cannot be read")
+    if not whole:
         return lack(f"{folder} does not keep its answers to all held-out problems")
     by_problem: dict[Problem, list[float]] = {}
     by_group: dict[int, list[float]] = {}  # an environment may ask a problem more than once
-    for row in pq.read_table(file, columns=[*IDENTITY, "group", "status", column]).to_pylist():
+    for row in episodes.to_pylist():
         of_problem = by_problem.setdefault(tuple(row[k] for k in IDENTITY), [])
         if row[column] is not None and not row["status"].startswith("error:"):
             of_problem.append(float(row[column]))

@@ -12,9 +12,11 @@ every version up to its own, what is missing is null.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 PICTURE = pa.struct(
@@ -112,3 +114,12 @@ def sampled_from(file: Path) -> int | None:
 def version_of(file: Path) -> int:
     """Which version of the columns a file has."""
     return int((pq.read_schema(file).metadata or {}).get(SCHEMA_VERSION, b"1"))
+
+
+def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
+    """Episodes of Parquet files as one table, without their tokens if not asked for."""
+    names = [n for n in SCHEMA.names if tokens or n not in ("rows", "pictures")]
+    if not files:
+        return SCHEMA.empty_table().select(names)
+    found = ds.dataset(list(map(str, files)), schema=SCHEMA, format="parquet")
+    return found.to_table(columns=names)

@@ -254,7 +254,9 @@ def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
 
 
 def episode_saying(text: str, ids: Sequence[int] = ()) -> Episode:
-    """A finished episode in which the policy said `text`, of which `ids` are the tokens."""
+    """A finished episode in which the policy said `text`, of which `ids` are the tokens. Nobody
+    sampled them: their log-probs are 0, as those of what was certain.
+    """
     said = Segment(
         ids=tuple(ids),
         logp=(0.0,) * len(ids),

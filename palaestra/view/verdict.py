@@ -64,14 +64,19 @@ def verdict(run: RunFolder) -> dict[str, Any]:
 
 def change_by_problem(run: RunFolder) -> Interval | None:
     """The difference of the two evaluations over the held-out problems; None where the run does not
-    keep its answers to the same ones, or has several parts.
+    keep its answers to the same ones, some could not be scored, or it has several parts.
     """
     first, last = (HeldOut.read(end_of(run.summary, end)) for end in ENDS)
-    files = sorted(evaluation_path(run.folder, OWN_EVALUATION, 0).parent.glob("step-*.parquet"))
-    if first is None or last is None or first.of != last.of or run.parts or len(files) < 2:
+    steps = run.summary.get("steps")
+    if first is None or last is None or first.of != last.of or run.parts or not steps:
         return None
-    a, b = (read_scores(f, h, run.folder) for f, h in ((files[0], first), (files[-1], last)))
-    return None if why_not_paired(a, b) else paired_by_problem(first, a, b)
+    a, b = (
+        read_scores(evaluation_path(run.folder, OWN_EVALUATION, step), held, run.folder)
+        for step, held in ((0, first), (steps, last))
+    )
+    if why_not_paired(a, b) or None in (*a.scores.values(), *b.scores.values()):
+        return None
+    return paired_by_problem(first, a, b)
 
 
 def beside(run: RunFolder) -> list[str]:

@@ -281,7 +281,8 @@ def test_an_evaluation_says_where_it_holds_out_what_was_trained_on(tmp_path, cap
     d, t = str(tmp_path / "d.jsonl"), str(tmp_path / "t.jsonl")
     small = {"n": 1, "k": 1, "max_tokens": 2, "talk": True}
     done = train(data=d, test_data=t, steps=1, evaluate=0, max_tokens=2, out=str(tmp_path / "r"), quiet=True)
-    for model in (done, str(done.summary["artifacts"]["policy"])):
+    (tmp_path / "config.toml").write_text("baseURL = 'x'")  # somebody else's
+    for model in (done, str(done.summary["artifacts"]["policy"]), "tiny"):
         for given, told in (
             ({"data": d}, f"was trained on all of {d}, so what is held out of it here is no new problem"),
             ({"data": t, "test_data": d}, f"was trained on {d}, so its rows are not held out from it"),
@@ -291,7 +292,7 @@ def test_an_evaluation_says_where_it_holds_out_what_was_trained_on(tmp_path, cap
             capsys.readouterr()
             evaluate(model, **given, **small)
             said = capsys.readouterr().err
-            assert told in said if told else "was trained on" not in said
+            assert told in said if told and model != "tiny" else "was trained on" not in said
 
 
 def test_the_digest_of_a_value_is_its_own():

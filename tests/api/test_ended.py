@@ -128,6 +128,8 @@ def test_all_pairs_of_five_and_of_more_those_with_the_first():
 def test_a_method_in_quotes_has_settings_of_its_own():
     assert parts_of("grpo kl=0.1 sample.n=4") == ["grpo", "kl=0.1", "sample.n=4"]
     assert parts_of("my file.py") == ["my file.py"] and parts_of("") == [""]
+    rate = "optimiser.lr=linear(1e-5, 0, 100)"
+    assert parts_of(f"grpo {rate} kl=0.1") == ["grpo", rate, "kl=0.1"] and not is_method(rate)
     assert [is_method(w) for w in ("grpo", "grpo kl=0.1", "kl=0.1", "@a.toml", "")] == [1, 1, 0, 0, 1]
 
 
@@ -138,6 +140,7 @@ def test_what_compare_refuses_before_anything_runs(tmp_path, capsys):
         (["grpo", "grpo", "objective.high=0.28"], "grpo stands there twice, and settings outside quotes are for all"),
         (["grpo kl=1", "grpo kl=1"], "grpo kl=1 stands there twice"),
         (["grpo", "rloo b=2"], "rloo b=2: no field 'b' in this recipe"),
+        (["grpo", "grpo credit=x"], "grpo credit=x: "),
     ):
         assert main(["compare", *words, *out]) == 2
         assert told in capsys.readouterr().err
@@ -157,7 +160,7 @@ def test_a_table_says_how_many_problems_and_what_was_spent(capsys):
         Path("c"),
     )  # fmt: skip
     first, *lines = capsys.readouterr().out.splitlines()
-    assert "of 12 problems" in first and "2 seeds" in first and first.endswith("3,000 sampled tokens")
+    assert "of 12 problems" in first and "2 seeds" in first and "budget of 3,000 sampled tokens a run" in first
     assert [line.split("  ")[-1] for line in lines[:2]] == ["3,200 tokens a run", "3,001 tokens a run"]
     assert lines[2].endswith("paired by seed") and "no less than drawing 12 problems" in lines[3]
 

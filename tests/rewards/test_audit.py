@@ -35,6 +35,10 @@ def refusing(responses, answers, **fields):
 def by_tokens(completions, completion_ids, answer):
     return [float(a in c) - 0.01 * len(ids) for c, ids, a in zip(completions, completion_ids, answer)]
 
+def asks_tokens(completions, completion_ids, answer):
+    assert all(completion_ids), "no tokens"
+    return [float(c == a) for c, a in zip(completions, answer)]
+
 def long(responses, answers, **fields):
     return [min(1.0, len(r) / 100) for r in responses]
 
@@ -87,11 +91,16 @@ def test_a_reward_by_tokens_is_given_those_of_a_whole_reply(place, capsys):
     assert found["probes"]["constant: 0"] == pytest.approx(-0.02)
     assert found["probes"]["every number to 100"] < -1.5  # 101 numbers, one of them right
     data = str(place / "d.jsonl")
-    for more, told in (([], -0.01), (["--manner"], None)):
-        assert main(["audit", f"{place}/r.py:by_tokens", "--data", data, "--model", "tiny-agent", "--json", *more]) == 0
-        other = json.loads(capsys.readouterr().out)
-        assert told is None or other["probes"]["empty"] == pytest.approx(told)
-    assert other["wrong"]["longer"] < other["wrong"]["plain"] - 0.5
+    asked = lambda *more: main(["audit", f"{place}/r.py:by_tokens", "--data", data, "--json", *more])
+    assert asked("--model", "smollm2") == 0
+    other = json.loads(capsys.readouterr().out)["probes"]
+    assert (
+        other["empty"] == pytest.approx(-0.01)
+        and other["constant: <answer></answer>"] > found["probes"]["constant: <answer></answer>"]
+    )
+    assert asked("--manner") == 0
+    manners = json.loads(capsys.readouterr().out)
+    assert manners["wrong"]["longer"] < manners["wrong"]["plain"] - 0.5
     assert main(["audit", f"{place}/r.py:by_tokens", "--data", data, "--model", "nobody"]) == 2
     assert "unknown model 'nobody'" in capsys.readouterr().err
 
@@ -208,6 +217,14 @@ def test_data_are_read_as_training_reads_them(place, capsys):
     (place / "asks.py").write_text("def score(responses, answers, system): return [1.0 for _ in responses]")
     assert main(["audit", f"{place}/asks.py:score", "--data", str(place / "d.jsonl")]) == 2
     assert "needs 'system', which the data has not" in capsys.readouterr().err
+
+
+def test_training_gives_the_tokens_of_golds_too(place):
+    """What is asked before the first step has tokens as what is sampled has."""
+    out = place / "run"
+    small = ["--steps", "1", "--evaluate", "2", "--max-tokens", "2", "schedule.prompts=1", "sample.n=2"]
+    asked = ["train", "--data", str(place / "d.jsonl"), "--reward", f"{place}/r.py:asks_tokens"]
+    assert main([*asked, *small, "--out", str(out)]) == 0
 
 
 def test_training_takes_a_verifier_by_name(place):

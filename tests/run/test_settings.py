@@ -105,5 +105,11 @@ def test_what_a_setting_decides():
 
 def test_columns_may_be_a_mapping():
     assert setup.check_types({"columns": {"q": "prompt", "gold": "answer"}})["columns"] == "q=prompt,gold=answer"
-    with pytest.raises(UserError, match="columns takes text"):
-        setup.check_types({"columns": ["q=prompt"]})
+    for wrong, told in (
+        (["q=prompt"], "columns takes text"),
+        ({"a, b": "prompt"}, "has a comma or ="),
+        ({"q=1": "prompt"}, "has a comma or ="),
+        ({"answer": 3}, "is no pair of texts"),
+    ):
+        with pytest.raises(UserError, match=told):
+            setup.check_types({"columns": wrong})

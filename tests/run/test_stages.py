@@ -1,12 +1,11 @@
 """What a recipe's parts are checked for before anything is sampled."""
 
-from dataclasses import replace
-
 import palaestra as pl
 import pytest
 from palaestra.cli.main import main
+from palaestra.errors import UserError
 from palaestra.run.settings import Settings
-from palaestra.run.setup import recipe_of
+from palaestra.run.setup import recipe_of, without_fields
 from palaestra.run.stages import check_stages, describe_idle_clip
 
 
@@ -39,20 +38,70 @@ def test_a_run_stops_before_it_samples_and_leaves_no_folder(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"credit": pl.Center}, "learners.policy.credit: Center is a class; write Center(...)"),
+        ({"objective": pl.Clipped}, "learners.policy.objective: Clipped is a class"),
+        ({"update": pl.Plain}, "learners.policy.update: Plain is a class"),
+        ({"collect": pl.Sample}, "collect: Sample is a class"),
+        ({"credit": lambda x, table: x}, "write pl.chain(<lambda>), with all links"),
+        ({"pool": 3}, "pool: 3 cannot be called with (ctx, groups, state)"),
+        ({"observe": lambda seen: seen}, "cannot be called with (seen, examples, state)"),
+    ],
+)
+def test_what_does_not_fit_its_place(changes, told):
+    with pytest.raises(UserError) as error:
+        check_stages(pl.vary(pl.recipe("grpo"), **changes))
+    assert told in str(error.value)
+
+
+def test_a_pipeline_is_looked_at_as_a_whole():
+    bare = pl.vary(pl.recipe("grpo"), credit=pl.Center())
+    parts = {"sft": pl.Part(pl.recipe("grpo")), "rl": pl.Part(bare, model=pl.Output("sft"))}
+    with pytest.raises(UserError, match=r"^parts\.rl\.runnable\.learners\.policy\.credit: Center is a link"):
+        check_stages(pl.Pipeline(parts=parts))
+
+
+def test_what_has_no_signature_is_taken_as_it_is():
+    check_stages(pl.vary(pl.recipe("grpo"), pool=max))
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"objective.high": "0.28"}, "objective.high"),
-        ({"high": "0.28"}, "high"),
+        ({"high": "0.28"}, "objective.high"),
         ({"objective.low": "0.1"}, "objective.low"),
+        ({"objective.low": "0.2"}, ""),
         ({"objective.high": "0.28", "update.epochs": "2"}, ""),
         ({"objective.high": "0.28", "update.minibatches": "2"}, ""),
         ({"objective.high": "0.28", "schedule.lag": "1"}, ""),
+        ({"objective.high": "0.28", "sample.top_p": "0.6"}, ""),
+        ({"objective.high": "0.28", "sample.top_k": "6"}, ""),
+        ({"objective.high": "0.28", "sample.min_p": "0.1"}, ""),
         ({"objective.reduce": "tokens"}, ""),
         ({}, ""),
     ],
 )
 def test_a_clip_range_that_can_do_nothing(given, said):
     settings = Settings(recipe="grpo", set=given)
-    line = describe_idle_clip(settings, recipe_of(settings))
+    line = describe_idle_clip(without_fields(None, settings), recipe_of(settings))
     assert line.startswith(f"note: {said} does nothing") if said else not line
-    assert not describe_idle_clip(replace(settings, engine="vllm"), recipe_of(settings))
+    assert not describe_idle_clip(None, recipe_of(settings))
+
+
+def test_a_run_says_it_once(tmp_path, capsys):
+    small = ["--steps", "1", "--evaluate", "0", "--max-tokens", "2", "--out", str(tmp_path / "run")]
+    assert main(["train", "grpo", "objective.high=0.28", "schedule.prompts=1", "sample.n=2", *small]) == 0
+    assert "note: objective.high does nothing" in capsys.readouterr().err
+    for again in (
+        ["--resume", str(tmp_path / "run"), "--steps", "2"],
+        [f"@{tmp_path}/run/config.toml", *small[:-1], str(tmp_path / "x")],
+    ):
+        assert main(["train", *again]) == 0
+        said = capsys.readouterr().err
+        assert ("does nothing" in said) is again[0].startswith("@")
+    assert main(["train", "grpo", "schedule.prompts=1", "sample.n=2", *small[:-1], str(tmp_path / "plain")]) == 0
+    capsys.readouterr()
+    assert main(["train", f"@{tmp_path}/plain/config.toml", *small[:-1], str(tmp_path / "y")]) == 0
+    assert "does nothing" not in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 from palaestra.ends import at_ends
 from palaestra.stats import paired_share_difference
@@ -21,7 +22,7 @@ def run(tmp_path):
     def make(before, after, of="accuracy", kept=("before", "after"), **summary):
         (tmp_path / "config.toml").write_text(to_toml({"recipe": "grpo"}))
         ends = at_ends(mean_of(before, of), mean_of(after, of))
-        (tmp_path / "summary.json").write_text(json.dumps({"recipe": "grpo", **ends, **summary}))
+        (tmp_path / "summary.json").write_text(json.dumps({"recipe": "grpo", "steps": 50, **ends, **summary}))
         for step, end, values in ((0, "before", before), (50, "after", after)):
             if end in kept:
                 keep_answers(tmp_path, step, values, of)
@@ -75,6 +76,32 @@ def test_answers_of_other_evaluations_are_not_taken(run):
     keep_answers(found.folder, 50, SAME)  # not what the summary says
     assert change_by_problem(found) is None
     assert change_by_problem(run(SAME, SAME, parts={"sft": {}, "rl": {}})) is None
+
+
+def test_answers_that_could_not_all_be_scored_are_not_paired(run):
+    """The numbers beside the sentence are over others than the problems that have a score in both."""
+    assert change_by_problem(run([None] * 6 + [0] * 6, [1] * 6 + [0] * 6)) is None
+    assert change_by_problem(run([0] * 12, [1] * 6 + [None] * 6)) is None
+
+
+def test_a_table_that_was_cut_off_or_is_of_before_stops_no_report(run):
+    found = run(SAME, SAME)
+    file = found.folder / "evaluations/held-out/step-000050.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:200])
+    assert change_by_problem(found) is None and verdict(found)["words"]
+    file.write_bytes(whole)
+    rows = pq.read_table(file)
+    pq.write_table(rows.drop_columns(["domain"]), file)  # as null
+    assert change_by_problem(found) is not None
+
+
+@pytest.mark.parametrize(("step", "other"), [(0, 7), (50, 49)])
+def test_answers_on_the_way_are_not_those_of_an_end(run, step, other):
+    found = run(SAME, SAME)
+    file = found.folder / f"evaluations/held-out/step-{step:06d}.parquet"
+    file.rename(file.with_name(f"step-{other:06d}.parquet"))
+    assert change_by_problem(found) is None
 
 
 def test_a_finding_without_pairs_is_told_as_before():
