@@ -43,6 +43,7 @@ from palaestra.ledger.wording import (
     time_of,
 )
 from palaestra.markdown import code, one_line_lists, paper_link, render
+from palaestra.pipeline import Pipeline
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
 
@@ -225,7 +226,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "arms": arms(result),
         "by_seed": by_seed(result),
         "above_start": above_start_line(result),
-        "start": code(START) if experiment.start is None else "the untrained start",
+        "start": name_of_start(experiment),
         "fallen": fallen(result, swept=experiment.chooses == experiment.measure),
         "edges": [f"{arm} ({which})" for arm, which in edges(result).items()],
         "numbers": [*columns(result), "sampled tokens"],
@@ -250,6 +251,14 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
             f"{look['verdict']} ({ends(look)}; {look['why']})" for look in result.get("earlier", [])
         ],
     }
+
+
+def name_of_start(experiment: Experiment) -> str:
+    """What arms began as: an arm of its own, a model that other parts made, or one as it is."""
+    if experiment.start is None:
+        return code(START)
+    made = isinstance(experiment.start, Pipeline)
+    return "the start that all arms share" if made else "the untrained start"
 
 
 def permutation(result: Mapping[str, Any]) -> str:

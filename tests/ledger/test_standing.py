@@ -187,12 +187,29 @@ def test_a_page_shows_the_result(publish):
         assert part in page, part
 
 
+def test_a_page_says_what_was_not_tuned_and_what_the_area_is(publish):
+    found = result()
+    publish(found)
+    page = pages.files()[pages.METHODS / "rloo.md"]
+    assert ("`area`: the training reward" in page) is ("area" in pages.columns(found)) and "not tuned" not in page
+    arms = {n: a | {"setting": {"optimiser.lr": 0.0001}} for n, a in found["arms"].items() if n != "start"}
+    arms |= {n: a for n, a in found["arms"].items() if n == "start"}
+    swept = {"rloo": found["tuning"]["arms"]["rloo"]}
+    facts = lambda **tried: pages.untuned(found | {"arms": arms, "tuning": {"arms": tried}})
+    others = [n for n in arms if n not in ("start", "rloo")]
+    assert facts() == ["optimiser.lr=0.0001 (every arm)"]
+    assert facts(**swept) == [f"optimiser.lr=0.0001 ({', '.join(others)})"]
+
+
 def test_a_page_tells_a_budget_that_was_sampled_and_an_untrained_start_where_one_is(publish):
     publish(result())
     assert "a budget of" in pages.files()[pages.METHODS / "rloo.md"]
     publish(result(sampled_tokens=0))
     assert "a budget of" not in pages.files()[pages.METHODS / "rloo.md"]
     assert pages.result_facts(replace(EXPERIMENT, start=None), result())["start"] == "`start`"
+    made = pl.Pipeline(parts={"grpo": pl.Part(pl.recipe("grpo")), "rl": pl.Part(EXPERIMENT.start)})
+    told = pages.result_facts(replace(EXPERIMENT, start=made), result())
+    assert told["start"] == "the start that all arms share"
 
 
 # ---- verdicts follow from numbers
