@@ -290,7 +290,7 @@ def settings(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def untuned(result: Mapping[str, Any]) -> list[str]:
     """Settings that arms were given without a sweep, each with its arms."""
-    swept = {START, *result.get("tuning", {}).get("arms", {})}
+    swept = result.get("tuning", {}).get("arms", {})
     found: dict[str, list[str]] = {}
     for name, arm in result["arms"].items():
         if name not in swept and arm.get("setting"):

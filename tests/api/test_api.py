@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from palaestra.api.asking import compare, evaluate, explain
+from palaestra.api.asking import compare, evaluate, explain, remark_on_trained
 from palaestra.api.run import Run, table
 from palaestra.api.training import train
 from palaestra.catalogue import recipe
@@ -18,6 +18,7 @@ from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest
 from palaestra.models.load import load, weights_sha256
+from palaestra.run.origin import RECORD, digests
 from palaestra.run.settings import VALUE, Settings
 from palaestra.stats import false_discoveries, fisher
 from palaestra.store.folder import read_run
@@ -293,6 +294,19 @@ def test_an_evaluation_says_where_it_holds_out_what_was_trained_on(tmp_path, cap
             evaluate(model, **given, **small)
             said = capsys.readouterr().err
             assert told in said if told and model != "tiny" else "was trained on" not in said
+
+
+def test_a_model_that_only_has_the_name_of_a_checkpoint_is_of_no_run(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints/step-1").mkdir(parents=True)
+    (tmp_path / "d.jsonl").write_text("{}")
+    kept = {"data": digests(str(tmp_path / "d.jsonl"))}
+    (tmp_path / RECORD).write_text(json.dumps({"files": kept, "fields": {}, "parts": {}}))
+    monkeypatch.chdir(tmp_path / "checkpoints")
+    asked = Settings(test_data="../d.jsonl")
+    assert "was trained on ../d.jsonl" in remark_on_trained("step-1", asked)
+    assert not remark_on_trained("tiny", asked) and not remark_on_trained("org/name", asked)
+    (tmp_path / RECORD).write_text("{")
+    assert not remark_on_trained("step-1", asked)
 
 
 def test_the_digest_of_a_value_is_its_own():

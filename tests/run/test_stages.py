@@ -62,6 +62,19 @@ def test_a_pipeline_is_looked_at_as_a_whole():
         check_stages(pl.Pipeline(parts=parts))
 
 
+def test_a_run_of_several_parts_stops_before_the_first(tmp_path, capsys):
+    file = tmp_path / "two.py"
+    file.write_text(
+        "import palaestra as pl\n\n\ndef build():\n"
+        "    bare = pl.vary(pl.recipe('grpo'), credit=pl.Center())\n"
+        "    parts = {'sft': pl.Part(pl.recipe('grpo')), 'rl': pl.Part(bare, model=pl.Output('sft'))}\n"
+        "    return pl.Pipeline(parts=parts)\n"
+    )
+    assert main(["train", str(file), "--out", str(tmp_path / "run")]) == 2
+    assert "parts.rl.runnable.learners.policy.credit: Center is a link" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_has_no_signature_is_taken_as_it_is():
     check_stages(pl.vary(pl.recipe("grpo"), pool=max))
 
