@@ -193,11 +193,10 @@ def work(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"
         )
-        begun = changes(place, settings, runnable) if resume is not None else []
-        rate = setup.describe_rate(recipe, settings, runnable) if resume is None else ""
-        plain = resume is None and settings.engine == Settings.engine and not settings.cluster
-        idle = describe_idle_clip(before, runnable) if plain else ""
-        for line in [*begun, *filter(None, [rate, idle])]:
+        again = resume is not None
+        for line in (
+            changes(place, settings, runnable) if again else remarks(recipe, settings, runnable)
+        ):
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
@@ -213,6 +212,14 @@ def work(
             ctx.close()
         write_summary(ctx, result, settings)
         return place
+
+
+def remarks(recipe: Any, settings: Settings, runnable: Any) -> list[str]:
+    """What is to be said of a recipe with its settings where a run begins; see `work`."""
+    rate = setup.describe_rate(recipe, settings, runnable)
+    plain = settings.engine == Settings.engine and not settings.cluster
+    before = setup.without_fields(recipe, settings)
+    return [*filter(None, [rate, describe_idle_clip(before, runnable) if plain else ""])]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:

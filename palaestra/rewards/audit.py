@@ -195,10 +195,7 @@ def audit(
     if not ask.seconds and not ask.hung:
         why = next(iter(ask.exceptions.values()))["error"]
         raise UserError(f"audit {name}: no gold can be scored: {why}")
-    gold = [
-        max((s for s in of if s is not None), default=None)
-        for of in zip(*forms.values(), strict=True)
-    ]
+    gold = [highest(of) for of in zip(*forms.values(), strict=True)]
     best_form = max(tried, key=lambda f: -math.inf if (m := mean(forms[f])) is None else m)
     golds = [best_form.format(x) for x in bare]
     probes = [run_probe(ask, p) for p in probes_for(known, golds, bare, best_form)]
@@ -255,6 +252,10 @@ def bare_of(judge: Any, task: Task) -> str:
 
 def text_of(answer: Any) -> str:
     return ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else str(answer)
+
+
+def highest(scores: Sequence[float | None]) -> float | None:
+    return max((s for s in scores if s is not None), default=None)
 
 
 def mean(scores: Sequence[float | None]) -> float | None:
