@@ -193,10 +193,9 @@ def work(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"
         )
-        again = resume is not None
-        for line in (
-            changes(place, settings, runnable) if again else remarks(recipe, settings, runnable)
-        ):
+        first = resume is None
+        said = remarks(recipe, settings, runnable) if first else changes(place, settings, runnable)
+        for line in said:
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
