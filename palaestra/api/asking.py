@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -48,7 +47,7 @@ from palaestra.stats import (
     share_of_runs,
 )
 from palaestra.step import Recipe
-from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
+from palaestra.store.checkpoint import checkpoint_of, jsonable, make_folder, write_atomic
 from palaestra.store.folder import SUMMARY, is_run, read_summary
 
 
@@ -154,9 +153,9 @@ def remark_on_trained(model: str, asked: Settings) -> str:
     """A line where the rows that an evaluation holds out are among those that the run of a model
     was trained on, by the content of their files; "" where nothing says so.
     """
-    place = Path(model).absolute()
-    inside = [p for p in place.parents if p.name == "checkpoints"] if place.is_dir() else []
-    files = kept_files(inside[0].parent) if inside else {}
+    place = Path(model).expanduser().resolve()
+    saved = checkpoint_of(place) if place.is_dir() else None
+    files = kept_files(saved.parent.parent) if saved else {}
     trained, held_out = (set(files.get(n, {}).values()) for n in ("data", "test_data"))
     data, test_data = (set(digests(x).values()) for x in (asked.data, asked.test_data))
     if trained and test_data == trained:
@@ -382,8 +381,10 @@ def compare_cells(
         for m, settings in read.items()
     }
     for method in read:
-        with told_of(method):
+        try:
             check_stages(requests[method, 0].runnable())
+        except UserError as error:
+            raise UserError(f"{method}: {error}") from error
     outcomes = dict(
         zip(requests, run_all(list(requests.values()), out, headway, jobs), strict=True)
     )
@@ -398,15 +399,6 @@ def compare_cells(
         "differences": {f"{b} - {a}": difference_of(cells[a], cells[b]) for a, b in pairs_of(read)},
     }
     return result, cells
-
-
-@contextmanager
-def told_of(method: str) -> Generator[None]:
-    """Says of which method a mistake is."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{method}: {error}") from error
 
 
 def cell_of(outcome: CellOutcome) -> Cell:

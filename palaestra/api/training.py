@@ -193,9 +193,9 @@ def work(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"
         )
-        first = resume is None
-        said = remarks(recipe, settings, runnable) if first else changes(place, settings, runnable)
-        for line in said:
+        begun = changes(place, settings, runnable) if resume is not None else []
+        fresh = remarks(recipe, before, settings, runnable) if resume is None else []
+        for line in [*begun, *fresh]:
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
@@ -213,12 +213,13 @@ def work(
         return place
 
 
-def remarks(recipe: Any, settings: Settings, runnable: Any) -> list[str]:
-    """What is to be said of a recipe with its settings where a run begins; see `work`."""
+def remarks(recipe: Any, before: Any, settings: Settings, runnable: Any) -> list[str]:
+    """What is to be said of the settings of a run that begins, see `work`; `before`: its recipe
+    without fields that were set.
+    """
     rate = setup.describe_rate(recipe, settings, runnable)
-    plain = settings.engine == Settings.engine and not settings.cluster
-    before = setup.without_fields(recipe, settings)
-    return [*filter(None, [rate, describe_idle_clip(before, runnable) if plain else ""])]
+    idle = describe_idle_clip(settings, before, runnable)
+    return [line for line in (rate, idle) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:

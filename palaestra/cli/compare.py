@@ -20,6 +20,7 @@ from palaestra.ledger.measures import Cell
 from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
+from palaestra.tasks.spec import split_outside
 
 EXAMPLE = "'grpo objective.high=0.28'"
 CEILING = 0.99  # a share from which on there is nothing left to differ in
@@ -36,20 +37,19 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "compare needs at least two recipes: palaestra compare grpo rloo; one with settings of "
             f"its own stands in quotes: palaestra compare grpo {EXAMPLE}"
         )
-    runs = [r for m in methods if (r := run_of(m)) is not None]
-    if (twice := repeated(methods)) and not runs:
-        raise UserError(
-            f"{twice} stands there twice, and settings outside quotes are for all; give one of them "
-            f"its own: palaestra compare grpo {EXAMPLE}"
-        )
     shared = [w for w in arguments.words if w not in methods]
-    if runs:
+    if runs := [r for m in methods if (r := run_of(m)) is not None]:
         if shared:
             raise UserError(f"{shared[0]}: runs that are over are compared as they are")
         result = compare_runs(runs, whole=len(runs) == len(methods))
         if not arguments.json:
             table_of_runs(result)
         return result
+    if twice := repeated(methods):
+        raise UserError(
+            f"{twice} stands there twice, and settings outside quotes are for all; give one of them "
+            f"its own: palaestra compare grpo {EXAMPLE}"
+        )
     out = make_folder(Path(arguments.out))
     read = {
         m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [*shared, *parts_of(m)]}))
@@ -75,10 +75,7 @@ def parts_of(word: str) -> list[str]:
     """A method and the settings that stand in its quotes. A blank within brackets is of a value, and
     a name may hold blanks where no setting follows.
     """
-    found: list[str] = []
-    for piece in word.split():
-        inside = found and found[-1].count("(") > found[-1].count(")")
-        found[-1:] = [f"{found[-1]} {piece}"] if inside else [*found[-1:], piece]
+    found = [piece for piece in split_outside(word, " ") if piece]
     return found if len(found) > 1 and all("=" in s for s in found[1:]) else [word]
 
 

@@ -21,7 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, Offl
 
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import check
-from palaestra.store.checkpoint import STEP, Checkpoint, find_latest
+from palaestra.store.checkpoint import STEP, Checkpoint, checkpoint_of, find_latest
 from palaestra.store.folder import RunFolder, read_run
 from palaestra.trackers.base import describe_run
 from palaestra.view.model_card import model_card
@@ -89,7 +89,7 @@ def find(folder: Path) -> Trained:
     place = folder.expanduser().resolve()
     if not place.is_dir():
         raise UserError(f"push {folder}: no such folder")
-    saved = next((p for p in (place, place.parent) if p.parent.name == "checkpoints"), None)
+    saved = checkpoint_of(place)
     if saved is None:
         whole = read_run(place)
         last = place / list(whole.parts)[-1] if whole.parts else place

@@ -4,16 +4,19 @@ takes, and what was set that can do nothing.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from inspect import isbuiltin
 from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Sample
+from palaestra.run.settings import Settings
 from palaestra.schedule import resolve
 from palaestra.step import Recipe
+from palaestra.tasks.user_code import accepts
 from palaestra.update import Plain
 from palaestra.values import walk
 
@@ -49,10 +52,12 @@ def check_stages(runnable: Any, at: str = "") -> None:
 def _check(path: str, field: str, part: Any) -> None:
     if isinstance(part, type):
         raise UserError(f"{path}: {part.__name__} is a class; write {part.__name__}(...)")
-    if _takes(part, CALLED_WITH[field]):
+    if accepts(part, *CALLED_WITH[field]) or isbuiltin(
+        part
+    ):  # of C, which may not say what it takes
         return
-    made = type(part).__name__ if hasattr(type(part), "__dataclass_fields__") else ""
-    if field == "credit" and _takes(part, LINK):
+    made = type(part).__name__ if is_dataclass(part) else ""
+    if field == "credit" and accepts(part, *LINK):
         called = made or getattr(part, "__name__", repr(part))
         raise UserError(
             f"{path}: {called} is a link of a chain and not a credit of its own; write "
@@ -64,24 +69,13 @@ def _check(path: str, field: str, part: Any) -> None:
     )
 
 
-def _takes(part: Any, names: tuple[str, ...]) -> bool:
-    """Whether it can be called with that many positional arguments; also where it does not say."""
-    if not callable(part):
-        return False
-    try:
-        inspect.signature(part).bind(*names)
-    except TypeError:
-        return False
-    except ValueError:  # a function of C without a signature
-        return True
-    return True
-
-
-def describe_idle_clip(before: Any, recipe: Any) -> str:
+def describe_idle_clip(settings: Settings, before: Any, recipe: Any) -> str:
     """A line where a recipe's clip range was set and every ratio is 1: weights move once a batch, and
     what they learn from was sampled by themselves from all tokens. `before`: the recipe before its
     fields were set.
     """
+    if settings.engine != Settings.engine or settings.cluster:
+        return ""  # ratios are not exactly 1, or weights move on in the meantime
     both = isinstance(before, Recipe) and isinstance(recipe, Recipe)
     if not both or recipe.schedule.lag or any(map(_cuts, (x for _, x in walk(recipe.collect)))):
         return ""

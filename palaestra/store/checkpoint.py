@@ -144,6 +144,13 @@ def remove_drafts(run: Path) -> None:
         shutil.rmtree(path)
 
 
+def checkpoint_of(place: Path) -> Path | None:
+    """The checkpoint of a run that a whole path leads to, itself or a learner's model in it; None =
+    it leads elsewhere.
+    """
+    return next((p for p in (place, place.parent) if p.parent.name == "checkpoints"), None)
+
+
 def find_latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
     """The newest whole checkpoint, and the damaged ones that are newer, each with the reason."""
     folder = Path(run) / "checkpoints"

@@ -124,8 +124,7 @@ def judge_change(
             "There is no evaluation before and after, so whether the model became better is not "
             "known."
         )
-    apart = difference(after, before) if falls else difference(before, after)
-    d = paired or apart
+    d = paired or (difference(after, before) if falls else difference(before, after))
     if not math.isfinite(d.low + d.high):
         return (
             "The evaluations are too small for an interval, so whether the model became better is "

@@ -1,5 +1,7 @@
 """What a recipe's parts are checked for before anything is sampled."""
 
+from dataclasses import replace
+
 import palaestra as pl
 import pytest
 from palaestra.cli.main import main
@@ -98,9 +100,12 @@ def test_what_has_no_signature_is_taken_as_it_is():
 )
 def test_a_clip_range_that_can_do_nothing(given, said):
     settings = Settings(recipe="grpo", set=given)
-    line = describe_idle_clip(without_fields(None, settings), recipe_of(settings))
+    before, recipe = without_fields(None, settings), recipe_of(settings)
+    line = describe_idle_clip(settings, before, recipe)
     assert line.startswith(f"note: {said} does nothing") if said else not line
-    assert not describe_idle_clip(None, recipe_of(settings))
+    assert not describe_idle_clip(settings, None, recipe)
+    for other in ({"engine": "vllm"}, {"cluster": "2"}):
+        assert not describe_idle_clip(replace(settings, **other), before, recipe)
 
 
 def test_a_run_says_it_once(tmp_path, capsys):
