@@ -12,22 +12,24 @@ each, N = n q.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, pad, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, rms_norm, silu
 from transformers import LlamaForCausalLM
 from transformers.activations import SiLUActivation
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from palaestra.engines.cache import SlotCache
+from palaestra.engines.rows import ANY, Rows, join, rule_for
+from palaestra.models.blockwise import attend, attend_one
 from palaestra.models.load import Model
 from palaestra.models.precision import SMALL
 
-LEAST_ROWS = 4  # of a product; fewer have kernels of their own, which add up in another order
 FIXED_ROPE = ("default", "linear", "llama3")  # rotations that depend on the position alone
 
 
@@ -59,6 +61,7 @@ class Compact:
         half = cos.shape[-1] // 2
         # [positions, 1, d / 2] by which pairs of numbers are turned
         self.turns = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
+        self._rows: dict[int, Rows | None] = {}  # by threads
         self.forget()
 
     @staticmethod
@@ -81,6 +84,27 @@ class Compact:
         """The weights have moved."""
         self._weights: list[LayerWeights] | None = None
 
+    def rows(self) -> Rows | None:
+        """How many rows its products may have with the threads there are."""
+        threads = torch.get_num_threads()
+        if threads not in self._rows:
+            first = self.weights()[0]
+            kinds = {
+                multiply: (first.qkv, first.gate_up),
+                multiply_onto_zeros: (first.out, first.down),
+            }
+            self._rows[threads] = join(
+                rule_for(f.__name__, partial(f, w_DM=w), *w.shape, "float32")
+                for f, each in kinds.items()
+                for w in each
+            )
+        return self._rows[threads]
+
+    def weights(self) -> list[LayerWeights]:
+        if self._weights is None:
+            self._weights = [gather_weights(layer) for layer in self.layers]
+        return self._weights
+
     def embed(self, ids_nq: Tensor) -> Tensor:
         """[n, q, D] of tokens."""
         return embedding(ids_nq, self.decoder.embed_tokens.weight)
@@ -97,25 +121,28 @@ class Compact:
         `cache` writes; `seen_nqL` are the columns of its slot that each of them attends to, `added`
         the vectors [D] that steer the model, by place.
         """
-        if self._weights is None:
-            self._weights = [gather_weights(layer) for layer in self.layers]
         n, q = at_nq.shape
-        bias = torch.zeros(seen_nqL.shape).masked_fill_(~seen_nqL, float("-inf"))
-        bias = bias.repeat_interleave(self.shared, 0) if q == 1 else bias[:, None]
+        if q == 1:
+            bias = torch.zeros(seen_nqL.shape).masked_fill_(~seen_nqL, float("-inf"))
+            bias = bias.repeat_interleave(self.shared, 0)
+        rows = self.rows() or ANY
         turn = self.turns[at_nq.flatten()]
         x = x_nqD.flatten(0, 1)
         x = x + added[0] if 0 in added else x
-        for i, w in enumerate(self._weights):
-            qkv = on_enough_rows(torch.mm, self._norm(x), w.qkv).view(n * q, -1, 2 * turn.shape[2])
+        for i, w in enumerate(self.weights()):
+            qkv = rows.apply(partial(multiply, w_DM=w.qkv), self._norm(x)).view(n * q, -1, 2 * turn.shape[2])
             pairs = qkv[:, : self.heads + self.shared].unflatten(2, (-1, 2))
             torch.view_as_complex(pairs).mul_(turn)
             parts = qkv.view(n, q, *qkv.shape[1:]).transpose(1, 2)
             query, key, value = parts.split([self.heads, self.shared, self.shared], 1)
             keys, values = cache.update(key, value, i)
-            seen = (attend_one if q == 1 else attend)(query, keys, values, bias)
-            x = add_product(x, seen.reshape(n * q, -1), w.out)
-            gate, up = on_enough_rows(torch.mm, self._norm(x), w.gate_up).chunk(2, 1)
-            x = add_product(x, silu(gate).mul_(up), w.down)
+            if q == 1:
+                mixed = attend_one(query, keys, values, bias)
+            else:
+                mixed = attend(query, keys, values, seen_nqL[:, None])
+            x = rows.apply(partial(multiply_onto, w_DM=w.out), x, mixed.reshape(n * q, -1))
+            gate, up = rows.apply(partial(multiply, w_DM=w.gate_up), self._norm(x)).chunk(2, 1)
+            x = rows.apply(partial(multiply_onto, w_DM=w.down), x, silu(gate).mul_(up))
             x = x + added[i + 1] if i + 1 in added else x
         return self.decoder.norm(x).view(n, q, -1)
 
@@ -123,18 +150,16 @@ class Compact:
         return rms_norm(x, x.shape[1:], None, self.eps)
 
 
-def on_enough_rows(product: Callable[..., Tensor], x_ND: Tensor, *more: Any) -> Tensor:
-    """A product of rows with rows of zeros below where there are few."""
-    return product(pad_rows(x_ND), *more)[: len(x_ND)]
+def multiply(x_ND: Tensor, *, w_DM: Tensor) -> Tensor:
+    return torch.mm(x_ND, w_DM)
 
 
-def add_product(y_ND: Tensor, x_NM: Tensor, w_MD: Tensor) -> Tensor:
-    return torch.addmm(pad_rows(y_ND), pad_rows(x_NM), w_MD)[: len(x_NM)]
+def multiply_onto(y_NM: Tensor, x_ND: Tensor, *, w_DM: Tensor) -> Tensor:
+    return torch.addmm(y_NM, x_ND, w_DM)
 
 
-def pad_rows(x_ND: Tensor) -> Tensor:
-    few = LEAST_ROWS - len(x_ND)
-    return pad(x_ND, (0, 0, 0, few)) if few > 0 else x_ND
+def multiply_onto_zeros(x_ND: Tensor, *, w_DM: Tensor) -> Tensor:
+    return multiply_onto(x_ND.new_zeros(len(x_ND), w_DM.shape[1]), x_ND, w_DM=w_DM)
 
 
 def gather_weights(layer: Any) -> LayerWeights:
@@ -150,19 +175,3 @@ def gather_weights(layer: Any) -> LayerWeights:
         gate_up=(gate_up * layer.post_attention_layernorm.weight).t().contiguous(),
         down=mlp.down_proj.weight.t().contiguous(),
     )
-
-
-def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """[n, q, H, d] of queries [n, H, q, d] over keys and values [n, K, L, d]; bias [n, 1, q, L]."""
-    found = scaled_dot_product_attention(query, keys, values, attn_mask=bias, enable_gqa=True)
-    return found.transpose(1, 2)
-
-
-def attend_one(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """The same for one token a sequence, with a bias [n K, 1, L]: heads that share keys are queries
-    of one head.
-    """
-    k, v = keys.flatten(0, 1), values.flatten(0, 1)
-    lined = query.reshape(len(k), -1, query.shape[-1])
-    scores = torch.baddbmm(bias, lined, k.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
-    return torch.bmm(scores.softmax(-1), v)

@@ -3,10 +3,10 @@
 Running sequences always fill slots 0..n-1, so a decode step reads views, never gathers: when one
 ends, the last takes its slot.
 
-In float32 on a processor a sequence gets the same bits whoever else is in the pass. Products of one
-to three rows and attention over odd numbers of columns or queries have kernels of their own there,
-which add up in another order; so there are always four rows and a multiple of four queries and of
-64 columns, what is too many being masked or thrown away.
+In float32 on a processor a sequence gets the same bits whoever else is in the pass: products and
+attention have as many rows and queries as `engines.rows` measured that it takes, columns are added
+in blocks (`models.blockwise`), and what is too many is masked or thrown away. In other precisions,
+on GPUs and in models with attention of their own kind it need not.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ import torch
 from torch import Tensor
 
 from palaestra.engines.cache import SlotCache, round_up
-from palaestra.engines.compact import LEAST_ROWS, Compact, on_enough_rows
+from palaestra.engines.compact import Compact
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered
+from palaestra.engines.rows import ANY, Product, Rows, join, rule_for
+from palaestra.models import blockwise
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
+FEW = Rows(4, 4)  # queries: a single one is a decode step, which has an operator of its own
 
 
 class Decoder:
@@ -48,6 +51,34 @@ class Decoder:
         )
         layers, size = getattr(config, "num_hidden_layers", 0), self.model.head_size
         return 2 * layers * heads * size * self.model.dtype.itemsize
+
+    @property
+    def steady(self) -> bool:
+        """Whether rules were found under which a sequence has the same bits in any company."""
+        if self.compact:
+            rules = [self.compact.rows(), self.outputs()]
+        else:
+            rules = self.linears.rules()
+            if not rules or not self.model.packs:
+                return False
+        return join([*rules, self.queries()]) is not None
+
+    def queries(self) -> Rows | None:
+        """How many tokens of a sequence a pass over prompts may hold; FEW where nothing is
+        measured.
+        """
+        config = self.model.causal.config.get_text_config()
+        heads = getattr(config, "num_attention_heads", 0)
+        if not (self.linears.linears and self.grouped and heads):
+            return FEW
+        together = heads // (getattr(config, "num_key_value_heads", None) or heads)
+        size = self.model.head_size
+        return join([FEW, rule_for("attend", _one_head(together, size), size, together, "float32")])
+
+    def outputs(self) -> Rows | None:
+        """How many rows the output layer of a compact model may have."""
+        m = self.model
+        return rule_for("logits", m.logits, m.width, m.logits_each, "float32")
 
     def forget(self) -> None:
         """Gives back the memory of keys, values and copied weights."""
@@ -97,7 +128,7 @@ class Decoder:
         seen: Seen | None,
     ) -> Tensor:
         device = self.model.device
-        q = -(-max(map(len, tails)) // LEAST_ROWS) * LEAST_ROWS
+        q = (self.queries() or FEW).up(max(map(len, tails)))
         ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
         at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
         last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
@@ -136,7 +167,7 @@ class Decoder:
         if self.compact:
             x_nqD = self.model.embed(ids_nq, seen) if seen else self.compact.embed(ids_nq)
             hidden = self.compact.hidden(x_nqD, at_nq, past_nqL, self.cache, self.model.added)
-            return on_enough_rows(self.model.logits, hidden[every, last_n]).float()
+            return (self.outputs() or ANY).apply(self.model.logits, hidden[every, last_n]).float()
         with self.linears:
             hidden = self.model.hidden(
                 ids_nq,
@@ -149,3 +180,16 @@ class Decoder:
                 **self.grouped,
             )
             return self.model.logits(hidden[every, last_n]).float()
+
+
+def _one_head(together: int, size: int) -> Product:
+    """Attention of one sequence over 128 columns, as a function of its queries [N, d]."""
+    numbers = torch.Generator().manual_seed(0)
+    keys, values = torch.randn(2, 1, 1, 128, size, generator=numbers)
+
+    def attend(x_Nd: Tensor) -> Tensor:
+        query = x_Nd.expand(1, together, *x_Nd.shape).contiguous()
+        seen = torch.ones(1, 1, len(x_Nd), keys.shape[2], dtype=torch.bool)
+        return blockwise.attend(query, keys, values, seen)[0].flatten(1)
+
+    return attend

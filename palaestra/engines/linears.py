@@ -1,8 +1,9 @@
-"""Linear layers while sampling: their weights in the order in which oneDNN reads them.
+"""Linear layers while sampling, on processors in float32: a row has the same bits in any company, and
+weights lie in the order in which oneDNN reads them.
 
 A decode step multiplies few rows with large weights. Most of what a general product then spends on
 float32 CPUs goes into rearranging the weights, each time anew; here that is done once after every
-change of the weights. And a row has the same bits then, however many there are.
+change of the weights.
 """
 
 from __future__ import annotations
@@ -12,42 +13,67 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
+from palaestra.engines.rows import ANY, Product, Rows, rule_for
 from palaestra.models.load import Model
 
 
 class Reordered:
-    """A context in which a model's linear layers use reordered copies of their weights; no gradient
-    passes through these.
+    """A context in which a model's linear layers use reordered copies of their weights, with as many
+    rows as `engines.rows` asks for; no gradient passes through them.
 
     Copies are made anew whenever torch has counted a write to a weight. It does not count those of
-    its fused optimisers: who moves weights calls `forget`. Without oneDNN, on a GPU or in another
-    precision nothing changes.
+    its fused optimisers: who moves weights calls `forget`. Without oneDNN the weights are used as
+    they lie; on a GPU or in another precision nothing changes.
     """
 
     def __init__(self, model: Model):
-        able = (
-            torch.backends.mkldnn.is_available()
-            and model.device.type == "cpu"
-            and model.dtype == torch.float32
-        )
+        able = model.device.type == "cpu" and model.dtype == torch.float32
         self.linears = [m for m in model.module.modules() if able and type(m) is nn.Linear]
-        self._made: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}
+        self.copies = torch.backends.mkldnn.is_available()
+        self._made: dict[nn.Linear, tuple[tuple[int, int], Product]] = {}
 
     def forget(self) -> None:
         self._made.clear()
 
+    def rules(self) -> list[Rows | None]:
+        """Of every layer, with the threads there are."""
+        return [self.rule(m, self._product(m)) for m in self.linears]
+
+    def rule(self, m: nn.Linear, product: Product) -> Rows | None:
+        kind = "reordered" if self.copies else "linear"
+        return rule_for(kind, product, m.in_features, m.out_features, "float32")
+
+    def _product(self, m: nn.Linear) -> Product:
+        state = (m.weight.data_ptr(), m.weight._version)
+        if m not in self._made or self._made[m][0] != state:
+            if self.copies:
+                weight = torch.ops.mkldnn._reorder_linear_weight(m.weight.detach())
+                self._made[m] = state, partial(_reordered, weight, m.bias)
+            else:
+                self._made[m] = state, partial(_plain, m.weight.detach(), m.bias)
+        return self._made[m][1]
+
     def __enter__(self) -> None:
         for m in self.linears:
-            state = (m.weight.data_ptr(), m.weight._version)
-            if m not in self._made or self._made[m][0] != state:
-                self._made[m] = state, torch.ops.mkldnn._reorder_linear_weight(m.weight.detach())
-            m.__dict__["forward"] = partial(_linear, self._made[m][1], m.bias)
+            product = self._product(m)
+            rows = self.rule(m, product) or ANY
+            m.__dict__["forward"] = product if rows == ANY else partial(_in_rows, rows, product)
 
     def __exit__(self, *_: Any) -> None:
         for m in self.linears:
             del m.__dict__["forward"]
 
 
-def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+def _reordered(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def _plain(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    return linear(x, weight, bias)
+
+
+def _in_rows(rows: Rows, product: Product, x: Tensor) -> Tensor:
+    """Of an input of any shape, whose rows are its last axis."""
+    return rows.apply(product, x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)

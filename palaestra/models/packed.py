@@ -14,6 +14,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from palaestra.models import blockwise
 from palaestra.models.layout import Layout
 
 NAME = "palaestra_packed"  # of the attention among those of transformers
@@ -40,7 +41,9 @@ def attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     scale = kwargs.get("scaling")
     if layout is None:
-        return _attend(query, key, value, attention_mask, scale), None
+        exact = query.device.type == "cpu" and query.dtype == torch.float32
+        run = _attend_in_blocks if exact and attention_mask is not None else _attend
+        return run(query, key, value, attention_mask, scale), None
     outs = []
     for b in layout.blocks:
         # [H, R, Q, D], [H_kv, R, K, D]
@@ -73,6 +76,19 @@ def _attend(
             query, key, value, attn_mask=mask, scale=scale, enable_gqa=together > 1
         )
     return out.transpose(1, 2)
+
+
+def _attend_in_blocks(
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float | None
+) -> Tensor:
+    """The same [n, q, H, d] with sums whose order depends on nobody else: a decode step of one query
+    each, or a pass over prompts.
+    """
+    if query.shape[2] > 1:
+        return blockwise.attend(query, key, value, seen, scale)
+    bias = query.new_zeros(seen.shape[0], 1, seen.shape[3])
+    bias = bias.masked_fill_(~seen[:, 0], float("-inf")).repeat_interleave(key.shape[1], 0)
+    return blockwise.attend_one(query, key, value, bias, scale).view_as(query).transpose(1, 2)
 
 
 def attend_in_line(

@@ -1,0 +1,73 @@
+"""Attention in blocks: what it computes, and that nothing but a query and what it sees decides its bits."""
+
+import pytest
+import torch
+from palaestra.models import blockwise
+from palaestra.models.blockwise import attend, attend_one, mix
+from torch.nn.functional import scaled_dot_product_attention
+
+N, H, K, D, LONG = 5, 4, 2, 16, 512
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+KEYS, VALUES, QUERIES = numbers(N, K, LONG, D), numbers(N, K, LONG, D, seed=1), numbers(N, H, LONG, D, seed=2)
+
+
+def causal(n, first, q, columns):
+    at = torch.arange(first, first + q)
+    return (torch.arange(columns) <= at[:, None]).expand(n, 1, q, columns)
+
+
+def run(n, first, q, columns):
+    """Queries at positions first, first + 1, ... of the first n sequences."""
+    some = QUERIES[:n, :, first : first + q]
+    return attend(some, KEYS[:n, :, :columns], VALUES[:n, :, :columns], causal(n, first, q, columns))
+
+
+@pytest.mark.parametrize(("first", "q", "columns"), [(0, 8, 64), (3, 100, 192), (300, 200, 512)])
+def test_it_is_attention(first, q, columns):
+    some = QUERIES[:, :, first : first + q]
+    keys, values = KEYS[:, :, :columns], VALUES[:, :, :columns]
+    seen = causal(N, first, q, columns)
+    expected = scaled_dot_product_attention(some, keys, values, attn_mask=seen, enable_gqa=True)
+    torch.testing.assert_close(run(N, first, q, columns).transpose(1, 2), expected, atol=1e-5, rtol=1e-5)
+    scaled = attend(some, keys, values, seen, scale=0.5)
+    expected = scaled_dot_product_attention(some, keys, values, attn_mask=seen, enable_gqa=True, scale=0.5)
+    torch.testing.assert_close(scaled.transpose(1, 2), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_one_query_each_by_hand():
+    """Scores ln 3 and 0: weights 3/4 and 1/4 of the values (4, 0) and (0, 8)."""
+    query = torch.tensor([[[[1.0, 0.0]]]])
+    keys = torch.zeros(1, 1, 64, 2)
+    keys[0, 0, 0, 0] = torch.tensor(3.0).log()
+    values = torch.zeros(1, 1, 64, 2)
+    values[0, 0, 0], values[0, 0, 1] = torch.tensor([4.0, 0.0]), torch.tensor([0.0, 8.0])
+    bias = torch.full((1, 1, 64), float("-inf"))
+    bias[..., :2] = 0
+    torch.testing.assert_close(attend_one(query, keys, values, bias, scale=1.0), torch.tensor([[[3.0, 2.0]]]))
+
+
+def test_neither_length_nor_company_nor_size_of_parts_is_seen(monkeypatch):
+    """To the bit, at numbers of queries that fill tiles of eight; also where scores are made in parts."""
+    whole = run(N, 0, LONG, LONG)
+    for first, q in ((0, 8), (3, 64), (100, 136), (333, 160)):
+        least = -(-(first + q) // 64) * 64
+        for columns in {least, min(LONG, least + 64), LONG}:
+            for n in (1, 3):
+                assert torch.equal(run(n, first, q, columns), whole[:n, first : first + q]), (first, q, columns, n)
+    monkeypatch.setattr(blockwise, "SCORES", 1)
+    assert torch.equal(run(N, 0, LONG, LONG), whole)
+
+
+def test_blocks_are_added_in_their_order():
+    """1 + 2^-24 a hundred times stays 1 from the left, and columns of weight zero add nothing at all."""
+    values = torch.full((1, 256, 1), 2.0**-24)
+    values[0, 0] = 1.0
+    weight = torch.zeros(1, 4, 256)
+    weight[..., 0], weight[..., 64], weight[..., 128], weight[..., 192] = 1.0, 1.0, 1.0, 1.0
+    assert mix(weight, values)[0].flatten().tolist() == [1.0] * 4
+    assert torch.equal(mix(weight[..., :64], values[:, :64]), mix(weight * (torch.arange(256) < 64), values))
