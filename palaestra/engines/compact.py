@@ -94,7 +94,7 @@ class Compact:
                 multiply_onto_zeros: (first.out, first.down),
             }
             self._rows[threads] = join(
-                rule_for(f.__name__, partial(f, w_DM=w), *w.shape, "float32")
+                rule_for(f.__name__, partial(f, w_DM=w), w.shape[0], w.shape[1], "float32")
                 for f, each in kinds.items()
                 for w in each
             )
@@ -124,23 +124,24 @@ class Compact:
         n, q = at_nq.shape
         if q == 1:
             bias = torch.zeros(seen_nqL.shape).masked_fill_(~seen_nqL, float("-inf"))
-            bias = bias.repeat_interleave(self.shared, 0)
+            attention, seen = attend_one, bias.repeat_interleave(self.shared, 0)
+        else:
+            attention, seen = attend, seen_nqL[:, None]
         rows = self.rows() or ANY
         turn = self.turns[at_nq.flatten()]
         x = x_nqD.flatten(0, 1)
         x = x + added[0] if 0 in added else x
         for i, w in enumerate(self.weights()):
-            qkv = rows.apply(partial(multiply, w_DM=w.qkv), self._norm(x)).view(n * q, -1, 2 * turn.shape[2])
+            qkv = rows.apply(partial(multiply, w_DM=w.qkv), self._norm(x)).view(
+                n * q, -1, 2 * turn.shape[2]
+            )
             pairs = qkv[:, : self.heads + self.shared].unflatten(2, (-1, 2))
             torch.view_as_complex(pairs).mul_(turn)
             parts = qkv.view(n, q, *qkv.shape[1:]).transpose(1, 2)
             query, key, value = parts.split([self.heads, self.shared, self.shared], 1)
             keys, values = cache.update(key, value, i)
-            if q == 1:
-                mixed = attend_one(query, keys, values, bias)
-            else:
-                mixed = attend(query, keys, values, seen_nqL[:, None])
-            x = rows.apply(partial(multiply_onto, w_DM=w.out), x, mixed.reshape(n * q, -1))
+            mixed = attention(query, keys, values, seen).reshape(n * q, -1)
+            x = rows.apply(partial(multiply_onto, w_DM=w.out), x, mixed)
             gate, up = rows.apply(partial(multiply, w_DM=w.gate_up), self._norm(x)).chunk(2, 1)
             x = rows.apply(partial(multiply_onto, w_DM=w.down), x, silu(gate).mul_(up))
             x = x + added[i + 1] if i + 1 in added else x

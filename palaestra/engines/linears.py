@@ -32,34 +32,35 @@ class Reordered:
         able = model.device.type == "cpu" and model.dtype == torch.float32
         self.linears = [m for m in model.module.modules() if able and type(m) is nn.Linear]
         self.copies = torch.backends.mkldnn.is_available()
-        self._made: dict[nn.Linear, tuple[tuple[int, int], Product]] = {}
+        self._made: dict[nn.Linear, tuple[tuple[int, ...], Product]] = {}
 
     def forget(self) -> None:
         self._made.clear()
 
     def rules(self) -> list[Rows | None]:
         """Of every layer, with the threads there are."""
-        return [self.rule(m, self._product(m)) for m in self.linears]
+        return [self._rule(m, self._product(m)) for m in self.linears]
 
-    def rule(self, m: nn.Linear, product: Product) -> Rows | None:
+    def _rule(self, m: nn.Linear, product: Product) -> Rows | None:
         kind = "reordered" if self.copies else "linear"
         return rule_for(kind, product, m.in_features, m.out_features, "float32")
 
     def _product(self, m: nn.Linear) -> Product:
-        state = (m.weight.data_ptr(), m.weight._version)
-        if m not in self._made or self._made[m][0] != state:
-            if self.copies:
-                weight = torch.ops.mkldnn._reorder_linear_weight(m.weight.detach())
-                self._made[m] = state, partial(_reordered, weight, m.bias)
-            else:
-                self._made[m] = state, partial(_plain, m.weight.detach(), m.bias)
-        return self._made[m][1]
+        weight = m.weight.detach()
+        if self.copies:
+            return partial(_reordered, torch.ops.mkldnn._reorder_linear_weight(weight), m.bias)
+        return partial(_plain, weight, m.bias)
 
     def __enter__(self) -> None:
+        threads = torch.get_num_threads()
         for m in self.linears:
-            product = self._product(m)
-            rows = self.rule(m, product) or ANY
-            m.__dict__["forward"] = product if rows == ANY else partial(_in_rows, rows, product)
+            state = (m.weight.data_ptr(), m.weight._version, threads)
+            if m not in self._made or self._made[m][0] != state:
+                product = self._product(m)
+                rows = self._rule(m, product) or ANY
+                run = product if rows == ANY else partial(_in_rows, rows, product)
+                self._made[m] = state, run
+            m.__dict__["forward"] = self._made[m][1]
 
     def __exit__(self, *_: Any) -> None:
         for m in self.linears:

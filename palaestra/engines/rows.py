@@ -17,7 +17,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -127,7 +127,7 @@ _forced: list[Rows] = []
 
 
 @contextmanager
-def force(rule: Rows) -> Iterator[None]:
+def force(rule: Rows) -> Generator[None]:
     """Within it every product gets this rule, unmeasured: to see that a wrong one is noticed."""
     _forced.append(rule)
     try:
@@ -148,12 +148,10 @@ def rule_for(kind: str, product: Product, width: int, columns: int, dtype: str) 
         return _forced[-1]
     key = (*_surroundings(), kind, str(width), str(columns), dtype, str(torch.get_num_threads()))
     if key not in _known:
-        kept = _read().get(" | ".join(key), "")
-        if kept == "":
-            _known[key] = measure(product, width, width * columns)
-            _write(" | ".join(key), _known[key])
-        else:
-            _known[key] = kept
+        kept, name = _read(), " | ".join(key)
+        _known[key] = kept[name] if name in kept else measure(product, width, width * columns)
+        if name not in kept:
+            _write(name, _known[key])
     return _known[key]
 
 

@@ -59,8 +59,8 @@ def attend_one(
     """[n K, G, d] of one query a sequence [n, H, 1, d], with a bias [n K, 1, L] on its scores."""
     k, d = keys.flatten(0, 1), query.shape[-1]
     lined = query.reshape(len(k), -1, d)
-    scale = d**-0.5 if scale is None else scale
-    scores = torch.baddbmm(bias, lined, k.transpose(1, 2), alpha=scale)
+    factor = d**-0.5 if scale is None else scale
+    scores = torch.baddbmm(bias, lined, k.transpose(1, 2), alpha=factor)
     return mix(scores.softmax(-1), values.flatten(0, 1))
 
 

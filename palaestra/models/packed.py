@@ -42,8 +42,9 @@ def attention(
     scale = kwargs.get("scaling")
     if layout is None:
         exact = query.device.type == "cpu" and query.dtype == torch.float32
-        run = _attend_in_blocks if exact and attention_mask is not None else _attend
-        return run(query, key, value, attention_mask, scale), None
+        if exact and attention_mask is not None:
+            return _attend_in_blocks(query, key, value, attention_mask, scale), None
+        return _attend(query, key, value, attention_mask, scale), None
     outs = []
     for b in layout.blocks:
         # [H, R, Q, D], [H_kv, R, K, D]

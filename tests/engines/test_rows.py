@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from palaestra.engines import rows
 from palaestra.engines.rows import ANY, Rows, join, measure, rule_for
 
+
 def kernel(wrong):
     """A product that is off by one in the last digits wherever `wrong(rows, place)`."""
     exact = torch.arange(30.0).view(6, 5)
@@ -93,7 +94,9 @@ def asked(monkeypatch, **other):
     """How often a product is measured when its rule is asked for, and the rule."""
     calls = []
     monkeypatch.setattr(rows, "measure", lambda *a: calls.append(a) or Rows(4, 1))
-    rule = rule_for(**{"kind": "mm", "product": kernel(lambda n, i: 0), "width": 6, "columns": 5, "dtype": "float32"} | other)
+    rule = rule_for(
+        **{"kind": "mm", "product": kernel(lambda n, i: 0), "width": 6, "columns": 5, "dtype": "float32"} | other
+    )
     return len(calls), rule
 
 
@@ -118,7 +121,9 @@ def test_other_kernels_are_measured_anew(file, monkeypatch, change):
     rows._surroundings.cache_clear()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', "KEY [0, 1, false]", "KEY [4, 3, false]", "KEY [1, 1]", "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"a": 1}', "KEY [0, 1, false]", "KEY [4, 3, false]", "KEY [1, 1]", "\udcff"]
+)
 def test_a_file_that_holds_no_rules_is_measured_anew(file, monkeypatch, text):
     asked(monkeypatch)
     (key,) = json.loads(file.read_text())

@@ -8,7 +8,6 @@ against a float64 pass over the same tokens (4e-5 for SmolLM2).
 import asyncio
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from palaestra.engines.own import OwnEngine

@@ -33,8 +33,8 @@ from palaestra.toys.screen import Screen
 from palaestra.types import Ask, Episode, Example, Group, Reward, Row, Sampling, Segment
 from palaestra.update import pack
 
-from tests.rounding import agree
 from tests.laws.test_law_14_pictures import gaps, picture, played, question
+from tests.rounding import agree
 
 
 @pytest.fixture(scope="module")
