@@ -60,6 +60,18 @@ BEFORE = (
 ) | word_set("""
 square squares score scores more greater larger smaller bigger higher divided multiplied raised
 hex hexadecimal octal binary multiple multiples factor factors divisor divisors divisible modulo
+choose before after near beyond past until till toward towards versus vs besides
+page step method question problem example chapter section figure table equation eq exercise theorem
+lemma footnote
+""")
+# of which a number may be the amount: `a total of 7`, but not `the successor of 7`
+AMOUNTS = word_set("""
+total totals answer result value values amount amounts number numbers count counts length width
+height depth area perimeter volume distance radius diameter circumference age score price cost
+profit loss income salary wage fee tax discount change balance debt budget rate speed pace
+probability chance odds percentage share temperature weight mass time duration period population
+size capacity order degree rank dimension maximum minimum max min mean average median mode range sum
+difference product quotient remainder ratio grand consist consists consisting out made full
 """)
 # names of operations and functions, which a colon makes the name of a result: `sum of 7`, `sum: 7`
 OPERATIONS = word_set("""
@@ -117,7 +129,7 @@ GOING_ON = word_set("""
 is are was were be been in on at for per each every of a an the left remaining total altogether
 overall all together more because since as so which that who whom whose when where while if it
 he she they we you i this these those has have had can will would should must and with from away
-apart still now then there here also too again only just before after during until his her their
+apart remain remains still now then there here also too again only just before after during until his her their
 our my your its them him us did does do makes make gives given equals today tomorrow yesterday
 tonight later ago long wide tall high deep old extra different possible distinct such hope i'm
 i've final correct right respectively exactly onwards but saved spent sold bought needed used
@@ -216,9 +228,11 @@ def sign_before(before: Sequence[str]) -> str | None:
         # `10 minus 7` is an operation left to be done
         if before and not leads_to_sign(before[-1]):
             return None
-    words = list(before)
+    words, linked = list(before), ""
     while words and bare(words[-1]) in LINKS and leads_to(words[-1]):
-        words.pop()
+        linked = bare(words.pop())
+    if linked == "of" and words and bare(words[-1]) not in AMOUNTS:
+        return None
     if words and (not leads_to(words[-1]) or changes_number(words[-1])):
         return None
     if excludes(" ".join(map(bare, before))):

@@ -29,11 +29,11 @@ from palaestra.verifiers.base import (
 
 STATEMENT = (
     r"(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
-    r"|我?(?:应该|應該|应|應)?[选選][择擇项項]?(?:[是为為:]|\s)*)"
+    r"|i\s+(?:choose|pick|select)\s+(?:option\s+)?|我?(?:应该|應該|应|應)?[选選][择擇项項]?(?:[是为為:]|\s)*)"
 )
 REASON = (
     r"\s+is\s+(?:the\s+)?(?:correct|right|best|true)(?:\s+(?:answer|option|choice|one))?\s*[.!]?\s*$"
-    r"|\s*,?\s+(?:because|since)\b"
+    r"|\s*,?\s+(?:because|since)\b|\s*,\s+not\s+\(?[A-Z]\)?\s*[.!]?\s*$"
 )
 LETTER = re.compile(
     rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$|(?={REASON})))"
@@ -43,7 +43,7 @@ LETTER = re.compile(
 # where no marker of any answer stands, one of an option does, at the start of a sentence
 CHOSEN = re.compile(
     r"(?:^|[.!?\n,]\s*)(?:(?:so|thus|hence|therefore),?\s+)?(?=the\s+(?:correct|right|best)\s+(?:option|choice)\s+is\b"
-    r"|(?:option|choice)\s+\(?[A-Z]\)?\s+is\s+(?:the\s+)?(?:correct|right|best)|我?(?:应该|应)?[选選])",
+    r"|(?:option|choice)\s+\(?[A-Z]\)?\s+is\s+(?:the\s+)?(?:correct|right|best)|i\s+(?:choose|pick|select)\b|我?(?:应该|应)?[选選])",
     re.IGNORECASE,
 )
 BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|textbf|mathrm|text)\s*\{([^{}]*)\}")

@@ -43,6 +43,7 @@ from palaestra.verifiers.answers.withdrawal import (
 from palaestra.verifiers.base import strip_thinking
 
 MARKS = ' \t\r\n*`"$“”'  # quotes, emphasis and mathematics around an answer
+ELLIPSIS = re.compile(r"[0-9]\s*(?:\.\.|…)|(?:\.\.|…)\s*[-+0-9]")  # 0.33... is not 0.33
 OPERATOR = re.compile(r"\s*\*\s+(?=[-+0-9.\\$])")  # * 7 is no emphasis
 QUOTES = (("'", "'"), ("‘", "’"))  # taken off in pairs: f' is not f
 SPACES = r"(?:\\(?:q?quad|(?:display|text)style)(?![a-zA-Z])|\\[,;:! ]|~|\s)"
@@ -65,7 +66,7 @@ MARKER = re.compile(
 )
 DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+(?:,|\{,\})[0-9]+")
 TOUCHES_BEFORE = re.compile(
-    r"(?:[0-9*/^_]|\\(?:cdot|times|div|pm|mp|sqrt)|\}\s*\{|\\(?:[dtc]?frac|sqrt)(?:\[\w+\])?\s*\{?)\s*\$?\s*$"
+    r"(?:[0-9/^_]|(?<!\*)\*(?!\*)|\\(?:cdot|times|div|pm|mp|sqrt)|\}\s*\{|\\(?:[dtc]?frac|sqrt)(?:\[\w+\])?\s*\{?)\s*\$?\s*$"
 )
 TOUCHES_BEHIND = re.compile(
     r"(?:[0-9A-Za-z]*[0-9]|\.[0-9]|\}?\s*[\^_/*+]|\s*(?:\\(?:cdot|times|div|pm|mp|frac|sqrt)|-\s*[0-9\\])|\}\s*\{"
@@ -82,6 +83,7 @@ BEHIND_BOX = re.compile(
     rf"[\s$]*(\\?%|(?:{PERCENT})(?!\s+points?)|(?:{'|'.join(SCALES)})(?!\w))", re.IGNORECASE
 )
 ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s(?=.*[0-9])|[<>≠≤≥]|!=|或|(?<=[0-9])\s*[和与]")
+UNEQUAL = re.compile(r"\\not\s*=")
 OR_TAG = re.compile(r"[\s.,;$]*(?:(?:or|and)\b|[,;/|]|或|和)[\w\s.,;:]{0,40}", re.IGNORECASE)
 ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\w{2})", re.IGNORECASE)
 # of a place or a thing that is named behind it: the city of Paris
@@ -112,6 +114,8 @@ def same_answer(given: str, gold: str) -> bool:
     a, b = strip_markup(given), strip_markup(gold)
     wanted = parse_number(b)
     if wanted is not None:
+        if ELLIPSIS.search(given):
+            return False
         found = read_number(plain_decimal(a))
         # of a whole number 7,00 may be two answers
         if found is None and DECIMAL_COMMA.fullmatch(a) and wanted[0].denominator > 1:
@@ -348,7 +352,7 @@ def stated_number(text: str, prompt: str = "") -> str | None:
         return text
     if DECIMAL_COMMA.fullmatch(plain):
         return text
-    if ALTERNATIVES.search(text):
+    if ALTERNATIVES.search(text) or UNEQUAL.search(text):
         return None
     if last_digit_position(text) < 0:
         text = spelled_digits(text) or ""
@@ -365,7 +369,7 @@ def words_in_line(text: str) -> list[str]:
 
 def number_at(words: list[str], at: int, prompt: str) -> str | None:
     """The number at a place of a line, with the words that belong to it."""
-    found = amount_at(words, at, words_of(prompt))
+    found = None if "?" in words[at] else amount_at(words, at, words_of(prompt))
     if found is None:
         return None
     sign, [number, *spoken] = found[: found[0] == "-"], found.split()

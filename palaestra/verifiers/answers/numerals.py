@@ -28,6 +28,8 @@ SCIENTIFIC = re.compile(
 )
 RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹−", "-+0123456789-")
 MIXED = re.compile(r"(?<![0-9./,])([0-9]+) ([0-9]+)/([0-9]+)(?![0-9/])")
+# {1 \over 2}, alone or within a formula
+OVER = re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}|^([^{}=]*)\\over(?![a-zA-Z])([^{}=]*)$")
 VULGAR = re.compile(r"([0-9]*) ?([¼-¾⅐-⅞])")
 # 3\frac{1}{2} is mixed: 7/2
 LATEX_FRACTION = re.compile(r"([-+]?)([1-9][0-9]*|) *\\[dtc]?frac *\{([^{}]*)\} *\{([^{}]*)\}")
@@ -64,7 +66,7 @@ def parse_number(text: str) -> tuple[Fraction, bool] | None:
     if not text or len(text) > LONGEST:
         return None
     text = APART.sub(r"\1", re.sub("^[−–]", "-", text.replace("−", "-")))
-    text, scale = read_words(join_numbers(text))
+    text, scale = read_words(join_numbers(over_fractions(text)))
     text = text.removeprefix("\\$").lstrip("$€£¥").rstrip("€£¥")
     value = SHORT_FRACTION.sub(r"\\frac{\g<1>\g<2>}{\g<3>\g<4>}", text.rstrip("%").rstrip(" \\"))
     if repeating := REPEATING.fullmatch(value):
@@ -111,6 +113,13 @@ def join_numbers(text: str) -> str:
     return MIXED.sub(
         lambda m: f"{m[1]}\\frac{{{m[2]}}}{{{m[3]}}}" if int(m[2][:9]) < int(m[3][:9]) else m[0],
         text,
+    )
+
+
+def over_fractions(text: str) -> str:
+    """A formula with its `{a \\over b}` as `\\frac{a}{b}`."""
+    return OVER.sub(
+        lambda m: f"\\frac{{{(m[1] or m[3] or '').strip()}}}{{{(m[2] or m[4] or '').strip()}}}", text
     )
 
 

@@ -39,6 +39,7 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 # of an item: 1. or 1) or (1) or a)
 LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
+NAME = re.compile(r"^[\s$]*([A-Za-z])\s*=(?!=)")
 ARTICLES = ("a", "an", "the")
 CLOSED = {"yes", "no", "noanswer"}  # answers that are no part of another one
 # -5, 3/4, 12:30; C++
@@ -159,6 +160,9 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     # in one line, `- 5` is a number
     bulleted = "\n" in text.strip() or not any(map(str.isdigit, text))
     parts = [BULLET.sub("", part) if bulleted else part for part in parts]
+    names = {m[1] if (m := NAME.match(part)) else "" for part in parts}
+    if len(names) == 1 and not any("=" in gold for gold in golds):  # x = 1, x = 2
+        parts = [NAME.sub("", part) for part in parts]
     return [x for part in parts if (x := strip_markup(part))]
 
 

@@ -22,6 +22,7 @@ WITHDRAWN = re.compile(
     rf"|\b{SAYS} should (?:\w+ly |rather |instead )?(?:be|have been)\b"
     r"|\b(?:definitely|certainly|surely|of course) not\b"
     r"|\b(?:candidates?|alternatives?|other (?:possible )?answers?)\s*[:,]|\balternatively\b"
+    r"|\bno way\b|\bkidding\b|\bif (?:there|it|he|she|they|we|i|the \w+) (?:were|was|had|did)\b"
     r"|不对|不對|错了|錯了|更正|等等|等一下|应该是|應該是|才对",
     re.IGNORECASE,
 )  # fmt: skip
@@ -40,7 +41,8 @@ DENIAL = re.compile(
 NO_DOUBT = re.compile(r"\b(?:no|not|without|never|beyond)\s+(?:a\s+|any\s+)?doubt\b", re.IGNORECASE)
 ALL_BUT = re.compile(
     r"\b(?:anything|everything|all|any|anyone|everyone|whatever|(?:any|every) \w+) (?:but|except|besides)$"
-    r"|\b(?:other|rather) than$|\binstead of$|\bfar from$|\ban?thing but$",
+    r"|\b(?:other|rather) than$|\binstead of$|\bfar from$|(?<!\badds )(?<!\badd )(?<!\bsums )(?<!\bsum )(?<!\bcomes )\bup to$"
+    r"|\b(?:close|next|prior|similar|proportional|subsequent|opposite|subject|compared) to$|\ban?thing but$",
     re.IGNORECASE,
 )
 # what is said of an answer by a number, rather than the number that it is
