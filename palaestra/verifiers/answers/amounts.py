@@ -142,7 +142,7 @@ LAYOUT = re.compile(
     r"|boldsymbol)(?![a-zA-Z{])|(?:math(?:bf|rm)|text(?:bf)?|boldsymbol)\{)(?![a-zA-Z])|\\[,;:! ()\[\]$]|~"
 )
 ARROW = re.compile(r"[-=]+>|[→⇒⟹➜➡]\ufe0f?|\\(?:to|Rightarrow|rightarrow|implies|Longrightarrow)")
-BRACKET = re.compile(r"[(\[{|#•—>]+|--+|\*\*+")
+BRACKET = re.compile(r":|[(\[{|#•—>]+|--+|\*\*+")
 CLAUSE_ENDS = (",", ";", ":", ".", "!", "?", ")", "—", "–")
 
 
@@ -262,11 +262,14 @@ def leads_to(word: str) -> bool:
         return leads_to_number(word)
     if "\\" in word or (len(text) == 1 and text.isalpha() and text not in "aAI"):
         return False
-    if not text or text[-1].isalnum() or text[-1] in ".,;:?!)]}%" or ARROW.fullmatch(text):
-        return word != "*" and text[-2:] != "!="
+    closes = len(text) > 1 and text[-1] in ".,;:?!)]}%"
+    if not text or text[-1].isalnum() or closes or ARROW.fullmatch(text):
+        return word != "*"
     if text[-1] == "=":
         return text[-2:-1] not in ("!", "<", ">", "~", "≠")
-    return BRACKET.fullmatch(text) is not None or unicodedata.category(text[-1]) == "So"
+    return BRACKET.fullmatch(text) is not None or (  # an emoji
+        text[-1] > "\u2300" and unicodedata.category(text[-1]) == "So"
+    )
 
 
 def goes_on(after: Sequence[str], known: Collection[str]) -> bool:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from palaestra.verifiers.answers.amounts import (
     BEFORE,
+    CHANGES,
     LINKS,
     PERCENT,
     SCALES,
     SIZES,
-    CHANGES,
     amount_at,
     bare,
     words_of,
@@ -43,6 +43,7 @@ from palaestra.verifiers.answers.withdrawal import (
 from palaestra.verifiers.base import strip_thinking
 
 MARKS = ' \t\r\n*`"$“”'  # quotes, emphasis and mathematics around an answer
+EMPHASIS_END = re.compile(r"^[:*_`]+|^\s*\n\s*(?=\*\s)")  # behind a marker
 ELLIPSIS = re.compile(r"[0-9]\s*(?:\.\.|…)|(?:\.\.|…)\s*[-+0-9]")  # 0.33... is not 0.33
 OPERATOR = re.compile(r"\s*\*\s+(?=[-+0-9.\\$])")  # * 7 is no emphasis
 QUOTES = (("'", "'"), ("‘", "’"))  # taken off in pairs: f' is not f
@@ -337,7 +338,8 @@ def announced_answer(text: str) -> str | None:
             start, end = match.span()
     if end is None:
         return None
-    stated = text[end:].lstrip(MARKS + ":")
+    stated = EMPHASIS_END.sub("", text[end:])
+    stated = stated if OPERATOR.match(stated) else stated.lstrip(MARKS + ":")
     if is_denied(text[:start]) or is_withdrawn(stated, 1):
         return ""
     return stated.split("\n", 1)[0].partition("<|")[0]

@@ -43,11 +43,29 @@ SPOKEN_PERCENT = re.compile(IN_TEXT.format(PERCENT), re.IGNORECASE)
 SPOKEN_SCALE = re.compile(IN_TEXT.format("|".join(SCALES)), re.IGNORECASE)
 SPOKEN_SIGN = re.compile(r"^(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
 
-ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 SPELLED = {w: n for n, w in enumerate(ONES)} | {w: 10 * n for n, w in enumerate(TENS, 2)}
 SPELLED_WORD = "|".join((*ONES, *TENS, "hundred", "thousand", "million", "billion"))
 SPELLED_RUN = re.compile(
@@ -119,7 +137,8 @@ def join_numbers(text: str) -> str:
 def over_fractions(text: str) -> str:
     """A formula with its `{a \\over b}` as `\\frac{a}{b}`."""
     return OVER.sub(
-        lambda m: f"\\frac{{{(m[1] or m[3] or '').strip()}}}{{{(m[2] or m[4] or '').strip()}}}", text
+        lambda m: f"\\frac{{{(m[1] or m[3] or '').strip()}}}{{{(m[2] or m[4] or '').strip()}}}",
+        text,
     )
 
 
@@ -212,7 +231,9 @@ def shorter_decimals(value: float) -> list[str]:
     shorts = [f"{value:.{LONG_TAIL}g}"]
     with np.errstate(all="ignore"):
         shorts += [
-            str(narrow) for kind in (np.float32, np.float16) if float(narrow := kind(value)) == value
+            str(narrow)
+            for kind in (np.float32, np.float16)
+            if float(narrow := kind(value)) == value
         ]
     return [s for s in shorts if len(re.sub(r"e.*|[^0-9]", "", s).strip("0")) <= SHORT]
 

@@ -240,7 +240,11 @@ def as_interval(said: str, gold: str) -> str:
 def name_constants(said: str, gold: str) -> str:
     """An answer whose free constant, + c at its end, has the name of the reference's."""
     own, theirs = CONSTANT.search(gold), CONSTANT.search(said)
-    if own is None or theirs is None or theirs[1][0] in re.sub(r"\\[a-zA-Z]+", "", said[: theirs.start()]):
+    if (
+        own is None
+        or theirs is None
+        or theirs[1][0] in re.sub(r"\\[a-zA-Z]+", "", said[: theirs.start()])
+    ):
         return said
     return said[: theirs.start(1)] + own[1] + said[theirs.end(1) :]
 
