@@ -13,7 +13,6 @@ from palaestra.verifiers.registry import get_verifier
 TABLE = Path(__file__).with_name("labelled.tsv").read_text(encoding="utf-8").split("\n")[1:-1]
 ROWS = [tuple(line.split("\t")) for line in TABLE]
 REFUSED = {  # verifier, answer, response
-    ("exact", "1234567", "\\boxed{1 234 567}"): "numbers side by side are no one number",
     ("number", "20", "The answer is 20%."): "20% is not 20",
     ("math", "4", "\\boxed{\\sqrt 16}"): "an operation is left to be done",
     ("math", "2", "\\boxed{\\log_{10} 100}"): "an operation is left to be done",

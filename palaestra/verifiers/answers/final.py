@@ -46,7 +46,7 @@ MARKS = ' \t\r\n*`"$“”'  # quotes, emphasis and mathematics around an answer
 EMPHASIS_END = re.compile(r"^[:*_`]+|^\s*\n\s*(?=\*\s)")  # behind a marker
 ELLIPSIS = re.compile(r"[0-9]\s*(?:\.\.|…)|(?:\.\.|…)\s*[-+0-9]")  # 0.33... is not 0.33
 OPERATOR = re.compile(r"\s*\*\s+(?=[-+0-9.\\$])")  # * 7 is no emphasis
-QUOTES = (("'", "'"), ("‘", "’"))  # taken off in pairs: f' is not f
+QUOTES = (("'", "'"), ("‘", "’"), ("_", "_"))  # taken off in pairs: f' is not f
 SPACES = r"(?:\\(?:q?quad|(?:display|text)style)(?![a-zA-Z])|\\[,;:! ]|~|\s)"
 SIZED = re.compile(r"\\{1,2}(?:left|right)(?=\s*[()\[\]])")
 GAPS_AROUND = re.compile(rf"^{SPACES}+|{SPACES}+$")
@@ -93,7 +93,14 @@ KIND_OF = re.compile(
     r"(?: of)? (?=\w)",
     re.IGNORECASE,
 )
-APPOSITION = re.compile(r",\s+(?:the|an?)\s+([\w' -]{1,60})$", re.IGNORECASE)
+APPOSITION = re.compile(
+    r"(?:,\s+(?:the|an?)\s+([\w' -]{1,60})|\s*\((?:the|an?)\s+([\w' -]{1,60})\))$", re.IGNORECASE
+)
+# an apposition with one of these names another thing
+OTHERS = frozenset(["second", "other", "next", "former", "choice", "option", "answer", "guess"])
+IT_IS = re.compile(r"^(?:so )?(?:it|this|that|he|she)(?: is| was|'s|’s)\s+", re.IGNORECASE)
+CLOSED = re.compile(r"\W*(yes|no|true|false)\b(?=\s*[.,;:!\n—–])", re.IGNORECASE)
+OPENED = re.compile(r"\b(?:yes|no|true|false|but|however|although|unless)\b", re.IGNORECASE)
 # no result stands beside one of these
 JOINTS = frozenset([*"+-*/x·×÷^,;|&", "or", "and", "to", "\\cdot", "\\times"])
 OPTION = re.compile(r"[A-H]")
@@ -137,9 +144,9 @@ def same_name(said: str, gold: str) -> bool:
     apposition behind it: the city of Paris; Paris, the capital of France.
     """
     added = APPOSITION.search(said)
-    if added and not CHANGES.isdisjoint(map(bare, added[1].split())):
+    if added and not (CHANGES | OTHERS).isdisjoint(map(bare, (added[1] or added[2]).split())):
         return False
-    bodies = {said[: added.start()] if added else said, KIND_OF.sub("", said)}
+    bodies = {said[: added.start()] if added else said, KIND_OF.sub("", said), IT_IS.sub("", said)}
     key = text_key(ARTICLE.sub("", gold))
     return len(key) > 1 and any(text_key(ARTICLE.sub("", body)) == key for body in bodies)
 
@@ -200,6 +207,8 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
         found = None if factorial else stated_number(found, prompt)
     elif found is None and same_answer(response, gold):
         found = response
+    elif found is None and (word := closed_answer(response)) and same_answer(word, gold):
+        found = word
     elif found is None and numeric:
         found = last_number(response, prompt)
     return (
@@ -223,6 +232,16 @@ def final_statement(text: str) -> tuple[str | None, bool]:
         if not shown or (None not in values and values[0] != values[1]):
             return later, False
     return shown, True
+
+
+def closed_answer(text: str) -> str | None:
+    """The yes, no, true or false that a short reply begins with; None where it says another, or
+    limits it.
+    """
+    found = CLOSED.match(text) if len(text) <= LONGEST else None
+    if found is None or OPENED.search(text, found.end()) or is_withdrawn(text, found.end()):
+        return None
+    return found[1]
 
 
 def repeats_question(said: str, gold: str, prompt: str) -> bool:
@@ -400,7 +419,7 @@ def last_number(response: str, prompt: str) -> str | None:
         )
     said = response[start : at + 1]
     said = said[: -len(re.split(r"[^0-9.,]", said)[-1])]
-    if is_denied(said) or states_property(said):
+    if is_denied(said) or ("digit" not in prompt.casefold() and states_property(said)):
         return None
     words = words_in_line(line[-LONGEST:])
     i = max(n for n, w in enumerate(words) if last_digit_position(w) >= 0)

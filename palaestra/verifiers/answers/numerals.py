@@ -10,17 +10,22 @@ from __future__ import annotations
 import re
 import unicodedata
 from fractions import Fraction
+from functools import lru_cache
 
 from palaestra.verifiers.answers.amounts import PERCENT, SCALES
 
 LONGEST = 1000  # characters of a number, of a statement, of what is read of a line
 WHOLE = r"(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]*)"  # no leading zeros: 007 is a name
 NUMBER = re.compile(rf"[-+]?(?:{WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,3}})?")
+DIGIT = re.compile("[0-9¼-¾⅐-⅞]")
 LEADING_ZEROS = re.compile(r"^([-+]?)0+(?=[0-9])")
 APART = re.compile(r"^([-+])\s+(?=[0-9.$€£\\½⅓¼¾])")
 # thin, no-break and figure spaces, the apostrophe of Switzerland, and what LaTeX has for them
 GROUP = r"(?:[\u00a0\u2005-\u200a\u202f'’]|\\,|,\\! *|\{,\})"
-GROUPED = re.compile(rf"(?<![0-9.,])[0-9]{{1,3}}(?:{GROUP}[0-9]{{3}})+(?![0-9])")
+# a plain space may part two numbers, but not three groups
+GROUPED = re.compile(
+    rf"(?<![0-9.,])(?<![0-9] )[0-9]{{1,3}}(?:(?:{GROUP}[0-9]{{3}})+|(?: [0-9]{{3}}){{2,}})(?![0-9]| [0-9])"
+)
 SCIENTIFIC = re.compile(
     r"([-+−]?(?<![0-9])[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|[×·⋅*]|x(?=\s*10))\s*10\s*"
     r"(?:(?:\^|\*\*)\s*(?:\{\s*([-+−]?\s*[0-9]{1,3})\s*\}|\(([-+−]?[0-9]{1,3})\)|([-−][0-9]{1,3}|[0-9]{1,3}))"
@@ -43,29 +48,12 @@ SPOKEN_PERCENT = re.compile(IN_TEXT.format(PERCENT), re.IGNORECASE)
 SPOKEN_SCALE = re.compile(IN_TEXT.format("|".join(SCALES)), re.IGNORECASE)
 SPOKEN_SIGN = re.compile(r"^(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
 
-ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
+ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
     "nineteen",
-]
-TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+)
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 SPELLED = {w: n for n, w in enumerate(ONES)} | {w: 10 * n for n, w in enumerate(TENS, 2)}
 SPELLED_WORD = "|".join((*ONES, *TENS, "hundred", "thousand", "million", "billion"))
 SPELLED_RUN = re.compile(
@@ -77,12 +65,15 @@ LONG_TAIL = 15  # significant digits, from which on the last ones may come from 
 SHORT = 12  # significant digits of a number that was meant
 
 
+@lru_cache(maxsize=4096)
 def parse_number(text: str) -> tuple[Fraction, bool] | None:
     """The value of a text that is one number, and whether it is a percentage; None for any other
     text.
     """
-    if not text or len(text) > LONGEST:
+    if not text or len(text) > LONGEST or DIGIT.search(text) is None:
         return None
+    if NUMBER.fullmatch(text):
+        return Fraction(text.replace(",", "")), False
     text = APART.sub(r"\1", re.sub("^[−–]", "-", text.replace("−", "-")))
     text, scale = read_words(join_numbers(over_fractions(text)))
     text = text.removeprefix("\\$").lstrip("$€£¥").rstrip("€£¥")
@@ -125,7 +116,7 @@ def join_numbers(text: str) -> str:
     """A text in which each number is one word: groups of three digits joined, 1.2 \\times 10^{-3} as
     1.2e-3, 3 1/2 as 3\\frac{1}{2}.
     """
-    text = GROUPED.sub(lambda m: re.sub(GROUP, "", m[0]), text)
+    text = GROUPED.sub(lambda m: re.sub(f"{GROUP}| ", "", m[0]), text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{exponent_of(m)}".replace("−", "-"), text)
     text = VULGAR.sub(vulgar_fraction, text)
     return MIXED.sub(

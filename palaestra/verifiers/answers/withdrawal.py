@@ -15,11 +15,13 @@ SAYS = r"(?:that|this|it|which|(?:the|my) (?:above|answer|result|last line))"
 WRONG = r"(?:wrong|false|incorrect|untrue|mistaken|not (?:right|correct|true|it|the answer|what))"
 WITHDRAWN = re.compile(
     rf"{OPENING}(?:wait|actually|sorry|oops|correction|rather|or rather|no(?=[\s]*[,.:;!—–-])|nope|never ?mind"
-    r"|scratch that|on second thoughts?|not quite|i mean|make that|strike that)\b"
+    r"|scratch that|hold on|edit|on second thoughts?|not quite|i mean|make that|strike that)\b"
     rf"|\bsorry\b|\bi (?:meant|take (?:that|it) back|was wrong|am wrong|misread|miscounted|misspoke)\b"
     r"|\bi (?:have |'ve )?(?:forgot|forgotten)\b|\bi(?:'ve| have)? made an? (?:\w+ )?(?:mistake|error|slip)\b"
     rf"|\b{SAYS}(?: is|'s|’s| was)(?: \w+ly| simply| just)? {WRONG}\b|\b{SAYS} (?:isn|wasn)['’]t\b"
     rf"|\b{SAYS} should (?:\w+ly |rather |instead )?(?:be|have been)\b"
+    r"|\blet me (?:re-?check|re-?do|re-?consider|re-?compute|correct|fix|try again)\b|\bshould have been\b"
+    r"|\bi (?:will |'ll |now )?(?:changed?|correct|revise|withdraw) (?:my|that|this)\b|\b(?:real|true|actual) answer\b"
     r"|\b(?:definitely|certainly|surely|of course) not\b"
     r"|\b(?:candidates?|alternatives?|other (?:possible )?answers?)\s*[:,]|\balternatively\b"
     r"|\bno way\b|\bkidding\b|\bif (?:there|it|he|she|they|we|i|the \w+) (?:were|was|had|did)\b"
@@ -28,7 +30,7 @@ WITHDRAWN = re.compile(
 )  # fmt: skip
 BEHIND = re.compile(
     r"[\s$*)}\]]*[,.]?[\s$*)}\]]*(?:(?:or|unless|if not)\b|(?:is|are|was|were)\s+(?:\w+ly\s+)?"
-    r"(?:not|never|no|wrong|incorrect|false)\b|(?:is|are|was|were)n['’]t\b|或)",
+    r"(?:not|never|no|wrong|incorrect|false|what)\b|\(\s*(?:wrong|incorrect|false|not)\b|(?:is|are|was|were)n['’]t\b|或)",
     re.IGNORECASE,
 )
 DENIAL = re.compile(
@@ -47,7 +49,8 @@ ALL_BUT = re.compile(
 )
 # what is said of an answer by a number, rather than the number that it is
 PROPERTY = re.compile(
-    r"\b(?:answer|number|result|value|solution|digit|sum|product)s?\s+(?:has|have|contains?|ends?|begins?|starts?"
+    r"\b(?:last|first|leading|units?|tens|ones) digits?\b"
+    r"|\b(?:answer|number|result|value|solution|digit|sum|product)s?\s+(?:has|have|contains?|ends?|begins?|starts?"
     r"|lies|exceeds|divides|consists|includes?|(?:is|are)\s+(?:written with|made of|divisible|a multiple))\b",
     re.IGNORECASE,
 )

@@ -15,7 +15,8 @@ from palaestra.verifiers.answers.final import parse_number, strip_markup
 from palaestra.verifiers.answers.numerals import RAISED, SCIENTIFIC, exponent_of, over_fractions
 
 PENDING_OPERATION = re.compile(
-    r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'’′∫∑∏∂]"
+    r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min|arc(?:sin|cos|tan))(?![a-zA-Z])"
+    r"|\\(?:sin|cos|tan)\s*\^\s*\{\s*-\s*1\s*\}|[!'’′∫∑∏∂]"
 )
 SEVERAL_VALUES = re.compile(
     r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim|cong|equiv|f?box(?:ed)?)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
