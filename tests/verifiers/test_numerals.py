@@ -18,6 +18,7 @@ from palaestra.verifiers.answers.numerals import (
 from palaestra.verifiers.answers.script import plain_forms
 from palaestra.verifiers.answers.short import SetAnswer
 from palaestra.verifiers.answers.withdrawal import is_denied, is_withdrawn
+from palaestra.verifiers.registry import get_verifier
 
 WAYS = ["x = {}", "\\boxed{{{}}}", "The answer is {}.", "<answer>{}</answer>", "#### {}", "Answer: {}", "$y = {}$"]
 # what makes another number, a relation or nothing of the number behind it
@@ -155,6 +156,13 @@ def test_other_characters_for_the_same_text():
                  "答案是12或13。", "答案是负12。", "12除以3"):  # fmt: skip
         assert not is_right_answer(text, "12"), text
     assert is_right_answer("答案是负12。", "-12") and is_right_answer("答案是北京。", "北京")
+
+
+@pytest.mark.parametrize("verifier", ["exact", "number", "math"])
+def test_a_reference_with_chinese_punctuation_is_read(verifier):
+    for gold in ("12。", "１２", "12．"):
+        assert get_verifier(verifier)("so \\boxed{12}", gold).score == 1.0, gold
+        assert get_verifier(verifier)("so \\boxed{13}", gold).score == 0.0, gold
 
 
 BACK = ["Wait, no.", "Actually, it is 9.", "Sorry, I meant 9.", "That is wrong.", "Correction: 9.", "No, it is 9.",

@@ -151,7 +151,8 @@ class Math:
     derivative, a sum), a rounded value of an exact one, another unit than the reference's, a word
     beside a number that is no unit and no thing of the question, and what is copied from `prompt`,
     or is its expression with the brackets or factors written otherwise, are 0: they can all be
-    equal to a reference without answering. A \\log without a base has that of the other side: e
+    equal to a reference without answering. An inequality is the interval that it is, an equation
+    any multiple of itself, the constant of an integral has any letter. A \\log without a base has that of the other side: e
     beside \\ln, else 10.
     """
 

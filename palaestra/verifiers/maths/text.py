@@ -59,9 +59,11 @@ RELATIONS = (
 RAISED_DIGITS = re.compile(r"(?<=[A-Za-z0-9)}])[⁻⁺]?[⁰¹²³⁴-⁹]+")
 # a < x < b, x < b: one letter between or beside bounds
 INEQUALITY = re.compile(
-    r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|\\le(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
+    r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
     r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
 )
+TURNED = {">": "<", "\\ge": "\\le"}
+INFINITY = "\\infty"
 CONSTANT = re.compile(r"\+\s*([CcKkD](?:_\{?[0-9]\}?)?)\s*$")
 # a letter with its index and its primes, or the number of its derivatives in brackets
 PRIMED = re.compile(
@@ -225,17 +227,18 @@ def as_interval(said: str, gold: str) -> str:
     """
     shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
     certain = "[" in shape or "]" in shape or "infty" in gold
-    found = INEQUALITY.fullmatch(said.strip()) if certain and len(parts) == 2 else None
-    if found is None or not (found["low"] or found["high"]) or len(said) > 200:
+    readable = certain and len(parts) == 2 and len(said) <= 200
+    found = INEQUALITY.fullmatch(said.strip()) if readable else None
+    if found is None or not (found["low"] or found["high"]):
         return said
-    low, lower = found["low"] or "-\\infty", found["lower"] or "<"
-    high, upper = found["high"] or "\\infty", found["upper"] or "<"
-    if upper in (">", "\\ge"):  # x > a
-        if found["low"]:
+    low, lower, upper, high = (found[k] for k in ("low", "lower", "upper", "high"))
+    if {lower, upper} & {">", "\\ge"}:  # a > x is x < a
+        if {lower, upper} & {"<", "\\le"}:
             return said
-        low, lower, high, upper = high, "<" if upper == ">" else "\\le", "\\infty", "<"
-    opened, closed = "[" if lower == "\\le" else "(", "]" if upper == "\\le" else ")"
-    return f"{opened}{low.strip()},{high.strip()}{closed}"
+        low, lower, upper, high = high, TURNED.get(upper), TURNED.get(lower), low
+    opened = "[" if lower == "\\le" else "("
+    closed = "]" if upper == "\\le" else ")"
+    return f"{opened}{(low or '-' + INFINITY).strip()},{(high or INFINITY).strip()}{closed}"
 
 
 def name_constants(said: str, gold: str) -> str:
