@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, count
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from palaestra.errors import UserError
 
@@ -125,18 +125,81 @@ class Rows(Sequence[Any]):
     """A Parquet table as a sequence of dictionaries."""
 
     def __init__(self, table: Any):
-        self.table = table
+        self.table, self.narrow = table, narrow_columns(table.schema)
 
     def __len__(self) -> int:
         return self.table.num_rows
 
     def __iter__(self) -> Iterator[Any]:
         return (
-            row for batch in self.table.to_batches(max_chunksize=4096) for row in batch.to_pylist()
+            with_short_floats(row, self.narrow)
+            for batch in self.table.to_batches(max_chunksize=4096)
+            for row in batch.to_pylist()
         )
 
     def __getitem__(self, index: Any) -> Any:
-        return self.table.slice(index, 1).to_pylist()[0]
+        return with_short_floats(self.table.slice(index, 1).to_pylist()[0], self.narrow)
+
+
+class SplitRows(Sequence[Any]):
+    """A split of `datasets` as a sequence of dictionaries."""
+
+    def __init__(self, split: Any):
+        self.split = split
+        features = getattr(split, "features", None)
+        self.narrow = {} if features is None else narrow_columns(features.arrow_schema)
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (with_short_floats(row, self.narrow) for row in self.split)
+
+    def __getitem__(self, index: Any) -> Any:
+        return with_short_floats(self.split[index], self.narrow)
+
+
+def narrow_columns(schema: Any) -> dict[str, Any]:
+    """The columns of an Arrow schema that hold float32 or float16, at any depth, with their types."""
+    return {field.name: field.type for field in schema if is_narrow(field.type)}
+
+
+def is_narrow(kind: Any) -> bool:
+    import pyarrow.types as t
+
+    children = (kind.field(i).type for i in range(kind.num_fields))
+    return t.is_float32(kind) or t.is_float16(kind) or any(map(is_narrow, children))
+
+
+def with_short_floats(row: Any, narrow: Mapping[str, Any]) -> Any:
+    """A row whose float32 and float16 values have the digits of their column: 0.1, not
+    0.10000000149011612, which is what a double makes of it.
+    """
+    if not narrow or not isinstance(row, dict):
+        return row
+    given = cast("dict[str, Any]", row)
+    return {k: short_floats(v, narrow[k]) if k in narrow else v for k, v in given.items()}
+
+
+def short_floats(value: Any, kind: Any) -> Any:
+    """A value of an Arrow type with its narrow floats as the shortest decimals that give them."""
+    import numpy as np
+    import pyarrow.types as t
+
+    if value is None or not is_narrow(kind):
+        return value
+    if t.is_float32(kind):
+        return float(str(np.float32(value)))
+    if t.is_float16(kind):
+        return float(str(np.float16(value)))
+    if t.is_struct(kind):
+        return {k: short_floats(v, kind.field(k).type) for k, v in value.items()}
+    if t.is_map(kind):
+        types = (kind.key_type, kind.item_type)
+        return [tuple(map(short_floats, pair, types)) for pair in value]
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return [short_floats(v, kind.value_type) for v in value]
+    return value
 
 
 class Joined:

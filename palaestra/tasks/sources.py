@@ -29,6 +29,7 @@ from palaestra.tasks.records import (
     Listed,
     Records,
     Rows,
+    SplitRows,
     decode_text,
     fault,
     first_line,
@@ -298,5 +299,5 @@ def by_split(given: str, loaded: Any) -> dict[str, Records]:
     from datasets import DatasetDict
 
     if isinstance(loaded, DatasetDict):
-        return {str(k): Listed(f"{given}/{k}", v, "row") for k, v in loaded.items()}
-    return {"": Listed(given, loaded, "row")}
+        return {str(k): Listed(f"{given}/{k}", SplitRows(v), "row") for k, v in loaded.items()}
+    return {"": Listed(given, SplitRows(loaded), "row")}

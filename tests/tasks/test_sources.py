@@ -160,3 +160,32 @@ def test_the_hub_asks_for_no_remote_code():
 
     datasets = pytest.importorskip("datasets")
     assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
+
+
+NARROW = [
+    (pa.float32(), 0.1, 0.1),
+    (pa.float32(), 1e-30, 1e-30),
+    (pa.float16(), 0.1, 0.1),
+    (pa.float64(), 0.30000000000000004, 0.30000000000000004),
+    (pa.list_(pa.float32()), [0.1, None, 2.5], [0.1, None, 2.5]),
+    (pa.struct([("x", pa.list_(pa.float32())), ("n", pa.string())]), {"x": [0.7], "n": "a"}, {"x": [0.7], "n": "a"}),
+    (pa.map_(pa.string(), pa.float32()), [("a", 0.3)], [("a", 0.3)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "read"), NARROW, ids=[str(k) for k, *_ in NARROW])
+def test_a_narrow_float_has_the_digits_of_its_column(tmp_path, kind, given, read):
+    """A double made of a float32 has a tail that nobody wrote: 0.1 becomes 0.10000000149011612."""
+    import numpy as np
+    from pyarrow.parquet import write_table
+
+    value = np.float16(given) if kind == pa.float16() else given
+    rows = pa.table({"prompt": ["a", "b"], "answer": pa.array([value, None], kind)})
+    write_table(rows, tmp_path / "d.parquet")
+    with pa.OSFile(str(tmp_path / "d.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    for name in ("d.parquet", "d.arrow"):
+        records = open_records(str(tmp_path / name))
+        found = next(iter(records.values())) if isinstance(records, dict) else records
+        assert found[0]["answer"] == next(iter(found))["answer"] == read, name
+        assert found[1]["answer"] is None

@@ -8,7 +8,16 @@ that goes on with the sentence; a number beside any other word is not read, beca
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+
+from palaestra.verifiers.answers.script import (
+    follows_number,
+    is_han,
+    is_negative,
+    leads_to_number,
+)
+from palaestra.verifiers.answers.withdrawal import excludes
 
 
 def word_set(text: str) -> frozenset[str]:
@@ -50,7 +59,25 @@ BEFORE = (
     CHANGES - word_set("by to over point one two three four five six seven eight nine ten")
 ) | word_set("""
 square squares score scores more greater larger smaller bigger higher divided multiplied raised
-hex hexadecimal octal binary
+hex hexadecimal octal binary multiple multiples factor factors divisor divisors divisible modulo
+choose before after near beyond past until till toward towards versus vs besides
+page step method question problem example chapter section figure table equation eq exercise theorem
+lemma footnote
+""")
+# of which a number may be the amount: `a total of 7`, but not `the successor of 7`
+AMOUNTS = word_set("""
+total totals answer result value values amount amounts number numbers count counts length width
+height depth area perimeter volume distance radius diameter circumference age score price cost
+profit loss income salary wage fee tax discount change balance debt budget rate speed pace
+probability chance odds percentage share temperature weight mass time duration period population
+size capacity order degree rank dimension maximum minimum max min mean average median mode range sum
+difference product quotient remainder ratio grand consist consists consisting out made full
+""")
+# names of operations and functions, which a colon makes the name of a result: `sum of 7`, `sum: 7`
+OPERATIONS = word_set("""
+sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh
+max min maximum minimum floor ceil ceiling abs gcd lcm det lim limit mean average sum difference
+product quotient absolute
 """)
 UNIT_WORDS = """
 mm cm dm km nm m in ft yd mi ms s sec min h hr hrs kg g mg lb lbs oz l L ml khz hz pa kpa J kj W
@@ -102,12 +129,20 @@ GOING_ON = word_set("""
 is are was were be been in on at for per each every of a an the left remaining total altogether
 overall all together more because since as so which that who whom whose when where while if it
 he she they we you i this these those has have had can will would should must and with from away
-apart still now then there here also too again only just before after during until his her their
+apart remain remains still now then there here also too again only just before after during until his her their
 our my your its them him us did does do makes make gives given equals today tomorrow yesterday
 tonight later ago long wide tall high deep old extra different possible distinct such hope i'm
 i've final correct right respectively exactly onwards but saved spent sold bought needed used
 """)
 EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
+SIGNS = {"-": "-", "−": "-", "–": "-", "minus": "-", "negative": "-", "+": "+", "plus": "+"}
+# commands that only shape what they stand before
+LAYOUT = re.compile(
+    r"\\(?:q?quad|(?:display|text)style|left|right|[Bb]ig+[lr]?|bf|rm|it|therefore|(?:math(?:bf|rm)|text(?:bf)?"
+    r"|boldsymbol)(?![a-zA-Z{])|(?:math(?:bf|rm)|text(?:bf)?|boldsymbol)\{)(?![a-zA-Z])|\\[,;:! ()\[\]$]|~"
+)
+ARROW = re.compile(r"[-=]+>|[→⇒⟹➜➡]\ufe0f?|\\(?:to|Rightarrow|rightarrow|implies|Longrightarrow)")
+BRACKET = re.compile(r":|[(\[{|#•—>]+|--+|\*\*+")
 CLAUSE_ENDS = (",", ";", ":", ".", "!", "?", ")", "—", "–")
 
 
@@ -156,16 +191,8 @@ def amount_at(words: Sequence[str], at: int, known: Collection[str] = ()) -> str
         e.g. `minus 7 million`; None where a word beside it makes another number of it (half of 7,
         7 squared), or is none that may stand there.
     """
-    before = [bare(w) for w in words[max(0, at - 8) : at]]
-    sign = ""
-    if before and before[-1] in ("minus", "negative"):
-        # `10 minus 7` is an operation left to be done
-        if len(before) > 1 and before[-2] not in GOING_ON | {"answer", "to", "or"}:
-            return None
-        sign, before = "-", before[:-1]
-    while before and before[-1] in LINKS:
-        before.pop()
-    if before and before[-1] in BEFORE:
+    sign = sign_before(words[max(0, at - 8) : at])
+    if sign is None:
         return None
     number, after = words[at], list(words[at + 1 : at + 9])
     scales: list[str] = []
@@ -183,11 +210,75 @@ def amount_at(words: Sequence[str], at: int, known: Collection[str] = ()) -> str
     return sign + " ".join([number, *map(bare, scales)])
 
 
+def sign_before(before: Sequence[str]) -> str | None:
+    """The sign that the words in front of a number give it, "-" or ""; None where they make another
+    number of it, or none.
+
+    In front of a number stands a sign (behind a word or mark that leads to a result, or nothing),
+    a word, a mark that only leads to it (`=`, `:`, an arrow, a bracket), or a command of LaTeX
+    that only shapes it. Every other mark or command is a relation, a function or an operation.
+    """
+    before = [rest for word in before if (rest := LAYOUT.sub("", word))]
+    last = before[-1] if before else ""
+    sign = SIGNS.get(bare(last) or last)
+    if sign is None and is_han(last) and is_negative(last):
+        return "-" if leads_to_number(last[:-1]) else None
+    if sign is not None:
+        before = before[:-1]
+        # `10 minus 7` is an operation left to be done
+        if before and not leads_to_sign(before[-1]):
+            return None
+    words, linked = list(before), ""
+    while words and bare(words[-1]) in LINKS and leads_to(words[-1]):
+        linked = bare(words.pop())
+    if linked == "of" and words and bare(words[-1]) not in AMOUNTS:
+        return None
+    if words and (not leads_to(words[-1]) or changes_number(words[-1])):
+        return None
+    if excludes(" ".join(map(bare, before))):
+        return None
+    return "-" if sign == "-" else "" if sign is None or sign == "+" else None
+
+
+def changes_number(word: str) -> bool:
+    """Whether a word in front of a number makes another of it."""
+    return bare(word) in BEFORE or (bare(word) in OPERATIONS and not word.endswith((":", "=")))
+
+
+def leads_to_sign(word: str) -> bool:
+    """Whether a sign behind this word or mark is that of a number: `x = - 7`, `it is minus 7`."""
+    return (
+        word.endswith(("=", ":", "("))
+        or ARROW.fullmatch(word) is not None
+        or bare(word) in GOING_ON | {"answer", "to", "or"}
+        or (is_han(word) and word.endswith(tuple("是为為到得有")))
+    )
+
+
+def leads_to(word: str) -> bool:
+    """Whether a number may stand behind this word or mark and be the result."""
+    text = word.rstrip("*_\"'`$“”‘’")  # emphasis and quotes around a word
+    if is_han(word):
+        return leads_to_number(word)
+    if "\\" in word or (len(text) == 1 and text.isalpha() and text not in "aAI"):
+        return False
+    closes = len(text) > 1 and text[-1] in ".,;:?!)]}%"
+    if not text or text[-1].isalnum() or closes or ARROW.fullmatch(text):
+        return word != "*"
+    if text[-1] == "=":
+        return text[-2:-1] not in ("!", "<", ">", "~", "≠")
+    return BRACKET.fullmatch(text) is not None or (  # an emoji
+        text[-1] > "\u2300" and unicodedata.category(text[-1]) == "So"
+    )
+
+
 def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
     """Whether the words behind a number leave it as it is."""
     for place, word in enumerate(after):
         text, following = bare(word), bare(after[place + 1]) if place + 1 < len(after) else ""
         ends = word.endswith(CLAUSE_ENDS)
+        if place == 0 and is_han(word):
+            return follows_number(word)
         if not text and place == 0:  # a mark alone
             return re.search(r"\w|[-+*/^×·÷=<>!]", word) is None
         article = text in ("and", "a", "an", "&")

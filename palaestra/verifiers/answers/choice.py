@@ -9,9 +9,16 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
-from palaestra.verifiers.answers.final import boxed_answer, strip_markup
+from palaestra.verifiers.answers.final import (
+    LONGEST,
+    boxed_answer,
+    final_statement,
+    strip_markup,
+)
 from palaestra.verifiers.answers.notation import text_key
+from palaestra.verifiers.answers.script import plain_forms
 from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.answers.withdrawal import is_withdrawn
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -20,10 +27,24 @@ from palaestra.verifiers.base import (
     strip_thinking,
 )
 
-STATEMENT = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
+STATEMENT = (
+    r"(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
+    r"|i\s+(?:choose|pick|select)\s+(?:option\s+)?|我?(?:应该|應該|应|應)?[选選][择擇项項]?(?:[是为為:]|\s)*)"
+)
+REASON = (
+    r"\s+is\s+(?:the\s+)?(?:correct|right|best|true)(?:\s+(?:answer|option|choice|one))?\s*[.!]?\s*$"
+    r"|\s*,?\s+(?:because|since)\b|\s*,\s+not\s+\(?[A-Z]\)?\s*[.!]?\s*$"
+)
 LETTER = re.compile(
-    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)",
+    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$|(?={REASON})))"
+    rf"({REASON})?\s*(.*)",
     re.IGNORECASE | re.DOTALL,
+)
+# where no marker of any answer stands, one of an option does, at the start of a sentence
+CHOSEN = re.compile(
+    r"(?:^|[.!?\n,]\s*)(?:(?:so|thus|hence|therefore),?\s+)?(?=the\s+(?:correct|right|best)\s+(?:option|choice)\s+is\b"
+    r"|(?:option|choice)\s+\(?[A-Z]\)?\s+is\s+(?:the\s+)?(?:correct|right|best)|i\s+(?:choose|pick|select)\b|我?(?:应该|应)?[选選])",
+    re.IGNORECASE,
 )
 BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|textbf|mathrm|text)\s*\{([^{}]*)\}")
 
@@ -74,8 +95,12 @@ class MultipleChoice:
             boxed_answer(strip_thinking(response)) if self.only_boxed else stated_answer(response)
         )
         if said is None and not self.only_boxed and len(strip_thinking(response)) < 500:
-            said = strip_thinking(response).strip()
+            said = plain_forms(strip_thinking(response)).strip()
         place = None if said is None else pick(said, shown)
+        if place is None and not self.only_boxed and final_statement(response)[0] is None:
+            starts = list(CHOSEN.finditer(plain_forms(strip_thinking(response))[-LONGEST:]))
+            if starts:
+                place = pick(starts[-1].string[starts[-1].end() :], shown)
         return (
             failed_judgement("unparsable")
             if place is None
@@ -138,5 +163,7 @@ def pick(said: str, shown: Sequence[str]) -> int | None:
     letter = (match[1] or match[2]) if match else ""
     if not match or letter.upper() not in LETTERS[: len(shown)]:
         return None
-    place, rest = LETTERS.index(letter.upper()), text_key(strip_markup(match[3]))
+    place, rest = LETTERS.index(letter.upper()), text_key(strip_markup(match[4]))
+    if match[3]:  # a reason may name anything, but not take the answer back
+        return None if is_withdrawn(match[4]) else place
     return place if not rest or rest == texts[place] else None

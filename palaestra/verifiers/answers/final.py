@@ -2,19 +2,19 @@
 
 To accept what is wrong is worse than to refuse what is right: a policy finds what is accepted and
 learns to write it. So one answer counts, the last, and where several stand side by side none does.
-Out of reach are an answer inside a negation in words ("I would never say 7") and a list in
-sentences ("It is 6. It is 7."), of which the last counts. All of it takes time linear in the length
-of the response.
+An answer that its own clause denies, or that a later sentence takes back, is none (`withdrawal`).
+Out of reach is a list in sentences ("It is 6. It is 7."), of which the last counts. All of it takes
+time linear in the length of the response.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fractions import Fraction
 
 from palaestra.verifiers.answers.amounts import (
     BEFORE,
+    CHANGES,
     LINKS,
     PERCENT,
     SCALES,
@@ -24,11 +24,30 @@ from palaestra.verifiers.answers.amounts import (
     words_of,
 )
 from palaestra.verifiers.answers.notation import plain_decimal, read_notation, text_key
+from palaestra.verifiers.answers.numerals import (
+    LONGEST,
+    NUMBER,
+    join_numbers,
+    meant_values,
+    parse_number,
+    read_number,
+    spelled_digits,
+)
+from palaestra.verifiers.answers.script import plain_forms, space_numbers
+from palaestra.verifiers.answers.withdrawal import (
+    is_denied,
+    is_withdrawn,
+    stands_denied,
+    states_property,
+)
 from palaestra.verifiers.base import strip_thinking
 
 MARKS = ' \t\r\n*`"$“”'  # quotes, emphasis and mathematics around an answer
-QUOTES = (("'", "'"), ("‘", "’"))  # taken off in pairs: f' is not f
-SPACES = r"(?:\\(?:q?quad|displaystyle)(?![a-zA-Z])|\\[,;:! ]|~|\s)"
+EMPHASIS_END = re.compile(r"^[:*_`]+|^\s*\n\s*(?=\*\s)")  # behind a marker
+ELLIPSIS = re.compile(r"[0-9]\s*(?:\.\.|…)|(?:\.\.|…)\s*[-+0-9]")  # 0.33... is not 0.33
+OPERATOR = re.compile(r"\s*\*\s+(?=[-+0-9.\\$])")  # * 7 is no emphasis
+QUOTES = (("'", "'"), ("‘", "’"), ("_", "_"))  # taken off in pairs: f' is not f
+SPACES = r"(?:\\(?:q?quad|(?:display|text)style)(?![a-zA-Z])|\\[,;:! ]|~|\s)"
 SIZED = re.compile(r"\\{1,2}(?:left|right)(?=\s*[()\[\]])")
 GAPS_AROUND = re.compile(rf"^{SPACES}+|{SPACES}+$")
 WRAPS = (
@@ -43,24 +62,12 @@ WRAPS = (
     ("\\boldsymbol{", "}"),
 )
 MARKER = re.compile(
-    r"\banswer\b[*_ \t]{0,4}(?:is\b|are\b|[:=])|^####(?!#)", re.IGNORECASE | re.MULTILINE
-)
-WHOLE = r"(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]*)"  # no leading zeros: 007 is a name
-NUMBER = re.compile(rf"[-+]?(?:{WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,3}})?")
-# 3\frac{1}{2} is mixed: 7/2
-LATEX_FRACTION = re.compile(r"([-+]?)([1-9][0-9]*|) *\\[dtc]?frac *\{([^{}]*)\} *\{([^{}]*)\}")
-# \frac12, \frac1{2}, \frac{1}2
-SHORT_FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([0-9]+)\}|([0-9])) *(?:\{([0-9]+)\}|([0-9]))")
-REPEATING = re.compile(
-    r"([-+]?)(0|[1-9][0-9]*|)\.([0-9]*)\\(?:overline|bar|dot) *\{?([0-9]{1,20})\}?"
+    r"\banswer\b[*_ \t]{0,4}(?:is\b|are\b|[:=])|^####(?!#)|答案(?:应该|應該|应|應)?(?:[是为為]|等于|等於|[:=])",
+    re.IGNORECASE | re.MULTILINE,
 )
 DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+(?:,|\{,\})[0-9]+")
-IN_TEXT = r"(?:\\[,;:! ]|~|\s)*(?:\\(?:text|mathrm|textnormal)\s*\{{\s*({0})\s*\}}|\s({0}))$"
-SPOKEN_PERCENT = re.compile(IN_TEXT.format(PERCENT), re.IGNORECASE)
-SPOKEN_SCALE = re.compile(IN_TEXT.format("|".join(SCALES)), re.IGNORECASE)
-SPOKEN_SIGN = re.compile(r"^(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
 TOUCHES_BEFORE = re.compile(
-    r"(?:[0-9*/^_]|\\(?:cdot|times|div|pm|mp|sqrt)|\}\s*\{|\\(?:[dtc]?frac|sqrt)(?:\[\w+\])?\s*\{?)\s*\$?\s*$"
+    r"(?:[0-9/^_]|(?<!\*)\*(?!\*)|\\(?:cdot|times|div|pm|mp|sqrt)|\}\s*\{|\\(?:[dtc]?frac|sqrt)(?:\[\w+\])?\s*\{?)\s*\$?\s*$"
 )
 TOUCHES_BEHIND = re.compile(
     r"(?:[0-9A-Za-z]*[0-9]|\.[0-9]|\}?\s*[\^_/*+]|\s*(?:\\(?:cdot|times|div|pm|mp|frac|sqrt)|-\s*[0-9\\])|\}\s*\{"
@@ -76,8 +83,24 @@ BETWEEN_BOXES = re.compile(
 BEHIND_BOX = re.compile(
     rf"[\s$]*(\\?%|(?:{PERCENT})(?!\s+points?)|(?:{'|'.join(SCALES)})(?!\w))", re.IGNORECASE
 )
-ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s|[<>≠≤≥]|!=")
-LONGEST = 1000  # characters of a number, of a statement, of what is read of a line
+ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s(?=.*[0-9])|[<>≠≤≥]|!=|或|(?<=[0-9])\s*[和与]")
+UNEQUAL = re.compile(r"\\not\s*=")
+OR_TAG = re.compile(r"[\s.,;$]*(?:(?:or|and)\b|[,;/|]|或|和)[\w\s.,;:]{0,40}", re.IGNORECASE)
+ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\w{2})", re.IGNORECASE)
+# of a place or a thing that is named behind it: the city of Paris
+KIND_OF = re.compile(
+    r"^the (?:city|town|village|country|state|island|river|planet|element|year|month|letter|word|colou?r|number)"
+    r"(?: of)? (?=\w)",
+    re.IGNORECASE,
+)
+APPOSITION = re.compile(
+    r"(?:,\s+(?:the|an?)\s+([\w' -]{1,60})|\s*\((?:the|an?)\s+([\w' -]{1,60})\))$", re.IGNORECASE
+)
+# an apposition with one of these names another thing
+OTHERS = frozenset(["second", "other", "next", "former", "choice", "option", "answer", "guess"])
+IT_IS = re.compile(r"^(?:so )?(?:it|this|that|he|she)(?: is| was|'s|’s)\s+", re.IGNORECASE)
+CLOSED = re.compile(r"\W*(yes|no|true|false)\b(?=\s*[.,;:!\n—–])", re.IGNORECASE)
+OPENED = re.compile(r"\b(?:yes|no|true|false|but|however|although|unless)\b", re.IGNORECASE)
 # no result stands beside one of these
 JOINTS = frozenset([*"+-*/x·×÷^,;|&", "or", "and", "to", "\\cdot", "\\times"])
 OPTION = re.compile(r"[A-H]")
@@ -99,11 +122,13 @@ def same_answer(given: str, gold: str) -> bool:
     a, b = strip_markup(given), strip_markup(gold)
     wanted = parse_number(b)
     if wanted is not None:
-        found = parse_number(plain_decimal(a))
+        if ELLIPSIS.search(given):
+            return False
+        found = read_number(plain_decimal(a))
         # of a whole number 7,00 may be two answers
         if found is None and DECIMAL_COMMA.fullmatch(a) and wanted[0].denominator > 1:
             found = parse_number(a.replace("{,}", ".").replace(",", "."))
-        return found == wanted
+        return found is not None and found[1] == wanted[1] and found[0] in meant_values(b)
     a = " ".join(a.split())
     if len(a) > 2 * len(b) + 20:
         return False
@@ -111,7 +136,19 @@ def same_answer(given: str, gold: str) -> bool:
     if written is not None and written == read_notation(a):
         return True
     option = OPTION.fullmatch(b) is not None and a.casefold() == b.casefold()
-    return bool(b) and (option or text_key(a) == text_key(b))
+    return bool(b) and (option or text_key(a) == text_key(b) or same_name(a, b))
+
+
+def same_name(said: str, gold: str) -> bool:
+    """Whether two texts are one name but for an article, the kind of thing in front of it, or an
+    apposition behind it: the city of Paris; Paris, the capital of France.
+    """
+    added = APPOSITION.search(said)
+    if added and not (CHANGES | OTHERS).isdisjoint(map(bare, (added[1] or added[2]).split())):
+        return False
+    bodies = {said[: added.start()] if added else said, KIND_OF.sub("", said), IT_IS.sub("", said)}
+    key = text_key(ARTICLE.sub("", gold))
+    return len(key) > 1 and any(text_key(ARTICLE.sub("", body)) == key for body in bodies)
 
 
 def gold_of(answer: object) -> str:
@@ -128,12 +165,15 @@ def gold_of(answer: object) -> str:
 
 def strip_markup(text: str, wraps: Sequence[tuple[str, str]] = WRAPS) -> str:
     """An answer without the markup around it, as in `wraps`, and the full stop behind it."""
+    text = plain_forms(text)
+    if OPERATOR.match(text):
+        return text.strip()
     for _ in range(3):
         text = text.lstrip(MARKS).rstrip(MARKS + ".")
         if len(text) <= LONGEST:
             text = GAPS_AROUND.sub("", SIZED.sub("", text))
         for start, end in QUOTES:
-            if text[:1] == start and text[-1:] == end and len(text) > 1:
+            if len(text) > 1 and text[0] == start and text[-1] == end and end not in text[1:-1]:
                 text = text[1:-1]
         for start, end in wraps:
             inner = text[len(start) : len(text) - len(end)]
@@ -151,52 +191,6 @@ def fold_case(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def parse_number(text: str) -> tuple[Fraction, bool] | None:
-    """The value of a text that is one number, and whether it is a percentage; None for any other
-    text.
-    """
-    if not text or len(text) > LONGEST:
-        return None
-    text = re.sub(r",\\! *", ",", text.replace("−", "-")).replace("{,}", ",").replace("\\,", "")
-    text, scale = read_words(text)
-    text = text.removeprefix("\\$").lstrip("$€£").rstrip("€£")
-    value = SHORT_FRACTION.sub(r"\\frac{\g<1>\g<2>}{\g<3>\g<4>}", text.rstrip("%").rstrip(" \\"))
-    if repeating := REPEATING.fullmatch(value):
-        sign, whole, once, again = repeating.groups()
-        above = int((whole or "0") + once + again) - int((whole or "0") + once)
-        found = Fraction(above, (10 ** len(again) - 1) * 10 ** len(once))
-        return (-found if sign == "-" else found) * scale, text.endswith("%")
-    found = LATEX_FRACTION.fullmatch(value)
-    sign, whole, *parts = found.groups() if found else ("", "", *value.split("/"))
-    parts = [part.strip() for part in parts]
-    if (
-        len(parts) > 2
-        or not all(map(NUMBER.fullmatch, parts))
-        or (whole and any(p[0] in "-+" for p in parts))
-    ):
-        return None
-    above, below = (Fraction(part.replace(",", "")) for part in (*parts, "1")[:2])
-    if not below:
-        return None
-    value = (int(whole or 0) + above / below) * scale
-    return -value if sign == "-" else value, text.endswith("%")
-
-
-def read_words(text: str) -> tuple[str, int]:
-    """A number with its words as signs, and its scale: `minus 7 million` is -7 and 10^6, `28 per
-    cent` is 28%.
-    """
-    scale = 1
-    text = SPOKEN_SIGN.sub("-", text)
-    if "%" not in text:
-        text = SPOKEN_PERCENT.sub("%", text)
-    for _ in range(3):
-        if found := SPOKEN_SCALE.search(text):
-            scale *= SCALES[(found[1] or found[2]).casefold()]
-            text = text[: found.start()]
-    return text, scale
-
-
 def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     """The last answer behind the thinking: in \\boxed{}, else <answer></answer>, else behind
     "answer is", "Answer:" or "####".
@@ -204,21 +198,50 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     Without any of these it is the whole response, or where the gold is a number, the last number
     that is no item of a list and not copied from the prompt.
     """
-    response, numeric = strip_thinking(response), parse_number(strip_markup(gold)) is not None
-    shown = boxed_answer(response)
-    shown = tagged_answer(response) if shown is None else shown
-    found = announced_answer(response) if shown is None else shown
+    response, prompt = plain_forms(strip_thinking(response)), plain_forms(prompt)
+    numeric = parse_number(strip_markup(gold)) is not None
+    found, shown = final_statement(response)
     if found is not None and numeric:
         # a factorial where there is nothing but the answer, an exclamation in a sentence
-        factorial = shown is not None and re.search(r"[0-9})]\s*!", shown)
+        factorial = shown and re.search(r"[0-9})]\s*!", found)
         found = None if factorial else stated_number(found, prompt)
     elif found is None and same_answer(response, gold):
         found = response
+    elif found is None and (word := closed_answer(response)) and same_answer(word, gold):
+        found = word
     elif found is None and numeric:
         found = last_number(response, prompt)
     return (
         None if numeric and found is not None and repeats_question(found, gold, prompt) else found
     )
+
+
+def final_statement(text: str) -> tuple[str | None, bool]:
+    """What a text states as its answer, and whether a box or tags hold it; None where it states
+    none. Behind a box or tags a marker counts where it announces another number, or they hold
+    nothing.
+    """
+    boxes = boxes_in(text)
+    shown = boxed_answer(text) if boxes else tagged_answer(text)
+    if shown is None:
+        return announced_answer(text), False
+    end = boxes[-1][1] if boxes else text.rfind("</answer>")
+    later = announced_answer(text[end:])
+    if later:
+        values = [read_number(strip_markup(stated_number(x) or "")) for x in (shown, later)]
+        if not shown or (None not in values and values[0] != values[1]):
+            return later, False
+    return shown, True
+
+
+def closed_answer(text: str) -> str | None:
+    """The yes, no, true or false that a short reply begins with; None where it says another, or
+    limits it.
+    """
+    found = CLOSED.match(text) if len(text) <= LONGEST else None
+    if found is None or OPENED.search(text, found.end()) or is_withdrawn(text, found.end()):
+        return None
+    return found[1]
 
 
 def repeats_question(said: str, gold: str, prompt: str) -> bool:
@@ -228,7 +251,8 @@ def repeats_question(said: str, gold: str, prompt: str) -> bool:
     said, gold, prompt = (
         "".join(fold_case(strip_markup(text)).split()) for text in (said, gold, prompt)
     )
-    return ("/" in said or "frac" in said) and said != gold and said in prompt
+    undone = any(mark in said for mark in ("/", "frac", "times", "cdot", "×", "*10"))
+    return undone and said != gold and said in prompt
 
 
 def boxes_in(text: str) -> list[tuple[int, int]]:
@@ -259,7 +283,8 @@ def boxed_answer(text: str) -> str | None:
     first = len(boxes) - 1
     while first and joins_boxes(text[boxes[first - 1][1] + 1 : boxes[first][0]]):
         first -= 1
-    if not stands_alone(text, boxes[first][0], boxes[-1][1]):
+    start, end = boxes[first][0], boxes[-1][1]
+    if not stands_alone(text, start, end) or stands_denied(text[:start], text[end + 1 :]):
         return ""
     inside = [text[start:end] for start, end in boxes[first:]]
     inside[-1] += behind_box(text, boxes[-1][1])
@@ -304,28 +329,39 @@ def verdict_mark(text: str) -> str | None:
 
 
 def tagged_answer(text: str) -> str | None:
-    """What the last <answer>...</answer> holds; nothing ("") where a word behind it makes another
-    number of it.
+    """What the last <answer>...</answer> holds, or several with `or` and the like between them; "" where
+    a word behind it makes another number of it, or what surrounds it denies it or takes it back.
     """
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
     if start < 0:
         return None
-    following = text[end + len("</answer>") :].split(maxsplit=1)[:1]
-    return "" if following and bare(following[0]) in SIZES else text[start + len("<answer>") : end]
+    behind = text[end + len("</answer>") :]
+    following = behind.split(maxsplit=1)[:1]
+    if (following and bare(following[0]) in SIZES) or stands_denied(text[:start], behind):
+        return ""
+    before, closed, between = text[:start].rpartition("</answer>")
+    said = text[start + len("<answer>") : end]
+    if closed and OR_TAG.fullmatch(between):
+        return f"{before[before.rfind('<answer>') + len('<answer>') :]} or {said}"
+    return said
 
 
 def announced_answer(text: str) -> str | None:
     """What stands behind the last marker, on its line or the next that is not blank; #### counts on
     the last line.
     """
-    end, last_line = None, text.rstrip().rfind("\n") + 1
+    start, end, last_line = 0, None, text.rstrip().rfind("\n") + 1
     for match in MARKER.finditer(text):
         if match.group() != "####" or match.start() >= last_line:
-            end = match.end()
-    return (
-        None if end is None else text[end:].lstrip(MARKS + ":").split("\n", 1)[0].partition("<|")[0]
-    )
+            start, end = match.span()
+    if end is None:
+        return None
+    stated = EMPHASIS_END.sub("", text[end:])
+    stated = stated if OPERATOR.match(stated) else stated.lstrip(MARKS + ":")
+    if is_denied(text[:start]) or is_withdrawn(stated, 1):
+        return ""
+    return stated.split("\n", 1)[0].partition("<|")[0]
 
 
 def stated_number(text: str, prompt: str = "") -> str | None:
@@ -333,23 +369,28 @@ def stated_number(text: str, prompt: str = "") -> str | None:
     or where a word beside it makes another number of it (7 lakh, half of 7).
     """
     plain = strip_markup(text)
-    if len(text) > LONGEST or parse_number(plain) is not None or read_notation(plain):
+    if len(text) > LONGEST or read_number(plain) is not None or read_notation(plain):
         return text
     if DECIMAL_COMMA.fullmatch(plain):
         return text
-    if ALTERNATIVES.search(text):
+    if ALTERNATIVES.search(text) or UNEQUAL.search(text):
         return None
+    if last_digit_position(text) < 0:
+        text = spelled_digits(text) or ""
     text = WORDS_IN_MATHS.sub(r" \1 ", text[text.rfind("=") + 1 :])
-    words = re.sub(r"\$? (?=\\?%)", "", text).split()
+    words = words_in_line(text)
     at = [i for i, w in enumerate(words) if last_digit_position(w) >= 0]
-    if len(at) != 1 or (at[0] and words[at[0] - 1].casefold() in REFUSALS):
-        return None
-    return number_at(words, at[0], prompt)
+    return number_at(words, at[0], prompt) if len(at) == 1 else None
+
+
+def words_in_line(text: str) -> list[str]:
+    """The words of a line, each number one word with its percent sign."""
+    return re.sub(r"\$? (?=\\?%)", "", join_numbers(space_numbers(text))).split()
 
 
 def number_at(words: list[str], at: int, prompt: str) -> str | None:
     """The number at a place of a line, with the words that belong to it."""
-    found = amount_at(words, at, words_of(prompt))
+    found = None if "?" in words[at] else amount_at(words, at, words_of(prompt))
     if found is None:
         return None
     sign, [number, *spoken] = found[: found[0] == "-"], found.split()
@@ -362,23 +403,33 @@ def last_number(response: str, prompt: str) -> str | None:
     prompt.
     """
     at = last_digit_position(response)
-    if at < 0:
+    if at < 0 and len(response) < LONGEST:
+        response = spelled_digits(response) or ""
+        at = last_digit_position(response)
+    if at < 0 or is_withdrawn(response[at + 1 :]):
         return None
     start, end = response.rfind("\n", 0, at) + 1, response.find("\n", at)
     line = response[start : end if end >= 0 else None]
     if item_number(line) is not None:
         above = response[:start].rstrip()
+        if above and re.match(r"\s*[-−–]\s", line):  # a bullet, or a sign
+            return None
         return (
             None if item_number(above[above.rfind("\n") + 1 :]) is not None else item_number(line)
         )
-    words = re.sub(r"\$? (?=\\?%)", "", line[-LONGEST:]).split()
+    said = response[start : at + 1]
+    said = said[: -len(re.split(r"[^0-9.,]", said)[-1])]
+    if is_denied(said) or ("digit" not in prompt.casefold() and states_property(said)):
+        return None
+    words = words_in_line(line[-LONGEST:])
     i = max(n for n, w in enumerate(words) if last_digit_position(w) >= 0)
     word, shown = strip_word(words[i]), fold_case(prompt)
     copied = (
         fold_case(" ".join(words[i - 2 : i + 1])).rstrip(".,;:!?") if i >= 2 else fold_case(line)
     )
     if (
-        parse_number(word) is None
+        read_number(word) is None
+        or (words[i].endswith(":") and i + 1 < len(words))
         or ALTERNATIVES.search(words[i])
         or copied in shown
         or fold_case(line) in shown
@@ -397,8 +448,8 @@ def last_number(response: str, prompt: str) -> str | None:
 def item_number(line: str) -> str | None:
     """The number of a line that holds nothing else, as an item of a list does."""
     line = line[: LONGEST + 1].strip()
-    found = strip_markup(line if NUMBER.match(line) else line.lstrip("-*•# "))
-    return found if parse_number(found) is not None else None
+    found = strip_markup(line if NUMBER.match(line) else line.lstrip("*•# "))
+    return found if read_number(found) is not None else None
 
 
 def strip_word(word: str) -> str:

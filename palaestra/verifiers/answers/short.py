@@ -12,9 +12,8 @@ from typing import Any, NoReturn
 from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import (
-    announced_answer,
-    boxed_answer,
     extract_answer,
+    final_statement,
     gold_of,
     is_right_answer,
     parse_number,
@@ -23,6 +22,8 @@ from palaestra.verifiers.answers.final import (
     tagged_answer,
 )
 from palaestra.verifiers.answers.notation import read_notation, text_key
+from palaestra.verifiers.answers.numerals import meant_values, read_number, shortest_decimal
+from palaestra.verifiers.answers.script import plain_forms
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -33,11 +34,12 @@ from palaestra.verifiers.base import (
     strip_thinking,
 )
 
-SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+SEPARATOR = re.compile(r"[,;\n、]|\band\b|[-=]+>|[→⇒]|以及|[和与與及]", re.IGNORECASE)
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 # of an item: 1. or 1) or (1) or a)
 LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
+NAME = re.compile(r"^[\s$]*([A-Za-z])\s*=(?!=)")
 ARTICLES = ("a", "an", "the")
 CLOSED = {"yes", "no", "noanswer"}  # answers that are no part of another one
 # -5, 3/4, 12:30; C++
@@ -50,15 +52,7 @@ def stated_answer(response: str) -> str | None:
     """What a reply states as its answer: in a box, in <answer></answer>, or behind "answer:"; None
     if nowhere.
     """
-    text = strip_thinking(response)
-    return next(
-        (
-            found
-            for read in (boxed_answer, tagged_answer, announced_answer)
-            if (found := read(text)) is not None
-        ),
-        None,
-    )
+    return final_statement(plain_forms(strip_thinking(response)))[0]
 
 
 @stage
@@ -91,10 +85,10 @@ class NumberAnswer:
                 f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts"
             )
         said = extract_answer(response, text, prompt)
-        found = None if said is None else parse_number(strip_markup(said))
+        found = None if said is None else read_number(strip_markup(said))
         if found is None:
             return failed_judgement("unparsable")
-        distance = abs(found[0] - gold[0])
+        distance = min(abs(found[0] - value) for value in meant_values(text))
         near = distance <= abs(gold[0]) * _fraction(self.relative) + _fraction(self.absolute)
         return binary_judgement(found[1] == gold[1] and near)
 
@@ -125,8 +119,8 @@ class SetAnswer:
         wanted = [str(x) for x in require_field(answer, "answer", (list, tuple), self)]
         said = stated_answer(response)
         said = strip_thinking(response) if said is None else said
-        gold = [item_key(x) for x in wanted]
-        if [item_key(x) for x in items_of("; ".join(wanted), wanted)] != gold:
+        gold = [item_key(shortest_decimal(x)) for x in wanted]
+        if [item_key(shortest_decimal(x)) for x in items_of("; ".join(wanted), wanted)] != gold:
             raise UserError(
                 "SetAnswer: an item of the answer is empty, or nothing but marks; give each a text"
             )
@@ -163,7 +157,13 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
             parts.append(text[start : cut.start()])
             start = cut.end()
     parts = unlabel_items([p for p in (*parts, text[start:]) if p.strip()])
-    return [x for part in parts if (x := strip_markup(BULLET.sub("", part)))]
+    # in one line, `- 5` is a number
+    bulleted = "\n" in text.strip() or not any(map(str.isdigit, text))
+    parts = [BULLET.sub("", part) if bulleted else part for part in parts]
+    names = {m[1] if (m := NAME.match(part)) else "" for part in parts}
+    if len(names) == 1 and not any("=" in gold for gold in golds):  # x = 1, x = 2
+        parts = [NAME.sub("", part) for part in parts]
+    return [x for part in parts if (x := strip_markup(part))]
 
 
 def unlabel_items(parts: list[str]) -> list[str]:

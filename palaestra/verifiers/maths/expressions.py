@@ -17,17 +17,17 @@ from palaestra.verifiers.answers.final import (
     LONGEST,
     MARKS,
     WRAPS,
-    boxed_answer,
     extract_answer,
+    final_statement,
     gold_of,
     parse_number,
     repeats_question,
     same_answer,
     stated_number,
     strip_markup,
-    tagged_answer,
 )
 from palaestra.verifiers.answers.notation import bases_in, read_notation, text_key
+from palaestra.verifiers.answers.script import is_han, leads_to_number, plain_forms
 from palaestra.verifiers.answers.short import stated_answer
 from palaestra.verifiers.base import (
     Judgement,
@@ -39,9 +39,11 @@ from palaestra.verifiers.base import (
 )
 from palaestra.verifiers.maths.text import (
     AND,
+    as_interval,
     expand_signs,
     is_listing,
     is_loose,
+    name_constants,
     pieces,
     spell_alike,
     split_units,
@@ -91,8 +93,8 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
     """The answer of a reply: marked as such, or a short reply that is nothing else, or the formula
     that its last sentence ends with.
     """
-    text = strip_thinking(response)
-    said, shown = stated_answer(text), boxed_or_tagged(text)
+    text = plain_forms(strip_thinking(response))
+    said, shown = final_statement(text)
     if parse_number(strip_markup(gold)) is not None:
         plain = said is not None and parse_number(strip_units(said, words_of(prompt))) is not None
         said = said if shown or plain else extract_answer(response, gold, prompt)
@@ -107,10 +109,6 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
     return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
 
 
-def boxed_or_tagged(text: str) -> bool:
-    return boxed_answer(text) is not None or tagged_answer(text) is not None
-
-
 def closing_formula(text: str) -> str | None:
     """The formula that a text ends with, as in `Hence the area is $x^2$.`; None where words deny it,
     or where another formula of the sentence may be the answer as well.
@@ -121,6 +119,7 @@ def closing_formula(text: str) -> str | None:
         return None
     last = found[-1]
     before = text[found[-2].end() if len(found) > 1 else 0 : last.start()]
+    before = re.sub(r"^\s*,\s*(?=(?:so|thus|hence|therefore)\b)", "", before)
     sentence = re.split(r"[.!?:](?=\s)|\n", before)[-1]
     alone = sentence != before or len(found) == 1
     words = re.findall(r"[\w']+", sentence.casefold())
@@ -129,6 +128,8 @@ def closing_formula(text: str) -> str | None:
     told = list(words)
     while told and told[-1] in LINKS:
         told.pop()
+    if is_han(sentence) and not leads_to_number("".join(sentence.split())):
+        return None
     if set(words) & DENYING or set(told[-1:]) & (BEFORE - {"pair"} | OPERATIONS):
         return None
     if re.search(r"\b(?:sum|difference|product|quotient|ratio)\b[^.]*\band\W*$", sentence):
@@ -150,7 +151,8 @@ class Math:
     derivative, a sum), a rounded value of an exact one, another unit than the reference's, a word
     beside a number that is no unit and no thing of the question, and what is copied from `prompt`,
     or is its expression with the brackets or factors written otherwise, are 0: they can all be
-    equal to a reference without answering. A \\log without a base has that of the other side: e
+    equal to a reference without answering. An inequality is the interval that it is, an equation
+    any multiple of itself, the constant of an integral has any letter. A \\log without a base has that of the other side: e
     beside \\ln, else 10.
     """
 
@@ -169,9 +171,14 @@ class Math:
         written = [
             read_notation(strip_markup(text[text.rfind("=") + 1 :])) for text in (said, gold)
         ]
+        if written[1] and written[1][0] == "ratio" and ("/" in said or "frac" in said):
+            above, _, below = strip_markup(gold).partition(":")
+            return binary_judgement(same_answer(said, f"{above.strip()}/{below.strip()}"))
         if any(written) or bases_in(said) != bases_in(gold):
             return binary_judgement(written[0] is not None and written[0] == written[1])
         said, gold = (spell_alike(strip_markup(text, OUTER)) for text in (said, gold))
+        if same_formula(squeeze_spaces(said), squeeze_spaces(gold)):
+            return binary_judgement(True)
         if "=" in said and "=" not in gold and not is_listing(said):
             said = said[said.rfind("=") + 1 :].strip()
         return self.expression(said, gold, prompt)
@@ -179,6 +186,7 @@ class Math:
     def expression(self, said: str, gold: str, prompt: str) -> Judgement:
         """Of a reference that is no bare number."""
         known = words_of(prompt)
+        said = name_constants(as_interval(said, gold), gold)
         said, gold = expand_signs(said), expand_signs(gold)
         said, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (said, gold))
         copied = (
@@ -216,6 +224,10 @@ def same_formula(said: str, gold: str) -> bool:
     shortest = 2 if "\\text" in said + gold else 4
     keys = [text_key(strip_markup(text, OUTER), shortest) for text in (said, gold)]
     return bool(keys[1]) and keys[0] == keys[1]
+
+
+def squeeze_spaces(text: str) -> str:
+    return "".join(text.split()) if "\\" not in text else re.sub(r"\s+(?![a-zA-Z])", "", text)
 
 
 def ask_child(task: str, request: dict[str, Any], seconds: float) -> Judgement:

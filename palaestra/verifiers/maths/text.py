@@ -12,9 +12,11 @@ from collections.abc import Collection
 
 from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit, singular
 from palaestra.verifiers.answers.final import parse_number, strip_markup
+from palaestra.verifiers.answers.numerals import RAISED, SCIENTIFIC, exponent_of, over_fractions
 
 PENDING_OPERATION = re.compile(
-    r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'’′∫∑∏∂]"
+    r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min|arc(?:sin|cos|tan))(?![a-zA-Z])"
+    r"|\\(?:sin|cos|tan)\s*\^\s*\{\s*-\s*1\s*\}|[!'’′∫∑∏∂]"
 )
 SEVERAL_VALUES = re.compile(
     r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim|cong|equiv|f?box(?:ed)?)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
@@ -42,9 +44,6 @@ SAME_UNIT = {
     "minute": "min", "hour": "h", "hr": "h", "pound": "lb", "ounce": "oz", "dollar": "$",
     "unit": "",
 }  # fmt: skip
-SCIENTIFIC = re.compile(
-    r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))"
-)
 RELATIONS = (
     (re.compile(r"<=|≤|⩽|\\leqslant(?![a-zA-Z])|\\leq(?![a-zA-Z])"), r"\\le "),
     (re.compile(r">=|≥|⩾|\\geqslant(?![a-zA-Z])|\\geq(?![a-zA-Z])"), r"\\ge "),
@@ -53,8 +52,19 @@ RELATIONS = (
     (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
     (re.compile(r"(?<=[,;])\s*\\q?quad(?![a-zA-Z])"), " "),
     (re.compile(r"\\cfrac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|([0-9]+|[A-Za-z]))"), r"\\sqrt{\1\2\3}"),
+    (re.compile(r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*(?:\\mathrm\s*\{\s*e\s*\}|e)\s*\})"), r"\\ln "),
     (re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([A-Za-z])\s*\}"), r" \1 "),
 )
+RAISED_DIGITS = re.compile(r"(?<=[A-Za-z0-9)}])[⁻⁺]?[⁰¹²³⁴-⁹]+")
+# a < x < b, x < b: one letter between or beside bounds
+INEQUALITY = re.compile(
+    r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
+    r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
+)
+TURNED = {">": "<", "\\ge": "\\le"}
+INFINITY = "\\infty"
+CONSTANT = re.compile(r"\+\s*([CcKkD](?:_\{?[0-9]\}?)?)\s*$")
 # a letter with its index and its primes, or the number of its derivatives in brackets
 PRIMED = re.compile(
     r"(?<![A-Za-z])([A-Za-z]|\\[a-zA-Z]+)((?:_(?:\{\w+\}|\w))?)"
@@ -87,6 +97,7 @@ def spell_alike(text: str) -> str:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
     for pattern, name in RELATIONS:
         text = pattern.sub(name, text)
+    text = RAISED_DIGITS.sub(lambda m: f"^{{{m[0].translate(RAISED)}}}", over_fractions(text))
     return PRIMED.sub(name_derivative, text)
 
 
@@ -108,7 +119,7 @@ def strip_units(text: str, known: Collection[str] = ()) -> str:
             if re.fullmatch(r"\s*\\?[A-Za-z]\w*\s*(?:\([a-z]\))?\s*", text.partition("=")[0])
             else text
         )
-    text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
+    text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{exponent_of(m)}", text)
     return strip_markup(re.sub(rf"^{GAP}", "", split_units(text, known)[0]))
 
 
@@ -210,6 +221,38 @@ def is_loose(said: str, gold: str, known: Collection[str] = ()) -> bool:
     return bool((SET.search(said) and is_pair(gold)) or (SET.search(gold) and is_pair(said)))
 
 
+def as_interval(said: str, gold: str) -> str:
+    """An inequality in one letter as the interval that it is, where the reference is certainly an
+    interval: (0, 1) may be a point.
+    """
+    shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
+    certain = "[" in shape or "]" in shape or "infty" in gold
+    readable = certain and len(parts) == 2 and len(said) <= 200
+    found = INEQUALITY.fullmatch(said.strip()) if readable else None
+    if found is None or not (found["low"] or found["high"]):
+        return said
+    low, lower, upper, high = (found[k] for k in ("low", "lower", "upper", "high"))
+    if {lower, upper} & {">", "\\ge"}:  # a > x is x < a
+        if {lower, upper} & {"<", "\\le"}:
+            return said
+        low, lower, upper, high = high, TURNED.get(upper), TURNED.get(lower), low
+    opened = "[" if lower == "\\le" else "("
+    closed = "]" if upper == "\\le" else ")"
+    return f"{opened}{(low or '-' + INFINITY).strip()},{(high or INFINITY).strip()}{closed}"
+
+
+def name_constants(said: str, gold: str) -> str:
+    """An answer whose free constant, + c at its end, has the name of the reference's."""
+    own, theirs = CONSTANT.search(gold), CONSTANT.search(said)
+    if (
+        own is None
+        or theirs is None
+        or theirs[1][0] in re.sub(r"\\[a-zA-Z]+", "", said[: theirs.start()])
+    ):
+        return said
+    return said[: theirs.start(1)] + own[1] + said[theirs.end(1) :]
+
+
 def expand_signs(text: str) -> str:
     """Both values of a text with one \\pm, as a listing; any other text as it is."""
     if len(re.findall(r"\\pm(?![a-zA-Z])|±", text)) != 1 or "," in outside_brackets(text):
@@ -279,7 +322,8 @@ def unname_items(said: list[str], gold: list[str]) -> tuple[list[str], list[str]
     labels = [ENUMERATED.match(item) for item in gold]
     numbered = [(m[1], int(m[2])) for m in labels if m]
     roots = numbered == [(numbered[0][0], i + 1) for i in range(len(gold))] if numbered else False
-    if not any(named[0]) and (roots or len({lhs(x) for x in gold} - {""}) == 1):
+    turned = any("=" in item for item in said)  # 2x + 3 = y
+    if not any(named[0]) and not turned and (roots or len({lhs(x) for x in gold} - {""}) == 1):
         return said, bare(gold)
     return said, gold
 

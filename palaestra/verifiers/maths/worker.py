@@ -126,10 +126,29 @@ def is_equal(said: str, gold: str, asked: list[str]) -> bool:
         return False
     if not same_names(found, wanted):
         return False
+    if same_equation(found, wanted):
+        return not any(repeats_piece(found, wanted, piece) for piece in asked)
     from math_verify import verify  # pyright: ignore[reportMissingImports]
 
     equal = verify([wanted], [found], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
     return bool(equal) and not any(repeats_piece(found, wanted, piece) for piece in asked)
+
+
+def same_equation(a: Any, b: Any) -> bool:
+    """Whether two equations are one with its sides exchanged or, of two letters or more, moved and
+    scaled: 2x = 10 is x = 5 before it is solved.
+    """
+    import sympy
+
+    if not (isinstance(a, sympy.Eq) and isinstance(b, sympy.Eq)):
+        return False
+    if rebuild(a.lhs) == rebuild(b.rhs) and rebuild(a.rhs) == rebuild(b.lhs):
+        return True
+    if len(b.free_symbols) < 2 or a.free_symbols != b.free_symbols:
+        return False
+    sides = [sympy.expand(rebuild(e.lhs) - rebuild(e.rhs)) for e in (a, b)]
+    ratio = None if 0 in sides else sympy.cancel(sides[0] / sides[1])
+    return ratio is not None and bool(ratio.is_number) and bool(ratio.is_nonzero)
 
 
 def names_by_case(tree: Any) -> set[str]:
