@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
+from palaestra.tasks.user_code import with_own_data
 from palaestra.types import Episode, Message, Task, value_class
 
 Row: TypeAlias = Mapping[str, Any]
@@ -59,8 +60,10 @@ class Convention:
         return any(mark <= set(names) for mark in self.marks)
 
     def arguments(self, attempts: Sequence[Attempt]) -> dict[str, Any]:
-        """All that a function may ask for, by name."""
-        rows = [self.row(a) for a in attempts]
+        """All that a function may ask for, by name. Each attempt has lists and dictionaries of its
+        own: a function that changes them changes those of no other attempt.
+        """
+        rows = [self.row(replace(a, task=with_own_data(a.task))) for a in attempts]
         if self.unit == "answer":
             return {**self.constants, **rows[0]}
         names = dict.fromkeys(k for row in rows for k in row)
