@@ -45,6 +45,13 @@ class NotApplicable(Fault):
         super().__init__("not-applicable", detail)
 
 
+class TimedOut(Fault):
+    """A reward gave nothing in its time for an answer, which stays without a reward."""
+
+    def __init__(self, detail: str = ""):
+        super().__init__("reward-timeout", detail)
+
+
 class Fatal(Fault):
     """What every episode needs has failed, e.g. the engine died: ends the run instead of an
     episode.

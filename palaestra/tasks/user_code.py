@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial, partialmethod
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -108,15 +109,23 @@ def locate_error(error: BaseException, path: str) -> str:
     line = f":{own[-1].lineno}" if own else ""
     told = " ".join(str(error).split())[:300]
     kind = [] if isinstance(error, UserError) and told else [type(error).__name__]
-    return ": ".join([f"{path}{line}", *kind, *([told] if told else [])])
+    place = [] if path == "?" else [f"{path}{line}"]
+    return ": ".join([*place, *kind, *([told] if told else [])])
 
 
 def file_of(found: Any) -> str:
-    """Where a function or class was written."""
-    try:
-        return inspect.getsourcefile(inspect.unwrap(found)) or "?"
-    except TypeError:
-        return "?"
+    """Where a function or class was written, the function of a partial, or the class of another
+    object that is called; "?" = nowhere.
+    """
+    found = inspect.unwrap(found)
+    while isinstance(found, partial | partialmethod):
+        found = inspect.unwrap(found.func)
+    for written in (found, type(found)):
+        try:
+            return inspect.getsourcefile(written) or "?"
+        except TypeError:  # it stands in no file
+            continue
+    return "?"
 
 
 def accepts(function: Any, *names: str) -> bool:
