@@ -23,6 +23,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from palaestra.types import Group, Reward, need_at_least, stage
 if TYPE_CHECKING:
     from palaestra.context import Context
 
+NUMBERS = ("total", "solved")  # named parts that are no labels
 BY_PLACE_NAMES = ("responses", "answers")
 
 
@@ -174,8 +176,13 @@ class UserReward:
     def _reward(self, found: Any, i: int, attempt: Attempt) -> Reward | Fault:
         if found is None:
             return NotApplicable(f"{self.name} gave None for task {attempt.task.id!r}")
+        labels = dict[str, str]()
+        if isinstance(found, Mapping):
+            own = {str(k): v for k, v in found.items()}
+            labels = {k: v for k, v in own.items() if isinstance(v, str) and k not in NUMBERS}
+            found = {k: v for k, v in own.items() if k not in labels}
         try:
-            return reward_of(found)
+            return replace(reward_of(found), labels=labels)
         except ValueError as error:
             raise UserError(
                 f"{self.name} returned {error}, for response {i} (task {attempt.task.id!r}); "

@@ -118,7 +118,7 @@ def module_beside(folder: str, top: str, file: str | None) -> str | None:
     """The full name of the module or package `top` in a folder; None where another one is meant:
     there is none, the interpreter has it built in, or it is the file itself that asks.
     """
-    if top == PACKAGE or top == USER_PACKAGE or top in sys.builtin_module_names:
+    if top in (PACKAGE, USER_PACKAGE) or top in sys.builtin_module_names:
         return None
     spec = PathFinder.find_spec(top, [folder])
     if spec is None:
