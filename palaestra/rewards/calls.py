@@ -26,7 +26,7 @@ from palaestra.services.threads import WATCH, LoopThread, SignalWatch, run_in_th
 
 TELL_EVERY = 10.0  # seconds after which it is said what is waiting
 HUNG_THREAD = "; a hung thread cannot be ended, so the run is"
-MOST_HUNG = 16  # calls of one function that hang before the run ends: threads cannot be ended
+MOST_HUNG = 16  # calls of one function that may hang in any case before the run ends
 # what errors say that are raised because this is another thread than the main one
 OF_THREADS = re.compile(r"main thread|(same|different|another) thread|event loop in thread")
 
@@ -37,6 +37,7 @@ class Hung(UserError):
     def __init__(self, what: str, seconds: float, cure: str):
         super().__init__(f"{what}{cure}")
         self.seconds, self.fault = seconds, TimedOut(what)
+        self.stays = cure.startswith(HUNG_THREAD)  # the call goes on beside the run
 
 
 class CallPool:
@@ -64,10 +65,12 @@ class CallPool:
                 self._teller.cancel()
                 self._teller, self.done = None, 0
 
-    def bears_another(self) -> bool:
-        """Counts a call that hung. False where more than half of all calls did, or too many."""
+    def goes_on(self, hung: Hung) -> bool:
+        """Counts a call that hung. False where there are too many: threads that stay, or more than
+        half of all calls.
+        """
         self.hung += 1
-        return 2 * self.hung <= self.calls and self.hung <= MOST_HUNG
+        return self.hung <= MOST_HUNG or not (hung.stays or 2 * self.hung > self.calls)
 
     async def _tell(self, name: str, say: Callable[[str], None]) -> None:
         while True:

@@ -123,7 +123,7 @@ class UserReward:
                 try:
                     found = await self._result(lambda: self._arguments(convention, attempts))
                 except Hung as hung:
-                    if ctx is None or not pool.bears_another():
+                    if ctx is None or convention.unit == "batch" or not pool.goes_on(hung):
                         raise
                     return [hung.fault for _ in attempts]
         if convention.unit == "answer":

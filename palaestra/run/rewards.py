@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -67,10 +67,14 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     if FILE_PART.fullmatch(given) or (name.isidentifier() and Path(file).is_file()):
         return _from_file(given, timeout)
     parts = parse_spec(given, "reward", least=-math.inf, files=True)
-    made = [(_name(p), _reward(p, timeout), 1.0 if p.weight is None else p.weight) for p in parts]
+    names = part_names([p.name for p in parts])
+    made = [
+        (name, _reward(p, timeout), 1.0 if p.weight is None else p.weight)
+        for name, p in zip(names, parts, strict=True)
+    ]
     if len(made) == 1 and parts[0].weight is None:
         return made[0][1]
-    repeated = [n for n, k in Counter(name for name, _, _ in made).items() if k > 1]
+    repeated = [n for n, k in Counter(names).items() if k > 1]
     if repeated:
         raise UserError(f"reward {given!r}: {repeated[0]!r} stands twice; give it one weight")
     return Weighted(tuple(made))
@@ -104,8 +108,21 @@ def _from_file(spec: str, timeout: float) -> RewardFn:
     return cast(RewardFn, found) if composed else UserReward(spec, timeout)
 
 
-def _name(part: SpecPart) -> str:
-    return part.name.rpartition(":")[2]
+def part_names(specs: Sequence[str]) -> list[str]:
+    """What the parts of a sum are called: functions by their names alone; those of one name in
+    several files as FILE.NAME, with as many folders before FILE as tell the files apart.
+    """
+    names = [spec.rpartition(":")[2] for spec in specs]
+    files = [spec.rpartition(":")[0].removesuffix(".py") for spec in specs]
+    steps = [Path(file).expanduser().resolve().parts if file else () for file in files]
+    named = [*names]
+    for i, name in enumerate(names):
+        others = [steps[j] for j in range(len(names)) if names[j] == name and steps[j] != steps[i]]
+        if others and steps[i]:
+            depths = range(1, len(steps[i]) + 1)
+            alone = (d for d in depths if all(o[-d:] != steps[i][-d:] for o in others))
+            named[i] = f"{'.'.join(steps[i][-next(alone, len(steps[i])) :])}.{name}"
+    return named
 
 
 def _reward(part: SpecPart, timeout: float) -> RewardFn:

@@ -128,7 +128,8 @@ def module_beside(folder: str, top: str, file: str | None) -> str | None:
         if len(places) != 1 or PathFinder.find_spec(top, _other_places()) is not None:
             return None
         return user_module_name(places[0])
-    if not isinstance(spec.loader, SourceFileLoader) or spec.origin == file:
+    itself = spec.origin == file and not spec.submodule_search_locations
+    if itself or not isinstance(spec.loader, SourceFileLoader):
         return None
     loaded = sys.modules.get(top)  # by the user's program, under its plain name
     if loaded and loaded.__name__ == top and getattr(loaded, "__file__", None) == spec.origin:
