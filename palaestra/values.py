@@ -381,9 +381,8 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
     if _is_part(given) and (adapter is None or undeclared):
         return given
     candidates = _readings(given)
-    if isinstance(annotation, str) and (before is None or _is_part(before)):
-        if not re.search(r"\b(str|Any|Literal)\b", annotation):
-            candidates = [x for x in candidates if not isinstance(x, str)]
+    if (before is None or _is_part(before)) and _takes_no_text(annotation):
+        candidates = [x for x in candidates if not isinstance(x, str)]
     for x in candidates:
         if _equal(_tuples(x), before):
             return before
@@ -407,6 +406,11 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
         )
     kind = "" if isinstance(given, str) else f" ({type(given).__name__})"
     raise UserError(f"{name} takes {_wanted(annotation, before)}, not {given!r}{kind}")
+
+
+def _takes_no_text(annotation: Any) -> bool:
+    """Whether a type that is known by its written form alone has no place for text."""
+    return isinstance(annotation, str) and not re.search(r"\b(str|Any|Literal)\b", annotation)
 
 
 def _wanted(annotation: Any, before: Any) -> str:

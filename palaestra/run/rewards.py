@@ -2,6 +2,7 @@
 
     math                                    a verifier, see `palaestra score --list`
     tags*0.1+math                           verifiers: their weighted mean
+    FOLDER                                  a saved reward model, see `RewardModel`
     my.py:score                             a function, or a reward that is composed already
     my.py:score*0.5+math+judge(url='http://localhost:8000/v1',model='m',rubric='...')*2
 
@@ -25,6 +26,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Rating
+from palaestra.rewards.learned import RewardModel
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.weighted import Weighted
@@ -61,6 +63,8 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     Raises:
         UserError: it cannot be read, or what it names cannot be found.
     """
+    if Path(given).expanduser().is_dir() and given not in VERIFIERS:
+        return RewardModel(given)
     if not _has_more_than_verifiers(given):
         return _verifier_reward(given)
     file, _, name = given.rpartition(":")

@@ -143,15 +143,14 @@ def test_processes_of_a_reward_import_its_file(files, how):
 
 # ---- records belong to one attempt
 
-TAKES = "    failed = 0\n    while {0}: failed += {0}.pop() not in {1}\n"
+TAKES = "    failed = 0\n    while {0}: failed += {0}.pop() not in {1}\n    return float(not failed)"
 TAKERS = {
-    "an answer": "def f(response, answer, checks):\n" + TAKES.format("checks", "response") + "    return float(not failed)",
-    "a batch": "def f(completions, checks, **kwargs):\n    found = []\n    for text, own in zip(completions, checks):\n"
-    + TAKES.format("own", "text").replace("\n    ", "\n        ").replace("    failed = 0", "        failed = 0", 1)
-    + "        found.append(float(not failed))\n    return found",
+    "an answer": "def f(response, answer, checks):\n" + TAKES.format("checks", "response"),
+    "a batch": "def f(completions, checks, **kwargs):\n    return [one(c, text) for c, text in zip(checks, completions)]\n"
+    "def one(checks, text):\n" + TAKES.format("checks", "text"),
     "verl's": "def f(data_source, solution_str, ground_truth, extra_info):\n"
-    + TAKES.format("extra_info['checks']", "solution_str") + "    return float(not failed)",
-    "verifiers'": "def f(completion, state):\n" + TAKES.format("state['info']['checks']", "completion[0]['content']") + "    return float(not failed)",
+    + TAKES.format("extra_info['checks']", "solution_str"),
+    "verifiers'": "def f(completion, state):\n" + TAKES.format("state['info']['checks']", "completion[0]['content']"),
 }  # fmt: skip
 
 
