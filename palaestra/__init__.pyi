@@ -225,7 +225,7 @@ from .rewards.labels import (
     Noisy as Noisy, text_properties as text_properties,
 )
 from .rewards.learned import (
-    Below as Below, Ensemble as Ensemble, Learned as Learned, Robust as Robust,
+    Below as Below, Ensemble as Ensemble, Learned as Learned, RewardModel as RewardModel, Robust as Robust,
     mean_over_heads as mean_over_heads,
 )
 from .rewards.probe import RankingProbe as RankingProbe

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+NOT_APPLICABLE = "not-applicable"  # the cause of faults that are none of infrastructure
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a disk
 
 
@@ -42,7 +43,14 @@ class NotApplicable(Fault):
     """
 
     def __init__(self, detail: str = ""):
-        super().__init__("not-applicable", detail)
+        super().__init__(NOT_APPLICABLE, detail)
+
+
+class TimedOut(Fault):
+    """A reward gave nothing in its time for an answer, which stays without a reward."""
+
+    def __init__(self, detail: str = ""):
+        super().__init__("reward-timeout", detail)
 
 
 class Fatal(Fault):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "palaestra"
-USER = "palaestra_user_"  # modules of users' files, see `tasks.user_code`
+USER_PACKAGE = "palaestra_user_files"  # modules of users' files, see `tasks.user_modules`
 CLASS_LINE = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
@@ -34,9 +35,25 @@ def name_of(x: Any) -> str:
     module, name = str(x.__module__), str(x.__qualname__)
     if module.partition(".")[0] == PACKAGE:
         return first_names().get(name, name)
-    if module.startswith(USER):
-        return f"{module.removeprefix(USER).rpartition('_')[0]}:{name}"
+    if module.startswith(f"{USER_PACKAGE}."):
+        path = Path(path_of_user_module(module))
+        return f"{path.parent.name if path.name == '__init__.py' else path.stem}:{name}"
     return f"{module.partition('.')[0]}:{name}"
+
+
+def user_module_name(path: str) -> str:
+    """The full name of the module that a user's file is, the same in every process. A package is
+    named by its __init__.py.
+    """
+    file = Path(path)
+    stem = file.parent.name if file.name == "__init__.py" else file.stem
+    word = re.sub(r"\W", "_", stem)  # a dot would be read as a package's
+    return f"{USER_PACKAGE}.{word}_{os.fsencode(path).hex()}"
+
+
+def path_of_user_module(name: str) -> str:
+    """The path in the name of a user's module, or of one inside of a user's package."""
+    return os.fsdecode(bytes.fromhex(name.split(".")[1].rpartition("_")[2]))
 
 
 def current_name(stored: str) -> str:

@@ -32,7 +32,7 @@ from palaestra.context import (
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
-from palaestra.errors import Fault, Paused, UserError
+from palaestra.errors import NOT_APPLICABLE, Fault, Paused, UserError
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.play import await_if_needed
 from palaestra.rollout.tickets import cut
@@ -303,6 +303,12 @@ async def hand_out_anew(
 def check_some(groups: list[Group]) -> None:
     """Raises Paused with the causes if there are episodes and all are errors."""
     episodes = [e for group in groups for e in group.episodes]
+    if episodes and all(e.unjudged for e in episodes):
+        why = str(episodes[0].facts.get("error", "")).removeprefix(f"{NOT_APPLICABLE}: ")
+        raise Paused(
+            f"the reward says nothing of all {len(episodes)} answers; return numbers for some of "
+            f"them: {why}"
+        )
     if episodes and not any(e.ok for e in episodes):
         causes = Counter(e.status.removeprefix("error:") for e in episodes).most_common()
         counts = ", ".join(f"{n} by {cause}" for cause, n in causes)

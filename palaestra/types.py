@@ -25,7 +25,7 @@ from typing import (
 
 import numpy as np
 
-from palaestra.errors import UserError
+from palaestra.errors import NOT_APPLICABLE, UserError
 from palaestra.pictures import (
     FIRST_PLACE,
     PICTURE_MARK,
@@ -331,6 +331,7 @@ class Reward:
     silent: tuple[str, ...] = ()
     judged: bool = True
     verdicts: tuple[JudgeVote, ...] = ()  # of judges who were asked; nothing is computed from them
+    labels: Mapping[str, str] = field(default_factory=dict)  # texts that a reward gave beside it
 
     @property
     def payees(self) -> tuple[str, ...]:
@@ -377,8 +378,13 @@ class Episode:
 
     @property
     def ok(self) -> bool:
-        """In the statistics: not an infrastructure error."""
+        """In the statistics: neither an infrastructure error nor without a reward."""
         return not self.status.startswith("error:")
+
+    @property
+    def unjudged(self) -> bool:
+        """No reward says anything of it, and no infrastructure failed."""
+        return self.status == f"error:{NOT_APPLICABLE}"
 
     @property
     def total(self) -> float:

@@ -346,7 +346,7 @@ def _hint(part: Any, name: str, hint: Any) -> Any:
             try:
                 return get_type_hints(field, vars(sys.modules[cls.__module__]))[name]
             except NameError:  # imported for type checkers only
-                break
+                return written[name]
     return Any
 
 
@@ -381,6 +381,8 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
     if _is_part(given) and (adapter is None or undeclared):
         return given
     candidates = _readings(given)
+    if (before is None or _is_part(before)) and _takes_no_text(annotation):
+        candidates = [x for x in candidates if not isinstance(x, str)]
     for x in candidates:
         if _equal(_tuples(x), before):
             return before
@@ -394,14 +396,21 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
                         isinstance(found, bool) or not isinstance(x, bool)
                     ):
                         return found
-    if _holds_parts(before):
+    if _holds_parts(before) or not candidates:
         own = ", ".join(n for n, _ in children(before))
+        rewards = name.rpartition(".")[2] == "reward"
         raise UserError(
             f"{name} is a part, not a value; "
             + (f"set its {own}" if own else "write a recipe of your own")
+            + ("; the run's own reward is its setting reward, or --reward" if rewards else "")
         )
     kind = "" if isinstance(given, str) else f" ({type(given).__name__})"
     raise UserError(f"{name} takes {_wanted(annotation, before)}, not {given!r}{kind}")
+
+
+def _takes_no_text(annotation: Any) -> bool:
+    """Whether a type that is known by its written form alone has no place for text."""
+    return isinstance(annotation, str) and not re.search(r"\b(str|Any|Literal)\b", annotation)
 
 
 def _wanted(annotation: Any, before: Any) -> str:

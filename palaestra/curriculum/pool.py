@@ -27,13 +27,18 @@ class Everything:
         return groups, [], state
 
 
-def is_mixed(group: Group, trained: bool = False) -> bool:
+def is_mixed(group: Group, trained: bool = False, solved: bool = False) -> bool:
     """Some episode did better than another for a seat that trains: the group has something to
-    compare. With `trained`, muted episodes are not looked at.
+    compare. With `trained`, muted episodes are not looked at; with `solved`, what is compared is
+    whether answers are right, not their rewards.
     """
     parts, _ = split_by_seat([group], [])
     pays = [
-        [e.total for e in part.valid if e.reward is not None and not (trained and e.muted)]
+        [
+            float(e.solved) if solved else e.total
+            for e in part.valid
+            if e.reward is not None and not (trained and e.muted)
+        ]
         for part in parts
     ]
     return any(len(p) > 1 and np.ptp(p) > 1e-9 for p in pays)
@@ -51,17 +56,25 @@ class Mixed:
 
     `trained` looks at the episodes that train alone: where second attempts took the place of the
     first, these being equal is enough to drop the group.
+
+    `solved` looks at whether answers are right, as the reward says, in place of their rewards: a
+    group of only wrong answers, or of only right ones, is dropped though its rewards differ, for
+    instance by length.
     """
 
     drops_equal: ClassVar[bool] = True
 
     size: int = 16
     trained: bool = False
+    solved: bool = False
 
     async def __call__(
         self, ctx: Context, groups: list[Group], state: State
     ) -> tuple[list[Group] | None, list[Group], State]:
-        kept = [*state.get("waiting", []), *(g for g in groups if is_mixed(g, self.trained))]
+        kept = [
+            *state.get("waiting", []),
+            *(g for g in groups if is_mixed(g, self.trained, self.solved)),
+        ]
         if len(kept) < self.size:
             return None, [], {"waiting": kept}
         return kept[: self.size], [], {"waiting": kept[self.size :]}

@@ -24,7 +24,7 @@ import palaestra
 from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.identity import USER, name_of
+from palaestra.identity import USER_PACKAGE, name_of
 from palaestra.models.load import find
 from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
@@ -220,7 +220,7 @@ def check_importable(name: str, recipe: Any) -> None:
     """
     for part in _inside(recipe):
         module = _module(part)
-        if module == "__main__" or module.startswith(USER) or find_spec(module) is None:
+        if module == "__main__" or module.startswith(USER_PACKAGE) or find_spec(module) is None:
             raise UserError(
                 f"{name}: {_defined(part).__qualname__} is written in the program itself, and each run "
                 "of a comparison is a process of its own; put it into a file that can be imported"

@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from palaestra.errors import UserError
 
+CLASSIFIER = "ForSequenceClassification"  # how such architectures end
 NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers asks at the terminal
 
 
@@ -40,13 +41,24 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
             "neither be sampled from nor trained here; take one of another architecture"
         ) from None
     module, info = loaded
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
+    missing = sorted(info["missing_keys"])
+    if missing and _classifies(module):
+        # a sequence classifier has no vocabulary to speak with; it may not be a random one
+        output = module.get_output_embeddings()
+        missing = [n for n in missing if module.get_parameter(n) is not output.weight]
+        with torch.no_grad():
+            output.weight.copy_(module.get_input_embeddings().weight)
+    if missing:
         raise UserError(
             f"{where}: {len(missing)} weights are not in its safetensors files, e.g. {missing[0]}; "
             "save it again, whole"
         )
     return module.eval()
+
+
+def _classifies(module: Any) -> bool:
+    """Whether a model was saved as a sequence classifier, as reward models of the hub are."""
+    return any(str(a).endswith(CLASSIFIER) for a in module.config.architectures or ())
 
 
 def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:

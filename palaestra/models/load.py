@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig
 
@@ -24,6 +25,7 @@ from palaestra.models.files import (
     read_tokenizer,
     silence_transformers,
 )
+from palaestra.models.heads import ScalarHead
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 from palaestra.suggest import suggestion
@@ -35,6 +37,8 @@ OWN_MODELS: dict[str, Callable[[], Path]] = {
     **{name: partial(Path, folder) for name, folder in FOLDERS.items()},
     "smollm2": smollm2.folder,
 }
+SCORE = "score"  # the head of a reward model, and the layer of transformers' classifiers
+LABEL_LAYERS = (SCORE, "classifier", "v_head", "value_head", "reward_head")  # of the hub's models
 HEADS, ADAPTER = "heads.safetensors", "adapter"
 
 
@@ -173,7 +177,8 @@ def _siblings(path: Path) -> list[str]:
 
 
 def save(model: Model, directory: str | Path) -> None:
-    """A directory that `transformers.AutoModelForCausalLM` and `AutoTokenizer` load.
+    """A directory that `transformers.AutoModelForCausalLM` and `AutoTokenizer` load; a model whose
+    one head is "score" is loaded by `AutoModelForSequenceClassification` as well.
 
     Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in
     heads.safetensors.
@@ -181,12 +186,30 @@ def save(model: Model, directory: str | Path) -> None:
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with silence_transformers():
-        merge_adapters(model).save_pretrained(directory)
+        module = merge_adapters(model)
+        weights = classifier_weights(model, module)
+        module.save_pretrained(directory, state_dict=weights)
+        if weights is not None:
+            describe_classifier(model, directory / "config.json")
         model.tokenizer.save_pretrained(directory)
     if model.adapted and not model.bare:
         save_adapters(model, directory)
     else:
         save_heads(model, directory)
+
+
+def describe_classifier(model: Model, path: Path) -> None:
+    """Says in a config.json that the model has one label, and which token fills a batch: not the
+    one that ends a reply where another will do, since the score is read before what fills.
+    """
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    tokens = model.tokenizer
+    end = tokens.eos_token_id
+    own = (settings.get("pad_token_id"), tokens.pad_token_id, tokens.unk_token_id)
+    fills = (i for i in (*own, tokens.bos_token_id) if i is not None and i != end)
+    settings["pad_token_id"] = next(fills, 0 if end is None else end)
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def save_adapters(model: Model, directory: str | Path) -> None:
@@ -210,6 +233,42 @@ def save_heads(model: Model, directory: Path) -> None:
         save_file(tensors, directory / HEADS)
 
 
+def load_labels(model: Model, directory: Path) -> None:
+    """The heads of a sequence classifier as transformers saves it; none if it is none."""
+    tensors = dict[str, torch.Tensor]()
+    for file in sorted(directory.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as stored:
+            keys: list[str] = stored.keys()
+            names = [n for n in keys if n.partition(".")[0] in LABEL_LAYERS]
+            tensors |= {n.rpartition(".")[2]: stored.get_tensor(n) for n in names}
+    weight_LD = tensors.get("weight")
+    if weight_LD is None or weight_LD.ndim != 2 or weight_LD.shape[1] != model.width:
+        return
+    config: Any = model.module.config
+    labels = config.id2label or {}
+    dtype = torch.promote_types(model.dtype, torch.float32)
+    names = (
+        [str(labels.get(i, i)) for i in range(len(weight_LD))] if len(weight_LD) > 1 else [SCORE]
+    )
+    for i, name in enumerate(names):
+        head = ScalarHead(model.width, dtype).to(model.device)
+        with torch.no_grad():
+            head.out.weight.copy_(weight_LD[i : i + 1])
+            if "bias" in tensors:
+                head.out.bias.copy_(tensors["bias"][i : i + 1])
+        model.heads[name] = head
+
+
+def classifier_weights(model: Model, module: Any) -> dict[str, torch.Tensor] | None:
+    """All weights to save, where one head makes a sequence classifier of the model; else None,
+    which are those of the module. transformers' classifiers have no bias.
+    """
+    head = model.heads.get(SCORE)
+    if type(head) is not ScalarHead or len(model.heads) > 1:
+        return None
+    return {**module.state_dict(), f"{SCORE}.weight": head.out.weight.detach()}
+
+
 def merge_adapters(model: Model) -> Any:
     """The model with its adapters merged into a copy: in place and back would move the weights by
     rounding.
@@ -221,9 +280,12 @@ def merge_adapters(model: Model) -> Any:
 
 
 def load_heads(model: Model, directory: str | Path) -> None:
-    """The heads that were saved in a directory; none if there are none."""
+    """The heads that were saved in a directory; none if there are none. Those of a sequence
+    classifier are "score" where it has one label, else called as its labels.
+    """
     path = Path(directory) / HEADS
     if not path.exists():
+        load_labels(model, Path(directory))
         return
     tensors = load_file(path)
     for name in sorted({key.partition(".")[0] for key in tensors}):

@@ -20,12 +20,31 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
+from palaestra.tasks.user_code import with_own_data
 from palaestra.types import Episode, Message, Task, value_class
 
 Row: TypeAlias = Mapping[str, Any]
 Unit: TypeAlias = Literal["answer", "group", "batch"]
+
+
+def read_parts(found: Any) -> Any:
+    """Named parts as ours: where "score" stands without "total" it is the reward, as in verl, where
+    "acc" says what is right. Other numbers are parts, other texts labels; verl's further values,
+    such as lists, are left out.
+    """
+    if not isinstance(found, Mapping) or "score" not in found or "total" in found:
+        return found
+    others = {k: v for k, v in found.items() if k not in ("score", "acc")}
+    kept = {k: v for k, v in others.items() if isinstance(v, str) or is_number(v)}
+    known = {"solved": found["acc"]} if found.get("acc") in (0, 1) else {}
+    return {**kept, "total": found["score"], **known}
+
+
+def is_number(x: Any) -> bool:
+    return isinstance(x, Real) or (hasattr(x, "item") and set(getattr(x, "shape", (0,))) <= {1})
 
 
 @value_class
@@ -50,7 +69,7 @@ class Convention:
     marks: tuple[frozenset[str], ...]  # any one of these sets
     unit: Unit
     row: Callable[[Attempt], Row]
-    read: Callable[[Any], Any] = lambda x: x
+    read: Callable[[Any], Any] = read_parts
     unwrap: Callable[[Any], Any] = lambda x: x
     constants: Mapping[str, Any] = field(default_factory=dict)
     by_place: int = 0  # parameters that are given by place, whatever they are called
@@ -59,8 +78,10 @@ class Convention:
         return any(mark <= set(names) for mark in self.marks)
 
     def arguments(self, attempts: Sequence[Attempt]) -> dict[str, Any]:
-        """All that a function may ask for, by name."""
-        rows = [self.row(a) for a in attempts]
+        """All that a function may ask for, by name. Each attempt has lists and dictionaries of its
+        own: a function that changes them changes those of no other attempt.
+        """
+        rows = [self.row(replace(a, task=with_own_data(a.task))) for a in attempts]
         if self.unit == "answer":
             return {**self.constants, **rows[0]}
         names = dict.fromkeys(k for row in rows for k in row)
@@ -185,16 +206,6 @@ def openrlhf_row(a: Attempt) -> Row:
     return {"queries": prompt + a.text, "prompts": prompt, "labels": a.task.answer}
 
 
-def read_verl(found: Any) -> Any:
-    """The "score" of a dictionary, with its other numbers as parts."""
-    if not isinstance(found, Mapping) or "score" not in found:
-        return found
-    others = {k: v for k, v in found.items() if k not in ("score", "acc")}
-    numbers = {k: v for k, v in others.items() if isinstance(v, bool | int | float)}
-    known = {"solved": found["acc"]} if found.get("acc") in (0, 1) else {}
-    return {**numbers, "total": found["score"], **known}
-
-
 def unwrap_openrlhf(found: Any) -> Any:
     return found["rewards"] if isinstance(found, Mapping) and "rewards" in found else found
 
@@ -217,14 +228,12 @@ CONVENTIONS = (
         marks=(frozenset({"solution_str"}),),
         unit="answer",
         row=verl_row,
-        read=read_verl,
     ),
     Convention(
         name="verl's compute_score of a batch",
         marks=(frozenset({"solution_strs"}),),
         unit="batch",
         row=verl_batch_row,
-        read=read_verl,
     ),
     Convention(
         name="OpenRLHF's reward_func",

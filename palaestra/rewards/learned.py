@@ -5,21 +5,27 @@ its doubts.
     Score(reward=Learned("reward", heads=("polite", "safe"), squash=True))      # after Regression(...)
     Score(reward=Ensemble("reward", heads=("prior0", "prior1"), combine=lowest))
 
-One forward pass scores all groups of a step. The model shares the policy's tokenizer.
+One forward pass scores all groups of a step. The model shares the policy's tokenizer, but that of
+`RewardModel`, which reads texts: `--reward FOLDER`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from palaestra.errors import Fault, UserError
+from palaestra.models.load import find, load
+from palaestra.models.model import Model
 from palaestra.models.score import score_texts as read_heads
+from palaestra.models.template import REFUSALS, render
 from palaestra.objective.reward_model import LEAST_SD
 from palaestra.rewards.together import judge_together
-from palaestra.types import Episode, Group, Reward, stage
+from palaestra.rewards.verify import response_text
+from palaestra.types import Episode, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -64,6 +70,7 @@ def scores(
 ) -> np.ndarray:
     """[N, heads] at the end of each episode's last row; NaN for an episode without a token."""
     found, scorer = np.full((len(episodes), len(heads)), np.nan), ctx.model(model)
+    need_heads(model, scorer, heads)
     ids = [[int(i) for i in e.rows[-1].view().ids_T] if e.rows else [] for e in episodes]
     there = [i for i, each in enumerate(ids) if each]
     if any(max(ids[i]) >= scorer.vocabulary for i in there):
@@ -74,6 +81,16 @@ def scores(
     with ctx.phase("forward"):
         found[there] = read_heads(scorer, [ids[i] for i in there], heads)
     return found
+
+
+def need_heads(name: str, model: Model, heads: Sequence[str]) -> None:
+    """Raises UserError where a model has not the heads that are to be read."""
+    if missing := [h for h in heads if h not in model.heads]:
+        own = ", ".join(model.heads)
+        raise UserError(
+            f"the model {name!r} has no head {missing[0]!r}; "
+            + (f"name one of {own}" if own else "it has none, so it is no reward model")
+        )
 
 
 def make_rewards(
@@ -88,6 +105,89 @@ def make_rewards(
         else Fault("reward-model", f"{model} gave {x}")
         for x, s in zip(total_N, s_NH, strict=True)
     ]
+
+
+# ---- reward models of their own tokenizer
+
+
+@stage
+class RewardModel:
+    """A saved reward model, trained here or a sequence classifier of the hub, as the reward: the
+    score at the end of prompt and reply, as the model's own chat template writes them; without a
+    template, of the text of both.
+
+    Args:
+        name: a folder, or an id of the hub.
+        head: the label that is read; "" = the only one.
+    """
+
+    name: str
+    head: str = ""
+
+    def __post_init__(self) -> None:
+        find(self.name)
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        async def rewards(groups: list[Group]) -> list[Reward | Fault]:
+            model = scorer_of(self.name, self._device(ctx))
+            pairs = [(g.task, response_text(e)) for g in groups for e in g.episodes]
+            return [Reward(total=float(x)) for x in self.scores(model, pairs)]
+
+        return await judge_together(ctx, self, group, rewards)
+
+    def scores(self, model: Model, pairs: Sequence[tuple[Task, str]]) -> np.ndarray:
+        """[pairs] what the model scores these replies. Raises UserError where it has no such head,
+        or a text does not fit into it.
+        """
+        head = self.head or (next(iter(model.heads)) if len(model.heads) == 1 else "score")
+        texts = [whole_text(model, task, reply) for task, reply in pairs]
+        if any(len(ids) > model.context for ids in texts):
+            longest = max(map(len, texts))
+            raise UserError(
+                f"a prompt with its reply has {longest} tokens, and the reward model {self.name} "
+                f"reads {model.context}; take shorter prompts, or lower --max-tokens"
+            )
+        need_heads(self.name, model, (head,))
+        return read_heads(model, texts, [head])[:, 0]
+
+    @staticmethod
+    def _device(ctx: Context | None) -> str:
+        return "cpu" if ctx is None else str(ctx.model("policy").device)
+
+
+@lru_cache(maxsize=4)
+def scorer_of(name: str, device: str) -> Model:
+    return load(name, device=device)
+
+
+def whole_text(model: Model, task: Task, reply: str) -> list[int]:
+    """The tokens of a prompt with its reply. Raises UserError where the template refuses them."""
+    tokenizer = model.tokenizer
+    messages = [{"role": m.role, "content": m.content} for m in task.prompt]
+    messages.append({"role": "assistant", "content": reply})
+    if not tokenizer.chat_template:
+        text = "\n".join(m["content"] for m in messages[:-1]) + reply
+        return without_filling(model, [int(i) for i in tokenizer(text)["input_ids"]])  # type: ignore[union-attr]
+    try:
+        text = render(tokenizer, messages, speak=False)
+    except REFUSALS as error:
+        raise UserError(
+            f"task {task.id!r}: the chat template of the reward model refuses the conversation: "
+            f"{error}"
+        ) from None
+    ids = [int(i) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]  # type: ignore[union-attr]
+    return without_filling(model, ids)
+
+
+def without_filling(model: Model, ids: list[int]) -> list[int]:
+    """The tokens up to the last one that does not fill batches: there transformers' classifiers
+    read their score, also where the filling token is the one that ends a reply.
+    """
+    config: Any = model.module.config
+    end = len(ids)
+    while end > 1 and ids[end - 1] == config.pad_token_id:
+        end -= 1
+    return ids[:end]
 
 
 # ---- ensembles

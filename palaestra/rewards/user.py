@@ -23,11 +23,12 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import Fault, NotApplicable, UserError
-from palaestra.rewards.calls import call_within, pool_of
+from palaestra.rewards.calls import Hung, call_within, pool_of
 from palaestra.rewards.conventions import (
     Attempt,
     Convention,
@@ -35,14 +36,17 @@ from palaestra.rewards.conventions import (
     names_more_than_text,
     positional,
 )
+from palaestra.rewards.forked import Arguments
 from palaestra.rewards.together import judge_together
 from palaestra.rewards.verify import response_text, reward_of
+from palaestra.services.threads import watch_signals
 from palaestra.tasks.user_code import file_of, load, locate_error
 from palaestra.types import Group, Reward, need_at_least, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
+NUMBERS = ("total", "solved")  # named parts that are no labels
 BY_PLACE_NAMES = ("responses", "answers")
 
 
@@ -63,6 +67,7 @@ class UserReward:
 
     def __post_init__(self) -> None:
         need_at_least(self, timeout=0, workers=1)
+        watch_signals()
         function = self._function()
         if not callable(function) or isinstance(function, type):
             raise UserError(
@@ -110,6 +115,25 @@ class UserReward:
         self, ctx: Context | None, convention: Convention, attempts: Sequence[Attempt]
     ) -> list[Reward | Fault]:
         """One call of the function, for these attempts."""
+        pool = pool_of(self.function, 1 if convention.unit == "batch" else self.workers)
+        pool.calls += 1
+        waiting = nullcontext() if ctx is None else pool.queue(len(attempts), self.name, ctx.say)
+        with waiting:
+            async with pool.door:
+                try:
+                    found = await self._result(lambda: self._arguments(convention, attempts))
+                except Hung as hung:
+                    if ctx is None or convention.unit == "batch" or not pool.goes_on(hung):
+                        raise
+                    return [hung.fault for _ in attempts]
+        if convention.unit == "answer":
+            return [self._reward(convention.read(found), 0, attempts[0])]
+        values = self._values(convention.unwrap(found), len(attempts))
+        pairs = enumerate(zip(values, attempts, strict=True))
+        return [self._reward(convention.read(v), i, a) for i, (v, a) in pairs]
+
+    def _arguments(self, convention: Convention, attempts: Sequence[Attempt]) -> Arguments:
+        """What one call for these attempts gets. Raises UserError for a column that is missing."""
         function, arguments = self._function(), convention.arguments(attempts)
         places = positional(function)[: convention.by_place]
         taken = (*places, *BY_PLACE_NAMES[: len(places)])
@@ -119,27 +143,18 @@ class UserReward:
                 f"{self.name} needs {missing[0]!r}, which the data has not; it has "
                 f"{', '.join(arguments)}"
             )
-        by_place = [arguments[k] for k in BY_PLACE_NAMES[: len(places)]]
-        pool = pool_of(self.function, 1 if convention.unit == "batch" else self.workers)
-        waiting = nullcontext() if ctx is None else pool.queue(len(attempts), self.name, ctx.say)
-        with waiting:
-            async with pool.door:
-                found = await self._result(lambda: function(*by_place, **given))
-        if convention.unit == "answer":
-            return [self._reward(convention.read(found), 0, attempts[0])]
-        values = self._values(convention.unwrap(found), len(attempts))
-        return [
-            self._reward(convention.read(x), i, a)
-            for i, (x, a) in enumerate(zip(values, attempts, strict=True))
-        ]
+        return [arguments[k] for k in BY_PLACE_NAMES[: len(places)]], given
 
-    async def _result(self, work: Callable[[], Any]) -> Any:
+    async def _result(self, arguments: Callable[[], Arguments]) -> Any:
+        function, file = self._function(), file_of(self._function())
         try:
-            return await call_within(work, self.name, self.timeout)
+            return await call_within(
+                function, arguments, self.function, self.name, file, self.timeout
+            )
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
-            where = locate_error(error, file_of(self._function()))
+            where = locate_error(error, file)
             raise UserError(f"{where} (in {self.name.rpartition(':')[2]})") from error
 
     def _values(self, found: Any, n: int) -> Sequence[Any]:
@@ -161,8 +176,13 @@ class UserReward:
     def _reward(self, found: Any, i: int, attempt: Attempt) -> Reward | Fault:
         if found is None:
             return NotApplicable(f"{self.name} gave None for task {attempt.task.id!r}")
+        labels = dict[str, str]()
+        if isinstance(found, Mapping):
+            own = {str(k): v for k, v in found.items()}
+            labels = {k: v for k, v in own.items() if isinstance(v, str) and k not in NUMBERS}
+            found = {k: v for k, v in own.items() if k not in labels}
         try:
-            return reward_of(found)
+            return replace(reward_of(found), labels=labels)
         except ValueError as error:
             raise UserError(
                 f"{self.name} returned {error}, for response {i} (task {attempt.task.id!r}); "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
+from palaestra.tasks.user_code import with_own_data
 from palaestra.types import SOLVED_TOTAL, Episode, Group, Reward, Task, stage
 from palaestra.verifiers.base import (
     Judgement,
@@ -52,6 +53,7 @@ class Verified:
         return await judge_each(self.judge, group)
 
     def judge(self, text: str, task: Task) -> Reward:
+        task = with_own_data(task)
         users = [m.content for m in task.prompt if m.role == "user"]
         given = {"prompt": users[-1] if users else "", **task.meta}
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from palaestra.abilities import Checks, Mixes
 from palaestra.errors import Fault, UserError
+from palaestra.tasks.user_code import with_own_data
 from palaestra.types import SOLVED_TOTAL, Episode, Group, Reward, Task, Tasks, stage
 from palaestra.verifiers.answers.final import gold_of, is_right_answer
 
@@ -38,7 +39,7 @@ class Verify:
     def judge(self, text: str, task: Task) -> Reward:
         name = getattr(self.check, "__qualname__", type(self.check).__name__)
         try:
-            found = self.check(text, task)
+            found = self.check(text, with_own_data(task))
         except (UserError, Fault):
             raise
         except Exception as error:

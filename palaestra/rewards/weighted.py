@@ -85,6 +85,7 @@ class Weighted:
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
         total, parts, solved, silent = 0.0, dict[str, float](), list[bool](), list[str]()
+        labels = dict[str, str]()
         verdicts = tuple(v for r in found if isinstance(r, Reward) for v in r.verdicts)
         for (name, _, weight), each in zip(self.parts, found, strict=True):
             if isinstance(each, NotApplicable):
@@ -100,6 +101,7 @@ class Weighted:
                 if k != name
             }
             parts |= {name: each.total, **beside}
+            labels |= {f"{name}/{k}": text for k, text in each.labels.items()}
             silent += [f"{name}/{k}" for k in each.silent]
         if not parts:
             return NotApplicable(
@@ -107,5 +109,10 @@ class Weighted:
             )
         right = all(solved) if solved else None
         return Reward(
-            total=total, parts=parts, solved=right, silent=tuple(silent), verdicts=verdicts
+            total=total,
+            parts=parts,
+            solved=right,
+            silent=tuple(silent),
+            verdicts=verdicts,
+            labels=labels,
         )

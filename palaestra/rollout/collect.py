@@ -129,7 +129,7 @@ class Sample:
 async def attempt(
     ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group, turns: int = 0
 ) -> Episode:
-    """One episode; a fault is tried again with a seed of its own before it becomes a status.
+    """One episode; a fault, but for a reward that says nothing, is tried again with a seed of its own before it becomes a status.
     `turns` 0 = what the bench allows.
     """
     episode = Episode(status="error:never tried")
@@ -142,7 +142,7 @@ async def attempt(
             (*key, "world"),
             max_turns=turns or ctx.bench.max_turns,
         )
-        if episode.ok:
+        if episode.ok or episode.unjudged:
             break
     return episode
 
@@ -223,7 +223,8 @@ async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[R
 def apply_reward(episode: Episode, found: Reward | Fault) -> Episode:
     """The episode with its reward; with a fault an error without one."""
     if isinstance(found, Reward):
-        return replace(episode, reward=found)
+        facts = {**episode.facts, "labels": dict(found.labels)} if found.labels else episode.facts
+        return replace(episode, reward=found, facts=facts)
     facts = {**episode.facts, "error": str(found)}
     return replace(episode, status=f"error:{found.cause}", reward=None, facts=facts)
 

@@ -13,18 +13,21 @@ from palaestra.worlds.tools import tool_numbers
 
 
 def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
-    """What the step's episodes looked like, errors apart. Of what was neither sampled nor judged
-    there are counts alone. `whole` is the name of all tasks that may be drawn.
+    """What the step's episodes looked like, errors apart, and answers of which no reward says
+    anything. Of what was neither sampled nor judged there are counts alone. `whole` is the name of
+    all tasks that may be drawn.
     """
     episodes = [e for g in seen for e in g.episodes]
     valid = [e for e in episodes if e.ok]
+    unjudged = sum(e.unjudged for e in episodes)
     judged = [e for e in valid if e.reward is None or e.reward.judged]
     sampled = [e for e in valid if not e.recorded]
     of_rewards = bool(judged or not valid)
     return {
         **(describe_rewards(seen, judged) if of_rewards else {}),
         **(describe_samples(sampled) if sampled or not valid else {}),
-        "errors": 1 - len(valid) / len(episodes) if episodes else 0.0,
+        "errors": (len(episodes) - len(valid) - unjudged) / len(episodes) if episodes else 0.0,
+        **({"unjudged": unjudged / len(episodes)} if unjudged else {}),
         "episodes": len(episodes),
         **tool_numbers(valid),
         "groups": len(seen),

@@ -197,7 +197,7 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     found, groups = await greedy_held_out(ctx, n)
     result: dict[str, Any] = {
         "greedy": found.json(),
-        "errors": sum(not e.ok for g in groups for e in g.episodes),
+        "errors": sum(not (e.ok or e.unjudged) for g in groups for e in g.episodes),
         **tool_numbers(e for g in groups for e in g.valid),
     }
     domains: dict[str, list[Group]] = defaultdict(list)

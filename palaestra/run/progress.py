@@ -34,7 +34,7 @@ class Progress:
     """Shows steps as they finish; `step` counts finished ones. Use as a context manager.
 
     Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length,
-    truncated, errors, is:guided, tokens_per_second, seconds; of steps that judge nothing the loss
+    truncated, errors, unjudged, is:guided, tokens_per_second, seconds; of steps that judge nothing the loss
     in place of the reward.
     """
 
@@ -145,13 +145,15 @@ class Progress:
         return [piece(name, f"{reached:.2f}{spread}", "bold")]
 
     def _behaviour(self) -> list[Text]:
-        length, cut, errors, guided = (
-            number(self.metrics.get(n)) for n in ("length", "truncated", "errors", "is:guided")
+        length, cut, errors, unjudged, guided = (
+            number(self.metrics.get(n))
+            for n in ("length", "truncated", "errors", "unjudged", "is:guided")
         )
         shares = (
             ("length", length, "{:.1f}", ""),
             ("truncated", cut, "{:.0%}", CARE if cut and cut > TRUNCATION_ALARM else ""),
             ("errors", errors, "{:.0%}", ALARM if errors else ""),
+            ("unjudged", unjudged, "{:.0%}", ""),
             ("guided", guided, "{:.0%}", ""),
         )
         return [

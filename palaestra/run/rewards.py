@@ -2,6 +2,7 @@
 
     math                                    a verifier, see `palaestra score --list`
     tags*0.1+math                           verifiers: their weighted mean
+    FOLDER                                  a saved reward model, see `RewardModel`
     my.py:score                             a function, or a reward that is composed already
     my.py:score*0.5+math+judge(url='http://localhost:8000/v1',model='m',rubric='...')*2
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +26,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Rating
+from palaestra.rewards.learned import RewardModel
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.weighted import Weighted
@@ -61,16 +63,22 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     Raises:
         UserError: it cannot be read, or what it names cannot be found.
     """
+    if Path(given).expanduser().is_dir() and given not in VERIFIERS:
+        return RewardModel(given)
     if not _has_more_than_verifiers(given):
         return _verifier_reward(given)
     file, _, name = given.rpartition(":")
     if FILE_PART.fullmatch(given) or (name.isidentifier() and Path(file).is_file()):
         return _from_file(given, timeout)
     parts = parse_spec(given, "reward", least=-math.inf, files=True)
-    made = [(_name(p), _reward(p, timeout), 1.0 if p.weight is None else p.weight) for p in parts]
+    names = part_names([p.name for p in parts])
+    made = [
+        (name, _reward(p, timeout), 1.0 if p.weight is None else p.weight)
+        for name, p in zip(names, parts, strict=True)
+    ]
     if len(made) == 1 and parts[0].weight is None:
         return made[0][1]
-    repeated = [n for n, k in Counter(name for name, _, _ in made).items() if k > 1]
+    repeated = [n for n, k in Counter(names).items() if k > 1]
     if repeated:
         raise UserError(f"reward {given!r}: {repeated[0]!r} stands twice; give it one weight")
     return Weighted(tuple(made))
@@ -104,8 +112,21 @@ def _from_file(spec: str, timeout: float) -> RewardFn:
     return cast(RewardFn, found) if composed else UserReward(spec, timeout)
 
 
-def _name(part: SpecPart) -> str:
-    return part.name.rpartition(":")[2]
+def part_names(specs: Sequence[str]) -> list[str]:
+    """What the parts of a sum are called: functions by their names alone; those of one name in
+    several files as FILE.NAME, with as many folders before FILE as tell the files apart.
+    """
+    names = [spec.rpartition(":")[2] for spec in specs]
+    files = [spec.rpartition(":")[0].removesuffix(".py") for spec in specs]
+    steps = [Path(file).expanduser().resolve().parts if file else () for file in files]
+    named = [*names]
+    for i, name in enumerate(names):
+        others = [steps[j] for j in range(len(names)) if names[j] == name and steps[j] != steps[i]]
+        if others and steps[i]:
+            depths = range(1, len(steps[i]) + 1)
+            alone = (d for d in depths if all(o[-d:] != steps[i][-d:] for o in others))
+            named[i] = f"{'.'.join(steps[i][-next(alone, len(steps[i])) :])}.{name}"
+    return named
 
 
 def _reward(part: SpecPart, timeout: float) -> RewardFn:

@@ -402,7 +402,7 @@ def called(spec: str, row: Record, where: str) -> Record:
     """A row as the user's function makes it. Raises UserError for what goes wrong in it."""
     function: Callable[[Record], Any] = user_code.load(spec, "function")
     try:
-        made = function(dict(row))
+        made = function(user_code.own_data(dict(row)))
     except Exception as error:
         file = str(user_code.path_of(spec.rpartition(":")[0]))
         raise UserError(f"{where}: {user_code.locate_error(error, file)}") from error

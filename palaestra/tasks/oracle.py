@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from palaestra.abilities import HoldsEpisodes, PaysGold, PutsAnswers, Solves, solves
 from palaestra.context import RewardFn
-from palaestra.errors import Fault, NotApplicable
+from palaestra.errors import Fault, NotApplicable, TimedOut
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     SOLVED_TOTAL,
@@ -236,10 +236,10 @@ def worth(judge: RewardFn) -> float | None:
 
 
 def score_of(found: Reward | Fault) -> float | None:
-    """What an answer scores; None where a reward, or a part of a sum, says nothing of it. Raises
-    any other fault.
+    """What an answer scores; None where a reward, or a part of a sum, says nothing of it or hung.
+    Raises any other fault.
     """
-    if isinstance(found, NotApplicable):
+    if isinstance(found, NotApplicable | TimedOut):
         return None
     if isinstance(found, Fault):
         raise found

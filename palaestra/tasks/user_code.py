@@ -8,11 +8,14 @@ program itself can give again.
 
 from __future__ import annotations
 
-import importlib.util
+import copy
 import inspect
 import re
 import sys
 import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial, partialmethod
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +24,8 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.services.tools.names import GIVEN
 from palaestra.suggest import suggestion
-from palaestra.types import seed_of
+from palaestra.tasks.user_modules import import_file
+from palaestra.types import Task
 
 VALUES: dict[str, Any] = {}  # what programs handed over, by name
 
@@ -86,27 +90,14 @@ def module_of(path: str) -> ModuleType:
     """The module of a file, run once, though it names itself. Files beside it can be imported by
     it.
     """
-    name = f"palaestra_user_{Path(path).stem}_{seed_of((path,)):x}"  # the same in every process
-    if name in sys.modules:
-        return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
-        raise UserError(f"{path}: cannot be loaded as Python; check its name")
-    if (folder := str(Path(path).parent)) not in sys.path:
-        sys.path.append(folder)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        return import_file(path)
     except SyntaxError as error:
-        del sys.modules[name]
         raise UserError(
             f"{error.filename or path}:{error.lineno}: {error.msg}; mend the syntax"
         ) from None
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
         raise UserError(f"{locate_error(error, path)} while it was loaded") from error
-    return module
 
 
 def locate_error(error: BaseException, path: str) -> str:
@@ -118,15 +109,23 @@ def locate_error(error: BaseException, path: str) -> str:
     line = f":{own[-1].lineno}" if own else ""
     told = " ".join(str(error).split())[:300]
     kind = [] if isinstance(error, UserError) and told else [type(error).__name__]
-    return ": ".join([f"{path}{line}", *kind, *([told] if told else [])])
+    place = [] if path == "?" else [f"{path}{line}"]
+    return ": ".join([*place, *kind, *([told] if told else [])])
 
 
 def file_of(found: Any) -> str:
-    """Where a function or class was written."""
-    try:
-        return inspect.getsourcefile(inspect.unwrap(found)) or "?"
-    except TypeError:
-        return "?"
+    """Where a function or class was written, the function of a partial, or the class of another
+    object that is called; "?" = nowhere.
+    """
+    found = inspect.unwrap(found)
+    while isinstance(found, partial | partialmethod):
+        found = inspect.unwrap(found.func)
+    for written in (found, type(found)):
+        try:
+            return inspect.getsourcefile(written) or "?"
+        except TypeError:  # it stands in no file
+            continue
+    return "?"
 
 
 def accepts(function: Any, *names: str) -> bool:
@@ -136,3 +135,28 @@ def accepts(function: Any, *names: str) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+FIXED = (str, int, float, bool, bytes, type(None))  # values that no code can change
+
+
+def own_data(value: Any) -> Any:
+    """A value of a record that user code may change without changing the record: a deep copy of
+    what can be changed. An object that cannot be copied, such as a lock, stays the same object.
+    """
+    if isinstance(value, FIXED):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever a strange object raises
+        return value
+
+
+def with_own_data(task: Task) -> Task:
+    """The task with an answer and columns of its own; the task itself where nothing can be
+    changed.
+    """
+    if isinstance(task.answer, FIXED) and all(isinstance(v, FIXED) for v in task.meta.values()):
+        return task
+    columns: Mapping[str, Any] = {k: own_data(v) for k, v in task.meta.items()}
+    return replace(task, answer=own_data(task.answer), meta=columns)

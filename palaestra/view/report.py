@@ -21,6 +21,7 @@ from palaestra.ends import (
     end_of,
     found_beside,
 )
+from palaestra.errors import NOT_APPLICABLE
 from palaestra.markdown import hide_folders, render
 from palaestra.run.setup import measure_command
 from palaestra.stats import difference, mean_interval, proportion
@@ -440,7 +441,11 @@ def errors(run: RunFolder) -> dict[str, Any]:
         for step in steps[:ERROR_FILES]
     ]
     broken = [
-        r for rollouts in found if rollouts for r in rollouts.all if r.status.startswith("error")
+        r
+        for rollouts in found
+        if rollouts
+        for r in rollouts.all
+        if r.status.startswith("error") and r.status != f"error:{NOT_APPLICABLE}"
     ]
     first = {r.status: r.error for r in reversed(broken)}
     causes = [

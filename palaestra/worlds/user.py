@@ -44,7 +44,7 @@ from palaestra.abilities import (  # fmt: skip
 )
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
-from palaestra.tasks.user_code import accepts, file_of, load, locate_error, path_of
+from palaestra.tasks.user_code import accepts, file_of, load, locate_error, path_of, with_own_data
 from palaestra.types import Act, Ask, Dialect, Frame, Key, Message, Task, World, stage
 
 METHODS = {
@@ -101,7 +101,7 @@ class UserWorld:
         return await instance.remarks() if isinstance(instance, Remarks) else ()
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return self._frame(await call_method(self.spec, "reset", task, key), "reset")
+        return self._frame(await call_method(self.spec, "reset", with_own_data(task), key), "reset")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
         return self._frame(await call_method(self.spec, "step", state, acts, key), "step")

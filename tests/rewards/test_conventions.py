@@ -1,6 +1,7 @@
 """Reward functions written for TRL, verl, verifiers and OpenRLHF, called as there. Expected values by hand."""
 
 import asyncio
+import functools
 import gc
 import json
 import threading
@@ -10,13 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from palaestra.errors import Fault, NotApplicable, UserError
+from palaestra.curriculum.pool import Mixed
+from palaestra.errors import Fault, NotApplicable, Paused, UserError
 from palaestra.rewards.calls import POOLS
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.weighted import Weighted
+from palaestra.rollout.collect import apply_reward
+from palaestra.run.describe import describe
+from palaestra.step import check_some
 from palaestra.tasks.files import first_tasks
 from palaestra.tasks.oracle import episode_saying
-from palaestra.types import Episode, Group, Message, Row, Segment, Task
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 
 TASK = Task(
     id="t1",
@@ -410,3 +415,87 @@ def test_a_prompt_written_as_messages_is_a_conversation(tmp_path):
         path.write_text(json.dumps(row))
         found.append(first_tasks(str(path), 1)[0].conversational)
     assert found == [False, True, True]
+
+
+# ---- parts, labels, None
+
+
+def parts_of(found):
+    return found.total, found.solved, dict(found.parts), dict(found.labels)
+
+
+DICTIONARIES = {  # what a function returns: the total, what is right, the parts, the labels
+    "as verl's": ({"score": 1.0, "acc": True}, (1.0, True, {}, {})),
+    "with others": ({"score": -1.0, "acc": 0, "length": 3, "pred": "8"}, (-1.0, False, {"length": 3.0}, {"pred": "8"})),
+    "numpy": ({"score": np.float32(0.5), "acc": np.bool_(True), "n": np.int64(2)}, (0.5, True, {"n": 2.0}, {})),
+    "score alone": ({"score": 2.0, "format": 0.5}, (2.0, None, {"format": 0.5}, {})),
+    "total before score": ({"total": 3.0, "score": 1.0}, (3.0, None, {"score": 1.0}, {})),
+    "labels": ({"total": 0.0, "penalty": -1.0, "why": "late"}, (0.0, None, {"penalty": -1.0}, {"why": "late"})),
+    "a sum": ({"a": 1.0, "b": 2.0, "why": "late"}, (3.0, None, {"a": 1.0, "b": 2.0}, {"why": "late"})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DICTIONARIES)
+@pytest.mark.parametrize("form", ["answers", "an answer", "verl's"])
+def test_dictionaries_mean_the_same_in_every_convention(name, form):
+    given, expected = DICTIONARIES[name]
+    forms = {
+        "answers": lambda responses, answers: [given],
+        "an answer": lambda response, answer: given,
+        "verl's": lambda data_source, solution_str, ground_truth, extra_info: given,
+    }
+    (found,) = judge(forms[form], "x")
+    assert parts_of(found) == expected
+
+
+def test_labels_are_kept_with_the_episode_and_in_sums():
+    reward = Weighted((("a", UserReward(lambda responses, answers: [{"total": 1.0, "why": "late"}]), 2.0),))
+    (found,) = asyncio.run(reward(None, Group(task=TASK, episodes=(episode_saying("x"),))))
+    assert (found.total, dict(found.labels)) == (2.0, {"a/why": "late"})
+    assert apply_reward(episode_saying("x"), found).facts["labels"] == {"a/why": "late"}
+
+
+@pytest.mark.parametrize("wrong", [{"total": "1"}, {"score": "1"}, {"solved": "yes", "total": 1.0}, {"why": "late"}])
+def test_texts_are_no_numbers(wrong):
+    with pytest.raises(UserError, match=r"returned (str '.*, not a number|no parts)"):
+        judge(lambda responses, answers: [wrong], "x")
+
+
+def test_none_is_no_error_of_infrastructure():
+    found = judge(lambda responses, answers: [1.0, None, None, 0.0], *"abcd")
+    episodes = [apply_reward(e, r) for e, r in zip(map(episode_saying, "abcd"), found, strict=True)]
+    failed = apply_reward(episode_saying("e"), Fault("judge", "down"))
+    assert [e.unjudged for e in (*episodes, failed)] == [False, True, True, False, False]
+    metrics = describe([Group(task=TASK, episodes=(*episodes, failed))], [])
+    assert (metrics["unjudged"], metrics["errors"], metrics["reward"]) == (0.4, 0.2, 0.5)
+    assert "unjudged" not in describe([Group(task=TASK, episodes=(episodes[0],))], [])
+    with pytest.raises(Paused, match="the reward says nothing of all 2 answers; return numbers for some of them"):
+        check_some([Group(task=TASK, episodes=tuple(episodes[1:3]))])
+
+
+def test_a_gate_may_look_at_what_is_right():
+    """Rewards that differ by length alone: with `solved` only the group with right and wrong answers is kept."""
+    of = lambda *pairs: Group(
+        task=TASK,
+        episodes=tuple(apply_reward(episode_saying("x"), Reward(total=t, solved=s)) for t, s in pairs),
+    )
+    wrong, right, both = of((-0.1, False), (-0.2, False)), of((0.9, True), (0.8, True)), of((0.9, True), (-0.1, False))
+    kept = lambda gate: asyncio.run(gate(None, [wrong, right, both], {}))[0]
+    assert kept(Mixed(1, solved=True)) == [both] and kept(Mixed(3)) == [wrong, right, both]
+
+
+class Calls:
+    """A reward that is an object, as one with settings is."""
+
+    def __call__(self, responses, answers, gain=1.0):
+        return [gain * float(responses[99])]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Calls(), Calls().__call__, functools.partial(Calls(), gain=2.0), functools.partial(Calls.__call__, Calls())],
+)
+def test_errors_of_callable_objects_have_their_line(function):
+    line = Calls.__call__.__code__.co_firstlineno + 1
+    with pytest.raises(UserError, match=rf"test_conventions\.py:{line}: IndexError: "):
+        judge(function, "x")

@@ -13,7 +13,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Odds
 from palaestra.judges.train import Verdicts
-from palaestra.models.load import load, save
+from palaestra.models.load import find, load, save
 from palaestra.models.score import score_texts
 from palaestra.objective.policy import Imitation
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL, Gaussian, Regression
@@ -25,13 +25,16 @@ from palaestra.rewards.learned import Below, Ensemble, Learned, Robust, min_over
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
+from palaestra.run.rewards import reward_by_name
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule, start, step
+from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, backward, pack
 from palaestra.values import override, vary
 from palaestra.worlds.question import Question
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 HEADS = ("prior0", "prior1", "prior2")
 
@@ -361,3 +364,59 @@ def test_critique_then_score(context):
     ep = recorded_episode(ctx, "policy", (Message(role="user", content="1+1 mod 10"),), "= 2", 0.0)
     found = asyncio.run(CritiqueThenScore(max_tokens=6)(ctx, Group(task=Task(id="x"), episodes=(ep, ep))))
     assert all(isinstance(r, Reward) for r in found) and ctx.engine("reward").sampled_tokens > 0
+
+
+# ---- sequence classifiers, as reward models of the hub are
+
+
+def classifier(folder, labels=1):
+    """A sequence classifier with random weights in a folder, as transformers saves it."""
+    tokenizer = AutoTokenizer.from_pretrained(find("tiny"))
+    torch.manual_seed(labels)
+    made = AutoModelForSequenceClassification.from_pretrained(find("tiny"), num_labels=labels)
+    made.config.pad_token_id = tokenizer.eos_token_id
+    made.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return made.eval(), tokenizer
+
+
+def test_a_classifier_of_the_hub_is_a_reward(tmp_path):
+    made, tokenizer = classifier(tmp_path / "rm")
+    reward, replies = reward_by_name(str(tmp_path / "rm")), ("7", "so it is 8")
+    task = Task(id="t", prompt=(Message(role="user", content="3+4"),))
+    found = asyncio.run(reward(None, Group(task=task, episodes=tuple(map(episode_saying, replies)))))
+    for reply, got in zip(replies, found, strict=True):
+        talk = [{"role": "user", "content": "3+4"}, {"role": "assistant", "content": reply}]
+        ids = tokenizer(tokenizer.apply_chat_template(talk, tokenize=False), add_special_tokens=False)["input_ids"]
+        assert got.total == pytest.approx(made(input_ids=torch.tensor([ids])).logits.item(), abs=1e-5)
+    assert found[0].total != found[1].total
+
+
+def test_several_labels_are_heads_by_their_names(tmp_path):
+    made, _ = classifier(tmp_path, labels=3)
+    heads = load(str(tmp_path)).heads
+    assert list(heads) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert torch.equal(heads["LABEL_2"].out.weight[0], made.score.weight[2])
+
+
+def test_our_reward_models_are_classifiers_of_transformers(tmp_path):
+    model = load("tiny")
+    torch.nn.init.normal_(model.add_head("score").out.weight)
+    save(model, tmp_path)
+    ids = [5, 6, 7, 8]
+    other, info = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and other.config.num_labels == 1 and other.config.pad_token_id is not None
+    (ours,) = score_texts(model, [ids], ["score"])[0]
+    assert other.eval()(input_ids=torch.tensor([ids])).logits.item() == pytest.approx(ours, abs=1e-5)
+    again = load(str(tmp_path))
+    assert list(again.heads) == ["score"] and score_texts(again, [ids], ["score"])[0, 0] == ours
+    assert all(torch.equal(a, b) for a, b in zip(again.module.parameters(), model.module.parameters(), strict=True))
+
+
+def test_a_folder_that_is_no_reward_model_is_one_line(tmp_path):
+    save(load("tiny"), tmp_path / "run" / "checkpoints" / "step-2")
+    group = Group(task=Task(id="t", prompt=(Message(role="user", content="x"),)), episodes=(episode_saying("y"),))
+    with pytest.raises(UserError, match="step-2' has no head 'score'; it has none, so it is no reward model"):
+        asyncio.run(reward_by_name(str(tmp_path / "run" / "checkpoints" / "step-2"))(None, group))
+    with pytest.raises(UserError, match=r"run has no config\.json, so it is not a saved model; .*step-2 is one"):
+        reward_by_name(str(tmp_path / "run"))

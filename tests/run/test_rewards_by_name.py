@@ -21,6 +21,7 @@ from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Task
+from palaestra.values import override
 
 URL = "http://localhost:1/v1"
 
@@ -174,3 +175,27 @@ def test_the_digest_of_a_reward_follows_its_files(file):
     file.write_text(file.read_text() + "# another\n")
     after = [digest_of(s) for s in specs]
     assert [a != b for a, b in zip(before, after, strict=True)] == [True, True, True, False]
+
+
+def test_functions_of_one_name_are_told_apart_by_their_files(tmp_path):
+    """As verl's, which are all called compute_score."""
+    files = [tmp_path / name for name in ("ra/own.py", "rb/own.py", "rb/other.py")]
+    for gain, file in enumerate(files, 1):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(
+            f"def score(responses, answers): return [{gain}.0 for _ in responses]\ndef two(r, a): return [0] * len(r)"
+        )
+    found = reward_by_name("+".join(f"{file}:score" for file in files) + f"*10+{files[0]}:two")
+    assert isinstance(found, Weighted) and totals(found, "x") == [33.0]
+    assert [n for n, _, _ in found.parts] == ["ra.own.score", "rb.own.score", "other.score", "two"]
+    with pytest.raises(UserError, match="'score' stands twice; give it one weight"):
+        reward_by_name(f"{files[0]}:score+{files[0]}:score*2")
+
+
+@pytest.mark.parametrize("path", ["reward", "collect.links.1.reward", "score.reward"])
+def test_a_reward_as_text_is_none_of_a_recipes_fields(path):
+    with pytest.raises(
+        UserError, match=r"is a part, not a value; .*the run's own reward is its setting reward, or --reward"
+    ):
+        override(pl.recipe("grpo"), path, "exact")
+    assert override(pl.recipe("grpo"), path, "none") == pl.recipe("grpo")

@@ -4,7 +4,7 @@
         def reset(self) -> str:                    # a fresh episode; what it returns is the prompt
             self.count, self.target = 0, random.randint(1, 6)
             return f"Increment the counter by {self.target}."
-        def get_reward(self) -> float:             # after the last turn; may be async
+        def get_reward(self) -> float:             # after the last turn; may be async; None = no reward
             return float(self.count == self.target)
         def increment(self, step: int) -> int:     # a tool, with hints and a docstring
             "Adds step to the counter."
@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from palaestra.abilities import KnowsSolved
-from palaestra.errors import UserError
+from palaestra.errors import NotApplicable, UserError
 from palaestra.services.tools.functions import FunctionTool
 from palaestra.tasks.user_code import accepts, load
 from palaestra.types import Act, Call, Frame, Malformed, ToolSchema, stage
@@ -149,6 +149,8 @@ class MethodsEpisode:
         where = f"{self.spec}.get_reward"
         paid = guard_call(self.spec, self.object.get_reward)
         paid = await await_guarded(self.spec, "get_reward", paid)
+        if paid is None:
+            raise NotApplicable(f"{where} gave None")
         need(is_finite(paid), where, "the reward", paid, "return a finite number")
         return float(paid)
 

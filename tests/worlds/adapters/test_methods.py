@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from palaestra.cli.main import main
-from palaestra.errors import UserError
+from palaestra.errors import NotApplicable, UserError
 from palaestra.run.benches import from_env
 from palaestra.types import Act, Call, Malformed, World
 
@@ -201,3 +201,11 @@ def test_a_run_is_repeated(tmp_path, monkeypatch, capsys):
     rows = [(tmp_path / out / "rollouts").glob("*.parquet") for out in ("a", "b")]
     read = [[pq.read_table(p).drop_columns("seconds") for p in sorted(files)] for files in rows]
     assert read[0] == read[1] and read[0]
+
+
+def test_a_reward_of_none_leaves_the_episode_unjudged(world):
+    """As with a reward function that gives None; the episode is not played again for it."""
+    code = COUNTER.replace("return float(self.counter == self.target)", "return None")
+    made = world(code)
+    with pytest.raises(NotApplicable, match=r"Counter\.get_reward gave None"):
+        stepped(made, begun(made))
