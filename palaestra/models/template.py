@@ -22,6 +22,7 @@ PLAIN = (  # for a tokenizer without a template: contents on lines, replies clos
 # how templates say no; the last two are of ranges that are too long, and of macros without an end
 REFUSALS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
 LONGEST = 10.0  # seconds of computing that a rendering may take; common ones take a thousandth
+_REPLIED = {"role": "assistant", "content": "~reply~"}
 GLANCE = 0.5  # seconds between looks at the clock
 
 
@@ -117,6 +118,24 @@ def _within(seconds: float, work: Callable[[], str]) -> str | None:
         return text
 
 
+def missing_header(tokenizer: Any) -> str | None:
+    """What a template that ignores `add_generation_prompt` leaves out before a reply: the header
+    that it writes before earlier replies. "" = it leaves out nothing; None = no header can be read.
+    """
+    user = {"role": "user", "content": "x"}
+    try:
+        asked = render(tokenizer, [user], speak=False)
+        if render(tokenizer, [user], speak=True) != asked:
+            return ""
+        replied = render(tokenizer, [user, _REPLIED], speak=False)
+    except REFUSALS:
+        return ""  # the dialect says what such a template refuses
+    if not replied.startswith(asked) or _REPLIED["content"] not in replied:
+        return None
+    header = replied[len(asked) :].partition(_REPLIED["content"])[0]
+    return header if header.strip() else ""
+
+
 def specials(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Ids of the tokens that only a template or a policy may write."""
     return {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
@@ -126,15 +145,10 @@ def end_of_turn(tokenizer: Any) -> int | None:
     """The token that closes a reply: the first special after its content in the template, else the
     tokenizer's eos.
     """
-    slot = "~reply~"
     try:
-        text = render(
-            tokenizer,
-            [{"role": "user", "content": "x"}, {"role": "assistant", "content": slot}],
-            speak=False,
-        )
+        text = render(tokenizer, [{"role": "user", "content": "x"}, _REPLIED], speak=False)
     except REFUSALS:
         return tokenizer.eos_token_id
-    tail = text.rpartition(slot)[2]
+    tail = text.rpartition(_REPLIED["content"])[2]
     found = [(tail.find(s), i) for s, i in specials(tokenizer).items() if s in tail]
     return min(found)[1] if found else tokenizer.eos_token_id
