@@ -172,6 +172,7 @@ def work(
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    chosen = not settings.dtype
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     places: list[Path] = []
     with (
@@ -195,7 +196,8 @@ def work(
         )
         begun = changes(place, settings, runnable) if resume is not None else []
         fresh = remarks(recipe, before, settings, runnable) if resume is None else []
-        for line in [*begun, *fresh]:
+        model = setup.describe_model(settings, ctx.model("policy"), chosen=chosen)
+        for line in [*begun, *fresh, *model]:
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))

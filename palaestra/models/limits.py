@@ -54,14 +54,18 @@ def check_files(where: Path | str) -> None:
         if path is None:
             continue
         if path.stat().st_size > most:
-            raise UserError(f"{path} has {path.stat().st_size:,} bytes, and at most {most:,} are read")
+            raise UserError(
+                f"{path} has {path.stat().st_size:,} bytes, and at most {most:,} are read"
+            )
         _check_pointer(path)
         if name in OBJECTS:
             _check_object(path, name)
 
 
 def _weights(where: Path | str) -> list[Path]:
-    return [p for p in where.glob("*.safetensors") if p.is_file()] if isinstance(where, Path) else []
+    return (
+        [p for p in where.glob("*.safetensors") if p.is_file()] if isinstance(where, Path) else []
+    )
 
 
 def _find(where: Path | str, name: str) -> Path | None:
