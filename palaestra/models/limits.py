@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from palaestra.errors import UserError
 

@@ -74,7 +74,7 @@ def test_a_bomb_is_refused_at_once(name):
 def test_a_bomb_ends_the_start_of_a_run_in_one_line(tmp_path, capsys):
     model = load("tiny")
     model.tokenizer.chat_template = "{{ 9 ** (9 ** 9) }}"
-    with pytest.raises(UserError, match="the chat template of .* is refused: .*; mend its chat_template"):
+    with pytest.raises(UserError, match=r"the chat template of .* is refused: .*; mend its chat_template"):
         Chat(model.tokenizer)
     save(model, tmp_path / "m")
     assert main(["train", "--smoke", "--model", str(tmp_path / "m"), "--out", str(tmp_path / "run")]) == 2
