@@ -257,27 +257,29 @@ def lora_of(settings: Settings) -> LoRA | None:
     return LoRA(rank=settings.lora, alpha=settings.lora_alpha, targets=tuple(dict.fromkeys(names)))
 
 
-def describe_model(settings: Settings, model: Model, *, chosen: bool) -> list[str]:
-    """Lines about the numbers that a model computes in, and about the layers with adapters.
-
-    Args:
-        chosen: the user has named no dtype, so the one in `settings` was chosen for the model.
+def describe_numbers(settings: Settings) -> str:
+    """A line about the gap between sampler and trainer where weights are in bfloat16; "" = they are
+    not.
     """
-    lines = list[str]()
-    if chosen and settings.dtype == "bfloat16":
-        why = precision_for(settings.model, settings.where).why
-        more = "" if settings.tis else "; --tis 2 corrects for that, and --dtype float32 avoids it"
-        lines.append(
-            f"weights in bfloat16 ({why}): the sampler's log-probs are not quite the trainer's, see "
-            f"mismatch_gap in the metrics{more}"
-        )
-    if model.adapted:
-        adapters: Any = next(iter(model.module.peft_config.values()))  # type: ignore[union-attr]
-        lines.append(
-            f"adapters of rank {adapters.r} and alpha {adapters.lora_alpha} on "
-            f"{', '.join(sorted(adapters.target_modules))}"
-        )
-    return lines
+    if settings.precision != "bfloat16":
+        return ""
+    why = precision_for(settings.model, settings.where).why
+    more = "" if settings.tis else "; --tis 2 corrects for that, and --dtype float32 avoids it"
+    return (
+        f"weights in bfloat16 ({why}): the sampler's log-probs are not quite the trainer's, see "
+        f"mismatch_gap in the metrics{more}"
+    )
+
+
+def describe_adapters(model: Model) -> str:
+    """A line about the layers of a model that have adapters; "" = none has."""
+    if not model.adapted:
+        return ""
+    adapters: Any = next(iter(model.module.peft_config.values()))  # type: ignore[union-attr]
+    return (
+        f"adapters of rank {adapters.r} and alpha {adapters.lora_alpha} on "
+        f"{', '.join(sorted(adapters.target_modules))}"
+    )
 
 
 def settings_for(runnable: Any, settings: Settings) -> Settings:

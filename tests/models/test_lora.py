@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from palaestra.api.training import remarks
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import load, save
@@ -57,9 +58,8 @@ def test_the_scale_is_that_of_the_settings():
     model = load("tiny", lora=given)
     layer = model.layers[0].self_attn.q_proj
     assert layer.scaling == {"default": 2.0} and len(model.trainable()) == 2 * 2 * len(model.layers)
-    assert setup.describe_model(Settings(lora=4), model, chosen=False) == [
-        "adapters of rank 4 and alpha 8 on q_proj, v_proj"
-    ]
+    assert setup.describe_adapters(model) == "adapters of rank 4 and alpha 8 on q_proj, v_proj"
+    assert setup.describe_adapters(load("tiny")) == ""
 
 
 @pytest.mark.parametrize("idle", [{"lora_alpha": 8}, {"lora_targets": "q_proj"}])
@@ -81,18 +81,15 @@ def test_targets_that_are_not_there_are_named(targets, says):
         load("tiny", lora=LoRA(targets=targets))
 
 
-@pytest.mark.parametrize(
-    ("settings", "chosen", "said"),
-    [
-        ({"dtype": "bfloat16"}, True, "weights in bfloat16"),
-        ({"dtype": "bfloat16"}, False, ""),
-        ({"dtype": "float32"}, True, ""),
-    ],
-)
-def test_numbers_that_nobody_asked_for_are_said(settings, chosen, said):
-    lines = setup.describe_model(Settings(**settings), load("tiny"), chosen=chosen)
-    assert [x.startswith(said) for x in lines] == [True] * bool(said)
-    if said:
-        assert "--tis 2 corrects" in lines[0] and "--dtype float32" in lines[0]
-        corrected = setup.describe_model(Settings(**settings, tis=2), load("tiny"), chosen=chosen)
-        assert "--tis" not in corrected[0]
+def test_numbers_that_nobody_asked_for_are_said(monkeypatch):
+    monkeypatch.setattr("palaestra.models.precision.computes_bfloat16", lambda: True)
+    recipe = setup.recipe_of(Settings())
+    lines = lambda dtype, **given: [
+        x
+        for x in remarks(None, recipe, Settings(model="own/large", device="cpu", **given), recipe, dtype)
+        if "bfloat16" in x
+    ]
+    (told,) = lines("")
+    assert told.startswith("weights in bfloat16 (a large model") and "--tis 2 corrects" in told
+    assert "--dtype float32 avoids" in told and "--tis" not in lines("", tis=2)[0]
+    assert lines("bfloat16") == [] == lines("", dtype="float32")
