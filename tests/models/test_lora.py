@@ -84,9 +84,9 @@ def test_targets_that_are_not_there_are_named(targets, says):
 def test_numbers_that_nobody_asked_for_are_said(monkeypatch):
     monkeypatch.setattr("palaestra.models.precision.computes_bfloat16", lambda: True)
     recipe = setup.recipe_of(Settings())
-    lines = lambda dtype, **given: [
+    lines = lambda named, **given: [
         x
-        for x in remarks(None, recipe, Settings(model="own/large", device="cpu", **given), recipe, dtype)
+        for x in remarks(None, recipe, Settings(model="own/large", device="cpu", **given), recipe, named)
         if "bfloat16" in x
     ]
     (told,) = lines("")
