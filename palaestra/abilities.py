@@ -101,8 +101,8 @@ class Warns(Protocol):
 
 @runtime_checkable
 class Notes(Protocol):
-    """Tasks that have to say something of themselves before the first step: how they were read, and
-    what looks wrong in them.
+    """Tasks, or the dialect of a chat template, that have something to say of themselves before the
+    first step: how they were read, and what looks wrong in them.
     """
 
     @property

@@ -46,6 +46,8 @@ class RunKeywords(TypedDict, total=False):
     dtype: str
     device: str
     lora: int
+    lora_alpha: int
+    lora_targets: str
     engine: str
     slots: int
     cache_mb: int

@@ -172,7 +172,7 @@ def work(
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
-    settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
+    given, settings = settings, replace(settings, dtype=settings.precision)  # as meant here
     places: list[Path] = []
     with (
         stoppable(lambda: after_stop(places, settings)),
@@ -194,7 +194,7 @@ def work(
             f"seed {settings.seed}; run folder {place}"
         )
         begun = changes(place, settings, runnable) if resume is not None else []
-        fresh = remarks(recipe, before, settings, runnable) if resume is None else []
+        fresh = [] if resume else remarks(recipe, before, settings, runnable, given.dtype)
         for line in [*begun, *fresh]:
             ctx.say(line)
         try:
@@ -213,13 +213,19 @@ def work(
         return place
 
 
-def remarks(recipe: Any, before: Any, settings: Settings, runnable: Any) -> list[str]:
-    """What is to be said of the settings of a run that begins, see `work`; `before`: its recipe
-    without fields that were set.
+def remarks(
+    recipe: Any, before: Any, settings: Settings, runnable: Any, dtype: str = ""
+) -> list[str]:
+    """What is to be said of the settings of a run that begins, see `work`.
+
+    Args:
+        before: its recipe without fields that were set.
+        dtype: as the user named it; "" = the one in `settings` was chosen for the model.
     """
     rate = setup.describe_rate(recipe, settings, runnable)
     idle = describe_idle_clip(settings, before, runnable)
-    return [line for line in (rate, idle) if line]
+    numbers = "" if dtype else setup.describe_numbers(settings)
+    return [line for line in (rate, numbers, idle) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:
@@ -267,6 +273,8 @@ async def check_and_run(
     recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance
 ) -> Result:
     """The run, once its problem is known to be one that can be learned."""
+    if adapted := setup.describe_adapters(ctx.model("policy")):
+        ctx.say(adapted)
     await check_bench(ctx)
     write_settings(ctx.folder, settings, recipe)
     origin.write(ctx.folder)

@@ -19,7 +19,7 @@ from palaestra.bench.machine import wait_for_gpu
 from palaestra.bench.turns import Memory, Turns
 from palaestra.bench.work import Work
 from palaestra.models.load import find
-from palaestra.models.lora import LoRA
+from palaestra.models.lora import LINEAR, LoRA
 
 
 def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
@@ -58,7 +58,7 @@ def adapters(rank: int) -> Any:
     return LoraConfig(
         r=like.rank,
         lora_alpha=like.alpha,
-        target_modules=list(like.targets),
+        target_modules=list(like.targets or LINEAR),
         task_type="CAUSAL_LM",
     )
 

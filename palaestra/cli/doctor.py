@@ -11,8 +11,10 @@ import importlib.util
 import os
 import platform
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import torch
 from palaestra import __version__
 from palaestra.bench import paper
 from palaestra.bench.machine import gemm
+from palaestra.cli import needs
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
 from palaestra.markdown import hide_folders
@@ -35,7 +38,7 @@ from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
 from palaestra.run.plan import Plan
-from palaestra.run.progress import Pulse
+from palaestra.run.progress import Pulse, clock_time
 from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
@@ -76,6 +79,7 @@ EXTRAS = {
 NOT_OF_RUNS = ("submit", "control", "bench", "docs", "browser")  # extras that no run needs
 # steps after the first, and held-out tasks, that an estimate takes
 MEASURED_STEPS, EVALUATED_TASKS = 3, 64
+PATIENCE = 20.0  # seconds of an estimate above which it says beforehand how long it takes
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
 
 
@@ -97,6 +101,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         )
         if not arguments.json:
             print(paper.show(result))
+        return result
+    if configs := [w for w in arguments.words if w.endswith(".json") and "=" not in w]:
+        arguments.words = [w for w in arguments.words if w not in configs]
+        result = needs.count_needs(Path(configs[0]), read_settings(arguments))
+        if not arguments.json:
+            print(*needs.show(result), sep="\n")
         return result
     result: dict[str, Any] = {}
     for name, (find, show) in PARTS.items():
@@ -194,41 +204,77 @@ def nodes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Runs a few real steps and a small evaluation of the run in question, and scales them up."""
+    """Runs a few real steps and a small evaluation of the run in question, and scales them up.
+    Says meanwhile what it does, and after the first step how long the rest takes.
+    """
     settings = read_settings(arguments)
     recipe = setup.recipe_of(settings)
     if not isinstance(recipe, Recipe):
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
-    ctx = setup.context(settings, talk=False)
-    ctx.plan = Plan(keep=settings.keep, merged=settings.merged, rollouts=settings.rollouts)
-    told = lambda: f"{ctx.sampled_tokens:,} tokens sampled"
-    try:
-        with Pulse("estimate", tell=told):
-            return asyncio.run(_estimate(settings, recipe, ctx))
-    finally:
-        ctx.close()
+    doing = Doing(f"loading {settings.model}")
+    with Pulse("estimate", tell=doing.tell):
+        ctx = setup.context(settings, talk=False)
+        ctx.plan = Plan(keep=settings.keep, merged=settings.merged, rollouts=settings.rollouts)
+        doing.ctx = ctx
+        try:
+            return asyncio.run(_estimate(settings, recipe, ctx, doing, quick=arguments.quick))
+        finally:
+            ctx.close()
 
 
-async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
+@dataclass
+class Doing:
+    """What the estimate does at present."""
+
+    what: str
+    ctx: Any = None
+
+    def tell(self) -> str:
+        """For people."""
+        tokens = f", {self.ctx.sampled_tokens:,} tokens sampled" if self.ctx else ""
+        return f"{self.what}{tokens}"
+
+    def announce_rest(self, seconds: float, tasks: int) -> None:
+        """Says how long the rest of the estimate takes, where somebody would wait for it."""
+        if seconds < PATIENCE:
+            return
+        rest = f"{MEASURED_STEPS} more steps" + (f" and {tasks} held-out problems" if tasks else "")
+        print(
+            f"estimate  {rest} take about {clock_time(seconds)}; with --quick the first step is all",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+async def _estimate(
+    settings: Settings, recipe: Recipe, ctx: Any, doing: Doing, *, quick: bool
+) -> dict[str, Any]:
     """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the
-    longest length allowed.
+    longest length allowed. `quick`: from the first step alone, of whose answers an evaluation is
+    taken to cost as much each.
     """
     from palaestra.run.driver import peak_memory_mb, prepare
     from palaestra.run.evaluation import greedy_held_out
 
     prepare(recipe, ctx)
     state, seconds, lengths = start(settings.seed), [], []
-    for _ in range(1 + MEASURED_STEPS):
+    tasks = min(EVALUATED_TASKS, settings.evaluate)
+    for n in range(1 if quick else 1 + MEASURED_STEPS):
+        doing.what = f"step {n + 1} of {1 if quick else 1 + MEASURED_STEPS}"
         begin = time.perf_counter()
         state, metrics = await step(recipe, ctx, state)
         seconds.append(time.perf_counter() - begin)
         lengths.append(metrics.get("length", 0.0))  # nothing is sampled of what is recorded
-    begin, tasks = time.perf_counter(), min(EVALUATED_TASKS, settings.evaluate)
-    if tasks:
+        answers = max(1, sum(len(g.episodes) for g in ctx.seen))
+        if n == 0 and not quick:
+            doing.announce_rest(seconds[0] * (MEASURED_STEPS + tasks / answers), tasks)
+    doing.what, begin = f"{tasks} held-out problems", time.perf_counter()
+    if tasks and not quick:
         await greedy_held_out(ctx, tasks)
-    evaluation = 2 * settings.evaluate / max(tasks, 1) * (time.perf_counter() - begin)
+    measured = seconds[0] * tasks / answers if quick else time.perf_counter() - begin
+    evaluation = 2 * settings.evaluate / max(tasks, 1) * measured
     steps = settings.steps or recipe.schedule.steps
-    each = float(np.median(seconds[1:]))
+    each = float(np.median(seconds[1:] or seconds))
     said = [
         s
         for g in ctx.seen

@@ -492,7 +492,15 @@ def doctor(parser: FlagParser) -> None:
     run_flags(parser)
     setting_flags(parser, "train")
     add = parser.add_argument
-    add("words", nargs="*", metavar="RECIPE | stage.field=value", help="the run that is estimated")
+    words = "RECIPE | CONFIG.json | stage.field=value"
+    add(
+        "words",
+        nargs="*",
+        metavar=words,
+        help="the run that is estimated; of a model's CONFIG.json the GPUs and memory are counted, "
+        "without weights",
+    )
+    add("--quick", action="store_true", help="estimate from one step, without an evaluation")
     add("--case", metavar="DIR", help="repeat an update that failed, from the run folder's cases")
     add("--out", metavar="DIR", help="with --cluster: the run folder that nodes should share")
     parser.add_argument(

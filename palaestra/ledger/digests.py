@@ -93,6 +93,7 @@ def configuration(
         "model": model_sha256(settings.model),
         "dtype": settings.precision,
         "lora": settings.lora,
+        **{n: getattr(settings, n) for n in ("lora_alpha", "lora_targets") if settings.says(n)},
         "max_tokens": settings.max_tokens,
         "tokens": tokens,
         **({"budget": dict(budget)} if budget else {}),

@@ -32,7 +32,7 @@ from palaestra.models.calls import (
     text_in_tag,
     with_rules,
 )
-from palaestra.models.template import REFUSALS, end_of_turn, render, specials
+from palaestra.models.template import REFUSALS, end_of_turn, missing_header, render, specials
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
 from palaestra.types import Call, Malformed, Message, ToolSchema, value_class
 
@@ -48,6 +48,9 @@ REPLIES = {  # what a template may rewrite in earlier replies
     "whitespace": " {}\n",
     "thinking": "<think>\nwell\n</think>\n\n{}",
 }
+# the end of a header that opens the thinking of a reply
+THINKING = re.compile(r"<(seed:)?(think|thinking|thoughts?|reason|reasoning|analysis)>\s*\Z", re.I)
+OPENING = -1  # whose content the opening of a reply is: no message's
 SLOT, REPLY = re.compile(r"~slot(\d+)~"), "~reply~"
 CALL_IDS = re.compile(
     r"[A-Za-z0-9]{9}"
@@ -82,7 +85,9 @@ def no_pictures(picture: Picture) -> int:
 
 class Chat:
     """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template
-    changes in old replies. `places` says how many places a picture takes.
+    changes in old replies, `opening` is what its header already writes of a reply, such as
+    "<think>\\n". `notes` are lines about the template that a run should say. `places` says how many
+    places a picture takes.
     """
 
     def __init__(
@@ -97,6 +102,10 @@ class Chat:
         self._special_ids = frozenset(self.specials.values())
         self._marks = special_marks(tokenizer)
         self._text = text_tokenizer(tokenizer)
+        header = missing_header(tokenizer)
+        self._header = header or ""
+        self.opening = self._opening()
+        self.notes = (*self._notes(header),)
         self.habits = frozenset(h for h, roles in HABITS.items() if self._takes(roles))
         self.rewrites = tuple(what for what, reply in REPLIES.items() if not self._keeps(reply))
         self.family = family_of(tokenizer)
@@ -175,6 +184,9 @@ class Chat:
         uses: list[tuple[str, bool, bool]] = []
         speaker: Message | None = None
         for at, (i, of) in enumerate(tokens):
+            if of == OPENING:
+                uses.append(("forced", False, at in hidden))
+                continue
             message = None if of is None else say[of]
             if message is not None:
                 speaker = message
@@ -231,7 +243,8 @@ class Chat:
         )
         if more > 0 and a[same + more :] == b[same:]:
             return range(same, same + more)
-        return {at for at, (_, of) in enumerate(tokens) if of is not None and say[of].hidden}
+        own = {i for i, m in enumerate(say) if m.hidden}
+        return {at for at, (_, of) in enumerate(tokens) if of in own}
 
     def _line(
         self,
@@ -255,6 +268,9 @@ class Chat:
         parts: Parts = [(after if closed and end and not first else pieces[0], None)]
         for i, template in zip(slots, pieces[2::2], strict=True):
             parts += [*self._content_parts(say[i], i), (template, None)]
+        header = str(parts[-1][0])
+        if self.opening and header.endswith(self.opening):
+            parts[-1:] = [(header.removesuffix(self.opening), None), (self.opening, OPENING)]
         return self._spell(parts)
 
     def _content_parts(self, message: Message, owner: int) -> Parts:
@@ -303,17 +319,21 @@ class Chat:
         try:
             if not talk:  # a row that starts with the header of the reply
                 asked = _talk_of("user")
-                header = render(self.tokenizer, asked, speak=True)[
-                    len(render(self.tokenizer, asked, speak=False)) :
-                ]
+                header = self._speaking(asked)[len(render(self.tokenizer, asked, speak=False)) :]
                 return (self.tokenizer.bos_token or "") + header or self.tokenizer.eos_token
-            text = render(self.tokenizer, talk, speak=True, tools=tools)
+            text = self._speaking(talk, tools)
         except REFUSALS as error:
             roles = ", ".join(m["role"] for m in talk)
             raise UserError(
                 f"the chat template of {self.name} refuses messages of the roles {roles}: {error}"
             ) from None
         return text.rpartition(REPLY)[2]
+
+    def _speaking(self, talk: Talk, tools: tuple[ToolSchema, ...] = ()) -> str:
+        """The conversation up to where the next reply begins, also for a template that has no
+        generation prompt.
+        """
+        return render(self.tokenizer, talk, speak=True, tools=tools) + self._header
 
     def _spell(self, parts: Parts) -> Tokens:
         """Tokens of a line. What lies between two special tokens of the template is read in one
@@ -328,11 +348,11 @@ class Chat:
                 run, owners = "", []
                 continue
             at = 0
-            for mark in self._marks.finditer(text) if owner is None else ():
+            for mark in self._marks.finditer(text) if owner in (None, OPENING) else ():
                 tokens += self._read(
-                    run + text[at : mark.start()], [*owners, *[None] * (mark.start() - at)]
+                    run + text[at : mark.start()], [*owners, *[owner] * (mark.start() - at)]
                 )
-                tokens.append((self.specials[mark[0].strip()], None))
+                tokens.append((self.specials[mark[0].strip()], owner))
                 run, owners, at = "", [], mark.end()
             run, owners = run + text[at:], [*owners, *[owner] * (len(text) - at)]
         return [*tokens, *self._read(run, owners)]
@@ -355,7 +375,7 @@ class Chat:
         """Whether the template writes messages of these roles, each once and in order."""
         talk = _talk_of(*roles)
         try:
-            text = render(self.tokenizer, talk, speak=True)
+            text = self._speaking(talk)
         except REFUSALS:
             return False
         at = [text.find(m["content"]) for m in talk]
@@ -366,15 +386,57 @@ class Chat:
     def _escapes_results(self) -> bool:
         """Whether the template writes a tool's result as a JSON string."""
         talk = [*_talk_of("user", "assistant"), _result('~"~')]
-        return '~\\"~' in render(self.tokenizer, talk, speak=True)
+        return '~\\"~' in self._speaking(talk)
+
+    def _opening(self) -> str:
+        """What the header of the next reply has beyond the headers of earlier replies: a part of
+        the reply that the template writes, as R1's "<think>\\n".
+        """
+        asked, replied = _talk_of("user"), _talk_of("user", "assistant")
+        try:
+            bare = render(self.tokenizer, asked, speak=False)
+            header = self._speaking(asked).removeprefix(bare)
+            earlier = render(self.tokenizer, replied, speak=False).removeprefix(bare)
+        except REFUSALS:
+            return ""
+        if opened := THINKING.search(header):
+            return opened[0]
+        before = earlier.partition(REPLY)[0]
+        more = header.removeprefix(before) if header.startswith(before) else ""
+        return more if more.strip() and not self._marks.search(more) else ""
+
+    def _notes(self, header: str | None) -> Iterator[str]:
+        """Lines about the template; `header` as `missing_header` gives it."""
+        if not self.tokenizer.chat_template:
+            yield (
+                f"{self.name} has no chat template: each message is a plain line, and "
+                f"{self.tokenizer.eos_token or 'nothing'} ends a reply; for a chat model, set "
+                "`chat_template` in its tokenizer_config.json"
+            )
+        if header is None:
+            yield (
+                f"the chat template of {self.name} has no generation prompt, and none can be read "
+                "from earlier replies: replies begin without a header; mend its "
+                "`add_generation_prompt`"
+            )
+        if header:
+            yield (
+                f"the chat template of {self.name} has no generation prompt, so a reply begins with "
+                f"{header!r}, as its earlier replies do"
+            )
+        if self.opening:
+            yield (
+                f"the chat template of {self.name} begins every reply with {self.opening!r}; rewards "
+                "read the reply with it, and a demonstration that begins with it does not repeat it"
+            )
 
     def _keeps(self, reply: str) -> bool:
         """Whether a conversation that goes on still starts as it did when the reply was sampled."""
         talk = _talk_of("user", "assistant", "user")
-        talk[1]["content"] = reply.format(REPLY)
+        talk[1]["content"] = self.opening + reply.format(REPLY)
         try:
-            seen = render(self.tokenizer, talk[:1], speak=True) + talk[1]["content"]
-            return render(self.tokenizer, talk, speak=True).startswith(seen)
+            seen = self._speaking(talk[:1]) + reply.format(REPLY)
+            return self._speaking(talk).startswith(seen)
         except REFUSALS:
             return False
 

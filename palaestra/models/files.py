@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from palaestra.errors import UserError
+from palaestra.models.limits import check_files
 
 CLASSIFIER = "ForSequenceClassification"  # how such architectures end
 NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers asks at the terminal
@@ -62,6 +62,8 @@ def _classifies(module: Any) -> bool:
 
 
 def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a directory or hub id. Raises UserError for files beyond `limits`."""
+    check_files(where)
     return AutoTokenizer.from_pretrained(where, **NO_CODE)
 
 
@@ -70,11 +72,13 @@ def explain_failures(name: str) -> Generator[None]:
     """Failures of transformers as one line."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        first = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
-        raise UserError(f"model {name!r} cannot be loaded: {first}") from error
+    except UserError:
+        raise
+    except Exception as error:  # of whatever reads the files: each library has errors of its own
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        kind = type(error).__name__
+        why = first if isinstance(error, OSError | ValueError) and first else f"{kind}: {first}"
+        raise UserError(f"model {name!r} cannot be loaded: {why}") from error
 
 
 @contextmanager

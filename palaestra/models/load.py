@@ -75,7 +75,47 @@ def load(
         torch.backends.cuda.enable_cudnn_sdp(False)
     model = Model(name, lora(module) if lora else module, tokenizer, str(where))
     load_heads(model, where)
+    check_numbers(model)
+    check_tokens(model)
     return model
+
+
+def check_numbers(model: Model) -> None:
+    """Raises UserError for a weight that is NaN or infinite, with which nothing can be sampled."""
+    heads = ((f"{h}.{n}", p) for h, head in model.heads.items() for n, p in head.named_parameters())
+    for name, p in (*model.causal.named_parameters(), *heads):
+        if p.detach().sum(dtype=torch.float32).isfinite():
+            continue  # a sum is NaN or infinite if any of its numbers is
+        if n := int((~p.detach().isfinite()).sum()):
+            raise UserError(
+                f"model {model.name!r}: {n:,} of {p.numel():,} numbers of the weight {name} are NaN "
+                "or infinite; take a checkpoint that is whole"
+            )
+
+
+def check_tokens(model: Model) -> None:
+    """Raises UserError for tokens without an embedding that a text, the chat template or the end of
+    a reply may have.
+    """
+    rows = len(model.causal.get_input_embeddings().weight)
+    tokenizer: Any = model.tokenizer
+    added = tokenizer.added_tokens_decoder
+    beyond = {i: t for t, i in tokenizer.get_vocab().items() if i >= rows}
+    template = str(tokenizer.chat_template or "")
+    named = {tokenizer.bos_token, tokenizer.eos_token}
+    # a special token that nothing writes, as a place of pictures in a model of texts, does no harm
+    used = [
+        (i, t)
+        for i, t in sorted(beyond.items())
+        if not (i in added and added[i].special) or t in template or t in named
+    ]
+    if used:
+        i, token = used[0]
+        raise UserError(
+            f"model {model.name!r}: the tokenizer has {len(used)} tokens that the model has no "
+            f"embedding for, e.g. {token!r} with the number {i} of {rows:,}; call "
+            "`model.resize_token_embeddings(len(tokenizer))` and save both again"
+        )
 
 
 def holds_adapters_alone(directory: Path) -> bool:
@@ -145,6 +185,12 @@ def check(directory: Path) -> None:
     """Says what a directory lacks to be a model."""
     if holds_adapters_alone(directory):
         return
+    if adapters := peft_base(directory):
+        raise UserError(
+            f"{directory} holds peft adapters alone, of the model {adapters!r}; merge them with "
+            "`AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload()`, and save that "
+            "with its tokenizer"
+        )
     if not (directory / "config.json").exists():
         inside = [
             p
@@ -170,6 +216,20 @@ def check(directory: Path) -> None:
             f"{directory} has no tokenizer; save it there with "
             f"`tokenizer.save_pretrained({str(directory)!r})`"
         )
+
+
+def peft_base(directory: Path) -> str:
+    """The model that adapters are of which peft saved alone in a directory; "" = they are none."""
+    settings = directory / "adapter_config.json"
+    weights = {p.name for p in directory.glob("*.safetensors")} - {"adapter_model.safetensors"}
+    if weights or not settings.is_file():
+        return ""
+    try:
+        given = json.loads(settings.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        given = None
+    base = given.get("base_model_name_or_path") if isinstance(given, dict) else None
+    return str(base or "unknown")
 
 
 def _siblings(path: Path) -> list[str]:

@@ -13,15 +13,27 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from palaestra.errors import UserError
+from palaestra.models.template_sandbox import Excess, render_template
 from palaestra.types import ToolSchema
 
 PLAIN = (  # for a tokenizer without a template: contents on lines, replies closed by the end token
     "{{ bos_token or '' }}{% for message in messages %}{{ message['content'] }}"
     "{{ (eos_token or '') if message['role'] == 'assistant' else '' }}{{ '\n' }}{% endfor %}"
 )
-# how templates say no; the last two are of ranges that are too long, and of macros without an end
-REFUSALS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
+# how templates say no, or fail: ranges that are too long, macros without an end, blocks in blocks
+REFUSALS = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    SyntaxError,
+    MemoryError,
+)
 LONGEST = 10.0  # seconds of computing that a rendering may take; common ones take a thousandth
+_REPLIED = {"role": "assistant", "content": "~reply~"}
 GLANCE = 0.5  # seconds between looks at the clock
 
 
@@ -35,22 +47,24 @@ def render(
     """The conversation as text; with `speak`, up to where the next reply begins. Raises one of
     REFUSALS, and UserError where the template does not come to an end.
     """
-    template = None if tokenizer.chat_template else PLAIN
-    talk = [dict(m) for m in messages]
-    text = _within(
-        LONGEST,
-        lambda: str(
-            tokenizer.apply_chat_template(
-                talk,
-                tools=[t.json() for t in tools] or None,
-                chat_template=template,
-                add_generation_prompt=speak,
-                tokenize=False,
-            )
-        ),
-    )
+    name = tokenizer.name_or_path or "the tokenizer"
+    shown = [t.json() for t in tools] or None
+    source = tokenizer.get_chat_template(None if tokenizer.chat_template else PLAIN, shown)
+    variables = {
+        **tokenizer.special_tokens_map,
+        "messages": [dict(m) for m in messages],
+        "tools": shown,
+        "documents": None,
+        "add_generation_prompt": speak,
+    }
+    try:
+        text = _within(LONGEST, lambda: render_template(source, variables))
+    except Excess as error:
+        raise UserError(
+            f"the chat template of {name} is refused: {error}; mend its chat_template, or take "
+            "another model"
+        ) from None
     if text is None:
-        name = tokenizer.name_or_path or "the tokenizer"
         raise UserError(
             f"the chat template of {name} loops: it was stopped after {LONGEST:g} seconds of "
             "computing; mend its chat_template, or take another model"
@@ -117,6 +131,24 @@ def _within(seconds: float, work: Callable[[], str]) -> str | None:
         return text
 
 
+def missing_header(tokenizer: Any) -> str | None:
+    """What a template that ignores `add_generation_prompt` leaves out before a reply: the header
+    that it writes before earlier replies. "" = it leaves out nothing; None = no header can be read.
+    """
+    user = {"role": "user", "content": "x"}
+    try:
+        asked = render(tokenizer, [user], speak=False)
+        if render(tokenizer, [user], speak=True) != asked:
+            return ""
+        replied = render(tokenizer, [user, _REPLIED], speak=False)
+    except REFUSALS:
+        return ""  # the dialect says what such a template refuses
+    if not replied.startswith(asked) or _REPLIED["content"] not in replied:
+        return None
+    header = replied[len(asked) :].partition(_REPLIED["content"])[0]
+    return header if header.strip() else ""
+
+
 def specials(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Ids of the tokens that only a template or a policy may write."""
     return {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
@@ -126,15 +158,10 @@ def end_of_turn(tokenizer: Any) -> int | None:
     """The token that closes a reply: the first special after its content in the template, else the
     tokenizer's eos.
     """
-    slot = "~reply~"
     try:
-        text = render(
-            tokenizer,
-            [{"role": "user", "content": "x"}, {"role": "assistant", "content": slot}],
-            speak=False,
-        )
+        text = render(tokenizer, [{"role": "user", "content": "x"}, _REPLIED], speak=False)
     except REFUSALS:
         return tokenizer.eos_token_id
-    tail = text.rpartition(slot)[2]
+    tail = text.rpartition(_REPLIED["content"])[2]
     found = [(tail.find(s), i) for s, i in specials(tokenizer).items() if s in tail]
     return min(found)[1] if found else tokenizer.eos_token_id

@@ -42,7 +42,7 @@ def add_request(ctx: Context, model: str, row: Row, ask: str) -> Row:
         (Message(role="user", content=ask),), first=False, closed=closed
     )
     for p in pieces:
-        row = row.add(Segment(ids=p.ids, author=p.author, text=p.text))
+        row = row.add(Segment(ids=p.ids, text=p.text))  # the header begins no reply of the policy
     return row
 
 

@@ -138,7 +138,8 @@ class Hide:
                 return e
             model = next((s.policy for r in e.rows for s in r.segments if s.policy), "policy")
             pieces = ctx.engine(model).dialect.extend(group.task.prompt, first=True, closed=False)
-            ids = tuple(i for p in pieces for i in p.ids)
+            # what the template begins of a reply is no part of the prompt
+            ids = tuple(i for p in pieces if p.author != "forced" for i in p.ids)
             return replace(e, rows=(hide_beyond(e.rows[0], ids, group.task.id), *e.rows[1:]))
 
         return replace(group, episodes=tuple(map(bare, group.episodes)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from palaestra.abilities import HoldsEpisodes, Solves
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.play import await_if_needed, frame_of, play
-from palaestra.rollout.player import EnginePlayer
+from palaestra.rollout.player import EnginePlayer, after_opening
 from palaestra.types import (
     Act,
     Ask,
@@ -106,7 +106,7 @@ class OraclePlayer(EnginePlayer):
         said = await await_if_needed(self.world.oracle())
         if isinstance(said, Call):
             raise UserError("an oracle that calls tools cannot be imitated; let it say text")
-        text = str(said).removeprefix(ask.prefix)
+        text = after_opening(row.segments, str(said).removeprefix(ask.prefix))
         ids = (*self.engine.dialect.encode_text(text), self.engine.dialect.end)
         room = self.context - len(row.context())
         if len(ids) > room:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from palaestra.abilities import SeesPictures
 from palaestra.context import Engine
@@ -78,9 +79,9 @@ class EnginePlayer:
             )
             for p in pieces
         )
-        if ask.prefix:
+        if prefix := after_opening(heard, ask.prefix):
             forced = Segment(
-                ids=dialect.encode_text(ask.prefix), author="forced", turn=turn, text=ask.prefix
+                ids=dialect.encode_text(prefix), author="forced", turn=turn, text=prefix
             )
             heard = (*heard, forced)
         return heard
@@ -125,6 +126,19 @@ class EnginePlayer:
     ) -> tuple[Call | Malformed, ...]:
         read = self.dialect.read if self.dialect else self.engine.dialect.read_calls
         return read(text, finish, tools)
+
+
+def after_opening(heard: Sequence[Segment], reply: str) -> str:
+    """A reply without the beginning that is forced on it by what was heard, such as the "<think>"
+    of a chat template; the whole reply where it does not begin so.
+    """
+    forced = takewhile(lambda s: s.author == "forced", reversed(heard))
+    opening = "".join(s.text for s in reversed(list(forced)))
+    begun = opening.strip()
+    if not begun or not reply.lstrip().startswith(begun):
+        return reply
+    rest = reply.lstrip().removeprefix(begun)
+    return rest.removeprefix(opening[len(opening.rstrip()) :])
 
 
 def shown_tools(

@@ -15,7 +15,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
-from palaestra.rollout.player import shown_tools
+from palaestra.rollout.player import after_opening, shown_tools
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     Episode,
@@ -70,6 +70,7 @@ def recorded_episode(
         )
         for p in dialect.extend(prompt, first=True, closed=False, tools=tools)
     )
+    reply = after_opening(heard, reply)
     said = Segment(
         ids=(*dialect.encode_text(reply), dialect.end),
         author="demonstration",

@@ -29,10 +29,13 @@ ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 
 
 def say_notes(ctx: RunContext) -> None:
-    """What is to be said of the data."""
+    """What is to be said of the data, and of the model's chat template."""
     tasks = ctx.bench.tasks
     for note in tasks.notes if isinstance(tasks, Notes) else ():
         ctx.say(f"data: {note}")
+    dialect = ctx.engine().dialect
+    for note in dialect.notes if isinstance(dialect, Notes) else ():
+        ctx.say(f"note: {note}")
 
 
 async def check_bench(ctx: RunContext) -> None:

@@ -144,6 +144,20 @@ class Settings:
         least=0,
         use=Use.MAKE | Use.KEPT | Use.REPEATED,
     )
+    lora_alpha: int = setting(
+        32,
+        "with --lora, the scale of what the adapters add, over their rank",
+        metavar="ALPHA",
+        least=1,
+        use=Use.KEPT | Use.REPEATED,
+    )
+    lora_targets: str = setting(
+        "",
+        "with --lora, the layers that get adapters, e.g. q_proj,v_proj",
+        metavar="NAME,...",
+        means="the projections of attention and of the middle layer",
+        use=Use.KEPT | Use.REPEATED,
+    )
     engine: str = setting(
         "own",
         "the program that samples answers, with settings in brackets; see docs/engines.md",

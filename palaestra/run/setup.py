@@ -19,7 +19,8 @@ from palaestra.engines import select
 from palaestra.errors import PalaestraError, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
-from palaestra.models.precision import SMALL
+from palaestra.models.model import Model
+from palaestra.models.precision import SMALL, precision_for
 from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
@@ -222,7 +223,7 @@ def context(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     bench, players = bench_of(settings, judged=brings_reward(recipe))
-    lora = LoRA(rank=settings.lora) if settings.lora else None
+    lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
     select.check(settings.engine, model)
@@ -240,6 +241,44 @@ def context(
         lora=lora,
         open_problem=lambda problem: bench_of_part(settings, problem),
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
+    )
+
+
+def lora_of(settings: Settings) -> LoRA | None:
+    """The adapters that settings ask for. Raises UserError for settings of adapters without any."""
+    if not settings.lora:
+        idle = [n for n in ("lora_alpha", "lora_targets") if settings.says(n)]
+        if idle:
+            raise UserError(
+                f"{flag_of(idle[0])} is of adapters; give their rank too, e.g. --lora 16"
+            )
+        return None
+    names = tuple(n.strip() for n in settings.lora_targets.split(",") if n.strip())
+    return LoRA(rank=settings.lora, alpha=settings.lora_alpha, targets=tuple(dict.fromkeys(names)))
+
+
+def describe_numbers(settings: Settings) -> str:
+    """A line about the gap between sampler and trainer where weights are in bfloat16; "" = they are
+    not.
+    """
+    if settings.precision != "bfloat16":
+        return ""
+    why = precision_for(settings.model, settings.where).why
+    more = "" if settings.tis else "; --tis 2 corrects for that, and --dtype float32 avoids it"
+    return (
+        f"weights in bfloat16 ({why}): the sampler's log-probs are not quite the trainer's, see "
+        f"mismatch_gap in the metrics{more}"
+    )
+
+
+def describe_adapters(model: Model) -> str:
+    """A line about the layers of a model that have adapters; "" = none has."""
+    if not model.adapted:
+        return ""
+    adapters: Any = next(iter(model.module.peft_config.values()))  # type: ignore[union-attr]
+    return (
+        f"adapters of rank {adapters.r} and alpha {adapters.lora_alpha} on "
+        f"{', '.join(sorted(adapters.target_modules))}"
     )
 
 

@@ -28,6 +28,8 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "dtype": ("bfloat16", "bfloat16"),
     "device": ("cpu", "cpu"),
     "lora": ("8", 8),
+    "lora_alpha": ("4", 4),
+    "lora_targets": ("q_proj", "q_proj"),
     "engine": ("vllm", "vllm"),
     "tis": ("2", 2.0),
     "slots": ("7", 7),
@@ -93,7 +95,7 @@ def test_the_help_says_what_stands_where_a_setting_is_not_given():
 def test_what_a_setting_decides():
     assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "columns", "reward", "env")
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
-    assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "seed")
+    assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
         *(*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"),
         *("dtype", "max_tokens", "seed", "evaluate"),
