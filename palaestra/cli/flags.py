@@ -105,6 +105,16 @@ def run_flags(parser: FlagParser) -> None:
         action="store_true",
         help="print the result as one JSON object, on the last line of standard output",
     )
+    trust_flag(parser)
+
+
+def trust_flag(parser: FlagParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="execute without a question what a settings file or a run folder of somebody else "
+        "names: Python files, servers of tools",
+    )
 
 
 def json_flag(parser: FlagParser) -> None:
@@ -178,6 +188,7 @@ def view(parser: FlagParser) -> None:
     add("--port", type=whole_number(0), default=8717, help="(default: 8717; 0 = any)")
     add("--host", default="127.0.0.1", help="to listen on (default: this machine alone)")
     add("--no-open", action="store_true", help="do not open a browser")
+    trust_flag(parser)
     json_flag(parser)
 
 
@@ -222,6 +233,7 @@ def push(parser: FlagParser) -> None:
         action="store_true",
         help="print the model card and the files, and send nothing",
     )
+    trust_flag(parser)
     json_flag(parser)
 
 
@@ -258,6 +270,7 @@ def explain(parser: FlagParser) -> None:
         help="take a group that a run recorded: its folder, or one of its .parquet files",
     )
     add("--picture", metavar="FILE.png|.html", help="draw the token weights")
+    trust_flag(parser)
     json_flag(parser)
 
 
@@ -458,6 +471,7 @@ def score(parser: FlagParser) -> None:
         help="with --run: its last N steps (default: 10)")  # fmt: skip
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
     add("--list", action="store_true", help="all verifiers with their fields")
+    trust_flag(parser)
     json_flag(parser)
 
 

@@ -8,6 +8,7 @@ signal N.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -15,6 +16,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from palaestra import __version__
@@ -126,9 +128,19 @@ def work(argv: Sequence[str]) -> None:
     arguments = parser_of(verb).parse_intermixed_args(argv[1:])
     arguments.command = shlex.join(["palaestra", *argv])
     module = importlib.import_module(f"palaestra.cli.{verb}")
-    result: dict[str, Any] | list[Any] | None = module.run(arguments)
+    with trust_of(arguments):
+        result: dict[str, Any] | list[Any] | None = module.run(arguments)
     if arguments.json and result is not None:
         print(json.dumps(result))
+
+
+def trust_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """The block in which `--trust` holds, where it was given."""
+    if not getattr(arguments, "trust", False):
+        return nullcontext()
+    from palaestra.run.trust import trusting
+
+    return trusting()
 
 
 def program() -> NoReturn:
