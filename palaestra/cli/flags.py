@@ -188,6 +188,14 @@ def view(parser: FlagParser) -> None:
     add("--port", type=whole_number(0), default=8717, help="(default: 8717; 0 = any)")
     add("--host", default="127.0.0.1", help="to listen on (default: this machine alone)")
     add("--no-open", action="store_true", help="do not open a browser")
+    add(
+        "--limits",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="read files of up to N times the usual rows and bytes (default: 1); more of either may "
+        "be an attack on this machine's memory",
+    )
     trust_flag(parser)
     json_flag(parser)
 

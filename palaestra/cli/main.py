@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from palaestra import __version__
 from palaestra.cli.flags import FLAGS, FlagParser
 from palaestra.errors import FULL_ERRORS, Fault, Stopped, UserError
-from palaestra.run.voice import open_streams, silence
+from palaestra.run.voice import clean_streams, open_streams, silence
 from palaestra.suggest import suggestion_or_all
 from palaestra.trackers.feed import is_stuck
 
@@ -77,8 +77,13 @@ def verb_of(argv: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `palaestra`."""
-    argv = sys.argv[1:] if argv is None else list(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with clean_streams():
+        return status_of(sys.argv[1:] if argv is None else list(argv))
+
+
+def status_of(argv: Sequence[str]) -> int:
+    """The exit status of the words, once they are done or it is said why not."""
     try:
         work(argv)
         sys.stdout.flush()  # here, where a reader that has gone is no error

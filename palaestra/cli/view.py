@@ -11,12 +11,18 @@ from typing import Any
 
 from palaestra.cli.listening import listen
 from palaestra.errors import UserError
+from palaestra.store.limits import raised
 from palaestra.view.reader import open_runs
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    with raised(arguments.limits):
+        return look(arguments)
+
+
+def look(arguments: argparse.Namespace) -> dict[str, Any] | None:
     given = [Path(r) for r in arguments.runs or ["runs"]]
     if not arguments.runs and not given[0].is_dir():
         raise UserError("there is no folder runs/ here; name a run: palaestra view RUN")

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Executables:
 
     files: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    imports: Mapping[str, str] = field(default_factory=dict)  # a file that is imported: by which
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Executables:
@@ -50,20 +51,22 @@ class Executables:
         settings of a verifier, in a field of the recipe.
         """
         named = [f for x in given.values() for f in (*code_of(x), *_files_in(x))]
-        whole = (str(x) for f in named for x in (f, *imported(Path(f).expanduser())))
+        beside = {f: [str(x) for x in imported(Path(f).expanduser())] for f in named}
         tools = given.get("tools", ())
         names = split_names([tools] if isinstance(tools, str) else [str(t) for t in tools or ()])
         return cls(
-            files=tuple(dict.fromkeys(whole)),
+            files=tuple(dict.fromkeys(x for f in named for x in (f, *beside[f]))),
+            imports={x: f for f in reversed(named) for x in beside[f] if x not in named},
             commands=tuple(c for n in names if (c := command_of(n))),
         )
 
     def marks(self) -> dict[str, set[str]]:
-        """By name, what it may stand as in this user's list."""
-        files = {
-            f: {_mark("file", str(Path(f).expanduser().resolve())), *_content(f)}
-            for f in self.files
-        }
+        """By name, what it may stand as in this user's list. What is imported is also known by the
+        place of the file that imports it: this user goes on writing there.
+        """
+        files = {f: {_place(f), *_content(f)} for f in self.files}
+        for f, by in self.imports.items():
+            files[f].add(_place(by))
         here = str(Path.cwd())
         return files | {c: {_mark("command", c, here)} for c in self.commands}
 
@@ -80,6 +83,10 @@ def _files_in(given: Any) -> Iterator[str]:
 
 def _mark(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _place(file: str) -> str:
+    return _mark("file", str(Path(file).expanduser().resolve()))
 
 
 def _content(file: str) -> set[str]:

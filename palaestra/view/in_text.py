@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palaestra.markdown import escape_controls
+from palaestra.run.voice import drawing
 from palaestra.store.folder import read_run
 from palaestra.view.drawing import percent, short_number
 from palaestra.view.export import by_worth
@@ -23,7 +25,7 @@ GROUPS, PROBLEMS, WIDTH = 10, 8, 60
 
 
 def show(runs: Sequence[RunReader], console: Console | None = None) -> None:
-    console = console or Console()
+    console = console or Console(file=drawing(sys.stdout))
     for run in runs:
         console.print(of_run(run))
 
@@ -72,7 +74,8 @@ def groups_table(run: RunReader) -> Table:
     table = Table("step", "group", "prompt", "rewards", title="Groups that tell most")
     source = run.main
     for step, group in by_worth(run)[:GROUPS]:
-        found = source.group(step, group)
+        if not (found := source.group(step, group)):
+            continue
         rewards: list[Any] = [e["reward"] for e in found]
         prompt = " ".join((found[0]["prompt"] or "").split())[:WIDTH]
         told = " ".join("?" if r is None else short_number(r) for r in rewards[:16])
