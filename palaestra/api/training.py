@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import shlex
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
@@ -172,7 +173,8 @@ def work(
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
-    trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    seconds, late = settings.track_seconds, lambda line: print(line, file=sys.stderr, flush=True)
+    trackers = Trackers(makers(settings.track, seconds, late), seconds=seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     places: list[Path] = []
     with (

@@ -148,8 +148,8 @@ def json_object(text: Any) -> dict[str, Any]:
 
 def is_shallow(value: Any) -> bool:
     """Whether lists and objects are in each other at most DEPTH times."""
-    level = [value]
-    for _ in range(DEPTH + 1):
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH):
         level = [
             x
             for outer in level
