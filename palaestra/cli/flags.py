@@ -183,6 +183,18 @@ def view(parser: FlagParser) -> None:
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", help="run folders, or folders of them (default: runs)")
     add("--text", action="store_true", help="on the terminal, without a browser")
+    add(
+        "--step",
+        type=whole_number(0),
+        metavar="N",
+        help="with --text: a group of this step (default: the last)",
+    )
+    add(
+        "--group",
+        type=whole_number(0),
+        metavar="M",
+        help="with --text: this group (default: the first)",
+    )
     add("--export", metavar="FILE.html", help="write a file that needs no server, and end")
     add("--megabytes", type=float, default=8.0, help="of that file, about (default: 8)")
     add("--port", type=whole_number(0), default=8717, help="(default: 8717; 0 = any)")

@@ -41,6 +41,7 @@ from palaestra.store.limits import (
 )
 from palaestra.store.reading import number
 from palaestra.view.cache import TableCache
+from palaestra.view.heard import FAILED, heard
 from palaestra.view.pixels import data_address
 
 pc: Any = import_module("pyarrow.compute")  # its functions are made when it is imported
@@ -112,25 +113,25 @@ class EpisodeTable:
         return self.read_texts()
 
     def read_texts(self) -> pa.Table:
-        """Prompt and text of each row of the index."""
+        """Prompt and text of each row of the index, and what was heard, see `view.heard`."""
         with self._lock:
             if self._texts is None:
                 self._texts = self.cache.table(f"{self._label}-texts", self.files, scan_texts)
             return self._texts
 
     def search(self, words: str) -> list[int]:
-        """Rows that hold the words, in any case; /.../ is a regular expression. RE2 reads it, so no
-        pattern takes longer than the texts are long.
+        """Rows that hold the words, in what was asked, said or heard, in any case; /.../ is a
+        regular expression. RE2 reads it, so no pattern takes longer than the texts are long.
         """
         is_pattern = len(words) > 2 and words[0] == words[-1] == "/"
         find = pc.match_substring_regex if is_pattern else pc.match_substring
         pattern, texts = words[1:-1] if is_pattern else words, self.texts
         try:
-            hits = [find(texts[k], pattern, ignore_case=True) for k in ("text", "prompt")]
+            hits = [find(texts[k], pattern, ignore_case=True) for k in ("text", "prompt", "heard")]
         except pa.ArrowInvalid:
             raise UserError(f"{pattern}: no regular expression") from None
-        either = pc.fill_null(pc.or_kleene(*hits), False)
-        return np.flatnonzero(np.asarray(either)).tolist()
+        known = [np.asarray(pc.fill_null(hit, False)) for hit in hits]
+        return np.flatnonzero(np.any(known, axis=0)).tolist()
 
     def excerpts(self, rows: Sequence[int]) -> list[dict[str, str]]:
         """The beginnings of the texts of some rows."""
@@ -292,11 +293,13 @@ def _may_hold(opened: pq.ParquetFile, i: int, group: int) -> bool:
 
 def scan(files: Sequence[Path]) -> pa.Table:
     """The index: a row an episode, without texts and tokens."""
-    wanted = [*WHOLE, *NAMES, "muted", "reward", "solved", "advantage", "reward_parts"]
+    wanted = [*WHOLE, *NAMES, "muted", "reward", "solved", "advantage", "reward_parts", "facts"]
     found = read(files, wanted)
     columns: dict[str, Any] = {n: found[n] for n in (*WHOLE, "muted", "solved")}
     columns |= {n: pc.max_element_wise(found[n], pa.scalar(0, found[n].type)) for n in PLACE}
     columns |= {n: pc.cast(found[n], pa.float32()) for n in ("reward", "advantage")}
+    failed = pc.match_substring_regex(found["facts"], FAILED)
+    columns["tool_failed"] = pc.cast(pc.fill_null(failed, False), pa.int8())
     for n in NAMES:
         coded = pc.fill_null(found[n], "").combine_chunks().dictionary_encode()
         columns[n] = coded
@@ -304,8 +307,13 @@ def scan(files: Sequence[Path]) -> pa.Table:
 
 
 def scan_texts(files: Sequence[Path]) -> pa.Table:
-    """What was asked and said."""
-    return read(files, ("prompt", "text"))
+    """What was asked, said and heard."""
+    parts = [read([file], ("prompt", "text")) for file in files]
+    heard_by = [heard(f, p.num_rows) for f, p in zip(files, parts, strict=True)]
+    empty = read((), ("prompt", "text")).append_column("heard", pa.array([], pa.string()))
+    return pa.concat_tables(
+        [empty, *(p.append_column("heard", h) for p, h in zip(parts, heard_by, strict=True))]
+    )
 
 
 def part_columns(column: pa.ChunkedArray) -> dict[str, pa.Array]:
