@@ -130,10 +130,11 @@ def hand_over(job: ClusterJob) -> tuple[Any, str]:
         raise UserError(f"{job.address}: {said}") from None
 
 
-def answer_within(ask: Callable[[], Any], job: ClusterJob, seconds: float = ANSWERING) -> Any:
-    """What the job server answers. Raises UserError where it says nothing for so long: Ray's client
-    itself waits for ever.
+def answer_within(ask: Callable[[], Any], job: ClusterJob, seconds: float | None = None) -> Any:
+    """What the job server answers. Raises UserError where it says nothing for so long (None =
+    ANSWERING): Ray's client itself waits for ever.
     """
+    seconds = ANSWERING if seconds is None else seconds
     answer, begin = run_in_thread(ask, "job server"), time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
         try:

@@ -15,10 +15,11 @@ def data_address(picture: Mapping[str, Any]) -> str:
     """A recorded picture (`store.columns.PICTURE`) as "data:image/png;base64,..."; "" where its
     numbers do not make one.
     """
-    height, width, channels = (picture.get(k) for k in ("height", "width", "channels"))
-    data = picture.get("data")
-    if not (isinstance(data, bytes) and all(isinstance(n, int) for n in (height, width, channels))):
+    given = [picture.get(k) for k in ("height", "width", "channels")]
+    sizes, data = [n for n in given if isinstance(n, int)], picture.get("data")
+    if len(sizes) < len(given) or not isinstance(data, bytes):
         return ""
+    height, width, channels = sizes
     if channels not in COLOUR or min(height, width) < 1 or len(data) != height * width * channels:
         return ""
     line = width * channels
