@@ -373,11 +373,8 @@ BENCHES = (
 
 def bench(parser: FlagParser) -> None:
     add = parser.add_argument
-    add(
-        "what",
-        choices=BENCHES,
-        help="what is measured; gpu: a programme of an hour or two, in slices",
-    )
+    add("what", choices=BENCHES,
+        help="what is measured; gpu: a programme of an hour or two, in slices")  # fmt: skip
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add(
@@ -386,49 +383,20 @@ def bench(parser: FlagParser) -> None:
         help="of all but busy, control, sandbox, notebook, verifiers and view (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
-    add(
-        "--group",
-        type=whole_number(1),
-        default=8,
-        metavar="N",
-        help="answers a prompt (default: 8)",
-    )
-    add(
-        "--max-tokens",
-        type=whole_number(1),
-        default=64,
-        metavar="N",
-        help="the most tokens of an answer (default: 64)",
-    )
+    add("--group", type=whole_number(1), default=8, metavar="N",
+        help="answers a prompt (default: 8)")  # fmt: skip
+    add("--max-tokens", type=whole_number(1), default=64, metavar="N",
+        help="the most tokens of an answer (default: 64)")  # fmt: skip
     add("--full", action="store_true", help="no answer ends before its last token")
     add("--recompute", action="store_true", help="use activation checkpointing, in TRL too")
-    add(
-        "--peer-batch",
-        type=whole_number(0),
-        default=0,
-        help="answers in one forward pass of TRL, the rest accumulated; 0: all",
-    )
-    add(
-        "--repeats",
-        type=whole_number(1),
-        default=5,
-        metavar="N",
-        help="steps, or pairs of measurements, that count (default: 5)",
-    )
-    add(
-        "--n",
-        type=whole_number(1),
-        default=200,
-        metavar="N",
-        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)",
-    )
-    add(
-        "--orphans",
-        type=whole_number(0),
-        default=0,
-        metavar="N",
-        help="sandbox: also count what N runs leave behind",
-    )
+    add("--peer-batch", type=whole_number(0), default=0,
+        help="answers in one forward pass of TRL, the rest accumulated; 0: all")  # fmt: skip
+    add("--repeats", type=whole_number(1), default=5, metavar="N",
+        help="steps, or pairs of measurements, that count (default: 5)")  # fmt: skip
+    add("--n", type=whole_number(1), default=200, metavar="N",
+        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)")  # fmt: skip
+    add("--orphans", type=whole_number(0), default=0, metavar="N",
+        help="sandbox: also count what N runs leave behind")  # fmt: skip
     gpu_flags(parser)
     add("--out", metavar="DIR", help="also write the result there, as JSON; gpu: or in benchmarks")
     json_flag(parser)
