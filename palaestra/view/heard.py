@@ -60,7 +60,8 @@ def _of_tokens(episodes: pa.ListArray) -> list[tuple[str, int]]:
     """(text, number of the episode) of each context in which somebody spoke after the policy."""
     contexts, of_R = episodes.flatten(), np.asarray(pc.list_parent_indices(episodes))
     found: list[tuple[str, int]] = []
-    for r, said in enumerate(contexts.field("said").to_pylist() if _has(contexts, "said") else ()):
+    heard_R: list[Any] = contexts.field("said").to_pylist() if _has(contexts, "said") else []
+    for r, said in enumerate(heard_R):
         texts = [s["text"] or "" for s in said or () if s["author"] == "environment"]
         found += [("\n".join(texts), int(of_R[r]))] if texts else []
     if not (_has(contexts, "tokens") and _has(contexts, "trained")):

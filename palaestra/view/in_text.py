@@ -53,8 +53,9 @@ def group_text(run: RunReader, step: int | None, group: int | None) -> Text:
     step = steps[-1] if step is None else step
     of_step = index.filter(pc.equal(index["step"], step))
     groups = sorted(set(of_step["group"].to_pylist()))
-    group = groups[0] if group is None and groups else group
-    if step not in steps or group not in groups:
+    if group is None and groups:
+        group = groups[0]
+    if group is None or group not in groups:
         among = f"group {group}; step {step} has {span(groups)}" if groups else f"step {step}"
         raise UserError(f"{run.name} has no {among}; it has the steps {span(steps)}")
     episodes = run.main.group(step, group)
