@@ -7,6 +7,7 @@
 from .api.asking import compare as compare, evaluate as evaluate, explain as explain
 from .api.run import RecordedGroup as RecordedGroup, Run as Run, open as open
 from .api.training import train as train
+from .run.trust import trust as trust
 from .catalogue import recipe as recipe
 from .values import override as override, vary as vary
 from .card import Card as Card, Size as Size

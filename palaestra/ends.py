@@ -125,8 +125,9 @@ def found_beside(summary: Mapping[str, Any]) -> dict[str, list[HeldOut | float]]
     """
     found: dict[str, list[HeldOut | float]] = {}
     for name, ends in summary.get("evaluations", {}).items():
-        for end in ENDS:
-            for path, x in numbers_in(ends.get(end, {}), f"{name}/"):
+        given = [ends.get(end) for end in ENDS] if isinstance(ends, Mapping) else []
+        for numbers in (x for x in given if isinstance(x, Mapping)):
+            for path, x in numbers_in(numbers, f"{name}/"):
                 found.setdefault(path, []).append(x)
     known = {*HOUSEKEEPING, *(f"{kind}_{end}" for kind in HELD_OUT for end in ENDS)}
     own = numbers_in({k: v for k, v in summary.items() if k not in known})
@@ -150,7 +151,8 @@ def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
 def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:
     """What a run was changed in while it went on, in a line; "" = nothing."""
     told = [
-        f"after {x['after']}" + (f": {', '.join(what)}" if (what := x.get("what")) else "")
+        f"after {x.get('after')}"
+        + (f": {', '.join(map(str, what))}" if (what := x.get("what")) else "")
         for x in summary.get("changed", ())
     ]
     if not told:

@@ -39,15 +39,16 @@ def render(template: str, **given: Any) -> str:
     return environment().get_template(template).render(given)
 
 
+# of the control characters but line feed and tab; those of eight bits have none
+PICTURES = {c: 0x2400 + c for c in range(32) if chr(c) not in "\n\t"} | {0x7F: "␡"}
+PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
 def escape_controls(text: str) -> str:
-    """Control characters as their pictures: they are no HTML, and must be seen. Halves of
-    characters as `?`.
+    """Control characters as their pictures: they are no HTML, a terminal obeys them, and they must
+    be seen. Halves of characters as `?`.
     """
-    drawn = "".join(
-        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c
-        for c in text
-    )
-    return drawn.encode("utf-8", "replace").decode()
+    return text.translate(PICTURES).encode("utf-8", "replace").decode()
 
 
 def hide_folders(text: str, here: Path | None = None) -> str:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from palaestra.errors import PalaestraError, UserError
 from palaestra.suggest import suggestion_or_all
@@ -69,7 +71,8 @@ class Plugin:
     def load(self) -> Any:
         """The object. Raises UserError with what happened while it was imported."""
         try:
-            return self.entry.load()
+            with kept_streams():
+                return self.entry.load()
         except (Exception, SystemExit) as error:
             why = f"cannot be loaded from {self.entry.value}: {blame(error)}"
             raise self.refusal(why) from error
@@ -86,7 +89,8 @@ class Plugin:
         @functools.wraps(make, updated=())  # of a class, its attributes are not its maker's
         def made(*arguments: Any, **settings: Any) -> Any:
             try:
-                x = make(*arguments, **settings)
+                with kept_streams():
+                    x = make(*arguments, **settings)
             except PalaestraError:  # which says itself what is wrong
                 raise
             except (Exception, SystemExit) as error:
@@ -97,6 +101,47 @@ class Plugin:
             return x
 
         return made
+
+
+@contextmanager
+def kept_streams() -> Generator[None]:
+    """Standard output and error are open behind the block as they were before it, whatever another
+    package does with them.
+    """
+    before = {1: sys.stdout, 2: sys.stderr}
+    copies: dict[int, int] = {}
+    for number in before:
+        with suppress(OSError):  # closed already
+            copies[number] = os.dup(number)
+    try:
+        yield
+    finally:
+        for number, copy in copies.items():
+            if not _is_same(number, copy):
+                os.dup2(copy, number)
+            os.close(copy)
+        streams = {n: s if _is_open(s) else _reopened(n) for n, s in before.items()}
+        sys.stdout, sys.stderr = streams[1], streams[2]
+
+
+def _is_same(number: int, copy: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(number), os.fstat(copy))
+    except OSError:
+        return False
+
+
+def _is_open(stream: TextIO | None) -> bool:
+    try:
+        if stream is not None:
+            stream.flush()
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def _reopened(number: int) -> TextIO:
+    return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 class Extended(Mapping[str, Any]):

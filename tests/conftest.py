@@ -36,6 +36,17 @@ def pytest_runtest_setup(item):
                 pytest.skip(str(missing))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def list_of_what_was_executed(tmp_path_factory):
+    """Not the user's own, see `palaestra.run.trust`."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    os.environ.pop("XDG_STATE_HOME")
+    if before is not None:
+        os.environ["XDG_STATE_HOME"] = before
+
+
 @pytest.fixture
 def context(tmp_path):
     """Makes contexts over a fresh copy of the embedded model: context(task="chain", seed=0, out=None, **plan)."""

@@ -36,10 +36,11 @@ from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
-from palaestra.run.origin import Provenance, announce_code, digests, files_of_settings
+from palaestra.run.origin import Provenance, digests, files_of_settings
 from palaestra.run.served import context
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.run.stages import check_stages
+from palaestra.run.trust import check_code
 from palaestra.stats import (
     mean_interval,
     paired_difference,
@@ -116,7 +117,7 @@ def evaluate_given(
         problem = setting_names(Use.PROBLEM)
         asked = any(k in given for k in problem)
         last = {k: v for k, v in kept.items() if not (asked and k in problem)}
-        announce_code(model.folder / "config.toml", last)
+        check_code(model.folder / "config.toml", last)
         given = last | given
         trained = (model.summary.get("artifacts") or {}).get("policy")
         name = str(trained or model.config.get("model", "tiny"))

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import shlex
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
@@ -35,7 +36,6 @@ from palaestra.run.given_rows import (
 from palaestra.run.origin import (
     RECORD,
     Provenance,
-    announce_code,
     check_files,
     check_parts,
     conditions,
@@ -47,6 +47,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.run.stages import check_stages, describe_idle_clip
+from palaestra.run.trust import check_code, remember_settings
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.store.folder import SUMMARY, is_step, records
@@ -164,6 +165,7 @@ def work(
     one they name, `rows` of files, by setting.
     """
     value = recipe is not None
+    remember_settings(settings)
     runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
     before = setup.without_fields(recipe, settings)
     check_stages(runnable)
@@ -171,7 +173,8 @@ def work(
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
-    trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    seconds, late = settings.track_seconds, lambda line: print(line, file=sys.stderr, flush=True)
+    trackers = Trackers(makers(settings.track, seconds, late), seconds=seconds)
     given, settings = settings, replace(settings, dtype=settings.precision)  # as meant here
     places: list[Path] = []
     with (
@@ -285,9 +288,9 @@ async def check_and_run(
 
 
 def stored_run(folder: Path) -> Settings:
-    """The settings of the run in a folder. Says which Python files they name."""
+    """The settings of the run in a folder. Says which code they name, see `check_code`."""
     given = stored_settings(folder)
-    announce_code(folder / "config.toml", given)
+    check_code(folder / "config.toml", given)
     return setup.merge(Settings(), given)
 
 

@@ -19,6 +19,7 @@ from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.manner import PLAIN, MannerAudit, audit_manner
 from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.run.rewards import reward_by_name
+from palaestra.run.voice import drawing
 from palaestra.tasks.files import tasks_and_notes
 from palaestra.tasks.oracle import Encode, whole_reply
 
@@ -44,18 +45,18 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     judge = reward_by_name(spec, arguments.reward_timeout)
     tasks, seen = tasks_and_notes(arguments.data, arguments.n, arguments.columns)
     if arguments.manner:
-        with progress(sys.stderr) as say:
+        with progress(drawing(sys.stderr)) as say:
             manners = audit_manner(spec, judge, tasks, say, encoder(arguments.model))
         if not arguments.json:
             show_manners(manners)
         return asdict(manners)
     if (tested := by_tests(judge)) is not None:
-        with progress(sys.stderr) as say:
+        with progress(drawing(sys.stderr)) as say:
             report = audit_tests(spec, tested, tasks, say, seen)
         if not arguments.json:
             show_tests(report)
         return asdict(report)
-    with progress(sys.stderr) as say:
+    with progress(drawing(sys.stderr)) as say:
         found = audit(spec, judge, tasks, say, seen, encoder(arguments.model))
     if not arguments.json:
         show(found)

@@ -105,6 +105,16 @@ def run_flags(parser: FlagParser) -> None:
         action="store_true",
         help="print the result as one JSON object, on the last line of standard output",
     )
+    trust_flag(parser)
+
+
+def trust_flag(parser: FlagParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="execute without a question what a settings file or a run folder of somebody else "
+        "names: Python files, servers of tools",
+    )
 
 
 def json_flag(parser: FlagParser) -> None:
@@ -173,11 +183,32 @@ def view(parser: FlagParser) -> None:
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", help="run folders, or folders of them (default: runs)")
     add("--text", action="store_true", help="on the terminal, without a browser")
+    add(
+        "--step",
+        type=whole_number(0),
+        metavar="N",
+        help="with --text: a group of this step (default: the last)",
+    )
+    add(
+        "--group",
+        type=whole_number(0),
+        metavar="M",
+        help="with --text: this group (default: the first)",
+    )
     add("--export", metavar="FILE.html", help="write a file that needs no server, and end")
     add("--megabytes", type=float, default=8.0, help="of that file, about (default: 8)")
     add("--port", type=whole_number(0), default=8717, help="(default: 8717; 0 = any)")
     add("--host", default="127.0.0.1", help="to listen on (default: this machine alone)")
     add("--no-open", action="store_true", help="do not open a browser")
+    add(
+        "--limits",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="read files of up to N times the usual rows and bytes (default: 1); more of either may "
+        "be an attack on this machine's memory",
+    )
+    trust_flag(parser)
     json_flag(parser)
 
 
@@ -222,6 +253,7 @@ def push(parser: FlagParser) -> None:
         action="store_true",
         help="print the model card and the files, and send nothing",
     )
+    trust_flag(parser)
     json_flag(parser)
 
 
@@ -258,6 +290,7 @@ def explain(parser: FlagParser) -> None:
         help="take a group that a run recorded: its folder, or one of its .parquet files",
     )
     add("--picture", metavar="FILE.png|.html", help="draw the token weights")
+    trust_flag(parser)
     json_flag(parser)
 
 
@@ -340,11 +373,8 @@ BENCHES = (
 
 def bench(parser: FlagParser) -> None:
     add = parser.add_argument
-    add(
-        "what",
-        choices=BENCHES,
-        help="what is measured; gpu: a programme of an hour or two, in slices",
-    )
+    add("what", choices=BENCHES,
+        help="what is measured; gpu: a programme of an hour or two, in slices")  # fmt: skip
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add(
@@ -353,49 +383,20 @@ def bench(parser: FlagParser) -> None:
         help="of all but busy, control, sandbox, notebook, verifiers and view (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
-    add(
-        "--group",
-        type=whole_number(1),
-        default=8,
-        metavar="N",
-        help="answers a prompt (default: 8)",
-    )
-    add(
-        "--max-tokens",
-        type=whole_number(1),
-        default=64,
-        metavar="N",
-        help="the most tokens of an answer (default: 64)",
-    )
+    add("--group", type=whole_number(1), default=8, metavar="N",
+        help="answers a prompt (default: 8)")  # fmt: skip
+    add("--max-tokens", type=whole_number(1), default=64, metavar="N",
+        help="the most tokens of an answer (default: 64)")  # fmt: skip
     add("--full", action="store_true", help="no answer ends before its last token")
     add("--recompute", action="store_true", help="use activation checkpointing, in TRL too")
-    add(
-        "--peer-batch",
-        type=whole_number(0),
-        default=0,
-        help="answers in one forward pass of TRL, the rest accumulated; 0: all",
-    )
-    add(
-        "--repeats",
-        type=whole_number(1),
-        default=5,
-        metavar="N",
-        help="steps, or pairs of measurements, that count (default: 5)",
-    )
-    add(
-        "--n",
-        type=whole_number(1),
-        default=200,
-        metavar="N",
-        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)",
-    )
-    add(
-        "--orphans",
-        type=whole_number(0),
-        default=0,
-        metavar="N",
-        help="sandbox: also count what N runs leave behind",
-    )
+    add("--peer-batch", type=whole_number(0), default=0,
+        help="answers in one forward pass of TRL, the rest accumulated; 0: all")  # fmt: skip
+    add("--repeats", type=whole_number(1), default=5, metavar="N",
+        help="steps, or pairs of measurements, that count (default: 5)")  # fmt: skip
+    add("--n", type=whole_number(1), default=200, metavar="N",
+        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)")  # fmt: skip
+    add("--orphans", type=whole_number(0), default=0, metavar="N",
+        help="sandbox: also count what N runs leave behind")  # fmt: skip
     gpu_flags(parser)
     add("--out", metavar="DIR", help="also write the result there, as JSON; gpu: or in benchmarks")
     json_flag(parser)
@@ -458,6 +459,7 @@ def score(parser: FlagParser) -> None:
         help="with --run: its last N steps (default: 10)")  # fmt: skip
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
     add("--list", action="store_true", help="all verifiers with their fields")
+    trust_flag(parser)
     json_flag(parser)
 
 

@@ -8,6 +8,7 @@ signal N.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -15,12 +16,13 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from palaestra import __version__
 from palaestra.cli.flags import FLAGS, FlagParser
 from palaestra.errors import FULL_ERRORS, Fault, Stopped, UserError
-from palaestra.run.voice import open_streams, silence
+from palaestra.run.voice import clean_streams, open_streams, silence
 from palaestra.suggest import suggestion_or_all
 from palaestra.trackers.feed import is_stuck
 
@@ -75,8 +77,13 @@ def verb_of(argv: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `palaestra`."""
-    argv = sys.argv[1:] if argv is None else list(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with clean_streams():
+        return status_of(sys.argv[1:] if argv is None else list(argv))
+
+
+def status_of(argv: Sequence[str]) -> int:
+    """The exit status of the words, once they are done or it is said why not."""
     try:
         work(argv)
         sys.stdout.flush()  # here, where a reader that has gone is no error
@@ -126,9 +133,19 @@ def work(argv: Sequence[str]) -> None:
     arguments = parser_of(verb).parse_intermixed_args(argv[1:])
     arguments.command = shlex.join(["palaestra", *argv])
     module = importlib.import_module(f"palaestra.cli.{verb}")
-    result: dict[str, Any] | list[Any] | None = module.run(arguments)
+    with trust_of(arguments):
+        result: dict[str, Any] | list[Any] | None = module.run(arguments)
     if arguments.json and result is not None:
         print(json.dumps(result))
+
+
+def trust_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """The block in which `--trust` holds, where it was given."""
+    if not getattr(arguments, "trust", False):
+        return nullcontext()
+    from palaestra.run.trust import trusting
+
+    return trusting()
 
 
 def program() -> NoReturn:

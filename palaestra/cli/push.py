@@ -21,6 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, Offl
 
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import check
+from palaestra.run.trust import check_code
 from palaestra.store.checkpoint import STEP, Checkpoint, checkpoint_of, find_latest
 from palaestra.store.folder import RunFolder, read_run
 from palaestra.trackers.base import describe_run
@@ -56,6 +57,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     trained = find(Path(arguments.folder))
     repo = arguments.repo or describe_run(trained.run.folder)["name"]
     repo = repo if arguments.dry_run or "/" in repo else f"{owner()}/{repo}"
+    check_code(trained.run.folder / "config.toml", trained.run.config)  # its recipe, for the card
     card = model_card(trained.run, trained.step, repo, trained.alone)
     files: dict[str, bytes | Path] = {CARD: card.encode(), **contents(trained.model)}
     check_paths(files, trained.run.folder)

@@ -12,13 +12,17 @@ from typing import Any
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.run import setup
+from palaestra.run.trust import Executables
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.jobs import ClusterJob, follow, hand_over
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     check(arguments)
-    job = ClusterJob.of(arguments.to, words_of(shlex.split(arguments.command)[2:]), Path.cwd())
+    words = words_of(shlex.split(arguments.command)[2:])
+    if names_code(words) and "--trust" not in words:
+        words.append("--trust")  # `check` asked here, and nobody can be asked there
+    job = ClusterJob.of(arguments.to, words, Path.cwd())
     client, name = hand_over(job)
     result = {"job": name, "address": job.address, "command": job.command}
     print(f"job {name}: it goes on without this process; `{job.call('stop', name)}` ends it")
@@ -43,6 +47,12 @@ def check(arguments: argparse.Namespace) -> None:
     setup.recipe_of(settings)
     if settings.cluster:
         Cluster.read(settings.cluster)
+
+
+def names_code(words: Sequence[str]) -> bool:
+    """Whether a file of settings among the words names what is executed."""
+    files = [setup.from_file(Path(w[1:])) for w in words if w.startswith("@")]
+    return any(Executables.of(given).marks() for given in files)
 
 
 def words_of(argv: Sequence[str]) -> list[str]:

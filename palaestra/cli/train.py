@@ -22,8 +22,9 @@ from palaestra.ends import (
 )
 from palaestra.errors import UserError
 from palaestra.run import setup
-from palaestra.run.origin import announce_code, check_files
+from palaestra.run.origin import check_files
 from palaestra.run.settings import Settings
+from palaestra.run.trust import check_code
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
 NEVER_RIGHT = (
@@ -57,7 +58,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         f.name: v for f in fields(Settings) if (v := getattr(arguments, f.name, None)) is not None
     }
     for path, found in files:
-        announce_code(path, found)
+        check_code(path, found)
     # so that the fields a file sets are those of the recipe asked for
     before = settings = Settings(**named)
     resumed = getattr(arguments, "resume", None)

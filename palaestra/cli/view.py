@@ -11,21 +11,29 @@ from typing import Any
 
 from palaestra.cli.listening import listen
 from palaestra.errors import UserError
+from palaestra.store.limits import raised
 from palaestra.view.reader import open_runs
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    with raised(arguments.limits):
+        return look(arguments)
+
+
+def look(arguments: argparse.Namespace) -> dict[str, Any] | None:
     given = [Path(r) for r in arguments.runs or ["runs"]]
     if not arguments.runs and not given[0].is_dir():
         raise UserError("there is no folder runs/ here; name a run: palaestra view RUN")
+    if not arguments.text and (arguments.step, arguments.group) != (None, None):
+        raise UserError("--step and --group go with --text; in the browser, choose a group")
     runs = open_runs(given)
     names = [r.name for r in runs]
     if arguments.text:
         from palaestra.view.in_text import show
 
-        show(runs)
+        show(runs, step=arguments.step, group=arguments.group)
         return {"runs": names}
     if arguments.export:
         from palaestra.view.export import write

@@ -23,8 +23,8 @@ from palaestra.pictures import Picture, by_digest, pictures_in
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
-from palaestra.run.origin import announce_code
 from palaestra.run.settings import Settings, Use, setting_names
+from palaestra.run.trust import check_code
 from palaestra.step import Recipe
 from palaestra.store.columns import SCHEMA, sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
@@ -135,11 +135,11 @@ def source(place: Path) -> tuple[Path, Settings]:
 
 
 def settings_of(run: Path) -> Settings:
-    """The model and the problem of a run, by its folder; the files that it names are announced."""
+    """The model and the problem of a run, by its folder; `check_code` asks for the code that it names."""
     told = run / "config.toml"
     if not told.is_file():
         return Settings()
-    announce_code(told, from_toml(told))
+    check_code(told, from_toml(told))
     return setup.merge(Settings(), setup_fields(from_toml(told)))
 
 

@@ -30,6 +30,7 @@ from palaestra.context import (
 )
 from palaestra.engines import select
 from palaestra.errors import Fault, UserError
+from palaestra.markdown import escape_controls
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, load_heads
 from palaestra.models.lora import LoRA
@@ -425,7 +426,8 @@ class RunContext:
     def say(self, text: str) -> None:
         """A note to the person at the terminal."""
         if self.talk:
-            print(text, file=sys.stderr, flush=True)
+            # escaped here too: beside a live display it does not pass the program's stream
+            print(escape_controls(text), file=sys.stderr, flush=True)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)

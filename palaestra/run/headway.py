@@ -25,6 +25,7 @@ from rich.progress import (
 from rich.text import Text
 
 from palaestra.run.progress import ACCENT, EVERY, clock_time, is_live
+from palaestra.run.voice import drawing
 
 QUIET = 6  # plain lines that are left out where nothing moves
 
@@ -59,7 +60,7 @@ class Headway:
         self._pace: float | None = None  # seconds a part, as earlier processes know it
         self._begin = self._end = clock()
         self._spoken, self._shown = -math.inf, 0
-        console = Console(file=stream)
+        console = Console(file=drawing(stream))
         self._bar: Progress | None = None
         if say is None and is_live(console):
             self._bar = self._make_bar(console)
@@ -160,7 +161,7 @@ class Headway:
             refresh_per_second=2,
             redirect_stdout=False,
             # warnings appear above the bar instead of inside it
-            redirect_stderr=console.file is sys.stderr,
+            redirect_stderr=console.file is drawing(sys.stderr),
         )
 
 

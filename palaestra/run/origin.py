@@ -1,5 +1,5 @@
 """What a run was made from, kept in its folder as `origin.json`: a run that goes on says what has
-changed, and a run whose files somebody else named says which of them it executes.
+changed.
 
     files    by setting, the files that it names with the sha256 of their content
     fields   what the recipe was before single fields of it were set
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from palaestra.errors import UserError
 from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.schedule import Scheduled
-from palaestra.services.tools.names import command_of
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.sources import files_of
 from palaestra.types import value_class
@@ -211,20 +209,6 @@ def _digests_told(files: Files, names: Sequence[str]) -> dict[str, str]:
         for name in names
         for path, digest in files.get(name, {}).items()
     }
-
-
-def announce_code(source: Path, given: Mapping[str, Any]) -> None:
-    """Says on standard error which Python files settings name that lie in a file, before they run:
-    whoever starts the run need not have written it.
-    """
-    files = [f for name in given if name != "set" for f in code_of(given[name])]
-    every = [str(x) for f in files for x in (f, *imported(Path(f).expanduser()))]
-    if every:
-        told = ", ".join(dict.fromkeys(every))
-        print(f"note: {source} names Python files, which this executes: {told}", file=sys.stderr)
-    if commands := [c for n in given.get("tools", ()) if (c := command_of(n))]:
-        told = ", ".join(commands)
-        print(f"note: {source} names servers of tools, which this starts: {told}", file=sys.stderr)
 
 
 # ---- what has changed

@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from palaestra.run.voice import drawing
 from palaestra.store.reading import number
 
 EVERY = 5.0  # seconds between plain lines
@@ -52,7 +53,7 @@ class Progress:
         self.course: list[float] = []
         self.ends: deque[float] = deque(maxlen=PACE_WINDOW + 1)
         self.begin, self.spoken, self.shown = clock(), -math.inf, 0
-        self.console = Console(file=self.stream)
+        self.console = Console(file=drawing(self.stream))
         self.live: Live | None = None
         if is_live(self.console):
             self.live = Live(

@@ -8,9 +8,11 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
+
+from palaestra.markdown import escape_controls
 
 GONE = {errno.EPIPE, errno.EIO}  # nobody reads any more: a closed pipe, a terminal that hung up
 
@@ -59,9 +61,65 @@ class Voice(io.TextIOBase):
         return self._stream.buffer
 
 
+class CleanStream(io.TextIOBase):
+    """A stream of text that was not written here: names, answers, what servers say. A terminal must
+    not obey it, so control characters are written as their pictures. What draws on the terminal
+    itself takes `drawing(stream)`.
+    """
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str, /) -> int:
+        self.stream.write(escape_controls(text) if isinstance(text, str) else text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str], /) -> None:  # pyright: ignore
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore
+        return self.stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # pyright: ignore
+        return self.stream.errors
+
+    @property
+    def buffer(self) -> Any:
+        """What libraries write bytes to."""
+        return self.stream.buffer
+
+
+def drawing(stream: TextIO) -> TextIO:
+    """The stream that takes the control characters of a display of ours."""
+    return stream.stream if isinstance(stream, CleanStream) else stream
+
+
+@contextmanager
+def clean_streams() -> Generator[None]:
+    """In the block whatever is printed on standard output and error is clean, see `CleanStream`."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (CleanStream(drawing(s)) for s in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
 def is_unheard() -> bool:
     """Whether what is said on standard error has no listener any more."""
-    return isinstance(sys.stderr, Voice) and sys.stderr.lost
+    stream = drawing(sys.stderr)
+    return isinstance(stream, Voice) and stream.lost
 
 
 def open_streams() -> None:

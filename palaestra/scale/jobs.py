@@ -6,13 +6,16 @@ cluster's head, which is the learner; where the run asks for processes, they joi
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shlex
 import socket
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,17 @@ from urllib.parse import urlsplit
 
 from palaestra.errors import Fault, UserError
 from palaestra.scale.cluster import LISTENING, TOKEN
+from palaestra.services.threads import run_in_thread
 from palaestra.types import value_class
 
 PORT = 8265  # of a head's job server, where the address names none
 LEFT = ("runs", ".git", ".venv", "venv")  # folders that are not sent, beside what .gitignore names
 PLACES = ("--out", "--resume")  # name a folder on the cluster, which this machine may have as well
+ANSWERING = 30.0  # seconds that the job server may take to answer
+TELLING = 10.0  # seconds of waiting after which it is said
+SENDING = 300.0  # seconds that sending the folder may take
+EXCERPT = 300  # characters of what the job server says
+NAME = re.compile(r"[\w.-]{1,200}")  # of a job
 LOOK = 1.0  # seconds between two looks at a job whose output has ended
 SERVER = "RAY_API_SERVER_ADDRESS"  # what Ray takes instead of the address that it is given
 
@@ -104,15 +113,41 @@ def hand_over(job: ClusterJob) -> tuple[Any, str]:
     sent = {"working_dir": str(job.folder), "excludes": [f"/{name}/" for name in LEFT]}
     try:
         with as_server(job.address):
-            client: Any = JobSubmissionClient(job.address)
-        return client, client.submit_job(entrypoint=job.command, runtime_env=sent)
+            client: Any = answer_within(lambda: JobSubmissionClient(job.address), job)
+        work = lambda: client.submit_job(entrypoint=job.command, runtime_env=sent)
+        name = answer_within(work, job, SENDING)
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(f"it calls the job {str(name)[:EXCERPT]!r}, which is no name")
+        return client, name
+    except UserError:
+        raise
     except AuthenticationError:
         raise UserError(f"{job.address} did not let this process in: {TOKEN}") from None
-    except (RuntimeError, ValueError, ConnectionError) as error:
-        said = " ".join(str(error).split())
+    except Exception as error:  # what its libraries make of an answer that is none
+        said = " ".join(str(error).split())[:EXCERPT] or type(error).__name__
         if "ray[default]" in said:
             said = "submit needs Ray's job client: pip install 'palaestra[submit]'"
         raise UserError(f"{job.address}: {said}") from None
+
+
+def answer_within(ask: Callable[[], Any], job: ClusterJob, seconds: float | None = None) -> Any:
+    """What the job server answers. Raises UserError where it says nothing for so long (None =
+    ANSWERING): Ray's client itself waits for ever.
+    """
+    seconds = ANSWERING if seconds is None else seconds
+    answer, begin = run_in_thread(ask, "job server"), time.monotonic()
+    while (left := begin + seconds - time.monotonic()) > 0:
+        try:
+            return answer.result(min(left, TELLING))
+        except TimeoutError:
+            if answer.done():  # the client's own
+                raise
+            waited = time.monotonic() - begin
+            print(f"{job.address} has not answered for {waited:.0f} s", file=sys.stderr, flush=True)
+    raise UserError(
+        f"{job.address} takes the connection and did not answer in {seconds:g} s; is it the job "
+        f"server of a Ray head (port {PORT})?"
+    )
 
 
 @contextmanager
@@ -128,20 +163,38 @@ def as_server(address: str) -> Generator[None]:
             os.environ[SERVER] = before
 
 
+async def tail(client: Any, job: ClusterJob, name: str) -> None:
+    """Writes what a job says. While it says nothing its state is looked at, so that a server that
+    has gone silent is noticed, and a job that is over.
+    """
+    texts = client.tail_job_logs(name)
+    while True:
+        coming = asyncio.ensure_future(anext(texts, None))
+        while not (await asyncio.wait({coming}, timeout=ANSWERING))[0]:
+            if answer_within(partial(client.get_job_status, name), job).is_terminal():
+                coming.cancel()
+                return
+        if (text := coming.result()) is None:
+            return
+        sys.stdout.write(str(text))
+        sys.stdout.flush()
+
+
 async def follow(client: Any, job: ClusterJob, name: str) -> None:
     """Writes what a job says until it is over. Raises Fault where it did not end well."""
     try:
-        async for text in client.tail_job_logs(name):
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        while not (status := client.get_job_status(name)).is_terminal():
+        await tail(client, job, name)
+        while not (
+            status := answer_within(partial(client.get_job_status, name), job)
+        ).is_terminal():
             time.sleep(LOOK)
         if status.value == "SUCCEEDED":
             return
-        message = client.get_job_info(name).message or ""
-    except (RuntimeError, OSError) as error:
+        message = str(answer_within(partial(client.get_job_info, name), job).message or "")
+    except Exception as error:  # what its libraries make of an answer that is none
+        said = " ".join(str(error).split())[:EXCERPT] or type(error).__name__
         raise Fault(
-            "job", f"{name} can no longer be followed ({error}); `{job.call('logs', name)}` goes on"
+            "job", f"{name} can no longer be followed ({said}); `{job.call('logs', name)}` goes on"
         ) from None
     said = next(iter(message.strip().splitlines()), "")
     raise Fault("job", f"{name} is {status.value.lower()}: {said}; `{job.call('logs', name)}`")

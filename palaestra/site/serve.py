@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 from palaestra.view.server import NAMES
 
@@ -36,6 +37,9 @@ class SiteHandler(SimpleHTTPRequestHandler):
     def send_head(self):  # pyright: ignore[reportMissingParameterType]
         if self.headers.get("Host", "").rpartition(":")[0] not in NAMES:
             self.send_error(400, "this is not a name of the documentation")
+            return None
+        if "\0" in unquote(self.path):  # no file is called so, and the system refuses to look
+            self.send_error(404, "there is nothing under this address")
             return None
         return super().send_head()
 

@@ -12,9 +12,20 @@ from palaestra.ends import SHARES, HeldOut, HeldOutKind, end_of, numbers_in, par
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.stats import Interval
-from palaestra.store.reading import StepRollouts
+from palaestra.store.limits import UNREADABLE, json_object, read_text
+from palaestra.store.reading import StepRollouts, number
 from palaestra.types import value_class
 
+# members of records and summaries that are read as these
+SHAPES: Mapping[str, type] = {
+    "artifacts": dict,
+    "beside": list,
+    "changed": list,
+    "evaluation": dict,
+    "evaluations": dict,
+    "parts": dict,
+    "steps": int,
+}
 SUMMARY = "summary.json"  # of a run, or a part of one, that has ended
 NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"
 
@@ -68,16 +79,15 @@ def read_run(folder: Path) -> RunFolder:
     """Reads a run folder, or that of a pipeline's part; what a killed run left unfinished is passed
     over.
     """
-    config = folder / "config.toml"
     if not is_run(folder):
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
     lines = records(folder / "metrics.jsonl")
-    files = sorted((folder / "rollouts").glob("step-*.parquet"))
+    files = sorted(f for f in (folder / "rollouts").glob("step-*.parquet") if f.is_file())
     summary = read_summary(folder)
     first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
     return RunFolder(
         folder=folder,
-        config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
+        config=read_config(folder),
         summary=summary,
         steps=[r for r in lines if is_step(r)],
         evaluations=evaluations_of(since_changed(lines)),
@@ -100,6 +110,14 @@ def read_run(folder: Path) -> RunFolder:
     )
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings in a folder's config.toml; empty where there are none, or nobody can read them."""
+    try:
+        return tomllib.loads(read_text(folder / "config.toml"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
 def is_run(folder: Path) -> bool:
     """Whether there is a run in it."""
     return any((folder / n).is_file() for n in ("config.toml", "metrics.jsonl"))
@@ -110,16 +128,38 @@ def is_step(record: Mapping[str, Any]) -> bool:
     return bool(record.keys() - {"step", "evaluation", "evaluations", "changed"})
 
 
-def records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
-    """Objects of a JSONL file, or the one object of a JSON file."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    found = []
-    for part in [text] if whole else text.splitlines():
-        try:
-            found.append(json.loads(part))
-        except ValueError:
-            continue
-    return [r for r in found if isinstance(r, dict)]
+def records(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl: objects with a whole number as their `step`. A line that is none
+    is left out. Raises UserError for a file above the limit (`store.limits`).
+    """
+    lines = (tidy(json_object(line)) for line in read_text(path).splitlines() if line.strip())
+    return [r for r in lines if isinstance(r.get("step"), int) and not isinstance(r["step"], bool)]
+
+
+def tidy(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with what its readers rely on, whoever wrote it: whole numbers have at most 64 bits,
+    and what has a `mean` is an evaluation, with numbers or None. What is none of it is None.
+    """
+    record = {k: _tidy_value(v) for k, v in found.items()}
+    if "mean" in record:
+        record |= {k: number(record[k]) for k in ("mean", "low", "high") if k in record}
+        record |= {"n": int(number(record["n"]) or 0)} if "n" in record else {}
+    for name, kind in SHAPES.items():
+        if name in record and not isinstance(record[name], kind):
+            del record[name]
+        elif kind is list and name in record:
+            record[name] = [x for x in record[name] if isinstance(x, dict)]
+        elif name == "parts" and name in record:
+            record[name] = {k: x for k, x in record[name].items() if isinstance(x, dict)}
+    return record
+
+
+def _tidy_value(x: Any) -> Any:
+    if isinstance(x, dict):
+        return tidy(x)
+    if isinstance(x, list):
+        return list(map(_tidy_value, x))
+    return None if isinstance(x, int) and abs(x) >= 1 << 63 else x
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -127,9 +167,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
     Where the folder was moved, the models that it keeps are those that lie in it now.
     """
-    summary = next(iter(records(folder / SUMMARY, whole=True)), {})
+    summary = tidy(json_object(read_text(folder / SUMMARY)))
     if kept := summary.get("artifacts"):
-        summary["artifacts"] = {name: moved_to(folder, path) for name, path in kept.items()}
+        summary["artifacts"] = {name: moved_to(folder, str(path)) for name, path in kept.items()}
     return summary
 
 
@@ -149,7 +189,7 @@ def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
     for path in files[:3]:
         try:
             found = StepRollouts(path)
-        except (OSError, ValueError):  # pyarrow's errors are these two
+        except (*UNREADABLE, UserError):  # also one above a limit: it is an example
             continue
         if found.all:
             return found

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from palaestra.store.limits import check_unpacked, json_object, open_rollouts, read_row_groups
 from palaestra.types import value_class
 
 
 def number(x: Any) -> float | None:
     """What is a number and finite."""
-    return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
+    if not isinstance(x, int | float):
+        return None
+    try:
+        return float(x) if math.isfinite(x) else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
 
 
 @value_class
@@ -59,9 +66,9 @@ class StepRollouts:
     """
 
     def __init__(self, path: Path):
-        import pyarrow.parquet as pq
-
-        table = pq.ParquetFile(path).read()  # `read_table` would import pandas, where there is one
+        opened = open_rollouts(path)
+        parts = [check_unpacked(path, part) for part in read_row_groups(opened)]
+        table = pa.concat_tables(parts) if parts else opened.schema_arrow.empty_table()
         self._rows = table.column("rows") if "rows" in table.column_names else None
         plain = table.drop_columns([n for n in LARGE if n in table.column_names])
         self.all = [_rollout(at, found) for at, found in enumerate(plain.to_pylist())]
@@ -74,11 +81,14 @@ class StepRollouts:
     def raw(self, rollout: Rollout) -> list[Raw]:
         """Its tokens behind the prompt; without recorded ones its text in one piece."""
         rows = self._rows[rollout.at].as_py() if self._rows is not None else None
-        found = [
-            t
-            for i, row in enumerate(rows or [])
-            for t in _tokens(row, skip=bool(rollout.prompt) and i == 0)
-        ]
+        try:
+            found = [
+                t
+                for i, row in enumerate(rows or [])
+                for t in _tokens(row, skip=bool(rollout.prompt) and i == 0)
+            ]
+        except (TypeError, ValueError, AttributeError):  # a column of another type
+            found = []
         return found or [Raw(text=rollout.text, mine=True, logp=None, advantage=None)]
 
 
@@ -92,20 +102,13 @@ def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
         k: math.nan if (v := number(found.get(k))) is None else v for k in ("reward", "advantage")
     }
     parts = {
-        k: float(v) for k, v in _object(found.get("reward_parts")).items() if number(v) is not None
+        k: float(v)
+        for k, v in json_object(found.get("reward_parts")).items()
+        if number(v) is not None
     }
-    error = str(_object(found.get("facts")).get("error") or "")
+    error = str(json_object(found.get("facts")).get("error") or "")
     given: dict[str, Any] = {**whole, **text, **numbers}
     return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=parts, error=error, **given)
-
-
-def _object(text: Any) -> dict[str, Any]:
-    """A JSON object; of anything else an empty one."""
-    try:
-        found = json.loads(text or "{}")
-    except (TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from palaestra.abilities import HoldsEpisodes, PaysGold, PutsAnswers, Solves, solves
 from palaestra.context import RewardFn
-from palaestra.errors import Fault, NotApplicable, TimedOut
+from palaestra.errors import Fatal, Fault, NotApplicable
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     SOLVED_TOTAL,
@@ -48,6 +48,11 @@ FORMS = (  # of an answer in a response, for rewards that do not say theirs
 RECORDED = "demonstration"  # a column: how the data itself writes a right response
 CONSTANT = "constant"  # a kind of finding: the same for everything
 TURNS = 256  # of a scripted game
+UNREADABLE = (
+    "judge-unparsed",
+    "chat-format",
+)  # causes of a judge that answers, and gives no verdict
+OUTAGE = 2  # tasks in a row of which a judge that does not answer judged nothing
 EXCERPT = 60  # characters of an answer in a message
 
 
@@ -86,7 +91,11 @@ async def find_problems(
     first = _first_tasks(tasks, n)
     if isinstance(judge, World):
         return await _of_world(first, judge)
-    return await _of_reward(tasks, first, judge, partial(_scores, judge, ctx, encode))
+    asker = Asker(judge, ctx, encode)
+    problems = await _of_reward(tasks, first, judge, asker)
+    if line := asker.unjudged():
+        asker.say(line)
+    return problems
 
 
 async def demonstrations_paid_less(
@@ -95,14 +104,14 @@ async def demonstrations_paid_less(
     """A line about demonstrations of the first `n` training tasks that `judge` pays less than their
     answer alone, so that what is imitated would be called wrong; "" where there is none.
     """
-    first = _first_tasks(tasks, n)
+    first, asker = _first_tasks(tasks, n), Asker(judge, ctx, encode)
     shown, less, example = 0, 0, ""
     for task in first:
         told = task.meta.get(RECORDED)
         bare = put(tasks, task, judge) if task.answer is not None else None
         if not isinstance(told, str) or bare is None:
             continue
-        worked, alone = await _scores(judge, ctx, encode, task, (told, bare))
+        worked, alone = await asker(task, (told, bare))
         shown += 1
         if worked is not None and alone is not None and worked < alone:
             less += 1
@@ -117,12 +126,51 @@ async def demonstrations_paid_less(
     )
 
 
-async def _scores(
-    judge: RewardFn, ctx: Any, encode: Encode, task: Task, texts: Sequence[str]
-) -> list[float | None]:
-    """What each response to a task is paid; None = nothing is said of it."""
-    said = tuple(episode_saying(t, encode(t)) for t in texts)
-    return [score_of(r) for r in await judge(ctx, Group(task=task, episodes=said))]
+class Asker:
+    """Asks a judge what each response to a task is paid; None = nothing is known of it.
+
+    A fault is the error of one answer here, as it is of one episode in a run. It is raised where the
+    judge seems to be out of order: nothing of OUTAGE tasks in a row could be judged.
+    """
+
+    def __init__(self, judge: RewardFn, ctx: Any, encode: Encode):
+        self.judge, self.ctx, self.encode = judge, ctx, encode
+        self.faults, self.asked, self.in_a_row = list[Fault](), 0, 0
+        self.any_score = False  # of an answer with words; what is empty may be paid unasked
+
+    async def __call__(self, task: Task, texts: Sequence[str]) -> list[float | None]:
+        said = tuple(episode_saying(t, self.encode(t)) for t in texts)
+        rewards = await self.judge(self.ctx, Group(task=task, episodes=said))
+        faults = [r for r in rewards if isinstance(r, Fault) and not isinstance(r, NotApplicable)]
+        if fatal := next((f for f in faults if isinstance(f, Fatal)), None):
+            raise fatal
+        scores = [score_of(r) for r in rewards]
+        with_words = [x for x, t in zip(scores, texts, strict=True) if t.strip()]
+        judged = any(x is not None for x in with_words)
+        self.any_score = self.any_score or judged
+        down = not judged and any(f.cause not in UNREADABLE for f in faults)
+        self.in_a_row = self.in_a_row + 1 if down else 0
+        self.asked, self.faults = self.asked + len(texts), [*self.faults, *faults]
+        if self.in_a_row == OUTAGE:
+            raise self.faults[-1]
+        return scores
+
+    def unjudged(self) -> str:
+        """A line about the answers that ended in a fault, "" without any. Raises the fault where
+        no answer could be judged.
+        """
+        if not self.faults:
+            return ""
+        if not self.any_score:
+            raise self.faults[-1]
+        return (
+            f"oracle check: {len(self.faults)} of {self.asked} answers could not be judged, e.g. "
+            f"{self.faults[0]}"
+        )
+
+    def say(self, line: str) -> None:
+        if self.ctx is not None:
+            self.ctx.say(line)
 
 
 def _first_tasks(tasks: Tasks, n: int) -> list[Task]:
@@ -236,14 +284,10 @@ def worth(judge: RewardFn) -> float | None:
 
 
 def score_of(found: Reward | Fault) -> float | None:
-    """What an answer scores; None where a reward, or a part of a sum, says nothing of it or hung.
-    Raises any other fault.
+    """What an answer scores; None where a reward, or a part of a sum, says nothing of it, or it
+    could not be judged.
     """
-    if isinstance(found, NotApplicable | TimedOut):
-        return None
-    if isinstance(found, Fault):
-        raise found
-    return None if found.silent else found.total
+    return None if isinstance(found, Fault) or found.silent else found.total
 
 
 def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.plugins import find, pick
+from palaestra.services.threads import run_in_thread
 from palaestra.trackers.accelerated import PACKAGES, Accelerated
 from palaestra.trackers.base import Tracker
+from palaestra.trackers.feed import SECONDS, THREAD
 from palaestra.trackers.like import Trackio, Wandb
 from palaestra.trackers.tensorboard import TensorBoard
 
@@ -25,10 +27,19 @@ OWN: Mapping[str, Callable[[str], Tracker]] = {
 }
 
 
-def makers(targets: Sequence[str]) -> dict[str, Callable[[], Tracker]]:
+def makers(
+    targets: Sequence[str], seconds: float = SECONDS, late: Callable[[str], None] | None = None
+) -> dict[str, Callable[[], Tracker]]:
     """What makes each tracker of `NAME[:PROJECT]` texts, tried once.
 
-    Raises UserError for an unknown name, one that is given twice, and a package that is missing.
+    Args:
+        targets: the texts.
+        seconds: that making one may take. One that takes longer is left out.
+        late: hears the line about one that is left out; None = it is a Fault.
+
+    Raises:
+        UserError: an unknown name, one that is given twice, a package that is missing.
+        Fault: a tracker took too long.
     """
     make: dict[str, Callable[[], Tracker]] = {}
     for target in targets:
@@ -36,8 +47,26 @@ def makers(targets: Sequence[str]) -> dict[str, Callable[[], Tracker]]:
             continue
         if kind(target) in map(kind, make):
             raise UserError(f"--track {target}: {kind(target)} is given twice")
-        make[target] = partial(factory(target), target.partition(":")[2])
-        make[target]()
+        trial = run_in_thread(partial(_try, target), THREAD)
+        try:
+            make[target] = trial.result(seconds)
+        except TimeoutError:
+            if trial.done():  # the tracker's own error
+                raise
+            why = f"the tracker {target} was not made in {seconds:g} seconds"
+            if late is None:
+                raise Fault("tracker", f"{why}; mend it, or uninstall its package") from None
+            late(
+                f"note: {why} and is left out; the run goes on, and palaestra track RUN --to "
+                f"{target} sends all of it later"
+            )
+    return make
+
+
+def _try(target: str) -> Callable[[], Tracker]:
+    """What makes the tracker, which did so once."""
+    make = partial(factory(target), target.partition(":")[2])
+    make()
     return make
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-COLUMNS_VERSION = 2  # of what is kept; what another version kept is read anew
+COLUMNS_VERSION = 3  # of what is kept; what another version kept is read anew
 
 Stamp = list[list[object]]
 

@@ -15,9 +15,12 @@ def data_address(picture: Mapping[str, Any]) -> str:
     """A recorded picture (`store.columns.PICTURE`) as "data:image/png;base64,..."; "" where its
     numbers do not make one.
     """
-    height, width, channels = (int(picture[k]) for k in ("height", "width", "channels"))
-    data = picture["data"] or b""
-    if channels not in COLOUR or not (height and width) or len(data) != height * width * channels:
+    given = [picture.get(k) for k in ("height", "width", "channels")]
+    sizes, data = [n for n in given if isinstance(n, int)], picture.get("data")
+    if len(sizes) < len(given) or not isinstance(data, bytes):
+        return ""
+    height, width, channels = sizes
+    if channels not in COLOUR or min(height, width) < 1 or len(data) != height * width * channels:
         return ""
     line = width * channels
     rows = b"".join(b"\0" + data[i * line : (i + 1) * line] for i in range(height))

@@ -7,7 +7,6 @@ nothing is imported here that loads a model.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,14 +22,35 @@ import pyarrow.parquet as pq
 from palaestra.errors import UserError
 from palaestra.pictures import FIRST_PLACE, Picture, digest_of
 from palaestra.store.columns import SCHEMA
-from palaestra.store.folder import NO_PLACE, is_run, is_step, read_summary, records
+from palaestra.store.folder import (
+    NO_PLACE,
+    is_run,
+    is_step,
+    read_config,
+    read_summary,
+    records,
+)
+from palaestra.store.limits import (
+    ALL_ROWS,
+    UNREADABLE,
+    check_limit,
+    check_unpacked,
+    json_object,
+    open_rollouts,
+    read_row_groups,
+)
+from palaestra.store.reading import number
 from palaestra.view.cache import TableCache
+from palaestra.view.heard import FAILED, heard
 from palaestra.view.pixels import data_address
 
 pc: Any = import_module("pyarrow.compute")  # its functions are made when it is imported
 
 TRAINING = "training"
 WHOLE = ("step", "group", "sample", "oldest_version", "policy_version", "n_tokens", "seconds")
+# 0 where a file says none, or one below
+PLACE = ("step", "group", "sample", "n_tokens")
+TEXTS = ("task_id", "domain", "prompt", "answer", "text", "status", "kept")
 NAMES = ("task_id", "domain", "status", "kept")  # few different ones: kept as dictionaries
 MOST_PARTS = 16  # parts of the reward that have a column
 BY_TOKEN = ("tokens", "trained", "hidden", "logp", "advantage", "weight", "ratio", "author", "turn")
@@ -49,6 +69,7 @@ class EpisodeTable:
         self.index = scan([])
         self._texts: pa.Table | None = None
         self._stamp: list[Any] = []
+        self._rows: dict[Any, int] = {}  # of each file, as it was
         self._lock = threading.RLock()
 
     @property
@@ -59,12 +80,24 @@ class EpisodeTable:
     def refresh(self) -> None:
         """Takes in what was written since. A resumed run replaces files."""
         with self._lock:
-            files = sorted(f for f in self.folder.glob("step-*.parquet") if STEP.fullmatch(f.name))
+            steps = (f for f in self.folder.glob("step-*.parquet") if STEP.fullmatch(f.name))
+            files = sorted(f for f in steps if f.is_file())
             stamp = [(f.name, (s := f.stat()).st_size, s.st_mtime_ns) for f in files]
             if stamp == self._stamp:
                 return
+            self._check_rows(files, stamp)
             self.index = self.cache.table(f"{self._label}-index", files, scan)
             self.files, self._stamp, self._texts = files, stamp, None
+
+    def _check_rows(self, files: Sequence[Path], stamp: Sequence[Any]) -> None:
+        """Raises UserError where the files hold more episodes than a page can show."""
+        for file, key in zip(files, stamp, strict=True):
+            if key not in self._rows:
+                try:
+                    self._rows[key] = open_rollouts(file, ()).metadata.num_rows
+                except UNREADABLE:
+                    self._rows[key] = 0
+        check_limit(self.folder, sum(self._rows[k] for k in stamp), ALL_ROWS, "rows")
 
     def arrow(self) -> bytes:
         """The index as an Arrow stream."""
@@ -80,25 +113,25 @@ class EpisodeTable:
         return self.read_texts()
 
     def read_texts(self) -> pa.Table:
-        """Prompt and text of each row of the index."""
+        """Prompt and text of each row of the index, and what was heard, see `view.heard`."""
         with self._lock:
             if self._texts is None:
                 self._texts = self.cache.table(f"{self._label}-texts", self.files, scan_texts)
             return self._texts
 
     def search(self, words: str) -> list[int]:
-        """Rows that hold the words, in any case; /.../ is a regular expression. RE2 reads it, so no
-        pattern takes longer than the texts are long.
+        """Rows that hold the words, in what was asked, said or heard, in any case; /.../ is a
+        regular expression. RE2 reads it, so no pattern takes longer than the texts are long.
         """
         is_pattern = len(words) > 2 and words[0] == words[-1] == "/"
         find = pc.match_substring_regex if is_pattern else pc.match_substring
         pattern, texts = words[1:-1] if is_pattern else words, self.texts
         try:
-            hits = [find(texts[k], pattern, ignore_case=True) for k in ("text", "prompt")]
+            hits = [find(texts[k], pattern, ignore_case=True) for k in ("text", "prompt", "heard")]
         except pa.ArrowInvalid:
             raise UserError(f"{pattern}: no regular expression") from None
-        either = pc.fill_null(pc.or_kleene(*hits), False)
-        return np.flatnonzero(np.asarray(either)).tolist()
+        known = [np.asarray(pc.fill_null(hit, False)) for hit in hits]
+        return np.flatnonzero(np.any(known, axis=0)).tolist()
 
     def excerpts(self, rows: Sequence[int]) -> list[dict[str, str]]:
         """The beginnings of the texts of some rows."""
@@ -116,7 +149,7 @@ class EpisodeTable:
         file = self.file_of(step)
         if file is None:
             return []
-        return [episode(line) for line in read_group(file, group).to_pylist()]
+        return [episode(line) for line in read_group(file, group)]
 
 
 class RunReader:
@@ -149,13 +182,7 @@ class RunReader:
 
     @property
     def config(self) -> dict[str, Any]:
-        import tomllib
-
-        file = self.folder / "config.toml"
-        try:
-            return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        except ValueError:
-            return {}
+        return read_config(self.folder)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -223,36 +250,56 @@ def read(files: Sequence[Path], columns: Sequence[str]) -> pa.Table:
 
 
 def read_one(file: Path, schema: pa.Schema) -> pa.Table:
+    """Raises UserError for a file above a limit, see `store.limits`."""
     try:
-        opened = pq.ParquetFile(file)
+        opened = open_rollouts(file, schema.names)
         there = [n for n in schema.names if n in opened.schema_arrow.names]
-        found = opened.read(columns=there, use_threads=False)
-        nulls = lambda field: pa.nulls(found.num_rows, field.type)
-        given = [found[f.name].cast(f.type) if f.name in there else nulls(f) for f in schema]
-        return pa.table(given, schema=schema)
-    except (OSError, ValueError):  # pyarrow's errors are these two
+        parts = [check_unpacked(file, part) for part in read_row_groups(opened, there)]
+        return pa.concat_tables([schema.empty_table(), *(conform(p, schema) for p in parts)])
+    except UNREADABLE:
         return schema.empty_table()
 
 
-def read_group(file: Path, group: int) -> pa.Table:
-    """The rows of a group; of a file with row groups no more of them than may hold it."""
-    opened = pq.ParquetFile(file)
+def conform(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema; what is not there is null."""
+    nulls = lambda field: pa.nulls(part.num_rows, field.type)
+    there = part.column_names
+    given = [part[f.name].cast(f.type) if f.name in there else nulls(f) for f in schema]
+    return pa.table(given, schema=schema)
+
+
+def read_group(file: Path, group: int) -> list[dict[str, Any]]:
+    """The episodes of a group; of a file with row groups no more of them than may hold it, and
+    of one that cannot be read none. Raises UserError for a file above a limit.
+    """
+    try:
+        opened = open_rollouts(file)
+        lines: list[dict[str, Any]] = []
+        for i in range(opened.num_row_groups):
+            if _may_hold(opened, i, group):
+                part = opened.read_row_group(i)
+                mine = part.filter(pc.equal(part["group"], group))
+                lines += check_unpacked(file, mine).to_pylist()
+        return [dict.fromkeys(SCHEMA.names) | line for line in lines]
+    except (*UNREADABLE, KeyError):
+        return []
+
+
+def _may_hold(opened: pq.ParquetFile, i: int, group: int) -> bool:
     at = opened.schema_arrow.names.index("group")
-    parts: list[pa.Table] = []
-    for i in range(opened.num_row_groups):
-        known = opened.metadata.row_group(i).column(at).statistics
-        if known is None or not known.has_min_max or known.min <= group <= known.max:
-            part = opened.read_row_group(i)
-            parts.append(part.filter(pc.equal(part["group"], group)))
-    return pa.concat_tables(parts) if parts else opened.schema_arrow.empty_table()
+    known = opened.metadata.row_group(i).column(at).statistics
+    return known is None or not known.has_min_max or known.min <= group <= known.max
 
 
 def scan(files: Sequence[Path]) -> pa.Table:
     """The index: a row an episode, without texts and tokens."""
-    wanted = [*WHOLE, *NAMES, "muted", "reward", "solved", "advantage", "reward_parts"]
+    wanted = [*WHOLE, *NAMES, "muted", "reward", "solved", "advantage", "reward_parts", "facts"]
     found = read(files, wanted)
     columns: dict[str, Any] = {n: found[n] for n in (*WHOLE, "muted", "solved")}
+    columns |= {n: pc.max_element_wise(found[n], pa.scalar(0, found[n].type)) for n in PLACE}
     columns |= {n: pc.cast(found[n], pa.float32()) for n in ("reward", "advantage")}
+    failed = pc.match_substring_regex(found["facts"], FAILED)
+    columns["tool_failed"] = pc.cast(pc.fill_null(failed, False), pa.int8())
     for n in NAMES:
         coded = pc.fill_null(found[n], "").combine_chunks().dictionary_encode()
         columns[n] = coded
@@ -260,8 +307,13 @@ def scan(files: Sequence[Path]) -> pa.Table:
 
 
 def scan_texts(files: Sequence[Path]) -> pa.Table:
-    """What was asked and said."""
-    return read(files, ("prompt", "text"))
+    """What was asked, said and heard."""
+    parts = [read([file], ("prompt", "text")) for file in files]
+    heard_by = [heard(f, p.num_rows) for f, p in zip(files, parts, strict=True)]
+    empty = read((), ("prompt", "text")).append_column("heard", pa.array([], pa.string()))
+    return pa.concat_tables(
+        [empty, *(p.append_column("heard", h) for p, h in zip(parts, heard_by, strict=True))]
+    )
 
 
 def part_columns(column: pa.ChunkedArray) -> dict[str, pa.Array]:
@@ -269,9 +321,8 @@ def part_columns(column: pa.ChunkedArray) -> dict[str, pa.Array]:
     once.
     """
     coded = column.combine_chunks().dictionary_encode()
-    read_once = [_object(t) for t in coded.dictionary.to_pylist()]
+    read_once = [json_object(t) for t in coded.dictionary.to_pylist()]
     names = list(dict.fromkeys(k for r in read_once for k in r))[:MOST_PARTS]
-    number = lambda x: float(x) if isinstance(x, int | float) else None
     return {
         f"part/{n}": pa.array([number(r.get(n)) for r in read_once], pa.float32()).take(
             coded.indices
@@ -280,20 +331,18 @@ def part_columns(column: pa.ChunkedArray) -> dict[str, pa.Array]:
     }
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def episode(line: dict[str, Any]) -> dict[str, Any]:
     """A line of a rollout file as the page takes it: JSON objects read, pictures as PNG."""
-    pictures = {_digest(p): data_address(p) for p in line.pop("pictures", None) or ()}
-    rows = [context(r, pictures) for r in line.pop("rows", None) or ()]
-    objects = {k: _object(line.pop(k, None)) for k in ("reward_parts", "facts")}
-    return {**line, **objects, "rows": rows}
+    objects = {k: json_object(line.pop(k, None)) for k in ("reward_parts", "facts")}
+    given = (line.pop("pictures", None) or (), line.pop("rows", None) or ())
+    try:
+        pictures = {_digest(p): data_address(p) for p in given[0]}
+        rows = [context(r, pictures) for r in given[1]]
+    except (TypeError, ValueError, KeyError, AttributeError):  # columns of other types
+        rows = []
+    texts = {k: x if isinstance(x := line.get(k), str) else None for k in TEXTS}
+    numbers = {k: number(line.get(k)) for k in ("reward", "advantage")}
+    return {**line, **texts, **numbers, **objects, "rows": rows}
 
 
 def _digest(picture: Mapping[str, Any]) -> int:

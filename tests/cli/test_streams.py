@@ -175,3 +175,50 @@ def test_a_voice_does_not_fail_and_knows_when_nobody_listens(number, lost):
 def test_the_last_line_is_said_where_nothing_can_be_said(place, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Voice(Broken(BrokenPipeError(32, "x"))))
     assert main(["train", "--stepz", "3"]) == 2
+
+
+# ---- control characters
+
+CONTROLS = "\x1b[2J\x1b]0;pwn\x07\x9b2J\r\x7f\x00"
+DRAWN = "␛[2J␛]0;pwn␇\ufffd2J␍␡␀"
+
+
+def test_what_is_printed_holds_no_control_characters(monkeypatch, capsys):
+    """An error with what a server said, a note of a run, and what libraries print."""
+    import palaestra.cli.list as verb
+    from palaestra.errors import Fault, UserError
+
+    def run(kind):
+        def fails(arguments):
+            print(f"said: {CONTROLS}\ttab")
+            sys.stderr.writelines([f"warning: {CONTROLS}\n"])
+            raise kind("chat-500", CONTROLS) if kind is Fault else kind(CONTROLS)
+
+        return fails
+
+    for kind, status in ((UserError, 2), (Fault, 1)):
+        monkeypatch.setattr(verb, "run", run(kind))
+        assert main(["list"]) == status
+        said = capsys.readouterr()
+        assert said.out == f"said: {DRAWN}\ttab\n"
+        assert said.err.startswith(f"warning: {DRAWN}\npalaestra: ") and said.err.endswith(f"{DRAWN}\n")
+
+
+def test_a_note_of_a_run_is_clean_beside_a_live_display(context, capsys):
+    ctx = context()
+    ctx.talk = True
+    ctx.say(f"note: {CONTROLS}")
+    assert capsys.readouterr().err == f"note: {DRAWN}\n"
+
+
+def test_a_display_of_ours_still_draws():
+    import io
+
+    from palaestra.run.voice import CleanStream, drawing
+
+    stream = io.StringIO()
+    clean = CleanStream(stream)
+    assert drawing(clean) is stream is drawing(stream) and not clean.isatty()
+    print("\x1b[1mbold\x1b[0m", file=drawing(clean), end="")
+    print("\x1b[1m", file=clean, end="")
+    assert stream.getvalue() == "\x1b[1mbold\x1b[0m␛[1m"

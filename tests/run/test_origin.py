@@ -226,7 +226,7 @@ def test_a_run_of_before_goes_on_and_says_that_it_does_not_know(place, capsys):
     shutil.copytree(OLDER, place / "older")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place / "older")
-        assert main(["train", "--resume", "run", "--steps", "3"]) == 0
+        assert main(["train", "--resume", "run", "--steps", "3", "--trust"]) == 0
         told = capsys.readouterr().err
         assert "note: run does not know what its files were" in told and changed(told) == ["steps 2 -> 3"]
         (place / "older" / "reward.py").write_text((place / "older" / "reward.py").read_text() + "\n")
@@ -300,7 +300,7 @@ def test_a_file_of_settings_says_what_runs_before_it_runs(place, verb, capsys):
     (place / "theirs.toml").write_text('recipe = "mine.py"\ndata = "problems.jsonl"\nreward = "reward.py:score"\n')
     (place / "helper.py").write_text(f"import sys\nprint('executed', file=sys.stderr)\n{HELPER}")
     more = ["--smoke", "--out", "run"] if verb == "train" else ["--n", "2", "--k", "1"]
-    assert main([verb, "@theirs.toml", *more]) == 0
+    assert main([verb, "@theirs.toml", "--trust", *more]) == 0
     told = capsys.readouterr().err.splitlines()
     note = "note: theirs.toml names Python files, which this executes: mine.py, reward.py, helper.py"
     assert told.index(note) < told.index("executed")
@@ -310,7 +310,7 @@ def test_servers_of_tools_are_said_before_they_start(place, capsys):
     tools = ["tools.py:add", "mcp:nosuch --port 1", "mcp:https://127.0.0.1/x"]
     (place / "theirs.toml").write_text(f"data = 'problems.jsonl'\ntools = {tools}\n")
     (place / "tools.py").write_text("def add(a: int, b: int) -> int:\n    'The sum.'\n    return a + b\n")
-    assert main(["train", "@theirs.toml", "--smoke"]) == 2
+    assert main(["train", "@theirs.toml", "--smoke", "--trust"]) == 2
     files, server, refusal = capsys.readouterr().err.splitlines()
     assert files == "note: theirs.toml names Python files, which this executes: tools.py"
     assert server == "note: theirs.toml names servers of tools, which this starts: nosuch --port 1"

@@ -19,11 +19,10 @@ from palaestra.services.chat.endpoint import (
     EXTRAS,
     Endpoint,
     body_of,
-    first_top,
-    of_choices,
     refused_extras,
     retry_after,
 )
+from palaestra.services.chat.replies import first_top, of_choices
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, parse_object
 from palaestra.types import ChatRequest, Message, Meter, Reply

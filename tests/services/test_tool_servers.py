@@ -168,3 +168,63 @@ def test_mistakes_are_named(monkeypatch):
     monkeypatch.setattr(servers, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs the extra mcp: pip install 'palaestra\[mcp\]'"):
         ToolServer("http://127.0.0.1/mcp")
+
+
+# ---- servers that lie
+
+LIAR = """
+import json, signal, sys, time
+mode = sys.argv[1]
+if mode == "silent": time.sleep(120)
+def send(m, result): print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    if m.get("method") == "initialize":
+        info = {"name": "x", "version": "1"}
+        send(m, {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info})
+    elif m.get("method") == "tools/list":
+        if mode == "never lists": time.sleep(120)
+        send(m, {"tools": [{"name": "add", "inputSchema": {"type": "object", "properties": {}}}]})
+    elif "id" in m: send(m, {})
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(120)
+"""
+
+
+def liar(tmp_path, mode):
+    """The server, and a file that will hold its number."""
+    file, pid = tmp_path / "liar.py", tmp_path / "pid"
+    file.write_text(f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n{LIAR}")
+    return ToolServer(shlex.join([sys.executable, str(file), mode])), pid
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["silent", "never lists"])
+def test_a_server_that_lists_no_tools_is_told_of_and_ended(tmp_path, mode, monkeypatch, capsys):
+    monkeypatch.setattr(servers, "OPENING", 6.0)
+    monkeypatch.setattr(servers, "TELLING", 2.0)
+    server, pid = liar(tmp_path, mode)
+    with pytest.raises(UserError, match="no list of tools in 6 s"):
+        asyncio.run(server.tools())
+    told = capsys.readouterr().err.splitlines()
+    assert "has not listed its tools for 2 s; it has 6 s" in told[0] and len(told) == 2
+    begin = time.monotonic()
+    server.close()
+    assert time.monotonic() - begin < 9 and not alive(pid.read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["silent", "never lists", "lingers"])
+def test_a_server_does_not_outlive_a_run_that_is_over(tmp_path, mode):
+    """Also where it is still being opened, and nobody closes it."""
+    _, pid = liar(tmp_path, mode)
+    program = f"""
+import asyncio, pathlib, time
+from palaestra.services.tools.servers import ToolServer
+server = ToolServer({shlex.join([sys.executable, str(tmp_path / "liar.py"), mode])!r})
+session = server._open()
+if {mode == "lingers"}: asyncio.run(server.tools())
+while not (pathlib.Path({str(pid)!r}).exists() and pathlib.Path({str(pid)!r}).read_text()): time.sleep(0.05)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=90, env={**os.environ, "PYTHONPATH": PLACES})
+    assert not alive(pid.read_text())

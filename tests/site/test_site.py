@@ -233,6 +233,16 @@ def test_a_request_under_another_name_is_refused(tmp_path):
         server.shutdown()
 
 
+@pytest.mark.parametrize("address", ["%00", "a%00.html", "a/%00/b"])
+def test_an_address_that_no_file_can_have_is_not_there(tmp_path, address, capfd):
+    with SiteServer(tmp_path) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(server.url + address)
+        server.shutdown()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_picture_that_is_missing_stays_a_picture():
     mend = lambda text: sources.without_dead_links(text, Path("docs/a.md"), set())
     assert mend("![p](gone.png)") == "![p](gone.png)"

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 from palaestra.cli import main as cli
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import configuration
 from palaestra.run import setup
 from palaestra.run.settings import Settings
@@ -87,6 +87,12 @@ def stubborn(given):
     return Hangs("log")
 
 
+def asleep(given):
+    """Is never made."""
+    HANGING.wait(60)
+    return Notes()
+
+
 class Slow(Notes):
     """Is made in no time when it is tried, and never again."""
 
@@ -105,6 +111,7 @@ NAMES = {
     "stubborn": "stubborn",
     "lost": "Missing",
     "slow": "Slow",
+    "asleep": "asleep",
 }
 
 
@@ -282,6 +289,18 @@ def test_a_tracker_never_harms_the_run(plugin, plain, name, when, capsys):
     assert len(said) == 1 and f"the tracker {name}:{when} is left out" in said[0] and why in said[0]
     assert f"palaestra track run --to {name}:{when}" in said[0]
     assert [c[0] for c in calls(plugin)][-1] == "finish"
+
+
+def test_a_tracker_that_is_never_made_is_left_out_in_its_time(plugin, plain, capsys):
+    begin = time.monotonic()
+    words = ["--track", "asleep", "--track", "notes", "--track-seconds", "1", "--out", "run"]
+    assert cli.main([*SMOKE, *words]) == 0
+    told = capsys.readouterr().err
+    assert told.count("the tracker asleep was not made in 1 seconds and is left out; the run goes on") == 1
+    assert "palaestra track RUN --to asleep" in told and lines(Path("run"), clock=False) == lines(plain, clock=False)
+    assert any(call[2] == "finish" for call in plugin.CALLS) and time.monotonic() - begin < 30
+    with pytest.raises(Fault, match=r"the tracker asleep was not made in 0.2 seconds; mend it"):
+        makers(["asleep"], 0.2)
 
 
 def test_a_tracker_that_falls_behind_is_left_out(plugin, plain, monkeypatch):

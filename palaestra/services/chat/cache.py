@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from palaestra.errors import Fault
+from palaestra.services.chat.replies import stored_reply
 from palaestra.types import Reply
 
 
@@ -21,12 +22,12 @@ class Cache:
         self.folder = folder
 
     def get(self, digest: str) -> Reply | None:
-        """The reply; None where there is none, or what is there cannot be read."""
+        """The reply; None where there is none, or what is there cannot be read, or be paid."""
         if self.folder is None:
             return None
         try:
-            return Reply(**json.loads(self._path(digest).read_bytes()))
-        except (OSError, ValueError, TypeError):
+            return stored_reply(json.loads(self._path(digest).read_bytes()))
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
 
     def put(self, digest: str, reply: Reply) -> None:

@@ -13,7 +13,6 @@ environment variable `key_env` at each call; it is in no setting, log, cache or 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -23,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from palaestra.errors import Fault, UserError
 from palaestra.services.chat.cache import Cache
+from palaestra.services.chat.replies import answers_choices, read_reply
 from palaestra.services.chat.wire import Wire
 from palaestra.types import ChatRequest, Meter, Reply, rng_of, stage
 
@@ -37,8 +35,6 @@ RETRY_STATUSES = (408, 409, 425, 429)  # and every 5xx
 # what not every server takes
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
-# a log-probability of zero probability, which some servers write so and some as -Infinity
-LEAST = -9999.0
 EXCERPT = 200  # characters of an endpoint's own words in a message
 
 
@@ -82,6 +78,7 @@ class EndpointClient:
         self.wire = Wire(f"{settings.url.rstrip('/')}/chat/completions", settings.timeout)
         self.name = settings.name or settings.model
         self.refused = frozenset[str]()  # EXTRAS that the endpoint does not take
+        self.shows_choices = False  # whether a reply has had log-probabilities
         self.failed = 0  # attempts in a row
         # of the monotonic clock: when the endpoint lets itself be asked again
         self.not_before = 0.0
@@ -93,10 +90,10 @@ class EndpointClient:
 
     async def chat(self, request: ChatRequest) -> Reply:
         digest = request.digest(self.settings.url, self.settings.model)
-        found = self.cache.get(digest)
-        if found is not None:
+        known = self.cache.get(digest)
+        if known is not None and answers_choices(known, request.choices):
             self.meter.cached += 1
-            return found
+            return known
         under_way = self._under_way.get(digest)
         if (
             under_way is None
@@ -116,7 +113,8 @@ class EndpointClient:
             raise
         finally:
             self._under_way.pop(digest, None)
-        self.cache.put(digest, reply)
+        if answers_choices(reply, request.choices):
+            self.cache.put(digest, reply)
         return reply
 
     async def _tried(self, request: ChatRequest, digest: str) -> Reply:
@@ -168,8 +166,14 @@ class EndpointClient:
             )
         if status != 200:
             raise Fault("chat-refused", f"{self.settings.url} answers {status}: {said}")
-        reply = read_reply(body, request.choices)
+        try:
+            reply = read_reply(body, request.choices)
+        except ValueError as error:
+            raise Again("chat-garbage", f"no chat completion: {str(error)[:EXCERPT]}") from None
         self.meter.spend(reply, self.settings.prices)
+        if request.choices and reply.choices is None and self.shows_choices:
+            raise Again("chat-garbage", "a reply without the log-probabilities that others had")
+        self.shows_choices = self.shows_choices or reply.choices is not None
         return reply
 
     async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
@@ -277,53 +281,6 @@ def body_of(
     if request.choices:
         body |= {"logprobs": True, "top_logprobs": TOP}
     return {k: v for k, v in body.items() if k not in without}
-
-
-def read_reply(body: bytes, choices: tuple[str, ...]) -> Reply:
-    """A chat completion. Raises Again where it is none."""
-    try:
-        found = json.loads(body)
-        choice = found["choices"][0]
-        text, usage = choice["message"]["content"] or "", found.get("usage") or {}
-        if not isinstance(text, str):
-            raise TypeError("the content is no text")
-        reply = Reply(
-            text=text,
-            finish=str(choice.get("finish_reason") or "stop"),
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            reply_tokens=int(usage.get("completion_tokens") or len(text.split())),
-        )
-        top = first_top(choice.get("logprobs")) if choices else {}
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise Again(
-            "chat-garbage", f"no chat completion: {type(error).__name__} {str(error)[:EXCERPT]}"
-        ) from None
-    return replace(reply, choices=of_choices(top, choices)) if top else reply
-
-
-def first_top(logprobs: Any) -> dict[str, float]:
-    """Log-probabilities of the likeliest first tokens, in either shape of the protocol (chat, or
-    the older completions).
-    """
-    if not logprobs:
-        return {}
-    if logprobs.get("content"):
-        return {
-            t["token"]: max(LEAST, float(t["logprob"]))
-            for t in logprobs["content"][0]["top_logprobs"]
-        }
-    return {k: max(LEAST, float(v)) for k, v in (logprobs.get("top_logprobs") or [{}])[0].items()}
-
-
-def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, float]:
-    """log sum p over the spellings of each word (case, a space before it). One that is not listed
-    gets the least listed log-probability, which bounds its own from above.
-    """
-    found: dict[str, float] = {}
-    for word in choices:
-        same = [p for t, p in top.items() if t.strip(" ▁Ġ\n").casefold() == word.casefold()]
-        found[word] = float(np.logaddexp.reduce(same)) if same else min(top.values())
-    return found
 
 
 def refused_extras(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import Fault, PalaestraError, UserError
+from palaestra.services.chat.replies import readable
 from palaestra.types import ChatRequest, Meter, Reply, stage
 
 if TYPE_CHECKING:
@@ -49,5 +51,5 @@ class ScriptedClient:
                 "pl.Fault(CAUSE, DETAIL) where one answer shall be an error and the run go on"
             ) from error
         if isinstance(found, Reply):
-            return found
-        return Reply(text=found if isinstance(found, str) else json.dumps(found))
+            return replace(found, text=readable(found.text))
+        return Reply(text=readable(found) if isinstance(found, str) else json.dumps(found))

@@ -8,6 +8,7 @@ for it; the next one that needs it starts it again.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import logging
@@ -17,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from importlib.util import find_spec
@@ -28,6 +30,7 @@ from palaestra.services.tools.names import SERVER
 from palaestra.types import ToolSchema
 
 OPENING = 30.0  # seconds that a server has to begin and to list its tools
+TELLING = 5.0  # seconds of waiting after which it is said
 CLOSING = 10.0  # seconds that it has to end
 GRACE = 2.0  # seconds beyond a call's own in which the session must say that it took too long
 PAGES = 100  # of a list of tools
@@ -52,6 +55,8 @@ class ToolServer:
         logging.getLogger("mcp").addHandler(logging.NullHandler())
         self._lock = threading.Lock()
         self._session: ServerSession | None = None
+        atexit.register(self.close)  # where an error comes before anybody would close it
+        self._ended: list[ServerSession] = []  # sessions that failed; their servers may still end
 
     def _words(self) -> list[str]:
         try:
@@ -75,15 +80,21 @@ class ToolServer:
 
     def _open(self) -> ServerSession:
         with self._lock:
-            if self._session is None or self._session.dead:
+            if self._session is not None and self._session.dead:
+                self._ended.append(self._session)
+                self._session = None
+            if self._session is None:
                 self._session = ServerSession(self.where, self._words(), self.http)
             return self._session
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            sessions, self._session = [*self._ended, self._session], None
+            self._ended = []
+        for session in sessions:
+            if session is not None:
+                session.close()
 
 
 class ServerSession:
@@ -103,9 +114,15 @@ class ServerSession:
         self._thread.start()
 
     async def tools(self) -> list[ToolSchema]:
-        if not await wait_for(self._listed, OPENING):
-            raise self._fault(f"no list of tools in {OPENING:g} s")
-        return self._listed.result()
+        begin = time.monotonic()
+        while (left := begin + OPENING - time.monotonic()) > 0:
+            if await wait_for(self._listed, min(left, TELLING)):
+                return self._listed.result()
+            waited = time.monotonic() - begin
+            if waited < OPENING:
+                told = f"has not listed its tools for {waited:.0f} s; it has {OPENING:g} s"
+                print(f"note: the server of tools {self.where} {told}", file=sys.stderr, flush=True)
+        raise self._fault(f"no list of tools in {OPENING:g} s")
 
     async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> ToolResult:
         from mcp import MCPError
@@ -138,7 +155,7 @@ class ServerSession:
     def _run(self) -> None:
         with tempfile.TemporaryFile("w+", errors="replace") as self._log:
             try:
-                self._loop.run_until_complete(self._serve())
+                self._loop.run_until_complete(self._serve_until_stopped())
             except BaseException as error:
                 if not self._listed.done():
                     self._listed.set_exception(self._fault(reason(error)))
@@ -147,6 +164,19 @@ class ServerSession:
                     self.dead, self._wrote = True, self._written()
                     self._log = None
                 self._loop.close()
+
+    async def _serve_until_stopped(self) -> None:
+        """Ends the server also where it is still being opened, or lists its tools for ever."""
+        serving = asyncio.ensure_future(self._serve())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if self._stop.is_set() and not self._listed.done():
+            serving.cancel()  # else it ends by itself, as `_stop` is what it waits for
+        try:
+            await serving
+        except asyncio.CancelledError:
+            raise ConnectionError("it was ended before it had listed its tools") from None
 
     async def _serve(self) -> None:
         from mcp import Client, StdioServerParameters, stdio_client

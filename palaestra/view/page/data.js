@@ -84,7 +84,7 @@ function groupsOf(n, c) {
   const used = c.kept.names.map((k) => k === "trained" || k === "");
   const groups = [];
   for (let start = 0; start < n;) {
-    const g = { start, step: c.step[start], group: c.group[start], errors: 0, cut: 0, unused: 0, age: 0, seconds: 0 };
+    const g = { start, step: c.step[start], group: c.group[start], errors: 0, tools: 0, cut: 0, unused: 0, age: 0, seconds: 0 };
     let end = start, sum = 0, squares = 0, valid = 0, tokens = 0;
     while (end < n && c.step[end] === g.step && c.group[end] === g.group) {
       const r = c.reward[end], code = c.status.codes[end], version = c.oldest_version[end] ?? c.policy_version[end];
@@ -95,6 +95,7 @@ function groupsOf(n, c) {
         valid++;
       }
       if (cut[code]) g.cut++;
+      if (c.tool_failed?.[end]) g.tools++;
       if (!used[c.kept.codes[end]]) g.unused++;
       if (version !== null && version === version) g.age = Math.max(g.age, g.step - 1 - version);
       tokens += c.n_tokens[end] ?? 0;

@@ -6,7 +6,7 @@ import { counted, many, short } from "palaestra/data";
 export const HEIGHT = 34, TALL = 612;
 export const OUTCOMES = {
   "": "any outcome", mixed: "rewards differ", solved: "all best", failed: "all worst", cut: "cut off",
-  errors: "failed", stale: "older weights", unused: "not trained on",
+  errors: "failed", tools: "a tool failed", stale: "older weights", unused: "not trained on",
 };
 export const ORDERS = { "": "by step", late: "last step first", spread: "most different first", low: "lowest reward first", long: "longest first" };
 
@@ -16,6 +16,7 @@ const KEEP = {
   failed: (g) => g.spread <= 1e-9 && g.mean <= 0,
   cut: (g) => g.cut > 0,
   errors: (g) => g.errors > 0,
+  tools: (g) => g.tools > 0,
   stale: (g) => g.age > 0,
   unused: (g) => g.unused > 0,
 };
@@ -109,6 +110,7 @@ function strip({ reward, status }, g, { low, high }) {
 const CAUSES = {
   cut: (c, i) => (told(c.status, i).startsWith("truncated") ? told(c.status, i) : null),
   errors: (c, i) => (told(c.status, i).startsWith("error") ? told(c.status, i) : null),
+  tools: (c, i) => (c.tool_failed?.[i] ? "a call that failed, or could not be read" : null),
   unused: (c, i) => (["trained", ""].includes(told(c.kept, i)) ? null : told(c.kept, i)),
   stale: (c, i, step) => {
     const age = step - 1 - (c.oldest_version[i] ?? c.policy_version[i] ?? step - 1);

@@ -118,7 +118,7 @@ function groupsTab(run, name, index, query) {
   const part = (field, text) => (query[field] ? html`<button @click=${() => change({ [field]: "" })} aria-label=${`${text} ${query[field]}, remove`}>${text} ${query[field]} ×</button>` : nothing);
   return html`${name === "training" ? rise(run, span.value, query) : nothing}
     <form class="filters" role="search" @submit=${(e) => e.preventDefault()}>
-      <input type="search" placeholder="search prompts and answers; /regular expression/" aria-label="search prompts and answers" .value=${query.q ?? ""} @change=${(e) => { top = current = 0; change({ q: e.target.value }); }} />
+      <input type="search" placeholder="search prompts, answers and results of tools; /regular expression/" aria-label="search prompts, answers and results of tools" .value=${query.q ?? ""} @change=${(e) => { top = current = 0; change({ q: e.target.value }); }} />
       ${select("outcome", OUTCOMES, "outcome")} ${select("order", ORDERS, "order")}
       <label>step <input type="number" min="0" .value=${query.step ?? ""} @change=${(e) => { top = current = 0; change({ step: e.target.value, from: "", to: "" }); }} /></label>
       ${part("task", "problem")}${part("domain", "domain")}
