@@ -35,7 +35,7 @@ from palaestra.models.calls import (
 from palaestra.models.reply import open_thought, outside_thoughts
 from palaestra.models.template import REFUSALS, end_of_turn, render, specials
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
-from palaestra.types import Call, Malformed, Message, ToolSchema, value_class
+from palaestra.types import HALF, Call, Malformed, Message, ToolSchema, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
 HABITS = {  # what a template may or may not take: the last of these roles, after the others
@@ -350,7 +350,8 @@ class Chat:
         character that it lacks: these ids are left out.
         """
         if run:
-            read = self._text.encode(run, add_special_tokens=False)
+            # what a server says of its tools may hold half a character, as messages may not
+            read = self._text.encode(HALF.sub("\ufffd", run), add_special_tokens=False)
             for i, (start, _) in zip(read.ids, read.offsets, strict=True):
                 if i not in self._special_ids:
                     yield i, owners[min(start, len(owners) - 1)]

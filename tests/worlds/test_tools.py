@@ -13,7 +13,7 @@ from palaestra.rewards.verify import Exact, Verify, response_text
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer
 from palaestra.services.chat.scripted import Scripted
-from palaestra.types import Call, Completion, Group, Malformed, Message, Sampling, Task
+from palaestra.types import Call, Completion, Group, Malformed, Message, Sampling, Task, ToolSchema
 from palaestra.worlds import toolbox
 from palaestra.worlds.tools import WithTools, tool_numbers
 
@@ -256,6 +256,24 @@ def test_who_fills_the_context_has_no_answer(tiny):
     player = EnginePlayer(engine=SimpleNamespace(dialect=tiny, generate=generate), sampling=Sampling())
     episode = asyncio.run(play(world(add), {"policy": player}, TASK, ("k",), ("w",)))
     assert episode.status == "truncated:context" and response_text(episode) == "" and reward(episode) == 0
+
+
+@pytest.mark.parametrize("name", ["tiny", *FAMILIES])
+def test_half_a_character_is_shown_as_one_that_is_unknown(tiny, name):
+    """In a result, in the name of a tool that there is not, and in what is said of a tool."""
+    chat = tiny if name == "tiny" else Chat(tokenizer_of(*FAMILIES[name][:2]))
+
+    def files() -> list[str]:
+        """Names of files."""
+        return "a\udce9b"
+
+    for said in (CALL % ("files", "{}"), CALL % ("\\ud83d", "{}")):
+        episode, asked = played(tiny, world(files), said, "= 4")
+        assert episode.status == "finished" and reward(episode) == 1
+        assert ("a\ufffdb" if "files" in said else "no tool") in results(tiny, asked)
+    half = ToolSchema(name="now", description="Half \ud83d.")
+    shown = chat.extend(TASK.prompt, first=True, closed=False, tools=(half,))
+    assert "now" in "".join(p.text for p in shown)
 
 
 def test_a_result_gives_no_special_token(tiny):
