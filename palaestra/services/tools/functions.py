@@ -27,7 +27,7 @@ SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Exampl
 ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
-class Work(NamedTuple):
+class CallUnderWay(NamedTuple):
     """A call under way: its result as text, and what an event loop awaits for it."""
 
     future: Future[Any]
@@ -69,10 +69,10 @@ class FunctionTool:
             said = " ".join(str(error).split())
             return failure(f"{type(error).__name__}{f': {said}' if said else ''}")
 
-    def _begin(self, given: dict[str, Any]) -> Work:
+    def _begin(self, given: dict[str, Any]) -> CallUnderWay:
         if inspect.iscoroutinefunction(self.function):
             future = async_functions().submit(self._awaited(given))
-            return Work(future, [future])
+            return CallUnderWay(future, [future])
         awaited: list[Future[Any]] = []
 
         def work() -> str:
@@ -84,12 +84,12 @@ class FunctionTool:
             awaited.append(async_functions().submit(gathered(result)))
             return as_text(awaited[0].result())
 
-        return Work(run_in_thread(work, f"tool {self.schema.name}"), awaited)
+        return CallUnderWay(run_in_thread(work, f"tool {self.schema.name}"), awaited)
 
     async def _awaited(self, given: dict[str, Any]) -> str:
         return as_text(await gathered(self.function(**given)))
 
-    def _leave(self, work: Work) -> None:
+    def _leave(self, work: CallUnderWay) -> None:
         """Calls off what is awaited, and counts a thread as long as it goes on."""
         for future in work.awaited:
             future.cancel()
