@@ -42,7 +42,7 @@ def test_what_is_denied_taken_back_or_one_of_several_is_not_paid(form, around):
 
 
 @pytest.mark.parametrize(
-    "around", ["{}", "Here you go:\n{}", "\ufeff{}", "<think>[2]</think>\n{}", "As you asked, the object is {}."]
+    "around", ["{}", "Here you go:\n{}", "\ufeff{}", "<think>[2]</think>\n{}", "As you asked, the object is\n{}"]
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_prose_before_marks_and_thoughts_cost_nothing(form, around):
