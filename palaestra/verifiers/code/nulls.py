@@ -21,7 +21,7 @@ VALUES = {
     "returns its argument": "a[0] if a else None",
     # it also returns it: `f(a) == sorted(a)` compares nothing with nothing then
     "empties its argument": "([x.clear() for x in a if hasattr(x, 'clear')], a[0] if a else None)[1]",
-    "reverses its argument": "([x.reverse() for x in a if hasattr(x, 'reverse')], a and a[0])[1]",
+    "reverses its argument": "([x.reverse() for x in a if hasattr(x, 'reverse')], a[0] if a else None)[1]",
 }
 EXPECTED = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Iteration)\b|\bException\b")
 PROGRAM = """def null(*a, **k): return {value}
