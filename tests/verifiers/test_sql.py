@@ -222,7 +222,11 @@ STAFF = (
         ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay BETWEEN 16 AND 1000000", 1),
         ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay > 15 GROUP BY name", 1),
         ("SELECT name FROM e WHERE city = 'Rome'", "SELECT name FROM e WHERE city IN ('Rome')", 1),
-        ("SELECT name FROM e WHERE since >= '2021-01-01'", "SELECT name FROM e WHERE strftime('%Y', since) >= '2021'", 1),
+        (
+            "SELECT name FROM e WHERE since >= '2021-01-01'",
+            "SELECT name FROM e WHERE strftime('%Y', since) >= '2021'",
+            1,
+        ),
         ("SELECT name FROM e WHERE pay > 0", "SELECT name FROM e", 1),  # none is below: it is no pay
     ],
 )
@@ -240,7 +244,12 @@ def test_values_are_added_at_and_beside_literals_alone():
     assert values_beside(literals, [None]) == values_beside(literals, [1, "Rome"]) == []
     rows = worker.run("SELECT * FROM e", Database(schema=STAFF, beside=(15, "Rome")), 5.0).rows
     assert rows[:3] == worker.run("SELECT * FROM e", Database(schema=STAFF), 5.0).rows
-    assert {r[3] for r in rows} == {10, 20, 30, 14, 15, 16} and {r[2] for r in rows} == {"Rome", "Oslo", "Romex", "xRome"}
+    assert {r[3] for r in rows} == {10, 20, 30, 14, 15, 16} and {r[2] for r in rows} == {
+        "Rome",
+        "Oslo",
+        "Romex",
+        "xRome",
+    }
     assert len({r[0] for r in rows}) == len({r[1] for r in rows}) == len(rows) == 9
 
 
