@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import (
@@ -86,12 +87,16 @@ def rng_of(key: Key) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(seed_of(key)))
 
 
+HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
+
+
 @value_class
 class Message:
     """One message of a conversation. `author` says who really wrote it; `trained` lets
     demonstrations be learned from. A tool's result has the tool's `name` and the call's `call_id`.
 
-    Where it has `pictures`, U+FFFC stands in the content at the place of each, in their order;
+    A half of a surrogate pair, which no tokenizer takes, becomes U+FFFD: tools and environments give
+    such text, e.g. file names. Where it has `pictures`, U+FFFC stands in the content at the place of each, in their order;
     ValueError where their number is another. Without, that is a character like others.
     """
 
@@ -106,6 +111,7 @@ class Message:
     pictures: tuple[Picture, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "content", HALF.sub("\ufffd", self.content))
         if self.pictures and self.content.count(PICTURE_MARK) != len(self.pictures):
             raise ValueError(
                 f"a message has {len(self.pictures)} pictures and "

@@ -9,7 +9,7 @@ from typing import Literal
 
 from palaestra.context import Client, Context, Source
 from palaestra.errors import UserError
-from palaestra.models.calls import Calls, read_call, read_hermes, text_in_tag, with_rules
+from palaestra.models.calls import Calls, read_first, read_hermes, with_rules
 from palaestra.types import (
     Ask,
     Call,
@@ -100,8 +100,7 @@ class EndpointPlayer:
         return choices[int(rng_of((*key, "illegal")).integers(len(choices)))]
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
-        inside = text_in_tag(text, "tool_call", finish)
-        return read_call(inside) if isinstance(inside, str) else inside
+        return read_first(text, finish)
 
     def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
         return (self.dialect.read if self.dialect else read_hermes)(text, finish, tools)

@@ -8,7 +8,8 @@ Mistral          [TOOL_CALLS][{"name": "f", "arguments": {...}, "id": "..."}, ..
                  [TOOL_CALLS]f[CALL_ID]...[ARGS]{...}, any number
 
 A tokenizer that says itself how replies are read (`response_template` of transformers) is believed.
-A model whose template shows no tools gets the rules of the first format in a system message.
+A call inside a thought (`models.reply`) is none, in any format. A model whose template shows no
+tools gets the rules of the first format in a system message.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
 
+from palaestra.models.reply import open_thought, outside_thoughts
 from palaestra.models.template import REFUSALS, render
 from palaestra.types import Call, Malformed, Message, ToolSchema, stage
 
@@ -47,6 +50,9 @@ XML_ARGUMENT = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DO
 MISTRAL_MARK, LLAMA_MARK = "[TOOL_CALLS]", "<|python_tag|>"
 MISTRAL_CALL = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*(\w*))?\s*(?:\[ARGS\])?", re.DOTALL)
 LLAMA_CALL = re.compile(r'\s*\{\s*"(?:type|name|parameters)"\s*:')
+KNOWS_THOUGHTS = re.compile(r"think|thought|reason", re.IGNORECASE)
+# keys that other hosts read: a call that has one must not be run without its arguments
+OTHER_KEYS = {"args", "kwargs", "params", "input", "inputs", "tool_input", "action_input"}
 
 
 @runtime_checkable
@@ -89,15 +95,20 @@ def family_of(tokenizer: PreTrainedTokenizerBase) -> Reader | None:
 
 
 class Declared:
-    """Reads what the tokenizer's own response template says."""
+    """Reads what the tokenizer's own response template says. Thoughts are left out before, unless
+    it knows of thoughts itself.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         asked = [{"role": "user", "content": ASKED}]
         self.tokenizer: Any = tokenizer
         self.prefix = render(tokenizer, asked, speak=True)
+        self.closing = open_thought(self.prefix)
+        self.thinks = bool(KNOWS_THOUGHTS.search(str(self.tokenizer.response_template)))
 
     def __call__(self, text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
         schemas = [t.json() for t in tools]
+        text = text if self.thinks else outside_thoughts(text, closing=self.closing)
         try:
             read = self.tokenizer.parse_response(text, prefix=self.prefix, tools=schemas)
             calls = read.get("tool_calls") or []
@@ -106,12 +117,24 @@ class Declared:
             return (Malformed(kind="cut" if finish == "length" else "json", text=text),)
 
 
+def _spoken(read: Reader) -> Reader:
+    """Reads what stands outside the thoughts of a reply."""
+
+    @wraps(read)
+    def call(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
+        return read(outside_thoughts(text), finish, tools)
+
+    return call
+
+
+@_spoken
 def read_hermes(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     return tuple(
         x if isinstance(x, Malformed) else read_call(x) for x in tags(text, "tool_call", finish)
     )
 
 
+@_spoken
 def read_xml(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     """Arguments that a schema does not call text are JSON, where they can be read so."""
     properties = {t.name: json.loads(t.parameters).get("properties", {}) for t in tools}
@@ -129,6 +152,7 @@ def read_xml(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     )
 
 
+@_spoken
 def read_llama(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     """A reply that begins as a call is one."""
     marked = text.strip().startswith(LLAMA_MARK)
@@ -138,6 +162,7 @@ def read_llama(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     return _values_in_row(body, finish, ";")
 
 
+@_spoken
 def read_mistral(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     calls: list[Call | Malformed] = []
     for part in text.split(MISTRAL_MARK)[1:]:
@@ -205,7 +230,8 @@ class TagCalls:
         return with_rules(say, tools, self.rules)
 
     def read(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
-        named, found, rest = {t.name: t for t in tools}, list[Call | Malformed](), text
+        named, found = {t.name: t for t in tools}, list[Call | Malformed]()
+        rest = outside_thoughts(text, names=tuple(named))
         marks = re.compile("|".join(f"<({re.escape(name)})>" for name in named) or "(?!)")
         while (mark := marks.search(rest)) is not None:
             name, rest = mark[0][1:-1], rest[mark.start() :]
@@ -240,6 +266,14 @@ def text_in_tag(text: str, tag: str, finish: str) -> str | Malformed | None:
     )
 
 
+def read_first(text: str, finish: str) -> Call | Malformed | None:
+    """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn, outside its
+    thoughts; None = it calls nothing.
+    """
+    inside = text_in_tag(outside_thoughts(text), "tool_call", finish)
+    return read_call(inside) if isinstance(inside, str) else inside
+
+
 def read_call(text: str) -> Call | Malformed:
     """A call in Hermes' JSON. `arguments` may be an object, or one spelled as a string."""
     try:
@@ -258,7 +292,7 @@ def _call(found: Any, text: str) -> Call | Malformed:
         return Malformed(kind="json", text=text)
     if not isinstance(name, str) or not name:
         return Malformed(kind="name", text=text)
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or OTHER_KEYS & fields.keys():
         return Malformed(kind="arguments", text=text)
     return Call(name=name, args=arguments, id=str(fields.get("id") or ""))
 

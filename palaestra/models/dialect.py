@@ -26,15 +26,16 @@ from palaestra.errors import UserError
 from palaestra.models.calls import (
     CALL_ID,
     Calls,
+    Declared,
     family_of,
-    read_call,
+    read_first,
     read_hermes,
-    text_in_tag,
     with_rules,
 )
+from palaestra.models.reply import open_thought, outside_thoughts
 from palaestra.models.template import REFUSALS, end_of_turn, missing_header, render, specials
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
-from palaestra.types import Call, Malformed, Message, ToolSchema, value_class
+from palaestra.types import HALF, Call, Malformed, Message, ToolSchema, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
 HABITS = {  # what a template may or may not take: the last of these roles, after the others
@@ -117,6 +118,7 @@ class Chat:
                 "tokenizer_config.json"
             )
         self.end = end
+        self._closing = self._opened_thought()
         self._extended = lru_cache(4096)(self._extend)
 
     def encode_text(self, text: str) -> tuple[int, ...]:
@@ -159,14 +161,18 @@ class Chat:
         """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn; None = it
         calls nothing.
         """
-        inside = text_in_tag(text, "tool_call", finish)
-        return read_call(inside) if isinstance(inside, str) else inside
+        return read_first(self._spoken(text), finish)
 
     def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
         """All calls of a turn in which `tools` could be called, as the model's family writes
         them.
         """
-        return (self.family or read_hermes)(text, finish, tools)
+        spoken = text if isinstance(self.family, Declared) else self._spoken(text)
+        return (self.family or read_hermes)(spoken, finish, tools)
+
+    def _spoken(self, text: str) -> str:
+        """A reply without the thought that the template opens."""
+        return outside_thoughts(text, closing=self._closing) if self._closing else text
 
     # ---- appending
 
@@ -364,7 +370,8 @@ class Chat:
         character that it lacks: these ids are left out.
         """
         if run:
-            read = self._text.encode(run, add_special_tokens=False)
+            # what a server says of its tools may hold half a character, as messages may not
+            read = self._text.encode(HALF.sub("\ufffd", run), add_special_tokens=False)
             for i, (start, _) in zip(read.ids, read.offsets, strict=True):
                 if i not in self._special_ids:
                     yield i, owners[min(start, len(owners) - 1)]
@@ -382,6 +389,13 @@ class Chat:
         return (
             -1 not in at and at == sorted(at) and all(text.count(m["content"]) == 1 for m in talk)
         )
+
+    def _opened_thought(self) -> str:
+        """The mark that closes the thought which the template opens before a reply; "" = none."""
+        try:
+            return open_thought(render(self.tokenizer, _talk_of("user"), speak=True))
+        except REFUSALS:
+            return ""
 
     def _escapes_results(self) -> bool:
         """Whether the template writes a tool's result as a JSON string."""

@@ -4,7 +4,9 @@ The last message is the user's, and the whole is a prompt; or it is the assistan
 conversation shows how to answer. Then all messages of the assistant are imitated, unless some are
 marked: `weight` 0 leaves one out, as where chat models are fine-tuned by OpenAI (developers.openai.com,
 "Supervised fine-tuning", multi-turn chat examples); where one has `trained` true, only such are. A
-conversation that shows how to answer may hold the results of tools, which are never imitated.
+conversation that shows how to answer may hold the results of tools, which are never imitated. Calls
+in OpenAI's `tool_calls` become text (`palaestra.tasks.tool_data`); what names them beside a result
+is left out.
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.tasks.records import describe_value, kind
+from palaestra.tasks.tool_data import write_calls
 from palaestra.types import Message, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
 MARKS = ("weight", "trained")
+BESIDE = {  # what OpenAI's form has beside the content
+    "assistant": ("tool_calls", "function_call"),
+    "tool": ("tool_call_id", "name"),
+}
 SHOWN = '{"role": "user", "content": "..."}'
 
 
@@ -98,18 +105,22 @@ def _message(found: Any, field: str, where: str) -> Message:
     if not isinstance(found, Mapping):
         raise UserError(f"{where}: {field} is {kind(found)}; write {SHOWN}")
     given = {k: v for k, v in found.items() if v is not None}
-    if extra := sorted(set(given) - {"role", "content", *MARKS}):
-        raise UserError(
-            f"{where}: {field} has {extra[0]!r}; only role and content are read: a call is written "
-            "in the content, as the model writes it"
-        )
     role = given.get("role")
+    if extra := sorted(set(given) - {"role", "content", *MARKS, *BESIDE.get(str(role), ())}):
+        raise UserError(
+            f"{where}: {field} has {extra[0]!r}; only role and content are read, and tool_calls of "
+            "the assistant"
+        )
     if role not in ROLES:
         raise UserError(f"{where}: {field}.role is {describe_value(role)}; use {', '.join(ROLES)}")
     for mark in MARKS:
         _check_mark(given.get(mark), role, f"{where}: {field}.{mark}")
     content = join_parts(given.get("content"), where, f"{field}.content")
-    return Message(role=role, content=read_text(content, where, f"{field}.content"))
+    calls = write_calls(given, where, field)
+    if calls and (content is None or not str(content).strip()):
+        return Message(role=role, content=check_whole(calls, where, field))
+    content = read_text(content, where, f"{field}.content")
+    return Message(role=role, content="\n".join(filter(None, (content, calls))))
 
 
 def _check_mark(mark: Any, role: str, field: str) -> None:

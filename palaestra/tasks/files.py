@@ -39,6 +39,7 @@ from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind
 from palaestra.tasks.repeats import REPEAT_WARNING
 from palaestra.tasks.sources import name_of, open_records
+from palaestra.tasks.tool_data import notes_on_tools
 from palaestra.types import Message, Task, seed_of, stage
 
 # share of the different prompts that is kept for tests, at least 1, at most
@@ -240,6 +241,7 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
     prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
     seen = Preflight(exact=answers)
     faults = Faults(converted)
+    tools: set[str] = set()
     for i, record in enumerate(each_record(converted)):
         try:
             if isinstance(record, UserError):
@@ -257,6 +259,7 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
         listed = bool(options.option_texts(task.meta))
         choices |= listed
         seen.look(task, listed)
+        tools |= notes_on_tools(record)
     faults.check()
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
@@ -269,6 +272,7 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
     told = (converted.reading.told,) if converted.reading.told else ()
     notes = (
         *told,
+        *sorted(tools),
         *seen.findings(prompt_N, converted.where, lambda i: task_of(converted, i, answers=answers)),
     )
     return Scan(converted, prompt_N, split_N, choices, bool(answered[0]), notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from palaestra.models.reply import forged_mark
 from palaestra.types import (
     Act,
     Ask,
@@ -27,8 +28,10 @@ class WithTools:
     """A question whose answer is the first message without a call; what is called is done, and the
     results are the next message. It pays nothing: a verifier scores the answer later.
 
-    An episode that calls after `turns` messages with calls is cut, and has no answer. What a tool
-    does beside its result happens again where an episode is branched.
+    An episode that calls after `turns` messages with calls is cut, and has no answer. Neither has
+    one whose last message is cut by its length, or one that writes what only a host may write, such
+    as `<tool_response>`, which ends there. What a tool does beside its result happens again where
+    an episode is branched.
 
     Args:
         tools: their names, see `palaestra.worlds.toolbox`.
@@ -56,8 +59,8 @@ class WithTools:
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
         turn, *counts = state
         calls = acts[0].calls
-        if not calls:
-            return Frame(state=state, facts=facts(counts, answered=True))
+        if end := end_of(acts[0]):
+            return Frame(state=state, facts=facts(counts, answered=end[1]), status=end[0])
         if turn == self.turns:
             return Frame(state=state, facts=facts(counts), status="truncated:turns")
         results = await toolbox(self.tools).answer(calls, self.seconds, self.chars)
@@ -74,6 +77,15 @@ class WithTools:
     def close(self) -> None:
         """Ends the tools' servers."""
         close_toolbox(self.tools)
+
+
+def end_of(act: Act) -> tuple[str, bool] | None:
+    """How a message ends its episode: the status, and whether it is an answer. None = it calls."""
+    if forged_mark(act.text):
+        return "finished", False
+    if act.calls:
+        return None
+    return ("truncated:length", False) if act.finish == "length" else ("finished", True)
 
 
 def facts(counts: Iterable[int], answered: bool = False) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from palaestra.context import Bench
@@ -219,6 +220,66 @@ def test_calls_of_a_message_are_read_one_by_one(reader, text, kinds):
 def test_a_call_that_a_limit_cut_is_told_so(reader, text):
     assert [x.kind for x in reader(text, "length", (ADD,))] == ["cut"]
     assert [x.kind for x in reader(text, "eos", (ADD,))] in (["json"], ["unclosed"])
+
+
+WRITTEN = {
+    "hermes": '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>',
+    "xml": "<tool_call><function=add><parameter=a>1</parameter></function></tool_call>",
+    "llama": '{"name": "add", "parameters": {"a": 1}}',
+    "mistral": '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]',
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"), ("", "</think>")],
+)
+def test_a_call_in_a_thought_is_none(dialects, name, opening, closing):
+    call, read = WRITTEN[name], partial(dialects[name].read_calls, finish="eos", tools=(ADD,))
+    added = (Call(name="add", args={"a": 1}),)
+    assert read(call) == read(f"{opening}{call}{closing}{call}") == added
+    assert read(f"{opening}{call}{closing} 3") == ()
+    assert read(f"{opening}{call}{closing}\n{opening}{call}{closing}3") == ()
+    if opening:
+        assert read(f"{opening}{call}") == () and dialects[name].parse(f"{opening}{call}", "eos") is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_template_that_opens_a_thought_is_noticed(name):
+    template, eos, _ = FAMILIES[name]
+    chat = Chat(tokenizer_of(template + "{% if add_generation_prompt %}<think>\n{% endif %}", eos))
+    call, read = WRITTEN[name], partial(chat.read_calls, finish="eos", tools=(ADD,))
+    assert read(call) == read(f"{call}</think>3") == ()
+    assert read(f"{call}</think>{call}") == (Call(name="add", args={"a": 1}),)
+    assert chat.parse(call, "eos") is None
+    described = Chat(tokenizer_of("Thoughts go into <think>" + template, eos))
+    assert described.read_calls(call, "eos", (ADD,)) == (Call(name="add", args={"a": 1}),)
+
+
+def test_marks_of_a_thought_in_an_argument_are_text():
+    text = '<tool_call>{"name": "add", "arguments": {"word": "</think><think>"}}</tool_call>'
+    assert read_hermes(text, "eos", (ADD,)) == (Call(name="add", args={"word": "</think><think>"}),)
+
+
+def test_a_thought_holds_no_call_for_endpoints_benches_and_declared_formats():
+    call = '<call:add>{"a": 1}</call>'
+    chat = Chat(tokenizer_of(HERMES, "<|im_end|>", response_template=RESPONSES))
+    assert chat.read_calls(f"<think>{call}</think>3", "eos", (ADD,)) == ()
+    assert chat.read_calls(f"<think>{call}</think>{call}", "eos", (ADD,)) == (Call(name="add", args={"a": 1}),)
+    player = EndpointPlayer(client=Scripted(lambda r: "").open())
+    text = f"<think>{WRITTEN['hermes']}</think>3"
+    assert player.read_calls(text, "eos", (ADD,)) == () and player.parse(text, "eos") is None
+    assert TagCalls().read("<think><find>a</find></think>3", "eos", (FIND,)) == ()
+    thinks = ToolSchema(name="think", parameters=FIND.parameters)
+    assert TagCalls().read("<think>a</think>", "eos", (thinks,)) == (Call(name="think", args={"query": "a"}),)
+
+
+@pytest.mark.parametrize("key", ["args", "input", "kwargs", "params"])
+def test_arguments_under_another_key_are_not_left_out(key):
+    """A tool that needs none must not be run as if none had been given."""
+    (found,) = read_hermes(f'<tool_call>{{"name": "now", "{key}": {{"all": true}}}}</tool_call>', "eos", (NOW,))
+    assert isinstance(found, Malformed) and found.kind == "arguments"
 
 
 def test_a_call_that_is_named_keeps_its_id():

@@ -1,7 +1,12 @@
 """Functions and the sandbox as tools: schemas from hints and docstrings, errors as results."""
 
 import asyncio
+import functools as functools_
 import json
+import os
+import posix
+import subprocess
+import sys
 import threading
 import time
 from typing import Literal
@@ -157,6 +162,106 @@ def test_an_async_tool_that_hangs_is_called_off():
     assert call(tool(hang), seconds=0.05).failed
     functions.async_functions().submit(asyncio.sleep(0)).result(5)
     assert ended == [True]
+
+
+def plain(function):
+    """A decorator that knows nothing of async."""
+
+    @functools_.wraps(function)
+    def inner(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return inner
+
+
+class Methods:
+    @plain
+    async def add(self, a: int, b: int) -> int:
+        """The sum."""
+        await asyncio.sleep(0)
+        return a + b
+
+
+@plain
+async def added(a: int, b: int) -> int:
+    """The sum."""
+    await asyncio.sleep(0)
+    return a + b
+
+
+async def counted(a: int, b: int) -> list[int]:
+    """The numbers between."""
+    for n in range(a, b + 1):
+        await asyncio.sleep(0)
+        yield n
+
+
+async def nested(a: int, b: int) -> int:
+    """Gives what is awaited in turn."""
+    return added(a, b)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(added, "5"), (Methods().add, "5"), (counted, "[2,3]"), (plain(counted), "[2,3]"), (nested, "5")],
+)
+def test_what_is_async_is_awaited_behind_whatever_stands_around_it(function, said):
+    found = call(tool(function), a=2, b=3)
+    assert (found.text, found.failed) == (said, False)
+
+
+def test_an_async_function_behind_a_decorator_fails_and_is_called_off_as_one_without():
+    ended = []
+
+    @plain
+    async def hang(raises: bool) -> str:
+        """Waits."""
+        if raises:
+            raise ValueError("no luck")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+        return ""
+
+    made = tool(hang)
+    assert call(made, raises=True).text == "error: ValueError: no luck"
+    assert call(made, raises=False, seconds=0.05).text == "error: no result within 0.05 s"
+    for _ in range(200):
+        if ended and not made._stuck:
+            break
+        time.sleep(0.01)
+    assert ended == [True] and not made._stuck
+
+
+@pytest.mark.parametrize("end", [os._exit, posix._exit, sys.exit])
+def test_a_tool_that_ends_the_process_ends_its_call_alone(end):
+    def leave(status: int) -> str:
+        """Ends."""
+        end(status)
+        return ""
+
+    async def leave_later(status: int) -> str:
+        """Ends."""
+        return leave(status)
+
+    for function in (leave, leave_later, plain(leave_later)):
+        found = call(tool(function), status=0)
+        assert found.failed and "SystemExit: 0" in found.text
+        assert call(tool(later), word="a").text == '["a","a"]'  # the loop of async tools lives
+
+
+def test_a_child_that_a_tool_forks_may_end_itself():
+    def fork() -> int:
+        """Forks."""
+        child = os.fork()
+        if not child:
+            os._exit(3)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert call(tool(fork)).text == "3"
+    code = "import palaestra.services.tools.exits, os; os._exit(4)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 4
 
 
 def no_type(a) -> str:

@@ -241,7 +241,7 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "a message is text": ("d.jsonl", second({"messages": ["a"], "answer": 1}), r"d\.jsonl:2: messages\[0\] is a string"),
     "unknown role": ("d.jsonl", second({"messages": [{"role": "human", "content": "a"}], "answer": 1}), r"d\.jsonl:2: messages\[0\]\.role is a string \('human'\); use system, user, assistant"),
     "tool role": ("d.jsonl", second({"messages": [{"role": "tool", "content": "a"}], "answer": 1}), r"messages\[0\] is a tool's result; .* named by --tools"),
-    "tool calls": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}], "answer": 1}), r"messages\[0\] has 'tool_calls'; only role and content are read"),
+    "tool calls": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}], "answer": 1}), r"messages\[0\].tool_calls\[0\] is a number .*; write \{"),
     "content parts": ("d.jsonl", second(user([{"type": "text", "text": "a"}, {"type": "image"}])), r"d\.jsonl:2: messages\[0\]\.content has a part 'image'; only parts of text are read"),
     "empty parts": ("d.jsonl", second(user([])), r"d\.jsonl:2: messages\[0\]\.content is empty"),
     "no content": ("d.jsonl", second(user(None)), r"d\.jsonl:2: messages\[0\]\.content is null; write text"),

@@ -302,13 +302,37 @@ def test_an_audit_names_the_tests_that_what_solves_nothing_passes(tmp_path, caps
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     by = {(v["id"].rpartition(":")[2], v["test"][:18]): v["passed_by"] for v in found["vacuous"]}
     assert (found["problems"], found["tests"]) == (5, 9)
-    assert by["1", "assert f([]) == []"] == ["returns []", "returns its argument"]
+    of_nothing = ["empties its argument", "reverses its argument"]
+    assert by["1", "assert f([]) == []"] == ["returns []", "returns its argument", *of_nothing]
     assert ("1", "assert f([2]) == [") not in by
     assert "returns object()" not in by["2", "assert not g(3)"] and by["2", "{'function': 'g', "] == ["returns 0"]
     assert by["3", "x = [3, 3]\nh(x)\nas"] == ["empties its argument"]
     assert by["4", "assert Stack().siz"] == ["returns 0"]
-    assert by["4", "assert 3 not in St"] == ["returns []"]
+    assert by["4", "assert 3 not in St"] == ["returns []", "returns {}", "returns an empty iterator"]
     assert [v["passed_by"] for v in found["vacuous"] if v["id"].endswith(":5")] == [["prints its input"]]
     assert found["solved"] == {"returns 0": 1, "empties its argument": 1}
     assert found["data"][0].startswith("1 of 5 records have invisible characters in the answer")
     assert found["findings"][0].startswith("2 of 5 problems are solved by a candidate that solves nothing")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("assert all(a == b for a, b in zip(f(3), [1, 4, 9]))", "returns []"),
+        ("for x in f(3):\n    assert x > 0", "returns an empty iterator"),
+        ("assert all(v > 0 for v in f('aab').values())", "returns {}"),
+        ("assert not abs(f(2) - 4) > 1e-6", "returns NaN"),
+        ("y = f(2)\nassert not (y < 3.9 or y > 4.1)", "returns NaN"),
+        ("a = [3, 1, 2]\nassert f(a) == sorted(a)", "empties its argument"),
+        ("a = [1, 2]\nassert f(a) == a[::-1][::-1]", "reverses its argument"),
+        ("try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False", "raises ValueError"),
+        ("try:\n    f(-1)\nexcept Exception:\n    pass\nelse:\n    assert False", "raises Exception"),
+        ("assert f(2)", "returns True"),
+    ],
+)
+def test_each_way_of_asking_for_nothing_is_named(test, name):
+    ((_, passed),) = get_verifier("code").null_passes(tests=[test])
+    assert name in passed
+    assert get_verifier("code").null_passes(tests=["assert f(2) == 4 and f(3) == 9"])[0][1] == ()

@@ -16,7 +16,7 @@ from palaestra.types import Group, Message, Task
 from palaestra.verifiers.base import judge_response
 from palaestra.verifiers.registry import get_verifier
 from palaestra.verifiers.sql import sqlite, worker
-from palaestra.verifiers.sql.instances import bundle_columns
+from palaestra.verifiers.sql.instances import bundle_columns, literals_of, values_beside
 from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names, strip_query
 from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, is_ordered, same_rows
 
@@ -113,7 +113,8 @@ def test_a_file_is_judged_by_many_threads(engine, tmp_path):
     name = "sql" if engine == "sqlite" else "sql-duckdb"
     for _ in range(3):
         found = asyncio.run(Verified(name)(None, Group(task=task, episodes=tuple(map(episode_saying, said)))))
-        assert [r.total for r in found] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+        beside = float(engine == "duckdb")  # no values are added there
+        assert [r.total for r in found] == [1.0, beside, 0.0, 0.0, 0.0, beside, 0.0, 0.0]
 
 
 def test_what_is_kept_is_bounded():
@@ -156,12 +157,14 @@ def test_databases_of_forty_scripts_are_made_once():
     [
         ("SELECT name FROM p WHERE id IN (1, 3, 5, 6)", 0.0),
         ("SELECT name FROM p WHERE name IN ('Ann', 'Cy', 'Ed', 'Flo')", 0.0),
-        ("SELECT name FROM p WHERE age IN (35, 41, 33, 60)", 1.0),  # no other ages are there: not caught
-        ("SELECT name FROM p WHERE age > 22", 1.0),
+        ("SELECT name FROM p WHERE age IN (35, 41, 33, 60)", None),
+        ("SELECT name FROM p WHERE age > 22", None),
         ("SELECT name FROM p WHERE NOT age <= 30 ORDER BY id", 1.0),
     ],
 )
 def test_conditions_written_from_the_rows_seen_fail(engine, said, right):
+    """Of duckdb no values are added, so what no row shows is not caught (None) there."""
+    right = float(engine == "duckdb") if right is None else right
     assert score(said, "SELECT name FROM p WHERE age > 30", engine) == right
 
 
@@ -197,6 +200,57 @@ def test_what_a_constraint_refuses_stays(engine):
     keys = worker.run("SELECT * FROM k ORDER BY a, b", Database(schema=schema, engine=engine, seed=1), 5.0).rows
     assert keys == ((1, 2), (1, 3), (2, 3))
     assert engine == "duckdb" or checked == ((1, 2), (3, 4), (5, 6))
+
+
+STAFF = (
+    "CREATE TABLE e(id INTEGER PRIMARY KEY, name TEXT UNIQUE, city TEXT, pay INT, since TEXT);"
+    "INSERT INTO e VALUES (1,'Al','Rome',10,'2020-01-05'),(2,'Bo','Oslo',20,'2021-03-01'),(3,'Cy','Rome',30,'2022-07-09');"
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "right"),
+    [
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay > 10", 0),
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay >= 15", 0),
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay IN (20, 30)", 0),
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay <> (SELECT min(pay) FROM e)", 0),
+        ("SELECT name FROM e WHERE city = 'Rome'", "SELECT name FROM e WHERE city LIKE 'R%'", 0),
+        ("SELECT name FROM e WHERE city LIKE 'R%'", "SELECT name FROM e WHERE city = 'Rome'", 0),
+        ("SELECT name FROM e WHERE city LIKE '%me'", "SELECT name FROM e WHERE city LIKE '%me%'", 0),
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE NOT pay <= 15", 1),
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay BETWEEN 16 AND 1000000", 1),
+        ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay > 15 GROUP BY name", 1),
+        ("SELECT name FROM e WHERE city = 'Rome'", "SELECT name FROM e WHERE city IN ('Rome')", 1),
+        (
+            "SELECT name FROM e WHERE since >= '2021-01-01'",
+            "SELECT name FROM e WHERE strftime('%Y', since) >= '2021'",
+            1,
+        ),
+        ("SELECT name FROM e WHERE pay > 0", "SELECT name FROM e", 1),  # none is below: it is no pay
+    ],
+)
+def test_values_beside_those_of_the_reference_tell_conditions_apart(gold, said, right):
+    """They stay within a column, what is unique stays so, and dates stay dates."""
+    assert score(said, gold, "sqlite", schema=STAFF) == right
+    assert right or score(said, gold, "sqlite", schema=STAFF, thin=False) == 1
+
+
+def test_values_are_added_at_and_beside_literals_alone():
+    literals = literals_of("SELECT 'x' FROM e WHERE pay > 15 AND city LIKE '%Rome%' AND since > '2020-01-01' LIMIT 3")
+    assert literals == (15, 3, "x", "Rome")
+    assert values_beside(literals, [2, 14, None]) == [14, 2, 3, 4]
+    assert values_beside(literals, ["Rome", "Oslo"]) == ["Rome", "Romex", "xRome"]
+    assert values_beside(literals, [None]) == values_beside(literals, [1, "Rome"]) == []
+    rows = worker.run("SELECT * FROM e", Database(schema=STAFF, beside=(15, "Rome")), 5.0).rows
+    assert rows[:3] == worker.run("SELECT * FROM e", Database(schema=STAFF), 5.0).rows
+    assert {r[3] for r in rows} == {10, 20, 30, 14, 15, 16} and {r[2] for r in rows} == {
+        "Rome",
+        "Oslo",
+        "Romex",
+        "xRome",
+    }
+    assert len({r[0] for r in rows}) == len({r[1] for r in rows}) == len(rows) == 9
 
 
 def test_columns_that_repeat_together_move_together():

@@ -1,5 +1,6 @@
 """Texts as a reader takes them: words, sentences, forbidden words, scripts; short translations; calls in other forms."""
 
+import json
 import math
 
 import pytest
@@ -178,3 +179,168 @@ def test_where_no_tool_is_due_a_call_in_any_form_is_one():
         "<think>" + call + "</think>Hello!",
     ):
         assert ToolCalls()(text, []).score == 1.0, text
+
+
+WEATHER = [{"name": "weather", "arguments": {"city": "Paris"}}]
+MADE = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+NOW = [{"name": "now", "arguments": {}}]
+
+
+def tagged(**call):
+    return f"<tool_call>{json.dumps(call)}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"One would write {MADE}, but it is not needed.",
+        f"For example: {MADE}",
+        f"I will not call {MADE}",
+        f"A call could look like this: {MADE}",
+        f"`{MADE}`",
+        f'It says "{MADE}',
+        f"> {MADE}",
+        f"<!-- {MADE}",
+        f"```xml\n{MADE}",
+        f"```\n{MADE}\n```",
+        f"~~~\n{MADE}\n~~~",
+        f"{MADE}\nThe tool says 31 degrees.",
+        f"{MADE}\nIt is 31.\n{MADE}",
+        f"{MADE}\nNever mind.",
+        f"{MADE}<tool_response>31</tool_response>",
+        f"{MADE}</tool_response>",
+        f"<think>{MADE}</think>",
+        f"<think>{MADE}</think>Fine.",
+        f"<think>Hm {MADE}",
+        f"{MADE}</think>Fine.",
+        f"{MADE}<think>Hm.</think>{tagged(name='now')}",
+        f"{MADE}<function=delete_all>{{}}</function>",
+        f"<function=delete_all>{{}}</function>{MADE}",
+        f"delete_all(now=True)\n{MADE}",
+        f"```python\ndelete_all()\n```\n{MADE}",
+        f"Action: delete_all\nAction Input: {{}}\n{MADE}",
+        f'[{{"tool": "delete_all", "input": {{}}}}]\n{MADE}',
+        f'{MADE}<tool_call>{{"name": "del',
+        f"{MADE}<tool_call>[]</tool_call>",
+        tagged(name="Weather", arguments={"city": "Paris"}),
+        tagged(name="weather", arguments={"city": "Paris"}, delete=True),
+        tagged(name="weather", arguments='{"city": "paris"}'),
+        tagged(name="weather", arguments='{"city": "Rome", "city": "Paris"}'),
+        tagged(name="weather", arguments={"city": "Paris"}, parameters={}),
+    ],
+)
+def test_calls_that_no_host_would_run_or_that_something_stands_against_are_not_paid(text):
+    for partial in (False, True):
+        assert ToolCalls(partial=partial)(text, WEATHER).score < 1, text
+    assert ToolCalls()(text, WEATHER).score == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "now", "parameters": {"delete": True}},
+        {"name": "now", "args": {"delete": True}},
+        {"name": "now", "input": {"delete": True}},
+        {"name": "now", "delete": True},
+        {"name": "now", "arguments": [1]},
+        {"name": "now", "arguments": "delete"},
+        {"name": "now", "arguments": "[]"},
+        {"function": {"name": "now", "arguments": {"delete": True}}},
+        {"function": {"name": "now"}, "arguments": {"delete": True}},
+        {"type": "delete", "name": "now"},
+    ],
+)
+def test_no_key_of_a_call_is_taken_for_no_arguments(call):
+    assert ToolCalls()(tagged(**call), NOW).score == 0
+    assert ToolCalls()(tagged(name="now"), NOW).score == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        tagged(id="1", type="function", name="weather", arguments={"city": "Paris"}),
+        tagged(name="weather", arguments='{"city": "Paris"}'),
+        tagged(name="weather", parameters={"city": "Paris"}),
+        tagged(type="function", id="1", function={"name": "weather", "arguments": '{"city": "Paris"}'}),
+        f"<tool_call>[{json.dumps(WEATHER[0])}]</tool_call>",
+        f"I look it up. {MADE}\n",
+        f"I can't know that without calling a tool, so I ask:\n\n{MADE}",
+        f"<think>Not now() but <tool_call>oh</tool_call>?</think>\n{MADE}",
+        f"Such calls are in a fence:\n```\nNo\n```\n{MADE}",
+    ],
+)
+def test_a_call_in_each_way_that_hosts_write_it_is_paid(text):
+    assert ToolCalls()(text, WEATHER).score == 1, text
+
+
+@pytest.mark.parametrize("key", ["arguments", "args", "parameters"])
+def test_arguments_of_a_reference_are_never_lost(key):
+    gold = [{"name": "weather", key: {"city": "Paris"}}]
+    assert ToolCalls()(MADE, gold).score == 1
+    assert ToolCalls()(tagged(name="weather", arguments={}), gold).score == 0
+    wrapped = [{"type": "function", "function": {"name": "weather", key: json.dumps({"city": "Paris"})}}]
+    assert ToolCalls()(MADE, wrapped).score == 1
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        {"name": "weather", "input": {"city": "Paris"}},
+        {"name": "weather", "city": "Paris"},
+        {"name": "weather", "arguments": {}, "parameters": {"city": "Paris"}},
+        {"name": "weather", "arguments": ["Paris"]},
+        {"name": "weather", "arguments": None},
+        {"tool": "weather", "arguments": {}},
+    ],
+)
+def test_a_reference_with_a_key_that_is_not_read_is_refused(gold):
+    with pytest.raises(UserError, match="a key beside its name and arguments; write"):
+        ToolCalls()(MADE, [gold])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "delete_all(now=True)",
+        "I call:\n\n- `delete_all()`",
+        "[delete_all(now=True), now()]",
+        "```python\nprint(api.delete_all())\n```",
+        "```tool_code\nx\n```",
+        '[{"tool": "delete_all", "input": {}}]',
+        '{"function": {"name": "delete_all", "arguments": "{}"}}',
+        '{\\"name\\": \\"delete_all\\", \\"arguments\\": {}}',
+        "Action: delete_all\nAction Input: {}",
+        "Action: Delete[all]",
+        "<tool_call>{",
+        "<TOOL_CALL>delete",
+        "<delete_all></delete_all>",
+        "<|tool_calls_section_begin|>functions.delete_all:0",
+        "<\uff5ctool\u2581calls\u2581begin\uff5c>delete_all",
+        "<think>Which one?",
+    ],
+)
+def test_where_no_call_is_due_each_form_of_one_is_seen(text):
+    assert ToolCalls()(text, []).score == 0, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Ann", "args": 3} is what you sent me.',
+        "Use `print(x)` for that, or sorted(xs).",
+        "```python\ndef f(x):\n    return g(x)\n```",
+        "```python\nprint(len(x))\n```",
+        "Paris (France) is warm.",
+        "Action is what counts: begin.",
+        "<answer>No tool fits.</answer>",
+    ],
+)
+def test_where_no_call_is_due_prose_and_programs_are_none(text):
+    assert ToolCalls()(text, []).score == 1, text
+
+
+def test_a_tool_answer_reads_calls_outside_of_thoughts_alone():
+    said = "<think><tool_call>oh</tool_call></think>4"
+    assert ToolAnswer()(said, "4", turns=[MADE]).score == 1
+    assert ToolAnswer()("4", "4", turns=[f"<think>{MADE}</think>"], tools=["weather"]).score == 0
+    assert ToolAnswer()("4", "4", turns=[f"{MADE}[TOOL_RESULTS]4"]).score == 0

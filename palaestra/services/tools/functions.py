@@ -7,10 +7,10 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
-from typing import Any, NotRequired, get_type_hints
+from typing import Any, NamedTuple, NotRequired, cast, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from palaestra.errors import Fault, UserError
 from palaestra.services.threads import LoopThread, run_in_thread
 from palaestra.services.tools.base import ToolResult, failure, too_slow, wait_for
+from palaestra.services.tools.exits import no_exit
 from palaestra.types import ToolSchema
 
 STUCK = 16  # calls of one tool that may go on beyond their time before the run ends
@@ -26,11 +27,19 @@ SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Exampl
 ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
+class CallUnderWay(NamedTuple):
+    """A call under way: its result as text, and what an event loop awaits for it."""
+
+    future: Future[Any]
+    awaited: list[Future[Any]]
+
+
 class FunctionTool:
     """A function that a model calls by its name. `where` names it in messages to the user.
 
     A plain function runs in a thread, which cannot be ended: one that takes too long goes on beside
-    the run, and too many of them end it. An async one is called off.
+    the run, and too many of them end it. An async one is called off, also where a plain decorator
+    stands around it. A call that would end the process is an error like others.
     """
 
     def __init__(self, function: Callable[..., Any], where: str) -> None:
@@ -49,35 +58,64 @@ class FunctionTool:
                 "cannot be ended; bound its work, or make it async"
             )
         work = self._begin(given)
-        if not await wait_for(work, seconds):
+        if not await wait_for(work.future, seconds):
             self._leave(work)
             return too_slow(seconds)
         try:
-            return ToolResult(text=work.result())
+            return ToolResult(text=work.future.result())
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
             said = " ".join(str(error).split())
             return failure(f"{type(error).__name__}{f': {said}' if said else ''}")
 
-    def _begin(self, given: dict[str, Any]) -> Future[Any]:
+    def _begin(self, given: dict[str, Any]) -> CallUnderWay:
         if inspect.iscoroutinefunction(self.function):
-            return async_functions().submit(self._awaited(given))
-        return run_in_thread(lambda: as_text(self.function(**given)), f"tool {self.schema.name}")
+            future = async_functions().submit(self._awaited(given))
+            return CallUnderWay(future, [future])
+        awaited: list[Future[Any]] = []
+
+        def work() -> str:
+            with no_exit():
+                result = self.function(**given)
+                if not is_async(result):
+                    return as_text(result)
+            # a plain decorator may stand around an async function
+            awaited.append(async_functions().submit(gathered(result)))
+            return as_text(awaited[0].result())
+
+        return CallUnderWay(run_in_thread(work, f"tool {self.schema.name}"), awaited)
 
     async def _awaited(self, given: dict[str, Any]) -> str:
-        return as_text(await self.function(**given))
+        return as_text(await gathered(self.function(**given)))
 
-    def _leave(self, work: Future[Any]) -> None:
-        """Calls it off, or counts it as long as it goes on."""
-        if inspect.iscoroutinefunction(self.function):
-            work.cancel()
-            return
-        self._stuck += 1
-        work.add_done_callback(self._ended)
+    def _leave(self, work: CallUnderWay) -> None:
+        """Calls off what is awaited, and counts a thread as long as it goes on."""
+        for future in work.awaited:
+            future.cancel()
+        if not work.future.done():
+            self._stuck += 1
+            work.future.add_done_callback(self._ended)
 
     def _ended(self, _: Future[Any]) -> None:
         self._stuck -= 1
+
+
+def is_async(result: Any) -> bool:
+    return inspect.isawaitable(result) or isinstance(result, AsyncIterable)
+
+
+async def gathered(result: Any) -> Any:
+    """What is awaited, in the end; of an async generator the list of what it yields."""
+    try:
+        with no_exit():
+            while inspect.isawaitable(result):
+                result = await result
+            if isinstance(result, AsyncIterable):
+                return [item async for item in cast(AsyncIterable[Any], result)]
+            return result
+    except SystemExit as error:  # it would end the loop of all async tools
+        raise RuntimeError(f"SystemExit: {error}") from error
 
 
 @cache

@@ -21,6 +21,7 @@ from palaestra.verifiers.answers.final import (
     strip_markup,
     tagged_answer,
 )
+from palaestra.verifiers.answers.json_text import stated_json
 from palaestra.verifiers.answers.notation import read_notation, text_key
 from palaestra.verifiers.answers.numerals import meant_values, read_number, shortest_decimal
 from palaestra.verifiers.answers.script import plain_forms
@@ -28,7 +29,6 @@ from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
     failed_judgement,
-    fences,
     guard_verifier,
     require_field,
     strip_thinking,
@@ -200,8 +200,8 @@ def item_key(text: str) -> object:
 
 @stage
 class JsonAnswer:
-    """1 if the reply is, or fences, or tags, JSON equal to the reference. 1 = 1.0, but true is not
-    1, and keys stand once.
+    """1 if the reply is, or fences, or tags, or ends with JSON equal to the reference, and does not
+    deny it or take it back. 1 = 1.0, but true is not 1, and keys stand once.
     """
 
     @guard_verifier
@@ -212,11 +212,9 @@ class JsonAnswer:
                 gold = strict_json(answer)
             except ValueError:
                 gold = answer
-        text = strip_thinking(response)
-        blocks = fences(text, ("json", ""))
-        given = blocks[-1] if blocks else tagged_answer(text) or text
+        given = stated_json(strip_thinking(response))
         try:
-            found = strict_json(given)
+            found = strict_json(given or "")
         except ValueError:
             return failed_judgement("unparsable")
         return binary_judgement(equal_json(found, gold))

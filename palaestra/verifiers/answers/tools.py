@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.models.reply import forged_mark, outside_thoughts
 from palaestra.types import stage
+from palaestra.verifiers.answers.calls import call_of, calls_of, has_other_call, makes_calls
 from palaestra.verifiers.answers.final import gold_of, is_right_answer
-from palaestra.verifiers.answers.short import equal_json, strict_json
+from palaestra.verifiers.answers.short import equal_json
 from palaestra.verifiers.base import (
     Judgement,
     failed_judgement,
     guard_verifier,
     require_field,
-    strip_thinking,
-)
-
-CALL = re.compile(r"<tool_call>((?:(?!</?tool_call>).)*)</tool_call>", re.DOTALL)
-OTHER_CALL = re.compile(  # a call in another form than the one that is asked for
-    r"<\|?(?:tool|function)_?calls?\b|\[TOOL_CALLS\]|<function=|<invoke\b|<\|python_tag\|>",
-    re.IGNORECASE,
-)
-CALL_KEYS = tuple(
-    re.compile(rf"[\"'](?:{keys})[\"']\s*:")
-    for keys in ("name|function", "arguments|args|parameters")
-)
-FORGED_MARKS = (
-    "<tool_response>",
-    "</tool_response>",
-    "<observation>",
-    "<|im_start|>",
-    "<|im_end|>",
 )
 
 
@@ -42,9 +25,11 @@ class ToolCalls:
     """1 if the reply's <tool_call>{"name", "arguments"}</tool_call> are the reference's, in any
     order or (`ordered`) in its own.
 
-    The answer is a list of calls; an empty one means that no tool may be called, in no form: a call
-    that stands in a JSON fence or in the markers of another model is one, though no host would run
-    it. Numbers are not texts, nothing may be added or repeated. Parts: `names`, `arguments` (shares
+    The answer is a list of calls, as `answers.calls.call_of` reads them; an empty one means that no
+    tool may be called, in no form: a call that stands in a JSON fence, in Python or in the markers
+    of another model is one, though no host would run it. Calls are the end of a reply, so text
+    behind one, and a fence, a quotation or words before it that only mention it, are 0; so is a
+    call in another form beside. Numbers are not texts, nothing may be added or repeated. Parts: `names`, `arguments` (shares
     of the reference's calls), `extra` (1 = none). With `partial`, half of the names and half of the
     arguments that are right are paid, up to 0.9.
     """
@@ -57,16 +42,16 @@ class ToolCalls:
         gold = [call_of(c) for c in require_field(answer, "answer", (list, tuple), self)]
         if None in gold:
             raise UserError(
-                'ToolCalls: a call in the answer has no name; write [{"name": ..., "arguments": '
-                "{...}}]"
+                "ToolCalls: a call in the answer cannot be read, or has a key beside its name and "
+                'arguments; write [{"name": ..., "arguments": {...}}]'
             )
-        text = strip_thinking(response)
+        text = outside_thoughts(response)
         made = calls_of(text)
         if (
             made is None
-            or any(f in text for f in FORGED_MARKS)
-            or (not made and gold)
-            or (not gold and has_other_call(text))
+            or not text.strip()
+            or forged_mark(text)
+            or not (makes_calls(text) if made else not gold and not has_other_call(text))
         ):
             return failed_judgement("unparsable", names=0.0, arguments=0.0, extra=0.0)
         wanted, found = [c for c in gold if c], made
@@ -90,40 +75,6 @@ class ToolCalls:
             / max(len(found), len(wanted), 1)
         )
         return Judgement(score=1.0 if same else worth if self.partial else 0.0, parts=parts)
-
-
-def call_of(given: Any) -> tuple[str, Any] | None:
-    if (
-        not isinstance(given, Mapping)
-        or not isinstance(given.get("name"), str)
-        or not given["name"]
-    ):
-        return None
-    arguments = given.get("arguments", given.get("args", {}))
-    return (
-        (given["name"], arguments) if isinstance(arguments, Mapping) and len(given) <= 2 else None
-    )
-
-
-def calls_of(text: str) -> list[tuple[str, Any]] | None:
-    """The calls of a text; None where one cannot be read."""
-    if text.count("<tool_call>") != text.count("</tool_call>"):
-        return None
-    found: list[tuple[str, Any]] = []
-    for block in CALL.findall(text):
-        try:
-            call = call_of(strict_json(block))
-        except ValueError:
-            return None
-        if call is None:
-            return None
-        found.append(call)
-    return found if len(found) == text.count("<tool_call>") else None
-
-
-def has_other_call(text: str) -> bool:
-    """Whether a text without <tool_call> holds a call all the same."""
-    return bool(OTHER_CALL.search(text)) or all(k.search(text) for k in CALL_KEYS)
 
 
 def take_first(left: list[Any], fits: Any) -> bool:
@@ -162,7 +113,7 @@ class ToolAnswer:
         parts = turn_parts([*turns, response], tools)
         parts["answer"] = float(
             is_right_answer(response, gold, prompt)
-            and "<tool_call>" not in strip_thinking(response)
+            and "<tool_call>" not in outside_thoughts(response)
         )
         a, b = self.weights
         score = parts["answer"] * parts["honest"] * parts["asked"]
@@ -172,12 +123,12 @@ class ToolAnswer:
 
 def turn_parts(turns: Sequence[str], tools: Sequence[str] = ()) -> dict[str, float]:
     """What can be said of the calls in the policy's turns, each in [0, 1]."""
-    read = [calls_of(strip_thinking(t)) for t in turns]
+    read = [calls_of(outside_thoughts(t)) for t in turns]
     calls = [json.dumps(c, sort_keys=True) for found in read for c in found or []]
     names = {c[0] for found in read for c in found or []}
     return {
         "valid": sum(found is not None for found in read) / len(read),
         "fresh": len(set(calls)) / len(calls) if calls else 1.0,
-        "honest": float(not any(f in t for t in turns for f in FORGED_MARKS)),
+        "honest": float(not any(map(forged_mark, turns))),
         "asked": float(not tools or bool(names & set(tools))),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +11,19 @@ from palaestra.errors import Fault
 VALUES = {
     "returns None": "None",
     "returns []": "[]",
+    "returns {}": "{}",
+    "returns an empty iterator": "iter(())",
     "returns 0": "0",
+    "returns True": "True",
     "returns ''": "''",
     "returns NaN": "float('nan')",
     "returns object()": "object()",
     "returns its argument": "a[0] if a else None",
-    "empties its argument": "([x.clear() for x in a if hasattr(x, 'clear')], None)[1]",
+    # it also returns it: `f(a) == sorted(a)` compares nothing with nothing then
+    "empties its argument": "([x.clear() for x in a if hasattr(x, 'clear')], a[0] if a else None)[1]",
+    "reverses its argument": "([x.reverse() for x in a if hasattr(x, 'reverse')], a[0] if a else None)[1]",
 }
+EXPECTED = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Iteration)\b|\bException\b")
 PROGRAM = """def null(*a, **k): return {value}
 class Null:
     def __init__(self, *a, **k): pass
@@ -42,7 +49,10 @@ def null_candidates(tests: Sequence[Any], language: str) -> dict[str, str]:
         made = "\n".join(
             f"{n} = {'Null' if n.lstrip('_')[:1].isupper() else 'null'}" for n in names
         )
-        found |= {name: PROGRAM.format(value=v) + made for name, v in VALUES.items()}
+        expected = dict.fromkeys(n for t in tests for n in EXPECTED.findall(repr(t)))
+        raising = {f"raises {n}": f"(_ for _ in ()).throw({n}())" for n in expected}
+        values = VALUES | raising
+        found |= {name: PROGRAM.format(value=v) + made for name, v in values.items()}
     return found
 
 

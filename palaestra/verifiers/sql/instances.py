@@ -4,6 +4,7 @@ move values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import Any
@@ -13,6 +14,9 @@ SAMPLE_ROWS = 2000  # rows of a table in which columns are looked at for what th
 # from so many rows on that repeat a value, another column's value repeating too may be no chance
 REPEATS = 8
 CANDIDATES = 40  # columns that are compared by pairs
+LITERALS = 8  # of a reference query, around which rows are added
+NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+TEXT = re.compile(r"'((?:[^']|'')*)'")
 
 
 def quote(name: str) -> str:
@@ -89,3 +93,29 @@ def bundle_columns(
         if b not in bundle[a] and len(set(zip(values[a], values[b], strict=True))) == different[a]:
             join(a, b)
     return list({min(names): sorted(names) for names in bundle.values()}.values())
+
+
+def literals_of(query: str) -> tuple[int | str, ...]:
+    """The whole numbers and the words that a query compares with; of a pattern its fixed part. What
+    has digits in quotes (a date) is left out.
+    """
+    words = [w.replace("''", "'").strip("%_") for w in TEXT.findall(query)]
+    numbers = [int(n) for n in NUMBER.findall(TEXT.sub(" ", query)) if len(n) < 16]
+    kept = [*numbers, *(w for w in words if w and not any(map(str.isdigit, w)))]
+    return tuple(dict.fromkeys(kept))[:LITERALS]
+
+
+def values_beside(literals: Iterable[int | str], column: Sequence[Any]) -> list[int | str]:
+    """Values of a column's own kind at and beside the literals: of numbers those between its least
+    and its greatest.
+    """
+    known = [x for x in column if x is not None]
+    if not known:
+        return []
+    if all(isinstance(x, int | float) for x in known):
+        near = [n + d for n in literals if isinstance(n, int) for d in (-1, 0, 1)]
+        return [n for n in dict.fromkeys(near) if min(known) <= n <= max(known)]
+    if all(isinstance(x, str) for x in known):
+        words = [w for w in literals if isinstance(w, str)]
+        return [v for w in words if any(w in x for x in known) for v in (w, f"{w}x", f"x{w}")]
+    return []

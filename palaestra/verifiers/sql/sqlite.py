@@ -8,7 +8,14 @@ import time
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.verifiers.sql.instances import bundle_columns, deletion, move_query, quote, sample
+from palaestra.verifiers.sql.instances import (
+    bundle_columns,
+    deletion,
+    move_query,
+    quote,
+    sample,
+    values_beside,
+)
 from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, change_time, file_of, table
 
 ALLOWED_ACTIONS = {
@@ -113,6 +120,7 @@ def _change(connection: sqlite3.Connection, name: str, database: Database) -> No
     """
     steps = [lambda: _halve(connection, name, database.half)] * bool(database.half)
     steps += [lambda: _move(connection, name, database.seed)] * bool(database.seed)
+    steps += [lambda: _add_beside(connection, name, database.beside)] * bool(database.beside)
     steps += [lambda: _turn(connection, name)] * database.backward
     for step in steps:
         connection.execute("BEGIN")
@@ -129,22 +137,65 @@ def _halve(connection: sqlite3.Connection, name: str, half: str) -> None:
 
 def _move(connection: sqlite3.Connection, name: str, seed: int) -> None:
     t = quote(name)
-    triggers = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
     (n,) = connection.execute(f"SELECT count(*) FROM {t}").fetchone()
-    if n < 2 or connection.execute(triggers, (name,)).fetchone():
+    if n < 2 or _has_triggers(connection, name):
         return
+    columns, free, _, bundles = _columns(connection, t)
+    _rewrite(connection, t, columns, move_query(t, columns, bundles if free else [], n, seed))
+
+
+def _has_triggers(connection: sqlite3.Connection, name: str) -> bool:
+    triggers = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
+    return connection.execute(triggers, (name,)).fetchone() is not None
+
+
+def _columns(
+    connection: sqlite3.Connection, t: str
+) -> tuple[list[str], list[str], set[str], list[list[str]]]:
+    """The columns of a table that are no generated ones, those of them that are no keys, those that
+    refer to other tables, and which of the second move together.
+    """
     info = [(_text(c[1]), c[5], c[6]) for c in connection.execute(f"PRAGMA table_xinfo({t})")]
     columns = [c for c, _, hidden in info if not hidden]  # generated ones follow
     free = [c for c, key, hidden in info if not key and not hidden]
     references: dict[int, list[str]] = {}
     for reference in connection.execute(f"PRAGMA foreign_key_list({t})"):
         references.setdefault(reference[0], []).append(_text(reference[3]))
-    bundles = (
-        bundle_columns(free, references.values(), connection.execute(sample(t, free)).fetchall())
-        if free
-        else []
-    )
-    _rewrite(connection, t, columns, move_query(t, columns, bundles, n, seed))
+    rows = connection.execute(sample(t, free)).fetchall() if free else []
+    bundles = bundle_columns(free, references.values(), rows) if free else []
+    return columns, free, {c for group in references.values() for c in group}, bundles
+
+
+def _add_beside(connection: sqlite3.Connection, name: str, literals: tuple[int | str, ...]) -> None:
+    """Adds copies of rows in which one column has a value at or beside a literal. What no other
+    column tells, and what refers to nothing, is changed; what differs in all rows still does.
+    """
+    t = quote(name)
+    (n,) = connection.execute(f"SELECT count(*) FROM {t}").fetchone()
+    columns, free, refers, bundles = _columns(connection, t)
+    keys = [c for c in columns if c not in free]
+    if not n or len(keys) > 1 or _has_triggers(connection, name):
+        return
+    shown = [c for c in columns if c not in keys]
+    rows = [
+        [_text(x) if isinstance(x, bytes) else x for x in row]
+        for row in connection.execute(f"{sample(t, shown)}").fetchall()
+    ]
+    several = {c for bundle in bundles if len(bundle) > 1 for c in bundle}
+    values = [[row[i] for row in rows] for i in range(len(shown))]
+    unlike = [len(set(map(repr, column))) == len(column) for column in values]
+    marks = f"({', '.join(map(quote, shown))}) VALUES ({', '.join('?' * len(shown))})"
+    added = 0
+    for i, column in enumerate(shown):
+        near = [] if column in several or column in refers else values_beside(literals, values[i])
+        for value in near:
+            added += 1
+            row = list(rows[added % len(rows)])
+            for k, x in enumerate(row):
+                if isinstance(x, str) and unlike[k] and shown[k] not in refers:
+                    row[k] = f"{x} {added}"
+            row[i] = value
+            connection.execute(f"INSERT OR IGNORE INTO main.{t} {marks}", row)
 
 
 def _rewrite(connection: sqlite3.Connection, t: str, columns: list[str], query: str) -> None:

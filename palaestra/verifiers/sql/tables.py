@@ -35,7 +35,8 @@ class Database:
 
     `half`: with only the odd or even rows of each table. `seed` > 0: with the values of its columns
     moved to other rows. `backward`: with its rows stored in reverse and without keys and indexes,
-    so that an order that a query leaves open differs.
+    so that an order that a query leaves open differs. `beside`: with copies of rows that have values
+    at and beside these literals (sqlite).
     """
 
     schema: str = ""
@@ -44,10 +45,11 @@ class Database:
     half: Half = ""
     seed: int = 0
     backward: bool = False
+    beside: tuple[int | str, ...] = ()
 
     @property
     def whole(self) -> bool:
-        return not (self.half or self.seed or self.backward)
+        return not (self.half or self.seed or self.backward or self.beside)
 
 
 @value_class

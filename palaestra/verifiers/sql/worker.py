@@ -11,6 +11,7 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.verifiers.sql.duck import duckdb_rows
+from palaestra.verifiers.sql.instances import literals_of
 from palaestra.verifiers.sql.sqlite import sqlite_rows
 from palaestra.verifiers.sql.tables import (
     Database,
@@ -99,9 +100,10 @@ def _compare_results(request: dict[str, Any]) -> dict[str, Any]:
         for a, b in pairs
         if request["likeness"]
     ]
-    for database in (
-        (replace(d, seed=k) for d in databases for k in request["seeds"]) if all(agree) else ()
-    ):
+    others = [replace(d, seed=k) for d in databases for k in request["seeds"]]
+    beside = literals_of(gold) if request["seeds"] and request["engine"] == "sqlite" else ()
+    others += [replace(d, beside=beside) for d in databases if beside]
+    for database in others if all(agree) else ():
         a, b = pair(database)
         rows |= bool(a.rows)
         right = not b.error and same(a.rows, b.rows)

@@ -39,7 +39,7 @@ from palaestra.tasks.user_code import accepts, load
 from palaestra.types import Act, Call, Frame, Malformed, ToolSchema, stage
 from palaestra.worlds.adapters.base import POLICY, AdaptedWorld, Live, Scene, Trail
 from palaestra.worlds.toolbox import Toolbox
-from palaestra.worlds.tools import WithTools, facts
+from palaestra.worlds.tools import WithTools, end_of, facts
 from palaestra.worlds.user import await_guarded, guard_call, is_finite, need
 
 RESERVED = ("reset", "get_reward")
@@ -77,7 +77,8 @@ def object_world(spec: str) -> MethodsWorld:
 class MethodsWorld(AdaptedWorld):
     """`FILE.py:CLASS`, an object whose public methods are tools, as a world.
 
-    Who still calls in turn `max_turns` is cut, and paid what the object says then.
+    Who still calls in turn `max_turns` is cut, and paid what the object says then; so is one whose
+    last message was cut by its length, or that writes marks of the host: neither has answered.
     """
 
     draws: ClassVar[bool] = False
@@ -91,6 +92,10 @@ class MethodsWorld(AdaptedWorld):
         return MethodsEpisode(self.spec)
 
     def said(self, act: Act) -> str:
+        """The calls, or how the message ends the episode where it is no answer."""
+        status, answered = end_of(act) or ("", True)
+        if not answered:
+            return json.dumps({"status": status})
         return json.dumps([call_fields(call) for call in act.calls])
 
     async def open(self) -> tuple[ToolSchema, ...]:
@@ -132,9 +137,12 @@ class MethodsEpisode:
         return text
 
     async def act(self, action: str) -> Scene:
-        calls = [call_of(fields) for fields in json.loads(action)]
+        given = json.loads(action)
+        if isinstance(given, dict):
+            return self.scene(status=given["status"])
+        calls = [call_of(fields) for fields in given]
         if not calls:
-            return self.scene(status="finished")
+            return self.scene(status="finished", answered=True)
         results = await self.box.answer(calls, WithTools.seconds, WithTools.chars, in_order=True)
         malformed = [isinstance(call, Malformed) for call in calls]
         failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
@@ -142,8 +150,8 @@ class MethodsEpisode:
         self.counts = (n + len(calls), unread + sum(malformed), errors + sum(failed))
         return self.scene(before=tuple(message for message, _ in results))
 
-    def scene(self, **shown: Any) -> Scene:
-        return Scene(facts=facts(self.counts, answered="status" in shown), **shown)
+    def scene(self, answered: bool = False, **shown: Any) -> Scene:
+        return Scene(facts=facts(self.counts, answered=answered), **shown)
 
     async def reward(self) -> float:
         where = f"{self.spec}.get_reward"
