@@ -40,8 +40,11 @@ def render(template: str, **given: Any) -> str:
 
 
 # of the control characters but line feed and tab; those of eight bits have none
-PICTURES = {c: 0x2400 + c for c in range(32) if chr(c) not in "\n\t"} | {0x7F: "␡"}
-PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+PICTURES: dict[int, int | str] = {
+    **{c: 0x2400 + c for c in range(32) if chr(c) not in "\n\t"},
+    0x7F: "␡",
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
 
 
 def escape_controls(text: str) -> str:

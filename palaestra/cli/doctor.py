@@ -258,7 +258,7 @@ async def _estimate(
 
     prepare(recipe, ctx)
     state, seconds, lengths = start(settings.seed), [], []
-    tasks = min(EVALUATED_TASKS, settings.evaluate)
+    tasks, answers = min(EVALUATED_TASKS, settings.evaluate), 1
     for n in range(1 if quick else 1 + MEASURED_STEPS):
         doing.what = f"step {n + 1} of {1 if quick else 1 + MEASURED_STEPS}"
         begin = time.perf_counter()

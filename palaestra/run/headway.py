@@ -52,15 +52,15 @@ class Headway:
             clock: seconds.
         """
         self.name, self.every, self.clock = name, every, clock
-        stream = sys.stderr if stream is None else stream
-        self._say = say or (lambda text: print(text, file=stream, flush=True))
+        out: TextIO = sys.stderr if stream is None else stream
+        self._say = say or (lambda text: print(text, file=out, flush=True))
         self.total = self.done = 0
         self.under_way = 0.0  # of the parts that have begun, in parts
         self._before = 0.0  # parts that this process did not make
         self._pace: float | None = None  # seconds a part, as earlier processes know it
         self._begin = self._end = clock()
         self._spoken, self._shown = -math.inf, 0
-        console = Console(file=drawing(stream))
+        console = Console(file=drawing(out))
         self._bar: Progress | None = None
         if say is None and is_live(console):
             self._bar = self._make_bar(console)
