@@ -19,7 +19,6 @@ from palaestra.verifiers.answers.final import (
     parse_number,
     same_answer,
     strip_markup,
-    tagged_answer,
 )
 from palaestra.verifiers.answers.json_text import stated_json
 from palaestra.verifiers.answers.notation import read_notation, text_key
