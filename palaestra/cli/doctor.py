@@ -27,6 +27,8 @@ from palaestra.bench.machine import gemm
 from palaestra.cli import needs
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
+from palaestra.engines.company import check_company
+from palaestra.engines.own import OwnEngine
 from palaestra.markdown import hide_folders
 from palaestra.models.load import DTYPES
 from palaestra.models.precision import precision_for
@@ -296,6 +298,7 @@ async def _estimate(
         "threads_because": threads.why,
         "dtype": settings.precision,
         "dtype_because": dtype.why if dtype.dtype == settings.precision else "--dtype says so",
+        **await in_company(ctx, quick),
         "steps": steps,
         "seconds_per_step": round(each, 3),
         "seconds": round(seconds[0] + each * (steps - 1) + evaluation, 1),
@@ -304,6 +307,16 @@ async def _estimate(
         "enough_memory": peak_memory_mb() < memory_mb(),
         **disk(ctx, steps, growth),
     }
+
+
+async def in_company(ctx: Any, quick: bool) -> dict[str, str]:
+    """Whether samples depend on who shares a forward pass, of the own engine."""
+    engine = ctx.engine()
+    return (
+        {"samples_in_company": await check_company(engine)}
+        if isinstance(engine, OwnEngine) and not quick
+        else {}
+    )
 
 
 def disk(ctx: Any, steps: int, growth: float) -> dict[str, Any]:
