@@ -11,7 +11,7 @@ TABLES = sorted((Path(__file__).parent / "faults").glob("*.tsv"))
 
 
 @cache
-def tests_of(path):
+def names_in(path):
     return {
         n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
     }
@@ -26,4 +26,4 @@ def test_each_fault_has_a_test(table):
         assert all(row.values()), row
         for node in row["test"].split():
             path, _, name = node.partition("::")
-            assert name.partition("[")[0] in tests_of(Path(path)), f"{table.name}: {node}"
+            assert name.partition("[")[0] in names_in(Path(path)), f"{table.name}: {node}"
