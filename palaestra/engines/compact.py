@@ -25,7 +25,7 @@ from transformers.activations import SiLUActivation
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from palaestra.engines.cache import SlotCache
-from palaestra.engines.rows import ANY, Rows, join, rule_for
+from palaestra.engines.rows import ANY, RowRule, join, rule_for
 from palaestra.models.blockwise import attend, attend_one
 from palaestra.models.load import Model
 from palaestra.models.precision import SMALL
@@ -61,7 +61,7 @@ class Compact:
         half = cos.shape[-1] // 2
         # [positions, 1, d / 2] by which pairs of numbers are turned
         self.turns = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
-        self._rows: dict[int, Rows | None] = {}  # by threads
+        self._rows: dict[int, RowRule | None] = {}  # by threads
         self.forget()
 
     @staticmethod
@@ -84,7 +84,7 @@ class Compact:
         """The weights have moved."""
         self._weights: list[LayerWeights] | None = None
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> RowRule | None:
         """How many rows its products may have with the threads there are."""
         threads = torch.get_num_threads()
         if threads not in self._rows:

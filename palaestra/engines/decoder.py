@@ -21,13 +21,13 @@ from palaestra.engines.cache import SlotCache, round_up
 from palaestra.engines.compact import Compact
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered
-from palaestra.engines.rows import ANY, Product, Rows, join, rule_for
+from palaestra.engines.rows import ANY, Product, RowRule, join, rule_for
 from palaestra.models import blockwise
 from palaestra.models.eyes import Seen
 from palaestra.models.load import Model
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
-FEW = Rows(4, 4)  # queries: a single one is a decode step, which has an operator of its own
+FEW = RowRule(4, 4)  # queries: a single one is a decode step, which has an operator of its own
 
 
 class Decoder:
@@ -63,7 +63,7 @@ class Decoder:
                 return False
         return join([*rules, self.queries()]) is not None
 
-    def queries(self) -> Rows | None:
+    def queries(self) -> RowRule | None:
         """How many tokens of a sequence a pass over prompts may hold; FEW where nothing is
         measured.
         """
@@ -75,7 +75,7 @@ class Decoder:
         size = self.model.head_size
         return join([FEW, rule_for("attend", _one_head(together, size), size, together, "float32")])
 
-    def outputs(self) -> Rows | None:
+    def outputs(self) -> RowRule | None:
         """How many rows the output layer of a compact model may have."""
         m = self.model
         return rule_for("logits", m.logits, m.width, m.logits_each, "float32")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from palaestra.engines.rows import ANY, Product, Rows, rule_for
+from palaestra.engines.rows import ANY, Product, RowRule, rule_for
 from palaestra.models.load import Model
 
 
@@ -37,11 +37,11 @@ class Reordered:
     def forget(self) -> None:
         self._made.clear()
 
-    def rules(self) -> list[Rows | None]:
+    def rules(self) -> list[RowRule | None]:
         """Of every layer, with the threads there are."""
         return [self._rule(m, self._product(m)) for m in self.linears]
 
-    def _rule(self, m: nn.Linear, product: Product) -> Rows | None:
+    def _rule(self, m: nn.Linear, product: Product) -> RowRule | None:
         kind = "reordered" if self.copies else "linear"
         return rule_for(kind, product, m.in_features, m.out_features, "float32")
 
@@ -75,6 +75,6 @@ def _plain(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return linear(x, weight, bias)
 
 
-def _in_rows(rows: Rows, product: Product, x: Tensor) -> Tensor:
+def _in_rows(rows: RowRule, product: Product, x: Tensor) -> Tensor:
     """Of an input of any shape, whose rows are its last axis."""
     return rows.apply(product, x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)

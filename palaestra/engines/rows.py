@@ -37,7 +37,7 @@ WORK = 2e9  # multiplications that a count may take to be tried; 33 rows are alw
 CHOOSERS = ("MKL_", "ONEDNN_", "DNNL_", "ATEN_CPU_CAPABILITY")  # of kernels, in the environment
 
 
-class Rows(NamedTuple):
+class RowRule(NamedTuple):
     """Numbers of rows at which the bits of a row are the same: multiples of `multiple`, at least
     `least`. With `blocks` no more than `least` at a time.
     """
@@ -65,18 +65,18 @@ class Rows(NamedTuple):
         return out[:n] if wanted > n else out
 
 
-ANY = Rows()
+ANY = RowRule()
 # in the order of what they cost a few rows
 CANDIDATES = tuple(
-    Rows(least, multiple)
+    RowRule(least, multiple)
     for least in (1, 2, 4, 8, 16, 32, 64)
     for multiple in (1, 2, 4, 8, 16, 32, 64)
     if multiple <= least
 )
-BLOCKS = (Rows(16, 16, True), Rows(64, 64, True))
+BLOCKS = (RowRule(16, 16, True), RowRule(64, 64, True))
 
 
-def join(rules: Iterable[Rows | None]) -> Rows | None:
+def join(rules: Iterable[RowRule | None]) -> RowRule | None:
     """One rule that meets several; None where one of them is None."""
     every = list(rules)
     known = [r for r in every if r is not None]
@@ -84,11 +84,11 @@ def join(rules: Iterable[Rows | None]) -> Rows | None:
         return None
     multiple = math.lcm(*(r.multiple for r in known))
     least = -(-max((r.least for r in known), default=1) // multiple) * multiple
-    return Rows(least, multiple, any(r.blocks for r in known))
+    return RowRule(least, multiple, any(r.blocks for r in known))
 
 
 @torch.no_grad()
-def measure(product: Product, width: int, work: float = 0.0) -> Rows | None:
+def measure(product: Product, width: int, work: float = 0.0) -> RowRule | None:
     """The cheapest rule under which a product gives a row the same bits whatever the number of rows
     and its place among them; None where no rule is known that does.
 
@@ -116,18 +116,18 @@ def _agrees(product: Product, x: Tensor, n: int, whole: Tensor) -> bool:
     return torch.equal(out[:both], whole[:both])
 
 
-def _in_blocks(rule: Rows, product: Product, x: Tensor) -> bool:
+def _in_blocks(rule: RowRule, product: Product, x: Tensor) -> bool:
     """Whether the place in a block does not matter, a block's rows being always as many."""
     whole, turned = rule.apply(product, x), rule.apply(product, x.roll(1, 0))
     return torch.equal(turned[1:], whole[:-1]) and torch.equal(turned[0], whole[-1])
 
 
-_known: dict[tuple[str, ...], Rows | None] = {}
-_forced: list[Rows] = []
+_known: dict[tuple[str, ...], RowRule | None] = {}
+_forced: list[RowRule] = []
 
 
 @contextmanager
-def force(rule: Rows) -> Generator[None]:
+def force(rule: RowRule) -> Generator[None]:
     """Within it every product gets this rule, unmeasured: to see that a wrong one is noticed."""
     _forced.append(rule)
     try:
@@ -136,7 +136,7 @@ def force(rule: Rows) -> Generator[None]:
         _forced.pop()
 
 
-def rule_for(kind: str, product: Product, width: int, columns: int, dtype: str) -> Rows | None:
+def rule_for(kind: str, product: Product, width: int, columns: int, dtype: str) -> RowRule | None:
     """The rule of a product of rows [N, width] with [width, columns], from memory, from the file of
     an earlier process, or measured now.
 
@@ -168,7 +168,7 @@ def _file() -> Path:
     return Path(home) / "palaestra" / "rows.json"
 
 
-def _read() -> dict[str, Rows | None]:
+def _read() -> dict[str, RowRule | None]:
     """What earlier processes measured; nothing of a file that cannot be read or holds anything
     else.
     """
@@ -179,14 +179,14 @@ def _read() -> dict[str, Rows | None]:
         return {}
 
 
-def _checked(least: int, multiple: int, blocks: bool) -> Rows:
-    rule = Rows(int(least), int(multiple), bool(blocks))
+def _checked(least: int, multiple: int, blocks: bool) -> RowRule:
+    rule = RowRule(int(least), int(multiple), bool(blocks))
     if rule not in (*CANDIDATES, *BLOCKS):
         raise ValueError(f"{rule} is no rule")
     return rule
 
 
-def _write(key: str, rule: Rows | None) -> None:
+def _write(key: str, rule: RowRule | None) -> None:
     """Adds to the file; two processes that write at once lose a measurement, never the file."""
     try:
         file = _file()

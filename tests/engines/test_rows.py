@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.engines import rows
-from palaestra.engines.rows import ANY, Rows, join, measure, rule_for
+from palaestra.engines.rows import ANY, RowRule, join, measure, rule_for
 
 
 def kernel(wrong):
@@ -25,16 +25,16 @@ def kernel(wrong):
     ("rule", "sizes"),
     [
         (ANY, {1: 1, 7: 7}),
-        (Rows(4, 1), {1: 4, 3: 4, 4: 4, 5: 5}),
-        (Rows(8, 4), {1: 8, 9: 12, 12: 12}),
-        (Rows(16, 16, True), {1: 16, 17: 32, 40: 48}),
+        (RowRule(4, 1), {1: 4, 3: 4, 4: 4, 5: 5}),
+        (RowRule(8, 4), {1: 8, 9: 12, 12: 12}),
+        (RowRule(16, 16, True), {1: 16, 17: 32, 40: 48}),
     ],
 )
 def test_rows_fill_up(rule, sizes):
     assert {n: rule.up(n) for n in sizes} == sizes
 
 
-@given(st.integers(1, 70), st.sampled_from([ANY, Rows(4, 1), Rows(8, 4), Rows(16, 16, True)]))
+@given(st.integers(1, 70), st.sampled_from([ANY, RowRule(4, 1), RowRule(8, 4), RowRule(16, 16, True)]))
 def test_filling_up_changes_no_row_and_adds_none(n, rule):
     """Of one and of two inputs; the product sees a number of rows that the rule allows, each time."""
     x, y, sizes = torch.arange(2.0 * n).view(n, 2), torch.ones(n, 2), []
@@ -48,22 +48,24 @@ def test_filling_up_changes_no_row_and_adds_none(n, rule):
 
 
 def test_one_rule_for_several():
-    assert join([Rows(4, 1), Rows(2, 2)]) == Rows(4, 2) and join([Rows(16, 1), Rows(4, 4), ANY]) == Rows(16, 4)
+    assert join([RowRule(4, 1), RowRule(2, 2)]) == RowRule(4, 2) and join(
+        [RowRule(16, 1), RowRule(4, 4), ANY]
+    ) == RowRule(16, 4)
     assert join([ANY, None]) is None and join([]) == ANY
-    assert join([Rows(16, 16, True), ANY]) == Rows(16, 16, True)
+    assert join([RowRule(16, 16, True), ANY]) == RowRule(16, 16, True)
 
 
 @pytest.mark.parametrize(
     ("wrong", "rule"),
     [
         (lambda n, i: 0, ANY),
-        (lambda n, i: n == 1, Rows(2, 1)),
-        (lambda n, i: n < 7, Rows(8, 1)),  # AVX-512, 160 numbers a row
-        (lambda n, i: n < 16, Rows(16, 1)),
-        (lambda n, i: i >= n // 4 * 4, Rows(4, 4)),  # a remainder that fills no tile of four rows
-        (lambda n, i: n % 4 > 0 or n < 8, Rows(8, 4)),
-        (lambda n, i: n > 40, Rows(64, 1)),
-        (lambda n, i: n * (n != 16), Rows(16, 16, True)),
+        (lambda n, i: n == 1, RowRule(2, 1)),
+        (lambda n, i: n < 7, RowRule(8, 1)),  # AVX-512, 160 numbers a row
+        (lambda n, i: n < 16, RowRule(16, 1)),
+        (lambda n, i: i >= n // 4 * 4, RowRule(4, 4)),  # a remainder that fills no tile of four rows
+        (lambda n, i: n % 4 > 0 or n < 8, RowRule(8, 4)),
+        (lambda n, i: n > 40, RowRule(64, 1)),
+        (lambda n, i: n * (n != 16), RowRule(16, 16, True)),
         (lambda n, i: i, None),
     ],
 )
@@ -93,7 +95,7 @@ def file(tmp_path, monkeypatch):
 def asked(monkeypatch, **other):
     """How often a product is measured when its rule is asked for, and the rule."""
     calls = []
-    monkeypatch.setattr(rows, "measure", lambda *a: calls.append(a) or Rows(4, 1))
+    monkeypatch.setattr(rows, "measure", lambda *a: calls.append(a) or RowRule(4, 1))
     rule = rule_for(
         **{"kind": "mm", "product": kernel(lambda n, i: 0), "width": 6, "columns": 5, "dtype": "float32"} | other
     )
@@ -101,9 +103,9 @@ def asked(monkeypatch, **other):
 
 
 def test_a_rule_is_measured_once_and_kept_for_the_next_process(file, monkeypatch):
-    assert asked(monkeypatch) == (1, Rows(4, 1)) and asked(monkeypatch) == (0, Rows(4, 1))
+    assert asked(monkeypatch) == (1, RowRule(4, 1)) and asked(monkeypatch) == (0, RowRule(4, 1))
     rows._known.clear()  # another process
-    assert asked(monkeypatch) == (0, Rows(4, 1))
+    assert asked(monkeypatch) == (0, RowRule(4, 1))
     assert asked(monkeypatch, columns=9)[0] == 1 and asked(monkeypatch, kind="linear")[0] == 1
     rows._known.clear()
     assert asked(monkeypatch)[0] == 0, "what was kept before is kept"
@@ -130,11 +132,11 @@ def test_a_file_that_holds_no_rules_is_measured_anew(file, monkeypatch, text):
     kept = text if "KEY" not in text else json.dumps({key: json.loads(text[4:])})
     file.write_bytes(kept.encode("utf-8", "surrogateescape"))
     rows._known.clear()
-    assert asked(monkeypatch) == (1, Rows(4, 1))
+    assert asked(monkeypatch) == (1, RowRule(4, 1))
 
 
 def test_where_nothing_can_be_kept_it_is_measured_again(file, monkeypatch):
     file.parent.write_text("a file where a folder should be")
-    assert asked(monkeypatch) == (1, Rows(4, 1))
+    assert asked(monkeypatch) == (1, RowRule(4, 1))
     rows._known.clear()
-    assert asked(monkeypatch) == (1, Rows(4, 1))
+    assert asked(monkeypatch) == (1, RowRule(4, 1))
