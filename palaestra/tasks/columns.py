@@ -58,12 +58,21 @@ class Column:
 @dataclass(frozen=True)
 class ColumnMap:
     """How rows are read. `told` says what was recognised; empty: all columns have the names that
-    they are read by, or were given.
+    they are read by, or were given. `parsed`: columns whose text holds messages.
     """
 
     columns: tuple[Column, ...] = ()
     function: str = ""
     told: str = ""
+    parsed: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of how rows are read, a line each."""
+        names = " and ".join(self.parsed)
+        verb = "hold" if len(self.parsed) > 1 else "holds"
+        text = f"{names} {verb} messages as text (JSON or Python), read as messages"
+        return (*filter(None, (self.told,)), *([text] if names else []))
 
     def read(self, row: Record, where: str) -> Record:
         """A row with the columns that Palaestra reads, and all its others."""
@@ -213,9 +222,22 @@ def recognise(
             from_ = next((f.paths for f in found if f.use == c.use), ((c.use,),))
             whole[c.use] = replace(c, paths=from_)
             check_there((whole[c.use],), first, where)
+    columns = tuple(whole.values())
     return ColumnMap(
-        columns=tuple(whole.values()),
+        columns=columns,
+        parsed=parsed_columns(first, columns),
         told=f"read {told}; --columns changes it" if told else "",
+    )
+
+
+def parsed_columns(first: Sequence[Record], columns: Sequence[Column]) -> tuple[str, ...]:
+    """The names of the columns whose text holds messages."""
+    paths = {use: (use,) for use in formats.WRITTEN} | {c.use: c.paths[0] for c in columns}
+    return tuple(
+        ".".join(path)
+        for use, path in paths.items()
+        if use in formats.WRITTEN
+        and any(formats.parse_messages(lookup(row, path)) is not None for row in first)
     )
 
 

@@ -269,9 +269,8 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
     if answers:
         _check_all_or_none(converted, "answer", np.array(answered, np.bool_))
     prompt_N = np.array(prompts)
-    told = (converted.reading.told,) if converted.reading.told else ()
     notes = (
-        *told,
+        *converted.reading.notes,
         *sorted(tools),
         *seen.findings(prompt_N, converted.where, lambda i: task_of(converted, i, answers=answers)),
     )
