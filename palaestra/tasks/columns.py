@@ -144,7 +144,7 @@ def convert(records: Records, columns: str, answers: bool) -> Converted:
         found = recognise(sample(rows), str(records.path), (), answers)
         return Converted(records, replace(found, function=columns))
     first = sample(records)
-    given = parse_columns(columns)
+    given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
     return Converted(records, recognise(first, str(records.path), given, answers))
 
@@ -185,6 +185,22 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     for use, cut in cuts.items():
         found[use] = replace(found.get(use, Column(use=use, paths=())), cut=cut)
     return tuple(found.values())
+
+
+def resolve(given: Sequence[Column], first: Sequence[Record]) -> tuple[Column, ...]:
+    """The columns with the names that the data has: a name may hold points, as in "data.prompt",
+    or have spaces around it.
+    """
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    stripped = {n.strip(): n for n in reversed(names)} | {n: n for n in names}
+
+    def own(path: tuple[str, ...]) -> tuple[str, ...]:
+        for n in range(len(path), 0, -1):
+            if (name := stripped.get(".".join(path[:n]))) is not None:
+                return (name, *path[n:])
+        return path
+
+    return tuple(replace(c, paths=tuple(map(own, c.paths))) for c in given)
 
 
 def check_there(given: Sequence[Column], first: Sequence[Record], where: str) -> None:
@@ -263,7 +279,7 @@ class FirstRows:
             column
             for name in names
             for column in ([name] if name in self.has else sorted(self.has))
-            if column.casefold() == name
+            if column.strip().casefold() == name
         ]
 
     def among(self, names: Sequence[str]) -> list[str]:
@@ -274,7 +290,7 @@ class FirstRows:
         if self.uses & {"prompt", "messages"}:
             return []
         if own := self.columns(("prompt", "messages")):
-            use = own[0].casefold() if len(own) == 1 else "prompt"
+            use = own[0].strip().casefold() if len(own) == 1 else "prompt"
             return self.one_of(own, use)
         talks, texts = self.among(CONVERSATIONS), self.among(PROMPTS)
         if talks == talks[:1] and not texts and talks:
@@ -370,19 +386,21 @@ class FirstRows:
 
 def lookup(row: Any, path: Sequence[str]) -> Any:
     """What stands at a path, None where nothing does. Text that is JSON is looked into."""
-    for name in path:
-        if isinstance(row, str):
-            try:
-                row = json.loads(row)
-            except ValueError:
-                return None
-        if isinstance(row, Mapping):
-            row = row.get(name)
-        elif isinstance(row, list) and name.isdecimal() and int(name) < len(row):
-            row = row[int(name)]
-        else:
+    if not path:
+        return row
+    if isinstance(row, str):
+        try:
+            row = json.loads(row)
+        except (ValueError, RecursionError):
             return None
-    return row
+    if isinstance(row, Mapping):  # a name may hold points: the longest that is there counts
+        inside = ((".".join(path[:n]), path[n:]) for n in range(len(path), 0, -1))
+        values = (lookup(row[name], rest) for name, rest in inside if name in row)
+        return next((x for x in values if x is not None), None)
+    name, *rest = path
+    if isinstance(row, list) and name.isdecimal() and int(name) < len(row):
+        return lookup(row[int(name)], rest)
+    return None
 
 
 def value_of(column: Column, row: Record, where: str) -> Any:

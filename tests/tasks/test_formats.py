@@ -36,8 +36,10 @@ def test_a_pair_that_holds_messages_as_text_is_read_as_messages(tmp_path, writer
     assert ([m.content for m in task.prompt], task.meta["chosen"], task.meta["rejected"]) == (["1+2?"], "3", "no")
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "[]", "{}", '{"role": 1}', "[role] content", '["role", "content"]',
-                                  'What is the role of {"from": 1}?', "[" * 9000 + "role", "[{'role': open('content')}]"])  # fmt: skip
+NO_MESSAGES = ["[1, 2]", "[]", "{}", '{"role": 1}', "[role] content", '["role", "content"]', 'role of {"from": 1}?']
+
+
+@pytest.mark.parametrize("text", [*NO_MESSAGES, "[" * 9000 + "role", "[{'role': open('content')}]"])
 def test_text_without_messages_stays_text(text):
     assert parse_messages(text) is None
 
