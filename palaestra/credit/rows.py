@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from palaestra.credit.seats import split_by_seat
+from palaestra.errors import UserError
 from palaestra.types import Episode, Example, Group, Groups, Signals, State, rng_of, stage
 
 
@@ -23,6 +24,20 @@ class Imitate:
             for r, row in enumerate(episode.rows)
         ]
         return found, state
+
+
+def check_pairs(groups: Groups) -> None:
+    """Raises UserError where every group is one recorded answer, as labelled data without pairs has
+    it: nothing could be compared, so nothing would be learned.
+    """
+    alone = [g.episodes[0] for g in groups if len(g.episodes) == 1]
+    authors = {s.author for e in alone for r in e.rows for s in r.segments if s.trained}
+    if groups and len(alone) == len(groups) and authors == {"demonstration"}:
+        raise UserError(
+            f"task {groups[0].task.id!r} has one recorded answer and no pair, as all of this step; "
+            "write columns chosen and rejected; no loss here takes labels without pairs (KTO does), but "
+            "`palaestra train sft --columns completion=demonstration` imitates all answers"
+        )
 
 
 @stage
@@ -44,6 +59,7 @@ class Prefer:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
+        check_pairs(groups)
         groups, signals = split_by_seat(groups, signals)
         found: list[Example] = []
         for g, group in enumerate(groups):

@@ -58,12 +58,21 @@ class Column:
 @dataclass(frozen=True)
 class ColumnMap:
     """How rows are read. `told` says what was recognised; empty: all columns have the names that
-    they are read by, or were given.
+    they are read by, or were given. `parsed`: columns whose text holds messages.
     """
 
     columns: tuple[Column, ...] = ()
     function: str = ""
     told: str = ""
+    parsed: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of how rows are read, a line each."""
+        names = " and ".join(self.parsed)
+        verb = "hold" if len(self.parsed) > 1 else "holds"
+        text = f"{names} {verb} messages as text (JSON or Python), read as messages"
+        return (*filter(None, (self.told,)), *([text] if names else []))
 
     def read(self, row: Record, where: str) -> Record:
         """A row with the columns that Palaestra reads, and all its others."""
@@ -135,7 +144,7 @@ def convert(records: Records, columns: str, answers: bool) -> Converted:
         found = recognise(sample(rows), str(records.path), (), answers)
         return Converted(records, replace(found, function=columns))
     first = sample(records)
-    given = parse_columns(columns)
+    given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
     return Converted(records, recognise(first, str(records.path), given, answers))
 
@@ -178,6 +187,22 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     return tuple(found.values())
 
 
+def resolve(given: Sequence[Column], first: Sequence[Record]) -> tuple[Column, ...]:
+    """The columns with the names that the data has: a name may hold points, as in "data.prompt",
+    or have spaces around it.
+    """
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    stripped = {n.strip(): n for n in reversed(names)} | {n: n for n in names}
+
+    def own(path: tuple[str, ...]) -> tuple[str, ...]:
+        for n in range(len(path), 0, -1):
+            if (name := stripped.get(".".join(path[:n]))) is not None:
+                return (name, *path[n:])
+        return path
+
+    return tuple(replace(c, paths=tuple(map(own, c.paths))) for c in given)
+
+
 def check_there(given: Sequence[Column], first: Sequence[Record], where: str) -> None:
     """Columns that are named must be in some record."""
     names = list(dict.fromkeys(str(k) for row in first for k in row))
@@ -213,9 +238,22 @@ def recognise(
             from_ = next((f.paths for f in found if f.use == c.use), ((c.use,),))
             whole[c.use] = replace(c, paths=from_)
             check_there((whole[c.use],), first, where)
+    columns = tuple(whole.values())
     return ColumnMap(
-        columns=tuple(whole.values()),
+        columns=columns,
+        parsed=parsed_columns(first, columns),
         told=f"read {told}; --columns changes it" if told else "",
+    )
+
+
+def parsed_columns(first: Sequence[Record], columns: Sequence[Column]) -> tuple[str, ...]:
+    """The names of the columns whose text holds messages."""
+    paths = {use: (use,) for use in formats.WRITTEN} | {c.use: c.paths[0] for c in columns}
+    return tuple(
+        ".".join(path)
+        for use, path in paths.items()
+        if use in formats.WRITTEN
+        and any(formats.parse_messages(lookup(row, path)) is not None for row in first)
     )
 
 
@@ -241,7 +279,7 @@ class FirstRows:
             column
             for name in names
             for column in ([name] if name in self.has else sorted(self.has))
-            if column.casefold() == name
+            if column.strip().casefold() == name
         ]
 
     def among(self, names: Sequence[str]) -> list[str]:
@@ -252,7 +290,7 @@ class FirstRows:
         if self.uses & {"prompt", "messages"}:
             return []
         if own := self.columns(("prompt", "messages")):
-            use = own[0].casefold() if len(own) == 1 else "prompt"
+            use = own[0].strip().casefold() if len(own) == 1 else "prompt"
             return self.one_of(own, use)
         talks, texts = self.among(CONVERSATIONS), self.among(PROMPTS)
         if talks == talks[:1] and not texts and talks:
@@ -348,19 +386,21 @@ class FirstRows:
 
 def lookup(row: Any, path: Sequence[str]) -> Any:
     """What stands at a path, None where nothing does. Text that is JSON is looked into."""
-    for name in path:
-        if isinstance(row, str):
-            try:
-                row = json.loads(row)
-            except ValueError:
-                return None
-        if isinstance(row, Mapping):
-            row = row.get(name)
-        elif isinstance(row, list) and name.isdecimal() and int(name) < len(row):
-            row = row[int(name)]
-        else:
+    if not path:
+        return row
+    if isinstance(row, str):
+        try:
+            row = json.loads(row)
+        except (ValueError, RecursionError):
             return None
-    return row
+    if isinstance(row, Mapping):  # a name may hold points: the longest that is there counts
+        inside = ((".".join(path[:n]), path[n:]) for n in range(len(path), 0, -1))
+        values = (lookup(row[name], rest) for name, rest in inside if name in row)
+        return next((x for x in values if x is not None), None)
+    name, *rest = path
+    if isinstance(row, list) and name.isdecimal() and int(name) < len(row):
+        return lookup(row[int(name)], rest)
+    return None
 
 
 def value_of(column: Column, row: Record, where: str) -> Any:

@@ -45,11 +45,15 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
         raise UserError(f"{where}: {field} is {describe_value(found)}; write a list of {SHOWN}")
     if not found:
         raise UserError(f"{where}: {field} is an empty list; write messages, [{SHOWN}]")
-    messages = tuple(_message(m, f"{field}[{i}]", where) for i, m in enumerate(found))
+    skipped = int(is_blank_system(found[0]) and len(found) > 1)
+    messages = tuple(
+        _message(m, f"{field}[{i}]", where) for i, m in enumerate(found[skipped:], skipped)
+    )
+    found = found[skipped:]
     late = [i for i, m in enumerate(messages) if i and m.role == "system"]
     if late:
         raise UserError(
-            f"{where}: {field}[{late[0]}] is a system message; only the first may be one"
+            f"{where}: {field}[{late[0] + skipped}] is a system message; only the first may be one"
         )
     imitated = _imitated(found, messages)
     _check_results(messages, f"{where}: {field}", shows=imitated is not None)
@@ -66,6 +70,14 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
     return Conversation(
         prompt=messages[:last], reply=messages[last].content, imitated=tuple(before)
     )
+
+
+def is_blank_system(message: Any) -> bool:
+    """Whether a message is a system message without text, as data writes "no system prompt"."""
+    if not isinstance(message, Mapping) or message.get("role") != "system":
+        return False
+    content = message.get("content")
+    return content is None or (isinstance(content, str) and not content.strip())
 
 
 def _check_last(

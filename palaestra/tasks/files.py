@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -33,7 +33,7 @@ from palaestra.errors import UserError
 from palaestra.suggest import close_names
 from palaestra.tasks import options
 from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
-from palaestra.tasks.conversations import check_whole, read_conversation, read_text
+from palaestra.tasks.conversations import check_whole, is_blank_system, read_conversation, read_text
 from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind
@@ -45,6 +45,7 @@ from palaestra.types import Message, Task, seed_of, stage
 # share of the different prompts that is kept for tests, at least 1, at most
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
+OPTIONAL = ("id", "system", "domain", "split")
 # what is learned from without being judged
 PAIR = ("chosen", "rejected")
 RECORDED_COLUMNS = (("demonstration",), PAIR, ("response", "right"))
@@ -52,6 +53,7 @@ ALIASES = {  # columns that may be meant, by what they are read as
     "prompt": (*PROMPTS, "text"),
     "answer": (*ANSWERS, "label", "output"),
 }
+LONGEST = 4_000_000  # characters of a prompt: a million tokens of English
 TOLD = 3  # records that are at fault, which are told together
 
 
@@ -269,9 +271,8 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
     if answers:
         _check_all_or_none(converted, "answer", np.array(answered, np.bool_))
     prompt_N = np.array(prompts)
-    told = (converted.reading.told,) if converted.reading.told else ()
     notes = (
-        *told,
+        *converted.reading.notes,
         *sorted(tools),
         *seen.findings(prompt_N, converted.where, lambda i: task_of(converted, i, answers=answers)),
     )
@@ -356,6 +357,8 @@ def tasks_and_notes(path: str, n: int, columns: str = "") -> tuple[list[Task], t
 
 def build(record: Record, where: str, label: str, answers: bool, reading: ColumnMap) -> Task:
     """A record as a task, or what is wrong with it. `reading`: how its columns were read."""
+    if missing := [k for k in OPTIONAL if is_nan(record.get(k))]:
+        record = {k: v for k, v in record.items() if k not in missing}
     identity = record.get("id")
     if identity is not None and (
         isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""
@@ -370,6 +373,7 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
             f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text or a whole "
             "number"
         )
+    record = options.read_options(record)
     system = _system(record, where, reading)
     prompt, said = _prompt(record, where, len(system), reading)
     meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | said
@@ -381,6 +385,11 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
         domain="" if domain is None else str(domain),
         conversational=record.get("messages") is not None or isinstance(record.get("prompt"), list),
     )
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a value is the number that pandas has in an empty cell of text."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def to_plain(value: Any) -> Any:
@@ -414,9 +423,11 @@ def _prompt(
         raise UserError(f"{where}: {_describe_lack(record, 'prompt', reading)}")
     if text is not None and not isinstance(text, list):
         content = read_text(text, where, reading.name("prompt"))
+        _check_length((content,), where, reading.name("prompt"))
         return (Message(role="user", content=content),), {}
     field = "messages" if text is None else "prompt"
     talk = read_conversation(record[field], where, reading.name(field))
+    _check_length([m.content for m in talk.prompt], where, reading.name(field))
     if talk.reply is None:
         return talk.prompt, {}
     if record.get("demonstration") is not None:
@@ -430,15 +441,25 @@ def _prompt(
     return talk.prompt, said
 
 
+def _check_length(texts: Sequence[str], where: str, name: str) -> None:
+    """Refuses what no model's context holds, before it is tokenized, which would take minutes."""
+    if (size := sum(map(len, texts))) > LONGEST:
+        raise UserError(
+            f"{where}: {name} has {size:,} characters, and at most {LONGEST:,} are read; cut it or "
+            "drop the record"
+        )
+
+
 def _system(record: Record, where: str, reading: ColumnMap) -> tuple[Message, ...]:
     text, messages = record.get("system"), record.get("messages") or record.get("prompt")
-    if text is None:
+    if text is None or (isinstance(text, str) and not text.strip()):  # usual for "none" in tables
         return ()
     if (
         isinstance(messages, list)
         and messages
         and isinstance(messages[0], dict)
         and messages[0].get("role") == "system"
+        and not is_blank_system(messages[0])
     ):
         both = f"{reading.name('system')!r} and a system message in {reading.name('messages')!r}"
         raise UserError(f"{where}: both {both}; keep one")

@@ -3,10 +3,15 @@
 Which one?
 A. aspirin
 B. ibuprofen
+
+The column is a list of texts, or one of the other forms that data has: {"A": "red", "B": "blue"},
+[{"label": "A", "text": "red"}, ...], {"label": ["A", "B"], "text": ["red", "blue"]}, each also as
+JSON text, or text with a lettered line for each option.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +20,85 @@ from typing import Any
 from palaestra.types import Message
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LABELS, TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
+LABEL = re.compile(r"[(\[]?([A-Za-z]|\d{1,2})[.):\]]*")  # of an option: a letter or a number
+
+
+def read_options(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record with its column `options` as a list of texts, where it stands in another form.
+
+    An answer that is a label becomes the letter under which its option is shown, as labels may be
+    numbers or out of order. A record whose options are in no known form stays as it is.
+    """
+    labelled = _labelled(record.get("options"))
+    if labelled is None:
+        return record
+    labels, texts = labelled
+    changed: dict[str, Any] = {"options": texts}
+    answer = record.get("answer")
+    if isinstance(answer, str | int) and not isinstance(answer, bool):
+        place = {x.casefold(): i for i, x in enumerate(labels)}.get(_label(answer).casefold())
+        if place is not None:
+            changed["answer"] = LETTERS[place]
+    return {**record, **changed}
+
+
+def _labelled(own: Any) -> tuple[list[str], list[str]] | None:
+    """Labels and texts of options that are no list of texts; None = of no known form."""
+    if isinstance(own, str):
+        own = _parse(own)
+        if isinstance(own, list) and all(_is_text(o) for o in own):
+            pairs = [(LETTERS[i], o) for i, o in enumerate(own[: len(LETTERS)])]
+            return _checked(pairs) if len(own) == len(pairs) else None
+    if isinstance(own, Mapping):
+        label, text = (_first(own, names) for names in (LABELS, TEXTS))
+        if isinstance(label, list) and isinstance(text, list) and len(label) == len(text):
+            return _checked(list(zip(label, text, strict=True)))
+        # a table of several kinds of rows has null where a row has fewer options
+        return _checked([(k, v) for k, v in own.items() if v is not None])
+    if isinstance(own, list) and own and all(isinstance(o, Mapping) for o in own):
+        return _checked([(_first(o, LABELS), _first(o, TEXTS)) for o in own])
+    return None
+
+
+def _parse(text: str) -> Any:
+    """JSON, or a lettered line for each option as an object; None = neither."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) < 2 or not all(_has_mark(i, x) for i, x in enumerate(lines[: len(LETTERS)])):
+        return None
+    return {
+        LETTERS[i]: re.sub(_mark(i), "", line, count=1, flags=re.IGNORECASE)
+        for i, line in enumerate(lines[: len(LETTERS)])
+    }
+
+
+def _checked(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[str], list[str]] | None:
+    """Labels and texts, where all labels are different letters or numbers."""
+    if not 2 <= len(pairs) <= len(LETTERS) or not all(_is_text(v) for _, v in pairs):
+        return None
+    labels = [LETTERS[i] if k is None else _label(k) for i, (k, _) in enumerate(pairs)]
+    different = len({x.casefold() for x in labels}) == len(labels)
+    if not different or not all(LABEL.fullmatch(x) for x in labels):
+        return None
+    return labels, [str(v) for _, v in pairs]
+
+
+def _label(value: Any) -> str:
+    """A label without its brackets or point: "(a)" is "a"."""
+    match = LABEL.fullmatch(str(value).strip())
+    return match[1] if match else str(value).strip()
+
+
+def _first(columns: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((columns[n] for n in names if columns.get(n) is not None), None)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
 
 
 def option_texts(columns: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,11 @@ MARK = re.compile(
     r"[\s*_\"'`:=>$({-]{0,6}(?:(?:is|are|was)\b[\s*_\"'`:=>$({-]{0,6})?$",
     re.IGNORECASE,
 )
+# marks of turns in chat templates, which are text where they stand inside a message
+TEMPLATED = re.compile(
+    r"<\|(?:im_start|im_end|user|assistant|system|end|eot_id|start_header_id|begin_of_text)\|>"
+    r"|<(?:start|end)_of_turn>|\[/?INST\]|<｜(?:User|Assistant)｜>"
+)
 EQUALS = re.compile(r"=\s*\$?$")
 WORD = re.compile(r"[^\W\d_]{2,}")
 CODE = re.compile(r"[{};\\]|\bdef |\breturn\b|\bimport |\b[A-Z]+ .*\bFROM\b")
@@ -63,9 +68,12 @@ class FaultCount:
 
     n: int = 0
     first: int = -1
+    last: int = -1  # several signs of a fault in one record count once
 
     def count(self, index: int) -> None:
-        self.n += 1
+        if index == self.last:
+            return
+        self.n, self.last = self.n + 1, index
         if self.first < 0:
             self.first = index
 
@@ -99,6 +107,10 @@ class Preflight:
         self.gold_N.append(hash(same_number(gold)) if gold else 0)
         if recorded[1] is not None and recorded[1] == recorded[2]:
             self._count("pair", i)
+        if meta.get("options") is not None and not choices:
+            self._count("options", i)
+        if TEMPLATED.search(prompt):
+            self._count("templated", i)
         if gold and isinstance(answer, str | int | float) and not isinstance(answer, bool):
             self._gold(i, prompt, gold.strip(), choices)
 
@@ -183,6 +195,17 @@ class Preflight:
             if f := self.faults.get(f"script {field}"):
                 text = f"{self._of(f.n)} mix scripts whose letters look alike in the {field}"
                 yield text, f.first, field == "answer", "write them in one"
+        if f := self.faults.get("templated"):
+            mend = "it is written around them again, so take it out, or write messages"
+            yield (
+                f"{self._of(f.n)} have marks of a chat template in the prompt",
+                f.first,
+                False,
+                mend,
+            )
+        if f := self.faults.get("options"):
+            mend = "write a list of 2 to 26 texts; as it stands it is not shown to the model"
+            yield f"{self._of(f.n)} have a column 'options' in no known form", f.first, False, mend
         if f := self.faults.get("pair"):
             yield f"{self._of(f.n)} have the same text as chosen and rejected", f.first, False, ""
         if (f := self.faults.get("not shown")) and f.n < self.n:

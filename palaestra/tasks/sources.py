@@ -15,12 +15,15 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
+from palaestra.tasks.formats import is_message
 from palaestra.tasks.records import (
     BOM,
     SHAPE,
@@ -111,14 +114,19 @@ def read_file(path: Path) -> Records:
             f"{path}: cannot read {''.join((suffix, packed)) or 'a file without suffix'}; write it "
             f"as {', '.join(SUFFIXES)}; text may be packed as {' or '.join(PACKED)}"
         )
+    if not path.is_file():  # reading a pipe or a device may never end
+        raise UserError(f"{path}: not a regular file; write the records into one and name it")
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty; it needs one record a problem, {SHAPE}")
-    if not packed and suffix in TABLES:
+    if suffix not in TEXT:
         return TABLES[suffix](path, path)
     unpacked = unpack(path, packed) if packed else None
     source = path if unpacked is None else Path(unpacked.name)
+    check_encoding(path, source)
     if suffix in TABLES:
         return TABLES[suffix](path, source)
+    if suffix == ".json":
+        check_wrapped(path, source)
     if suffix == ".json" and first_character(source) == b"[":
         return json_list(path, source)
     return Lines(path, unpacked=unpacked)
@@ -148,6 +156,37 @@ def first_character(path: Path) -> bytes:
         return file.read(4096).removeprefix(BOM).lstrip()[:1]
 
 
+def check_encoding(path: Path, source: Path) -> None:
+    """Refuses text in UTF-16 or UTF-32, which spreadsheets and PowerShell write."""
+    with source.open("rb") as file:
+        start = file.read(2)
+    if start in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise UserError(f"{path}: the text is UTF-16 or UTF-32; save it as UTF-8")
+
+
+def check_wrapped(path: Path, source: Path) -> None:
+    """Refuses a file that is one JSON object around a list of records."""
+    if first_character(source) != b"{":
+        return
+    try:
+        whole = json.loads(source.read_bytes().removeprefix(BOM))
+    except (ValueError, RecursionError):
+        return  # one object a line
+    for name, rows in whole.items():
+        listed = isinstance(rows, list) and rows and all(isinstance(r, Mapping) for r in rows)
+        if listed and not any(map(is_message, rows)):
+            raise UserError(
+                f"{path}: the file is one object, and its {name!r} holds a list; write that list "
+                "alone"
+            )
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Refuses a table in which two columns have one name: only one of them could be read."""
+    if twice := [n for n, times in Counter(names).items() if times > 1]:
+        raise UserError(f"{path}: several columns are named {twice[0]!r}; rename all but one")
+
+
 def json_list(path: Path, source: Path) -> Records:
     text = decode_text(source.read_bytes().removeprefix(BOM), str(path))
     try:
@@ -164,14 +203,16 @@ def json_list(path: Path, source: Path) -> Records:
 
 def parquet(path: Path, source: Path) -> Records:
     import pyarrow as pa
-    from pyarrow.parquet import read_table
+    from pyarrow.parquet import read_schema, read_table
 
     try:
-        return Listed(path, Rows(read_table(source, memory_map=True)), "row")
+        check_names(path, read_schema(source).names)
+        table = read_table(source, memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(
             f"{path}: not a Parquet file ({first_line(error)}); write it again"
         ) from None
+    return Listed(path, Rows(table), "row")
 
 
 def arrow(path: Path, source: Path) -> Records:
@@ -189,6 +230,7 @@ def arrow(path: Path, source: Path) -> Records:
         raise UserError(
             f"{path}: not an Arrow file ({first_line(error)}); write it again"
         ) from None
+    check_names(path, table.column_names)
     return Listed(path, Rows(table), "row")
 
 
@@ -203,6 +245,7 @@ def csv(path: Path, source: Path) -> Records:
     parse = ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True)
     try:
         names = open_csv(source, parse_options=parse).schema.names
+        check_names(path, names)
         text = ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=True,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from palaestra.credit.rows import Prefer
+from palaestra.errors import UserError
 from palaestra.types import Group
 
 from tests.fake import episode, task
@@ -71,3 +72,20 @@ def test_equal_rewards_make_no_pair(rule):
 
 def test_the_data_say_how_clear_a_pair_is():
     assert pairs(Prefer(), group_of([1, 0], [1, 2], {"gap": -0.25})) == [(0, 1, -0.25)]
+
+
+def recorded(n, author="demonstration"):
+    group = group_of([1, 0][:n])
+
+    def own(row):
+        return replace(row, segments=tuple(replace(s, author=author) if s.trained else s for s in row.segments))
+
+    return replace(group, episodes=tuple(replace(e, rows=tuple(map(own, e.rows))) for e in group.episodes))
+
+
+def test_recorded_answers_without_pairs_are_refused():
+    with pytest.raises(
+        UserError, match=r"task 't' has one recorded answer and no pair.*write columns chosen and rejected"
+    ):
+        pairs(Prefer(), recorded(1), recorded(1))
+    assert pairs(Prefer(), recorded(1), recorded(2)) and pairs(Prefer(), recorded(1, "policy")) == []

@@ -103,8 +103,13 @@ ASKED = {  # rows, --columns, the prompt and the answer of the second
     "in a box": (WORKED, "answer=boxed", "1?", "\\frac{1}{2}"),
     "another column's box": (WORKED, "solution=answer,answer=boxed", "1?", "\\frac{1}{2}"),
     "inside": ([{"prompt": f"{i}?", "info": {"gold": [0, i]}} for i in range(3)], "answer=info.gold.1", "1?", 1),
+    "a name with points": ([{"data.prompt": f"{i}?", "gold.x": i} for i in range(3)], "data.prompt=prompt,gold.x=answer", "1?", 1),
+    "a name with points inside": ([{"prompt": f"{i}?", "a": {"b.c": {"d": i}}} for i in range(3)], "answer=a.b.c.d", "1?", 1),
+    "a name with points before what is inside": ([{"prompt": f"{i}?", "a.b": {"c": i}} for i in range(3)], "answer=a.b.c", "1?", 1),
+    "a name in spaces": ([{"prompt": f"{i}?", " gold ": i} for i in range(3)], "gold=answer", "1?", 1),
     "inside text": ([{"prompt": f"{i}?", "info": json.dumps({"gold": i})} for i in range(3)], "answer=info.gold", "1?", 1),
     "swapped": ([{"prompt": f"{i}", "answer": f"{i}?"} for i in range(3)], "prompt=answer,answer=prompt", "1?", "1"),
+    "a usual name in spaces": ([{" prompt": f"{i}?", " answer": i} for i in range(3)], "", "1?", 1),
     "both of a choice": ([{"question": "x", "problem": f"{i}?", "answer": i} for i in range(3)], "problem=prompt", "1?", 1),
     "a prompt beside messages": ([{"messages": [*SKY, BLUE], "problem": f"{i}?", "answer": i} for i in range(3)], "problem=prompt", "1?", 1),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from palaestra.errors import UserError
 from palaestra.store.codec import decode, encode
 from palaestra.tasks import records
 from palaestra.tasks.columns import LOOKED_AT
-from palaestra.tasks.files import FileTasks, load
+from palaestra.tasks.files import FileTasks, first_tasks, load
 from palaestra.tasks.repeats import caveat
 
 GOOD = [{"prompt": f"What is {i} + 1?", "answer": i + 1, "source": "made", "level": i % 3} for i in range(40)]
@@ -219,7 +219,7 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "blank file": ("d.jsonl", "\n \n", r"d\.jsonl: no records"),
     "empty list": ("d.json", [], r"d\.json: no records"),
     "not UTF-8": ("d.jsonl", b'{"prompt": "caf\xe9", "answer": "1"}\n', r"d\.jsonl:1: byte 16 is not UTF-8; save the text as UTF-8"),
-    "UTF-16": ("d.json", json.dumps(GOOD).encode("utf-16"), r"d\.json:1: byte 1 is not UTF-8"),
+    "UTF-16": ("d.json", json.dumps(GOOD).encode("utf-16"), r"d\.json: the text is UTF-16 or UTF-32; save it as UTF-8"),
     "unknown suffix": ("d.xls", "a,b", r"d\.xls: cannot read \.xls; write it as \.jsonl"),
     "packed Parquet": ("d.parquet.gz", b"x", r"d\.parquet\.gz: cannot read \.parquet\.gz; write it as"),
     "not packed": ("d.jsonl.gz", b"x", r"d\.jsonl\.gz: cannot be unpacked \(.*\); pack it again"),
@@ -405,3 +405,41 @@ def test_a_level_may_be_a_number_and_is_a_domain_as_text(tmp_path):
     rows = [{**r, "level": i % 3} for i, r in enumerate(GOOD)]
     tasks = FileTasks(write(tmp_path, "d.jsonl", rows), columns="level=domain")
     assert {tasks.task("train", i).domain for i in range(tasks.size)} == {"0", "1", "2"}
+
+
+TALKS = [{"role": "user", "content": "1 + 1?"}]
+
+
+@pytest.mark.parametrize("blank", ["", " \n", None, float("nan")])
+@pytest.mark.parametrize("place", ["column", "message", "both"])
+def test_an_empty_system_prompt_is_none(tmp_path, blank, place):
+    if isinstance(blank, float) and place != "column":
+        pytest.skip("only tables have it")
+    talk = [{"role": "system", "content": blank}, *TALKS] if place != "column" else TALKS
+    row = {
+        "messages": talk,
+        "answer": 2,
+        **({"system": blank if place == "column" else "Be brief."} if place != "message" else {}),
+    }
+    (task,) = first_tasks(write(tmp_path, "d.jsonl", [row]), 1)
+    assert [m.content for m in task.prompt] == (["Be brief."] if place == "both" else []) + ["1 + 1?"]
+
+
+def test_places_of_messages_are_those_of_the_data_behind_an_empty_system_prompt(tmp_path):
+    talk = [{"role": "system", "content": ""}, *TALKS, {"role": "assistant", "content": ""}]
+    with pytest.raises(UserError, match=r"messages\[2\]\.content is empty"):
+        first_tasks(write(tmp_path, "d.jsonl", [{"messages": talk}]), 1)
+
+
+@pytest.mark.parametrize("column", ["id", "domain", "split"])
+def test_a_number_that_is_none_is_an_empty_cell(tmp_path, column):
+    (task,) = first_tasks(write(tmp_path, "d.jsonl", [{"prompt": "a", "answer": "b", column: float("nan")}]), 1)
+    assert (task.id, task.domain) == ("d.jsonl:1", "")
+
+
+@pytest.mark.parametrize("messages", [False, True])
+def test_a_prompt_that_no_context_holds_is_refused(tmp_path, messages):
+    text = "x" * 4_000_001
+    row = {"messages": [{"role": "user", "content": text}]} if messages else {"prompt": text}
+    with pytest.raises(UserError, match=r"d\.jsonl:1: \w+ has 4,000,001 characters, and at most 4,000,000 are read"):
+        first_tasks(write(tmp_path, "d.jsonl", [{**row, "answer": "1"}]), 1)

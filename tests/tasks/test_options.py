@@ -122,3 +122,48 @@ def test_alphamed_keeps_an_order_that_the_question_speaks_of():
     task = Task(id="q", prompt=(Message(role="user", content=text),), answer=1, meta={"options": RED})
     shown = alphamed.show_options(task, ("k",))
     assert shown.prompt[-1].content == f"{text}\n{alphamed.ASK}" and "order" not in shown.meta
+
+
+PETS = ["cat", "dog", "eel"]
+LISTED = [{"label": x, "text": p} for x, p in zip("ABC", PETS, strict=True)]
+FORMS = {  # the options, the answer, the answer as a letter of what is shown
+    "an object": ({"A": "cat", "B": "dog", "C": "eel"}, "B", "B"),
+    "an object with fewer than others": ({"A": "cat", "B": "dog", "C": "eel", "D": None}, "B", "B"),
+    "objects": (LISTED, "C", "C"),
+    "objects without labels": ([{"text": p} for p in PETS], "C", "C"),
+    "two lists": ({"text": PETS, "label": ["A", "B", "C"]}, "A", "A"),
+    "labels that are numbers": ({"text": PETS, "label": ["1", "2", "3"]}, "1", "A"),
+    "a number as a label": ({"1": "cat", "2": "dog", "3": "eel"}, 3, "C"),
+    "labels in brackets": ({"(a)": "cat", "(b)": "dog", "(c)": "eel"}, "(c)", "C"),
+    "labels in another order": ({"C": "cat", "A": "dog", "B": "eel"}, "C", "A"),
+    "an answer that is a text": ({"A": "cat", "B": "dog", "C": "eel"}, "dog", "dog"),
+    "JSON": (json.dumps(PETS), "B", "B"),
+    "JSON of objects": (json.dumps(LISTED), "B", "B"),
+    "lines": ("A. cat\nB. dog\nC. eel", "B", "B"),
+    "lines in brackets": ("(a) cat\n\n(b) dog\n(c) eel\n", "B", "B"),
+}  # fmt: skip
+
+
+def told_of(tmp_path, options, answer):
+    rows = [{"prompt": f"Which is {i}?", "options": options, "answer": answer} for i in range(4)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return FileTasks(str(tmp_path / "d.jsonl"))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_options_in_other_forms_are_shown_and_the_answer_is_their_letter(tmp_path, name):
+    options, answer, letter = FORMS[name]
+    tasks = told_of(tmp_path, options, answer)
+    task = tasks.task("train", 0)
+    assert task.prompt[-1].content.endswith("?\nA. cat\nB. dog\nC. eel") and tasks.choices
+    assert (task.meta["options"], task.answer) == (PETS, letter)
+    assert not any("options" in n for n in tasks.notes)
+
+
+@pytest.mark.parametrize(
+    "options", [{"timeout": 5}, {"low": "a", "high": "b"}, "cat or dog", ["cat"], 3, [["A", "cat"]] * 2]
+)
+def test_options_in_no_known_form_are_told(tmp_path, options):
+    tasks = told_of(tmp_path, options, "x")
+    assert not tasks.choices and tasks.task("train", 0).meta["options"] == options
+    assert sum("4 of 4 records have a column 'options' in no known form" in n for n in tasks.notes) == 1

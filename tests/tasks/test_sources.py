@@ -189,3 +189,53 @@ def test_a_narrow_float_has_the_digits_of_its_column(tmp_path, kind, given, read
         found = next(iter(records.values())) if isinstance(records, dict) else records
         assert found[0]["answer"] == next(iter(found))["answer"] == read, name
         assert found[1]["answer"] is None
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.tsv", "d.parquet", "d.arrow"])
+def test_two_columns_of_one_name_are_refused(tmp_path, name):
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    path, table = tmp_path / name, pa.table([["a"], ["b"], ["c"]], names=["prompt", "answer", "answer"])
+    if name.endswith("sv"):
+        path.write_text("prompt,answer,answer\na,b,c\n".replace(",", "\t" if name == "d.tsv" else ","))
+    elif name == "d.parquet":
+        write_table(table, path)
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as file:
+            file.write_table(table)
+    with pytest.raises(UserError, match=r"d\.\w+: several columns are named 'answer'; rename all but one"):
+        open_records(str(path))
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json", "d.csv", "d.parquet"])
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, name, what):
+    import os
+
+    path = tmp_path / name
+    os.mkfifo(path) if what == "a pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="not a regular file; write the records into one"):
+        open_records(str(path))
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-32"])
+@pytest.mark.parametrize("name", ["d.csv", "d.jsonl", "d.json"])
+def test_text_in_another_encoding_is_named(tmp_path, name, code):
+    (tmp_path / name).write_bytes("prompt,answer\na,b\n".encode(code))
+    with pytest.raises(UserError, match=r"the text is UTF-16 or UTF-32; save it as UTF-8$"):
+        open_records(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_inside_one_object_is_named(tmp_path, indent):
+    import json
+
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps({"version": 1, "data": [{"prompt": "a", "answer": "b"}]}, indent=indent))
+    with pytest.raises(
+        UserError, match=r"d\.json: the file is one object, and its 'data' holds a list; write that list"
+    ):
+        open_records(str(path))
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}], "answer": "b"}))
+    assert len(open_records(str(path))[""]) == 1
