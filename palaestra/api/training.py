@@ -46,7 +46,7 @@ from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
-from palaestra.run.stages import check_stages, describe_idle_clip
+from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.store.folder import SUMMARY, is_step, records
@@ -219,7 +219,7 @@ def remarks(recipe: Any, before: Any, settings: Settings, runnable: Any) -> list
     """
     rate = setup.describe_rate(recipe, settings, runnable)
     idle = describe_idle_clip(settings, before, runnable)
-    return [line for line in (rate, idle) if line]
+    return [line for line in (rate, idle, describe_lone_answers(runnable)) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:

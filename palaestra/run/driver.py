@@ -38,6 +38,7 @@ from palaestra.run.evaluation import (
     sampled_scores,
 )
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_of, run_evaluators
+from palaestra.run.first_step import check_weights, first_step_notes
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
@@ -87,6 +88,10 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
+            check_weights(ctx, metrics)
+            if state["step"] == 1:
+                for line in first_step_notes(metrics, ctx.seen):
+                    ctx.say(f"note: {line}")
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
             if log is not None:
@@ -328,7 +333,7 @@ def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
 
 
 def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
-    """Keeps how tools were used in the step that is over; says what the first step did not try."""
+    """Keeps how tools were used in the step that is over."""
     used = {
         k.removeprefix("tools/"): x
         for k, x in metrics.items()
@@ -336,32 +341,6 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     }
     if used:
         state["run"] |= {"tools": used}
-    if state["step"] == 1:
-        say_untried(ctx, used.get("calls"), metrics)
-
-
-def say_untried(ctx: RunContext, calls: float | None, metrics: Metrics) -> None:
-    """Says so where no tool was called (None: none was offered), no answer had a hint, or all
-    answers to each problem were paid alike.
-    """
-    if calls == 0:
-        ctx.say(
-            "note: no tool was called in the first step; what is never tried is not learned, so "
-            "the model must know how to call tools: see docs/howto.md"
-        )
-    if metrics.get("is:guided") == 0:
-        ctx.say(
-            "note: nothing that was learned from in the first step had a hint: none was asked for, "
-            "or the groups with one were left out; or the problems have no written working (in data "
-            "a column `demonstration`, e.g. --columns solution=demonstration), or one too short (of "
-            "one line a share of its steps is nothing; see `unit` of pl.Working)"
-        )
-    if metrics.get("groups_mixed") == 0 and metrics["episodes"] > metrics["groups"]:
-        ctx.say(
-            "note: in the first step all answers to a problem had the same reward, whichever problem "
-            f"(on average {metrics['reward']:.3g}), so what compares them, as GRPO does, learned nothing; "
-            "where this goes on, try easier or harder problems, more answers each, or another reward"
-        )
 
 
 def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
