@@ -22,7 +22,7 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.checks import check_bench
-from palaestra.run.context import RunContext
+from palaestra.run.context import OnStep, RunContext
 from palaestra.run.evaluators import exams_of
 from palaestra.run.given_rows import (
     SETTINGS,
@@ -75,6 +75,7 @@ def train(
     smoke: bool = False,
     quiet: bool = False,
     accept_changes: bool = False,
+    on_step: OnStep | None = None,
     **settings: Unpack[TrainKeywords],
 ) -> Run:
     """Trains a model, as `palaestra train` does: the same run folder, the same report.
@@ -88,6 +89,9 @@ def train(
         quiet: no progress on standard error.
         accept_changes: go on although files of the run are not what they were (data, reward,
             environment, recipe), or the recipe given here has other parts.
+        on_step: called after every step with its number, from 1, and its metrics; if it returns
+            True the run ends after this step, with its evaluation and its report. What it raises
+            ends the run.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their
@@ -114,6 +118,7 @@ def train(
                 smoke=smoke,
                 quiet=quiet,
                 accept_changes=accept_changes,
+                on_step=on_step,
             )
         )
 
@@ -127,6 +132,7 @@ def train_given(
     smoke: bool,
     quiet: bool,
     accept_changes: bool,
+    on_step: OnStep | None = None,
 ) -> Path:
     """The folder of the run that a program asks for; see `train`."""
     rows = take_rows(settings)
@@ -147,7 +153,16 @@ def train_given(
             chosen = setup.merge(lasting(folder, stored, accept=accept_changes), given)
         check_kept(stored, chosen, folder)
     made = recipe if value else None
-    return work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made, rows=rows)
+    return work(
+        chosen,
+        out=out,
+        resume=resume,
+        smoke=smoke,
+        talk=not quiet,
+        recipe=made,
+        rows=rows,
+        on_step=on_step,
+    )
 
 
 def work(
@@ -159,6 +174,7 @@ def work(
     talk: bool = True,
     recipe: Any = None,
     rows: Mapping[str, str] | None = None,
+    on_step: OnStep | None = None,
 ) -> Path:
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
     one they name, `rows` of files, by setting.
@@ -184,7 +200,7 @@ def work(
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
-        ctx.resumed = resume is not None
+        ctx.resumed, ctx.on_step = resume is not None, on_step
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
         ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, origin.files))

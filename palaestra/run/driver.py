@@ -103,6 +103,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             if progress:
                 progress.update(state["step"], record)
             over = state["step"] == steps or is_budget_spent(recipe, plan, state)
+            if ctx.on_step is not None and ctx.on_step(state["step"], dict(record)) is True:
+                over = True
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
                 await measure(recipe, ctx, log, state["step"], "between")
             stop.listen()
@@ -118,6 +120,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 )
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
+            if over:
+                break
     await saves.finish(state)
     last = await measure(recipe, ctx, log, state["step"], "after")
     metrics = summary(ctx, state, last) | await measure_samples(ctx, plan)
