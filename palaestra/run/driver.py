@@ -88,10 +88,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
-            check_weights(ctx, metrics)
-            if state["step"] == 1:
-                for line in first_step_notes(metrics, ctx.seen):
-                    ctx.say(f"note: {line}")
+            say_what_hinders(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
             if log is not None:
@@ -345,6 +342,14 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     }
     if used:
         state["run"] |= {"tools": used}
+
+
+def say_what_hinders(ctx: RunContext, state: State, metrics: Metrics) -> None:
+    """Raises UserError if a weight is not finite; says why the first step learned nothing."""
+    check_weights(ctx, metrics)
+    if state["step"] == 1:
+        for line in first_step_notes(metrics, ctx.seen):
+            ctx.say(f"note: {line}")
 
 
 def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
