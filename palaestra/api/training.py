@@ -209,9 +209,8 @@ def work(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"
         )
-        begun = changes(place, settings, runnable) if resume is not None else []
-        fresh = remarks(recipe, before, settings, runnable) if resume is None else []
-        for line in [*begun, *fresh]:
+        lines = changes(place, settings, runnable) if resume is not None else None
+        for line in remarks(recipe, before, settings, runnable) if lines is None else lines:
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
