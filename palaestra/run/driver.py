@@ -88,7 +88,6 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
             keep_tool_use(ctx, state, metrics)
-            say_what_hinders(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
             if log is not None:
@@ -99,9 +98,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 told = True
             if progress:
                 progress.update(state["step"], record)
-            over = state["step"] == steps or is_budget_spent(recipe, plan, state)
-            if ctx.on_step is not None and ctx.on_step(state["step"], dict(record)) is True:
-                over = True
+            over = is_over(recipe, ctx, state, record)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
                 await measure(recipe, ctx, log, state["step"], "between")
             stop.listen()
@@ -170,6 +167,13 @@ def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
         return False
     sampled = state["run"].get("sampled_tokens", 0)
     return sampled >= plan.tokens or (sampled == 0 and state["step"] >= recipe.schedule.steps)
+
+
+def is_over(recipe: Recipe, ctx: RunContext, state: State, record: Metrics) -> bool:
+    """Whether the step was the last one: of the plan, of the budget, or because `on_step` says so."""
+    asked = ctx.on_step is not None and ctx.on_step(state["step"], dict(record)) is True
+    ends = state["step"] == length(recipe, ctx.plan)
+    return asked or ends or is_budget_spent(recipe, ctx.plan, state)
 
 
 def prepare(recipe: Recipe, ctx: RunContext) -> None:
@@ -342,6 +346,7 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     }
     if used:
         state["run"] |= {"tools": used}
+    say_what_hinders(ctx, state, metrics)
 
 
 def say_what_hinders(ctx: RunContext, state: State, metrics: Metrics) -> None:
