@@ -339,6 +339,16 @@ class LeavesEqual(Protocol):
 
 
 @runtime_checkable
+class NeedsSeveral(Protocol):
+    """A credit, or a link of it, that says whether a prompt with one answer gets none. Without it,
+    no.
+    """
+
+    @property
+    def needs_several(self) -> bool: ...
+
+
+@runtime_checkable
 class Spreads(Protocol):
     """A link of credit that says whether it tells what was rewarded equally apart. Without it, no.
 
@@ -370,6 +380,11 @@ class CountsSamples(Protocol):
 def keeps_equal(credit: Credit) -> bool:
     """Groups whose rewards are all equal get credit too, so no gate may drop them."""
     return isinstance(credit, KeepsEqual) and credit.keeps_equal
+
+
+def needs_several(credit: Credit) -> bool:
+    """A prompt with one answer gets no credit."""
+    return isinstance(credit, NeedsSeveral) and credit.needs_several
 
 
 def drops_equal(pool: Pool) -> bool:

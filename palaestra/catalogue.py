@@ -23,7 +23,7 @@ from palaestra.card import Card
 from palaestra.errors import UserError
 from palaestra.plugins import Plugin, plugins
 from palaestra.plugins import find as find_plugin
-from palaestra.suggest import suggestion
+from palaestra.suggest import METHODS_ELSEWHERE, from_elsewhere, suggestion
 from palaestra.tasks.user_code import module_of, path_of
 
 PLUGINS = "plugins"  # the family of what other packages add
@@ -118,7 +118,8 @@ def find(method: str) -> ModuleType:
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
     names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]
-    hint = suggestion(method, names, cutoff=0.5) or "; `palaestra list` shows all"
+    closest = from_elsewhere(method, METHODS_ELSEWHERE)
+    hint = closest or suggestion(method, names, cutoff=0.5) or "; `palaestra list` shows all"
     hint = f"; did you mean {method}.py?" if Path(f"{method}.py").is_file() else hint
     raise UserError(f"no method {method!r}{hint}")
 

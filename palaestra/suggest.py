@@ -3,7 +3,77 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+# settings of other trainers (TRL, verl, OpenRLHF), and what is written here
+ELSEWHERE: Mapping[str, str] = {
+    "lr": "optimiser.lr=1e-4",
+    "learning_rate": "optimiser.lr=1e-4",
+    "actor_learning_rate": "optimiser.lr=1e-4",
+    "warmup_steps": "optimiser.warmup=10",
+    "lr_warmup_steps": "optimiser.warmup=10",
+    "weight_decay": "optimiser.weight_decay=0.01",
+    "max_grad_norm": "optimiser.clip_norm=1.0",
+    "batch_size": "schedule.prompts=16",
+    "train_batch_size": "schedule.prompts=16",
+    "rollout_batch_size": "schedule.prompts=16",
+    "per_device_train_batch_size": (
+        "update.budget=2048, in tokens; prompts a step: schedule.prompts=16"
+    ),
+    "num_generations": "sample.n=8",
+    "group_size": "sample.n=8",
+    "n_samples_per_prompt": "sample.n=8",
+    "rollout_n": "sample.n=8",
+    "temperature": "sample.temperature=0.7",
+    "top_p": "sample.top_p=0.9",
+    "top_k": "sample.top_k=50",
+    "beta": "kl=0.04 (grpo), beta=0.1 (dpo)",
+    "kl_coef": "kl=0.04 (grpo)",
+    "init_kl_coef": "kl=0.04 (grpo)",
+    "kl_loss_coef": "kl=0.04 (grpo)",
+    "epsilon": "objective.low=0.2 objective.high=0.2",
+    "clip_ratio": "objective.low=0.2 objective.high=0.2",
+    "cliprange": "objective.low=0.2 objective.high=0.2",
+    "eps_clip": "objective.low=0.2 objective.high=0.2",
+    "epsilon_high": "objective.high=0.28",
+    "num_iterations": "update.epochs=2",
+    "ppo_epochs": "update.epochs=2",
+    "max_steps": "--steps 50",
+    "epochs": "--steps 50 (there are no epochs; a pass is records / schedule.prompts steps)",
+    "num_train_epochs": "--steps 50 (there are no epochs; a pass is records / schedule.prompts steps)",
+    "total_epochs": "--steps 50 (there are no epochs; a pass is records / schedule.prompts steps)",
+    "max_completion_length": "--max-tokens 256",
+    "max_new_tokens": "--max-tokens 256",
+    "max_response_length": "--max-tokens 256",
+    "generate_max_len": "--max-tokens 256",
+    "reward_funcs": "--reward FILE.py:NAME",
+    "train_dataset": "--data FILE",
+    "dataset": "--data FILE",
+    "output_dir": "--out DIR",
+    "report_to": "--track wandb",
+    "use_vllm": "--engine vllm",
+    "vllm_tensor_parallel_size": "--engine 'vllm(tp=2)'",
+    "vllm_enable_sleep_mode": "--engine 'vllm(sleep=True)'",
+}
+# methods of other trainers that are no recipe here, and what comes closest
+METHODS_ELSEWHERE: Mapping[str, str] = {
+    "dapo": "grpo with objective.high=0.28, or dr-grpo",
+    "gspo": "grpo, which takes the ratio of each token; the ratio of whole answers is not built",
+    "kto": "dpo, for which data needs `chosen` and `rejected`; unpaired labels are not built",
+    "orpo": "dpo",
+    "simpo": "dpo",
+    "ipo": "dpo",
+    "reinforce++": "reinforce",
+    "reinforce_plus_plus": "reinforce",
+}
+
+
+def from_elsewhere(word: str, table: Mapping[str, str] = ELSEWHERE) -> str:
+    """ "; write ...", if the word is one of another trainer, in any spelling: as a flag, a setting,
+    or the end of a path.
+    """
+    name = word.split("=")[0].lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+    return f"; write {table[name]}" if name in table else ""
 
 
 def suggestion(

@@ -383,7 +383,9 @@ class Plain:
                 clock += not found["skipped"]
                 seen.append(found)
         metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
-        return metrics | {"updates": len(seen)}, {"clock": clock}
+        # of the last update: those before it may have been warm-up
+        rate = learner.optimiser.rate(max(0, clock - 1))
+        return metrics | {"updates": len(seen), "lr": rate}, {"clock": clock}
 
     def room(self, model: Model) -> int:
         """Tokens that a forward pass of a model may hold."""

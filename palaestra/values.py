@@ -31,7 +31,7 @@ from palaestra.errors import UserError
 from palaestra.identity import leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
-from palaestra.suggest import close_names, suggestion, suggestion_or_all
+from palaestra.suggest import close_names, from_elsewhere, suggestion, suggestion_or_all
 
 R = TypeVar("R")
 
@@ -256,7 +256,8 @@ def find(recipe: Any, path: str) -> str:
         return matches[0]
     if matches:
         raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
-    raise UserError(f"no field {path!r} in this recipe{_near(path, recipe, known, named)}")
+    near = from_elsewhere(path) or _near(path, recipe, known, named)
+    raise UserError(f"no field {path!r} in this recipe{near}")
 
 
 def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypedDict, get_type_hints
 
 from palaestra.errors import UserError
 from palaestra.run.settings import Settings
-from palaestra.suggest import suggestion_or_all
+from palaestra.suggest import from_elsewhere, suggestion_or_all
 
 File: TypeAlias = str | Path
 Rows: TypeAlias = Iterable[Mapping[str, Any]]
@@ -111,7 +111,9 @@ def check_keywords(call: Callable[..., Any], settings: type, given: Iterable[str
     known = [*own, *get_type_hints(settings)]
     for name in given:
         if name not in known:
-            raise UserError(f"unknown setting {name!r}{suggestion_or_all(name, known)}")
+            raise UserError(
+                f"unknown setting {name!r}{from_elsewhere(name) or suggestion_or_all(name, known)}"
+            )
 
 
 # ---- flags as keywords

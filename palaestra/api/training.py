@@ -23,7 +23,7 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.checks import check_bench
-from palaestra.run.context import RunContext
+from palaestra.run.context import OnStep, RunContext
 from palaestra.run.evaluators import exams_of
 from palaestra.run.given_rows import (
     SETTINGS,
@@ -46,7 +46,7 @@ from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
-from palaestra.run.stages import check_stages, describe_idle_clip
+from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
@@ -76,6 +76,7 @@ def train(
     smoke: bool = False,
     quiet: bool = False,
     accept_changes: bool = False,
+    on_step: OnStep | None = None,
     **settings: Unpack[TrainKeywords],
 ) -> Run:
     """Trains a model, as `palaestra train` does: the same run folder, the same report.
@@ -89,6 +90,9 @@ def train(
         quiet: no progress on standard error.
         accept_changes: go on although files of the run are not what they were (data, reward,
             environment, recipe), or the recipe given here has other parts.
+        on_step: called after every step with its number, from 1, and its metrics; if it returns
+            True the run ends after this step, with its evaluation and its report. What it raises
+            ends the run.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their
@@ -115,6 +119,7 @@ def train(
                 smoke=smoke,
                 quiet=quiet,
                 accept_changes=accept_changes,
+                on_step=on_step,
             )
         )
 
@@ -128,6 +133,7 @@ def train_given(
     smoke: bool,
     quiet: bool,
     accept_changes: bool,
+    on_step: OnStep | None = None,
 ) -> Path:
     """The folder of the run that a program asks for; see `train`."""
     rows = take_rows(settings)
@@ -148,7 +154,16 @@ def train_given(
             chosen = setup.merge(lasting(folder, stored, accept=accept_changes), given)
         check_kept(stored, chosen, folder)
     made = recipe if value else None
-    return work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made, rows=rows)
+    return work(
+        chosen,
+        out=out,
+        resume=resume,
+        smoke=smoke,
+        talk=not quiet,
+        recipe=made,
+        rows=rows,
+        on_step=on_step,
+    )
 
 
 def work(
@@ -160,6 +175,7 @@ def work(
     talk: bool = True,
     recipe: Any = None,
     rows: Mapping[str, str] | None = None,
+    on_step: OnStep | None = None,
 ) -> Path:
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
     one they name, `rows` of files, by setting.
@@ -173,8 +189,7 @@ def work(
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
-    seconds, late = settings.track_seconds, lambda line: print(line, file=sys.stderr, flush=True)
-    trackers = Trackers(makers(settings.track, seconds, late), seconds=seconds)
+    trackers = trackers_of(settings)
     given, settings = settings, replace(settings, dtype=settings.precision)  # as meant here
     places: list[Path] = []
     with (
@@ -187,7 +202,7 @@ def work(
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
-        ctx.resumed = resume is not None
+        ctx.resumed, ctx.on_step = resume is not None, on_step
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
         ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, origin.files))
@@ -216,6 +231,12 @@ def work(
         return place
 
 
+def trackers_of(settings: Settings) -> Trackers:
+    """Those that settings name, each with a limited time to begin."""
+    seconds, late = settings.track_seconds, lambda line: print(line, file=sys.stderr, flush=True)
+    return Trackers(makers(settings.track, seconds, late), seconds=seconds)
+
+
 def remarks(
     recipe: Any, before: Any, settings: Settings, runnable: Any, dtype: str = ""
 ) -> list[str]:
@@ -228,7 +249,8 @@ def remarks(
     rate = setup.describe_rate(recipe, settings, runnable)
     idle = describe_idle_clip(settings, before, runnable)
     numbers = "" if dtype else setup.describe_numbers(settings)
-    return [line for line in (rate, numbers, idle) if line]
+    lone = describe_lone_answers(runnable)
+    return [line for line in (rate, numbers, idle, lone) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:

@@ -11,24 +11,7 @@ from palaestra.errors import UserError
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.run.settings import Settings, flag_of
-from palaestra.suggest import suggestion
-
-# flags of other libraries for training, and what is written here
-ELSEWHERE = {
-    "--lr": "optimiser.lr=1e-4",
-    "--learning-rate": "optimiser.lr=1e-4",
-    "--batch-size": "schedule.prompts=16",
-    "--per-device-train-batch-size": "update.budget=2048, in tokens; prompts a step: schedule.prompts=16",
-    "--num-generations": "sample.n=8",
-    "--temperature": "sample.temperature=0.7",
-    "--max-steps": "--steps 50",
-    "--max-completion-length": "--max-tokens 256",
-    "--output-dir": "--out DIR",
-    "--report-to": "--track wandb",
-    "--use-vllm": "--engine vllm",
-    "--vllm-tensor-parallel-size": "--engine 'vllm(tp=2)'",
-    "--vllm-enable-sleep-mode": "--engine 'vllm(sleep=True)'",
-}
+from palaestra.suggest import from_elsewhere, suggestion
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -39,8 +22,8 @@ class FlagParser(argparse.ArgumentParser):
             word = message.split("unrecognized arguments:")[1].split()[0]
             flags = [f for action in self._actions for f in action.option_strings]
             flag = word.split("=")[0]
-            here = ELSEWHERE.get(flag.replace("_", "-")) if self.prog.endswith(" train") else None
-            near = f"; write {here}" if here else suggestion(flag, flags, cutoff=0.5)
+            here = from_elsewhere(flag) if self.prog.endswith(" train") else ""
+            near = here or suggestion(flag, flags, cutoff=0.5)
             message = f"unknown argument {word}{near or f'; see {self.prog} --help'}"
         raise UserError(message)
 

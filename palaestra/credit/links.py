@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from palaestra.abilities import LeavesEqual, Spreads
+from palaestra.abilities import LeavesEqual, NeedsSeveral, Spreads
 from palaestra.credit import advantages as pure
 from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import LEVELS, Level, Table, Values
@@ -41,6 +41,11 @@ class Center:
     @property
     def equal(self) -> bool | None:
         return False if self.scope == "group" else None
+
+    @property
+    def needs_several(self) -> bool:
+        """Several turns of one answer can be compared with one another, answers cannot."""
+        return self.scope == "group" and self.level in (None, "episode")
 
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, self.level or x.level)
@@ -141,6 +146,14 @@ class Chain:
         said = [link.equal for link in self.links if isinstance(link, LeavesEqual)]
         known = [equal for equal in said if equal is not None]
         return bool(known and known[-1])
+
+    @property
+    def needs_several(self) -> bool:
+        """A prompt with one answer gets no credit. Only the first link is sure to meet whole
+        answers.
+        """
+        first = self.links[0] if self.links else None
+        return isinstance(first, NeedsSeveral) and first.needs_several and not self.keeps_equal
 
     def __call__(
         self, groups: Groups, signals: Signals, state: State

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -84,6 +84,7 @@ class Compare:
     ties: bool = False
     bootstrap: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()  # authors whose tokens are trained too, e.g. "critique"
+    needs_several: ClassVar[bool] = True
 
     def __call__(
         self, groups: Groups, signals: Signals, state: State

@@ -77,6 +77,8 @@ PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 M = TypeVar("M", bound="BaseModel")
 Opened: TypeAlias = tuple[Bench, Mapping[str, Player]]
 Asks: TypeAlias = Callable[["RunContext", RewardFn, Group], Awaitable[Sequence[Reward | Fault]]]
+# of a user: takes the number of a step and its metrics; True = the run ends after it
+OnStep: TypeAlias = Callable[[int, Metrics], object]
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
@@ -111,6 +113,7 @@ class RunContext:
     place: Key = ()  # names of the parts that this one lies in
     # the folder of a part that cells share; None = each run has its own
     share: Callable[[PartRun], Path] | None = None
+    on_step: OnStep | None = None
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}

@@ -38,6 +38,7 @@ from palaestra.run.evaluation import (
     sampled_scores,
 )
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_of, run_evaluators
+from palaestra.run.first_step import check_weights, first_step_notes
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
@@ -97,7 +98,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 told = True
             if progress:
                 progress.update(state["step"], record)
-            over = state["step"] == steps or is_budget_spent(recipe, plan, state)
+            over = is_over(recipe, ctx, state, record)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
                 await measure(recipe, ctx, log, state["step"], "between")
             stop.listen()
@@ -107,16 +108,22 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 await saves.keep(state, last=over, now=bool(ends))
             else:
                 saves.seal()
-            if most >= MOST_SKIPS:
-                raise Fault(
-                    "diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases"
-                )
+            check_diverged(ctx, most)
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
+            if over:
+                break
     await saves.finish(state)
     last = await measure(recipe, ctx, log, state["step"], "after")
     metrics = summary(ctx, state, last) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
+
+
+def check_diverged(ctx: RunContext, skipped: int) -> None:
+    """Raises Fault where that many updates in a row were not finite."""
+    if skipped >= MOST_SKIPS:
+        message = f"{skipped} updates in a row were not finite; see {ctx.out}/cases"
+        raise Fault("diverged", message)
 
 
 def count_skips(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
@@ -164,6 +171,13 @@ def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
         return False
     sampled = state["run"].get("sampled_tokens", 0)
     return sampled >= plan.tokens or (sampled == 0 and state["step"] >= recipe.schedule.steps)
+
+
+def is_over(recipe: Recipe, ctx: RunContext, state: State, record: Metrics) -> bool:
+    """Whether the step was the last one: of the plan, of the budget, or because `on_step` says so."""
+    asked = ctx.on_step is not None and ctx.on_step(state["step"], dict(record)) is True
+    ends = state["step"] == length(recipe, ctx.plan)
+    return asked or ends or is_budget_spent(recipe, ctx.plan, state)
 
 
 def prepare(recipe: Recipe, ctx: RunContext) -> None:
@@ -328,7 +342,7 @@ def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
 
 
 def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
-    """Keeps how tools were used in the step that is over; says what the first step did not try."""
+    """Keeps how tools were used in the step that is over."""
     used = {
         k.removeprefix("tools/"): x
         for k, x in metrics.items()
@@ -336,32 +350,15 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     }
     if used:
         state["run"] |= {"tools": used}
+    say_what_hinders(ctx, state, metrics)
+
+
+def say_what_hinders(ctx: RunContext, state: State, metrics: Metrics) -> None:
+    """Raises UserError if a weight is not finite; says why the first step learned nothing."""
+    check_weights(ctx, metrics)
     if state["step"] == 1:
-        say_untried(ctx, used.get("calls"), metrics)
-
-
-def say_untried(ctx: RunContext, calls: float | None, metrics: Metrics) -> None:
-    """Says so where no tool was called (None: none was offered), no answer had a hint, or all
-    answers to each problem were paid alike.
-    """
-    if calls == 0:
-        ctx.say(
-            "note: no tool was called in the first step; what is never tried is not learned, so "
-            "the model must know how to call tools: see docs/howto.md"
-        )
-    if metrics.get("is:guided") == 0:
-        ctx.say(
-            "note: nothing that was learned from in the first step had a hint: none was asked for, "
-            "or the groups with one were left out; or the problems have no written working (in data "
-            "a column `demonstration`, e.g. --columns solution=demonstration), or one too short (of "
-            "one line a share of its steps is nothing; see `unit` of pl.Working)"
-        )
-    if metrics.get("groups_mixed") == 0 and metrics["episodes"] > metrics["groups"]:
-        ctx.say(
-            "note: in the first step all answers to a problem had the same reward, whichever problem "
-            f"(on average {metrics['reward']:.3g}), so what compares them, as GRPO does, learned nothing; "
-            "where this goes on, try easier or harder problems, more answers each, or another reward"
-        )
+        for line in first_step_notes(metrics, ctx.seen):
+            ctx.say(f"note: {line}")
 
 
 def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:

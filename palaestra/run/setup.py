@@ -31,7 +31,7 @@ from palaestra.run.rewards import reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.services.tools.names import GIVEN
 from palaestra.step import Recipe
-from palaestra.suggest import suggestion_or_all
+from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
 from palaestra.worlds.toolbox import tool_names
@@ -84,7 +84,9 @@ def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
     known = [f.name for f in fields(settings)]
     for key in given:
         if key not in known:
-            raise UserError(f"unknown setting {key!r}{suggestion_or_all(key, known)}")
+            raise UserError(
+                f"unknown setting {key!r}{from_elsewhere(key) or suggestion_or_all(key, known)}"
+            )
     words = given.get("set", {})
     changed = replace(settings, **{k: v for k, v in given.items() if k != "set"})
     return replace(changed, set={**lasting_overrides(settings, changed, words), **words})

@@ -9,10 +9,11 @@ from dataclasses import is_dataclass
 from inspect import isbuiltin
 from typing import Any
 
+from palaestra.abilities import needs_several
 from palaestra.errors import UserError
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Pipeline
-from palaestra.rollout.collect import Sample
+from palaestra.rollout.collect import Links, Sample, Score
 from palaestra.run.settings import Settings
 from palaestra.schedule import resolve
 from palaestra.step import Recipe
@@ -66,6 +67,29 @@ def _check(path: str, field: str, part: Any) -> None:
     raise UserError(
         f"{path}: {made or repr(part)} cannot be called with ({', '.join(CALLED_WITH[field])}), as "
         "this part of a recipe is"
+    )
+
+
+def describe_lone_answers(runnable: Any) -> str:
+    """A line if a learner compares the answers to a prompt, and the recipe samples only one."""
+    if isinstance(runnable, Pipeline):
+        lines = [describe_lone_answers(part.runnable) for part in runnable.parts.values()]
+        return next(filter(None, lines), "")
+    if not isinstance(runnable, Recipe):
+        return ""
+    recipe: Recipe = resolve(runnable, 0)
+    collect = recipe.collect
+    stages = collect.links if isinstance(collect, Links) else (collect,)
+    # any other stage may add answers
+    plain = all(isinstance(x, Sample | Score) for x in stages)
+    if not plain or sum(x.n for x in stages if isinstance(x, Sample)) != 1:
+        return ""
+    names = [name for name, x in recipe.learners.items() if needs_several(x.credit)]
+    if not names:
+        return ""
+    return (
+        f"note: with sample.n=1 learner {names[0]!r} learns nothing, because it compares the "
+        "answers to a prompt with one another; set sample.n to 2 or more"
     )
 
 

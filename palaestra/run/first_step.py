@@ -1,0 +1,114 @@
+"""What keeps a run from learning, as its first step shows it, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from palaestra.errors import UserError
+from palaestra.types import Group, Metrics
+
+# why an answer was cut, and what gives it more room
+CUT: Mapping[str, str] = {
+    "truncated:length": "raise --max-tokens",
+    "truncated:turns": "raise --tool-turns, or sample.turns",
+    "truncated:context": "shorten the prompts, or take a model with a longer context",
+}
+
+
+def first_step_notes(metrics: Metrics, seen: Sequence[Group]) -> list[str]:
+    """One line, with its remedy, for each reason that the first step learned nothing.
+
+    Args:
+        metrics: of the step.
+        seen: the groups that the step sampled or read.
+    """
+    lines = list(_untried(metrics))
+    reason = _why_nothing(metrics, seen)
+    return [*lines, reason] if reason else lines
+
+
+def _untried(metrics: Metrics) -> Iterator[str]:
+    """No tool was called, or no answer had a hint, although the recipe offers them."""
+    if metrics.get("tools/calls") == 0:
+        yield (
+            "no tool was called in the first step; what is never tried is not learned, so "
+            "the model must know how to call tools: see docs/howto.md"
+        )
+    if metrics.get("is:guided") == 0:
+        yield (
+            "nothing that was learned from in the first step had a hint: none was asked for, "
+            "or the groups with one were left out; or the problems have no written working (in data "
+            "a column `demonstration`, e.g. --columns solution=demonstration), or one too short (of "
+            "one line a share of its steps is nothing; see `unit` of pl.Working)"
+        )
+
+
+def _why_nothing(metrics: Metrics, seen: Sequence[Group]) -> str:
+    """The first reason that applies, so that a cause is not hidden by its consequences."""
+    if any(values_of(metrics, "skipped")):
+        return (
+            "the loss or the gradient of the first step was not finite, so the weights did not "
+            "move; look at rewards that are very large, and try --dtype float32 or a lower "
+            "optimiser.lr"
+        )
+    if cut := _all_cut(seen):
+        return cut
+    norms = values_of(metrics, "grad_norm")
+    if not norms:
+        return (
+            "nothing was trained on in the first step: no answer, or pair of answers, had "
+            "anything to learn from; pairs need a better and a worse answer to the same prompt (in "
+            "data the columns `chosen` and `rejected`)"
+        )
+    if metrics["episodes"] > metrics["groups"]:
+        return _all_alike(metrics)
+    if not any(norms):
+        return (
+            "the gradient of the first step was 0: each problem had one answer, and nothing to "
+            "compare it with; set sample.n to 2 or more"
+        )
+    return ""
+
+
+def _all_cut(seen: Sequence[Group]) -> str:
+    """All answers ended for the same lack of room."""
+    # answers that were read from data have no sampled token
+    episodes = [e for g in seen for e in g.episodes if e.ok and e.n_sampled]
+    statuses = {e.status for e in episodes}
+    if len(statuses) != 1 or (status := statuses.pop()) not in CUT:
+        return ""
+    most = max(e.n_sampled for e in episodes)
+    return f"all answers of the first step were cut at {most} tokens: {CUT[status]}"
+
+
+def _all_alike(metrics: Metrics) -> str:
+    if metrics.get("groups_mixed") != 0:
+        return ""
+    return (
+        "in the first step all answers to a problem had the same reward, whichever problem "
+        f"(on average {metrics['reward']:.3g}), so group-relative methods such as GRPO learned "
+        "nothing; where this goes on, try easier or harder problems, more answers each, or another "
+        "reward"
+    )
+
+
+def values_of(metrics: Metrics, name: str) -> list[float]:
+    """The metric of each learner; several learners prefix it."""
+    return [v for k, v in metrics.items() if k.rpartition("/")[2] == name]
+
+
+def check_weights(ctx: Any, metrics: Metrics) -> None:
+    """Raises UserError that names the tensor if an update was not finite because a weight is not."""
+    if not any(values_of(metrics, "skipped")):
+        return
+    for name in ctx.optimisers:
+        for tensor, weight in ctx.model(name).module.named_parameters():
+            if not torch.isfinite(weight).all():
+                bad = int((~torch.isfinite(weight)).sum())
+                raise UserError(
+                    f"the model of learner {name!r} has {bad} weights that are not finite in "
+                    f"{tensor}, so it cannot learn; start from a model or checkpoint without them"
+                )
