@@ -454,6 +454,15 @@ class PutsAnswers(Protocol):
 
 
 @runtime_checkable
+class ChecksGold(Protocol):
+    """A reward that can say before the first step whether it can read a task's answer."""
+
+    def check_gold(self, task: Task) -> None:
+        """Raises UserError, without the task's name, where it cannot."""
+        ...
+
+
+@runtime_checkable
 class WritesAnswers(Protocol):
     """A reward that writes a task's answer in a way of its own. Without it, it is plain text."""
 

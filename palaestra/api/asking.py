@@ -37,6 +37,7 @@ from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
 from palaestra.run.origin import Provenance, digests, files_of_settings
+from palaestra.run.record_checks import check_records
 from palaestra.run.served import context
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.run.stages import check_stages
@@ -131,6 +132,8 @@ def evaluate_given(
             say_notes(ctx)
             if trained_on := remark_on_trained(name, chosen):
                 ctx.say(f"note: {trained_on}")
+            if not chosen.engine.startswith("openai:"):  # whose context nobody here knows
+                check_records(ctx, (), golds=True, splits=("test",))
             with attempts_kept(ctx, OWN_EVALUATION, 0):
                 found = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:

@@ -36,6 +36,8 @@ class RunKeywords(TypedDict, total=False):
 
     task: str
     columns: str | Mapping[str, str]  # as on the command line, or what each column is read as
+    skip_bad: str
+    max_prompt_tokens: int
     reward: RewardLike
     reward_timeout: int
     env: File

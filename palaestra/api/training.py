@@ -34,6 +34,7 @@ from palaestra.run.given_rows import (
     take_rows,
 )
 from palaestra.run.origin import (
+    ACCEPT,
     RECORD,
     Provenance,
     check_files,
@@ -224,7 +225,8 @@ def work(
         except UserError as error:
             if (resume is None and remove_failed_start(place)) or not has_checkpoint(place):
                 raise
-            raise UserError(f"{error}; mend it, then {how_it_goes_on(settings, place)}") from error
+            how = how_it_goes_on(settings, place, mended=any(origin.files.values()))
+            raise UserError(f"{error}; mend it, then {how}") from error
         finally:
             ctx.close()
         write_summary(ctx, result, settings)
@@ -290,8 +292,14 @@ def remove_failed_start(place: Path) -> bool:
     return True
 
 
-def how_it_goes_on(settings: Settings, place: Path) -> str:
-    return f"go on with: {commands(settings, place)['resume_command']}"
+def how_it_goes_on(settings: Settings, place: Path, *, mended: bool = False) -> str:
+    """How a run goes on, where files that it reads were `mended` or not."""
+    command = commands(settings, place)["resume_command"]
+    if mended and values_given(settings):
+        command = call(settings, resume=str(place), accept_changes=True)
+    elif mended:
+        command += f" {ACCEPT}"
+    return f"go on with: {command}"
 
 
 async def check_and_run(

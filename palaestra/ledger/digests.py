@@ -59,6 +59,9 @@ def sha256(part: Any) -> str:
 
 # ---- configuration
 
+# settings that are told where they are not at their default
+ONLY_WHERE_SAID = ("lora_alpha", "lora_targets", "skip_bad", "max_prompt_tokens")
+
 
 def configuration(
     runnable: Any,
@@ -93,7 +96,7 @@ def configuration(
         "model": model_sha256(settings.model),
         "dtype": settings.precision,
         "lora": settings.lora,
-        **{n: getattr(settings, n) for n in ("lora_alpha", "lora_targets") if settings.says(n)},
+        **{n: getattr(settings, n) for n in ONLY_WHERE_SAID if settings.says(n)},
         "max_tokens": settings.max_tokens,
         "tokens": tokens,
         **({"budget": dict(budget)} if budget else {}),

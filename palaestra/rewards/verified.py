@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
+from palaestra.tasks.spec import parse_spec
 from palaestra.tasks.user_code import with_own_data
 from palaestra.types import SOLVED_TOTAL, Episode, Group, Reward, Task, stage
 from palaestra.verifiers.base import (
@@ -17,7 +18,7 @@ from palaestra.verifiers.base import (
     judge_response,
     select_fields,
 )
-from palaestra.verifiers.registry import get_verifier, known_entry
+from palaestra.verifiers.registry import VERIFIERS, get_verifier, known_entry
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -60,6 +61,18 @@ class Verified:
             return self.reward(judge_response(get_verifier(self.name), text, task.answer, given))
         except UserError as error:
             raise UserError(f"task {task.id!r}: {error}") from None
+
+    def check_gold(self, task: Task) -> None:
+        """Raises UserError for an answer, or a field, that the verifier cannot read. Verifiers that
+        run programs or ask models are only asked whether all is of the right type.
+        """
+        users = [m.content for m in task.prompt if m.role == "user"]
+        given = {"prompt": users[-1] if users else "", **task.meta}
+        for part in parse_spec(self.name, "verifier"):
+            verifier, entry = get_verifier(part.text), VERIFIERS.get(part.name)
+            if isinstance(verifier, WritesReference):
+                verifier.gold_text(task.answer, **select_fields(verifier, given))
+            judge_response(verifier, entry.probe if entry else "", task.answer, given)
 
     def reward(self, found: Judgement) -> Reward:
         total = found.parts["paper"] if self.paper and "paper" in found.parts else found.score

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.abilities import bounds_of
+from palaestra.abilities import ChecksGold, bounds_of
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, NotApplicable, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import judge_group
 from palaestra.toys.base import final_answer
-from palaestra.types import Group, Reward, stage
+from palaestra.types import Group, Reward, Task, stage
 from palaestra.verifiers.answers.final import boxed_answer
 
 if TYPE_CHECKING:
@@ -76,6 +76,12 @@ class Weighted:
             ends = [weight * x for x in found]
             low, high = low + min(0.0, *ends), high + max(0.0, *ends)
         return low, high
+
+    def check_gold(self, task: Task) -> None:
+        """Raises UserError where a part cannot read the task's answer."""
+        for _, reward, _ in self.parts:
+            if isinstance(reward, ChecksGold):
+                reward.check_gold(task)
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         found = await asyncio.gather(

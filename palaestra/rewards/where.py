@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from palaestra.abilities import PutsAnswers
+from palaestra.abilities import ChecksGold, PutsAnswers
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.collect import judge_group
@@ -38,6 +38,12 @@ class Where:
         """The task's answer as a response to the reward that the task gets."""
         judge = self._of(task)
         return judge.put(task) if isinstance(judge, PutsAnswers) else str(task.answer)
+
+    def check_gold(self, task: Task) -> None:
+        """Raises UserError where the reward that the task gets cannot read its answer."""
+        judge = self._of(task)
+        if isinstance(judge, ChecksGold):
+            judge.check_gold(task)
 
     def _of(self, task: Task) -> RewardFn | None:
         return self.other if task.meta.get(self.field) is None else self.reward

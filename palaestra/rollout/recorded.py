@@ -111,6 +111,11 @@ class Demonstrate:
     model: str = "policy"
     recorded: ClassVar[bool] = True
 
+    def texts(self, task: Task) -> list[tuple[str, str]]:
+        """What of the task's data is imitated, by its column."""
+        own = task.meta.get("demonstration")
+        return [("demonstration", own)] if isinstance(own, str) and own else []
+
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
         if isinstance(ctx.bench.world, Solves) and solves(ctx.bench.world):
@@ -202,12 +207,20 @@ class Recorded:
     model: str = "policy"
     recorded: ClassVar[bool] = True
 
+    def texts(self, task: Task) -> list[tuple[str, str]]:
+        """What of the task's data is read, by its column. Raises UserError where it is no text."""
+        return [(f"{name!r} answer", _field(task, name)) for name, _ in self._named(task)]
+
+    def _named(self, task: Task) -> tuple[tuple[str, float], ...]:
+        """The columns that are read, with their rewards."""
+        if "chosen" not in task.meta and "right" in task.meta:
+            return (("response", float(bool(task.meta["right"]))),)
+        return (("chosen", 1.0), ("rejected", 0.0))
+
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        judged = "chosen" not in task.meta and "right" in task.meta
-        named: tuple[tuple[str, float], ...] = (("chosen", 1.0), ("rejected", 0.0))
-        if judged:
-            named = (("response", float(bool(task.meta["right"]))),)
+        named = self._named(task)
+        judged = len(named) == 1
         tools = await tools_of(ctx.bench.world)
         said = (
             recorded_episode(
@@ -262,7 +275,7 @@ def _field(task: Task, name: str) -> str:
     found = task.meta.get(name)
     if not isinstance(found, str) or not found:
         raise UserError(
-            f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, "
+            f"task {task.id!r}: no text in the column {name!r}; preference data has prompt, "
             "chosen, rejected"
         )
     return found

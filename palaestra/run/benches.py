@@ -155,6 +155,8 @@ def from_data(
     *,
     timeout: float = 60.0,
     judged: bool = False,
+    skip: str = "",
+    longest: int = 0,
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
@@ -164,12 +166,21 @@ def from_data(
         timeout: seconds of one call of a reward function.
         judged: the recipe has a reward of its own, so that data without answers will do; then
             nothing is measured on held-out problems.
+        skip: how many records may be left out, see `palaestra.tasks.omissions`.
+        longest: tokens of the prompts that a run uses; 0 = any.
     """
     from palaestra.rewards.verified import Verified
     from palaestra.run.rewards import reward_by_name
 
-    bare = judged and not reward and first_tasks(data, 1, columns)[0].answer is None
-    tasks = FileTasks(data, test=test_data, answers=not reward and not bare, columns=columns)
+    bare = judged and not reward and first_tasks(data, 1, columns, skip)[0].answer is None
+    tasks = FileTasks(
+        data,
+        test=test_data,
+        answers=not reward and not bare,
+        columns=columns,
+        skip=skip,
+        longest=longest,
+    )
     judge: RewardFn | None = None
     if reward:
         judge = reward_by_name(reward, timeout)

@@ -15,16 +15,15 @@ from palaestra.abilities import (
     tools_of,
 )
 from palaestra.errors import UserError
-from palaestra.rollout.player import shown_tools
+from palaestra.run.record_checks import check_records
 from palaestra.tasks.repeats import caveat
-from palaestra.types import ToolSchema, World
+from palaestra.types import World
 
 if TYPE_CHECKING:
     from palaestra.context import Bench
     from palaestra.tasks.oracle import Finding, Payer
 
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
-CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 
 
@@ -62,14 +61,15 @@ async def check_bench(ctx: RunContext) -> None:
             "problems are judged"
         )
         ctx.plan = replace(ctx.plan, answers=False)
-        return check_prompts(ctx, tools)
+        return check_records(ctx, tools, golds=False)
     size = split_size(ctx.bench.tasks, "test")
     if size is not None and size < ctx.plan.evaluate:
         ctx.say(f"note: {size} problems are held out, so no more are evaluated")
     if known := caveat(ctx.bench.tasks, ctx.plan.evaluate):
         ctx.say(f"note: {known}")
         ctx.plan = replace(ctx.plan, labels={**ctx.plan.labels, "caveat": known})
-    check_prompts(ctx, tools)
+    check_records(ctx, tools, golds=True)
+    tasks = ctx.bench.tasks  # some may be left out
     judge = ctx.bench.reward if ctx.bench.reward is not None else world
     if ctx.bench.reward is None and len(world.seats) > 1:
         return  # in a game no seat can be sure to win
@@ -115,24 +115,3 @@ def check_pictures(recipe: Any, ctx: RunContext) -> None:
     for name in recipe.references:
         for picture in pictures if name in ctx.models else ():
             ctx.model(name).places(picture)
-
-
-def check_prompts(ctx: RunContext, tools: tuple[ToolSchema, ...] = ()) -> None:
-    """Prompts of the user's data must fit into the model's context, with what describes the
-    tools.
-    """
-    tasks, model, dialect = ctx.bench.tasks, ctx.model("policy"), ctx.engine().dialect
-    about = len("".join(t.name + t.description + t.parameters for t in tools).encode())
-    for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
-        task = tasks.task("train", i)
-        if about + sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
-            continue  # a token is at least a byte
-        prompt, left = shown_tools(task.prompt, tools, ctx.bench.dialect, first=True)
-        heard = dialect.extend(prompt, first=True, closed=False, tools=left)
-        n = sum(len(p.ids) for p in heard)
-        if n >= model.context:
-            told = " with its tools" if tools else ""
-            raise UserError(
-                f"task {task.id!r}: its prompt{told} has {n} tokens, and the context of "
-                f"{model.name} holds {model.context}; shorten it, or leave it out"
-            )

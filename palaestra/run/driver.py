@@ -42,6 +42,7 @@ from palaestra.run.first_step import check_weights, first_step_notes
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
+from palaestra.run.record_checks import check_recorded
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
@@ -65,6 +66,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     steps = length(recipe, plan)
     prepare(recipe, ctx)
     check_pictures(recipe, ctx)
+    await check_recorded(recipe, ctx)
     state, log = resume(recipe, ctx)
     if log is not None:
         ctx.trackers.start(ctx.folder, state["step"])

@@ -95,6 +95,22 @@ class Settings:
         means="the usual names",
         use=LEARNED,
     )
+    skip_bad: str = setting(
+        "",
+        "leave out records of --data that cannot be read or used, at most so many, or such a share of "
+        "them, and say which",
+        metavar="N|P%",
+        means="none",
+        use=PLAYED,
+    )
+    max_prompt_tokens: int = setting(
+        0,
+        "leave out records of --data whose prompt has more tokens",
+        metavar="N",
+        means="none",
+        least=0,
+        use=PLAYED,
+    )
     reward: str = setting(
         "",
         "your own function or reward, one of `palaestra score --list`, or a sum: "

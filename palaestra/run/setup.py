@@ -490,6 +490,8 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
             settings.columns,
             timeout=settings.reward_timeout,
             judged=judged,
+            skip=settings.skip_bad,
+            longest=settings.max_prompt_tokens,
         )
     else:
         bench, players = bench_by_name(settings.task or TASK)
@@ -504,6 +506,9 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         bench = add_tools(bench, WithTools(settings.tools, *limits))
     if settings.columns and not settings.data:
         raise UserError("--columns needs --data: it says how your own rows are read")
+    for name in ("skip_bad", "max_prompt_tokens"):
+        if getattr(settings, name) and not settings.data:
+            raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
     return (
         replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
     ), players

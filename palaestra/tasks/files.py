@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -35,6 +35,7 @@ from palaestra.tasks import options
 from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
 from palaestra.tasks.conversations import check_whole, is_blank_system, read_conversation, read_text
 from palaestra.tasks.domains import DomainTasks, domain_tasks
+from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind
 from palaestra.tasks.repeats import REPEAT_WARNING
@@ -54,13 +55,14 @@ ALIASES = {  # columns that may be meant, by what they are read as
     "answer": (*ANSWERS, "label", "output"),
 }
 LONGEST = 4_000_000  # characters of a prompt: a million tokens of English
-TOLD = 3  # records that are at fault, which are told together
 
 
 @stage
 class FileTasks:
     """Problems from files, folders or a data set of the hub. `answers=False`: records need no
-    answer; `columns`: what is read as what.
+    answer; `columns`: what is read as what; `skip`: how many records may be left out that are at
+    fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
+    records that are no tasks, by split.
     """
 
     path: str
@@ -68,6 +70,9 @@ class FileTasks:
     answers: bool = True
     name: str = ""
     columns: str = ""
+    skip: str = ""
+    longest: int = 0
+    omissions: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -131,8 +136,27 @@ class FileTasks:
             )
         return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
 
+    @property
+    def omissions_left(self) -> int:
+        """How many more records may be left out."""
+        whole = {id(part.records): part for part in self._loaded().values()}.values()
+        n = sum(len(part.records) for part in whole)
+        gone = sum(part.n_skipped for part in whole) + len(self.omissions)
+        return max(0, most_omissions(self.skip, n) - gone)
+
+    def without(self, tasks: Sequence[tuple[str, int]]) -> FileTasks:
+        """These problems without some of them, which are named by split and index.
+
+        Raises:
+            UserError: nothing is left of a split.
+        """
+        parts = self._loaded()
+        rows = [(split, int(parts[split].rows_N[i])) for split, i in tasks]
+        return replace(self, omissions=(*self.omissions, *rows))
+
     def _loaded(self) -> Mapping[str, SplitRecords]:
-        return load(self.path, self.test, self.answers, os.getcwd(), self.columns)
+        how = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
+        return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
 @dataclass(frozen=True)
@@ -145,15 +169,24 @@ class SplitRecords:
     choices: bool  # whether some record of its file has options
     answered: bool  # whether the records of its file have answers
     notes: tuple[str, ...]  # what is to be said of its file
+    n_skipped: int = 0  # records of its file that are left out
+
+    def without(self, rows: Collection[int], where: str) -> SplitRecords:
+        """These less some rows. Raises UserError where nothing is left; `where` names the split."""
+        kept_N = ~np.isin(self.rows_N, np.array(sorted(rows), np.int64))
+        if not kept_N.any():
+            raise UserError(f"{where}: every record is left out; mend some, or allow fewer")
+        return replace(self, rows_N=self.rows_N[kept_N], prompt_N=self.prompt_N[kept_N])
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over valid records found. split_N is 1 for test, 0 for train, -1 where nothing
-    is said.
+    """What one pass over records found, of those that are not left out. row_N are their numbers;
+    split_N is 1 for test, 0 for train, -1 where nothing is said.
     """
 
     records: Converted
+    row_N: np.ndarray
     prompt_N: np.ndarray
     split_N: np.ndarray
     choices: bool
@@ -167,17 +200,18 @@ class Scan:
     def part(self, chosen_N: np.ndarray) -> SplitRecords:
         return SplitRecords(
             self.records,
-            np.flatnonzero(chosen_N),
+            self.row_N[chosen_N],
             self.prompt_N[chosen_N],
             self.choices,
             self.answered,
             self.notes,
+            len(self.records) - len(self.row_N),
         )
 
 
 @lru_cache(maxsize=16)
 def load(
-    path: str, test: str, answers: bool, folder: str, columns: str = ""
+    path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = ""
 ) -> Mapping[str, SplitRecords]:
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -193,11 +227,11 @@ def load(
             f"{path}: the splits are {', '.join(opened)}; name {other[0]!r} 'test', or give "
             "--test-data"
         )
-    found = scan(_only(path, opened, "train"), answers, columns)
+    found = scan(_only(path, opened, "train"), answers, columns, skip)
     if beside is not None:
         return {
             "train": found.part(found.everything),
-            "test": (held := scan(beside, answers, columns)).part(held.everything),
+            "test": (held := scan(beside, answers, columns, skip)).part(held.everything),
         }
     test_N = (
         found.split_N == 1 if (found.split_N >= 0).any() else held_out_mask(path, found.prompt_N)
@@ -208,6 +242,15 @@ def load(
                 f"{path}: no record has the split {split!r}; mark some, or drop the column"
             )
     return {"train": found.part(~test_N), "test": found.part(test_N)}
+
+
+@lru_cache(maxsize=16)
+def load_without(omissions: tuple[tuple[str, int], ...], *how: Any) -> Mapping[str, SplitRecords]:
+    """What `load(*how)` gives, without rows that are named by split and number."""
+    return {
+        split: part.without({row for s, row in omissions if s == split}, f"{how[0]} ({split})")
+        for split, part in load(*how).items()
+    }
 
 
 def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
@@ -235,14 +278,15 @@ def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
     return prompt_N <= unique[n - 1]
 
 
-def scan(records: Records, answers: bool, columns: str = "") -> Scan:
+def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> Scan:
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
-    kept (34 bytes a record).
+    kept (42 bytes a record).
     """
     converted = convert(records, columns, answers)
     prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
+    rows = array("q")
     seen = Preflight(exact=answers)
-    faults = Faults(converted)
+    faults = RecordFaults()
     tools: set[str] = set()
     for i, record in enumerate(each_record(converted)):
         try:
@@ -251,8 +295,9 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
             task = build(record, converted.where(i), converted.label(i), answers, converted.reading)
             split = _split(record, converted.where(i), converted.reading)
         except UserError as error:
-            faults.add(i, error)
+            faults.add(converted.where(i), error)
             continue
+        rows.append(i)
         prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
         prompts.append(prompt)
         ids.append(seed_of((task.id,)))
@@ -262,48 +307,27 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
         choices |= listed
         seen.look(task, listed)
         tools |= notes_on_tools(record)
-    faults.check()
+    note = faults.settle(skip, len(rows) + faults.n)
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
-    _check_unique(converted, np.array(ids))
+    row_N = np.array(rows)
+    _check_unique(converted, np.array(ids), row_N)
     split_N = np.array(splits)
-    _check_all_or_none(converted, "split", split_N >= 0)
+    _check_all_or_none(converted, "split", split_N >= 0, row_N)
     if answers:
-        _check_all_or_none(converted, "answer", np.array(answered, np.bool_))
+        _check_all_or_none(converted, "answer", np.array(answered, np.bool_), row_N)
     prompt_N = np.array(prompts)
     notes = (
         *converted.reading.notes,
+        *filter(None, (note,)),
         *sorted(tools),
-        *seen.findings(prompt_N, converted.where, lambda i: task_of(converted, i, answers=answers)),
+        *seen.findings(
+            prompt_N,
+            lambda i: converted.where(rows[i]),
+            lambda i: task_of(converted, rows[i], answers=answers),
+        ),
     )
-    return Scan(converted, prompt_N, split_N, choices, bool(answered[0]), notes)
-
-
-class Faults:
-    """What is wrong with records: how many are at fault, and the first of them."""
-
-    def __init__(self, records: Records):
-        self.records, self.n = records, 0
-        self.first: dict[str, list[str]] = {}  # where, by what is wrong
-
-    def add(self, index: int, error: UserError) -> None:
-        where, self.n = self.records.where(index), self.n + 1
-        if self.n <= TOLD:
-            self.first.setdefault(str(error).removeprefix(f"{where}: "), []).append(where)
-
-    def check(self) -> None:
-        """Raises UserError that tells the first, each with its place, and how many there are."""
-        if not self.n:
-            return
-        each = [
-            f"{place}: {text}" + (f" (also {' and '.join(others)})" if others else "")
-            for text, (place, *others) in self.first.items()
-        ]
-        more = self.n - TOLD
-        are = "record is" if more == 1 else "records are"
-        raise UserError(
-            ". ".join([*each, *([f"{more:,} more {are} at fault"] if more > 0 else [])])
-        )
+    return Scan(converted, row_N, prompt_N, split_N, choices, bool(answered[0]), notes)
 
 
 def _split(record: Record, where: str, reading: ColumnMap) -> int:
@@ -314,11 +338,11 @@ def _split(record: Record, where: str, reading: ColumnMap) -> int:
     return {None: -1, "train": 0, "test": 1}[split]
 
 
-def _check_unique(records: Converted, id_N: np.ndarray) -> None:
+def _check_unique(records: Converted, id_N: np.ndarray, row_N: np.ndarray) -> None:
     order = np.argsort(id_N, kind="stable")
     same = np.flatnonzero(id_N[order][1:] == id_N[order][:-1])
     if len(same):
-        first, second = int(order[same[0]]), int(order[same[0] + 1])
+        first, second = (int(row_N[order[same[0] + i]]) for i in (0, 1))
         taken, where = records[second].get("id"), records.where(second)
         raise UserError(
             f"{where}: {records.reading.name('id')} {taken!r} is taken by {records.where(first)}; "
@@ -326,13 +350,13 @@ def _check_unique(records: Converted, id_N: np.ndarray) -> None:
         )
 
 
-def _check_all_or_none(records: Converted, use: str, has_N: np.ndarray) -> None:
+def _check_all_or_none(records: Converted, use: str, has_N: np.ndarray, row_N: np.ndarray) -> None:
     if has_N.any() and not has_N.all():
-        faults, name = Faults(records), records.reading.name(use)
-        for i in np.flatnonzero(~has_N):
+        faults, name = RecordFaults(), records.reading.name(use)
+        for row in row_N[~has_N]:
             text = f"no {name!r}, but other records have one; give it to all or none"
-            faults.add(int(i), UserError(text))
-        faults.check()
+            faults.add(records.where(int(row)), UserError(text))
+        faults.settle("", len(row_N), advise=False)
 
 
 def task_of(records: Converted, index: int, *, answers: bool) -> Task:
@@ -340,12 +364,23 @@ def task_of(records: Converted, index: int, *, answers: bool) -> Task:
     return build(records[index], where, label, answers, records.reading)
 
 
-def first_tasks(path: str, n: int, columns: str = "") -> list[Task]:
-    """The first records as tasks, whatever their split; of several splits those of "train"."""
+def first_tasks(path: str, n: int, columns: str = "", skip: str = "") -> list[Task]:
+    """The first records as tasks, whatever their split; of several splits those of "train". Where
+    some may be left out, `skip`, those that are at fault are.
+    """
     records = convert(_only(path, open_records(path), "train"), columns, answers=False)
     if not len(records):
         raise UserError(f"{records.path}: no records; it needs one a problem")
-    return [task_of(records, i, answers=False) for i in range(min(n, len(records)))]
+    tasks, faults = list[Task](), RecordFaults()
+    for i in range(len(records)):
+        if len(tasks) == n:
+            break
+        try:
+            tasks.append(task_of(records, i, answers=False))
+        except UserError as error:
+            faults.add(records.where(i), error)
+            faults.settle(skip, len(records))
+    return tasks
 
 
 def tasks_and_notes(path: str, n: int, columns: str = "") -> tuple[list[Task], tuple[str, ...]]:
@@ -471,12 +506,18 @@ def _answer(record: Record, where: str, needed: bool, reading: ColumnMap) -> Any
     answer, name = record.get("answer"), reading.name("answer")
     if not needed:
         return to_plain(answer)
-    if answer is None and any(
-        all(record.get(k) is not None for k in columns) for columns in RECORDED_COLUMNS
-    ):
-        return None
+    for columns in RECORDED_COLUMNS:
+        if answer is None and all(record.get(k) is not None for k in columns):
+            for column in columns:
+                if column != "right":
+                    read_text(record[column], where, reading.name(column))
+            return None
     for there, lacks in (PAIR, PAIR[::-1]):
         if answer is None and record.get(there) is not None:
+            if lacks in record:
+                raise UserError(
+                    f"{where}: {reading.name(lacks)} is empty; write it or drop the record"
+                )
             has = ", ".join(map(str, record))
             raise UserError(
                 f"{where}: a pair has chosen and rejected, and this no {lacks!r}; it has {has}"

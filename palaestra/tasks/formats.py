@@ -28,6 +28,8 @@ from palaestra.tasks.records import describe_value
 
 # columns whose text may be messages
 WRITTEN = ("prompt", "messages", "chosen", "rejected", "demonstration", "response")
+# columns of replies, which are text even where they are numbers, and what makes them replies
+REPLIES = ({"chosen", "rejected"}, {"demonstration"}, {"response", "right"})
 BETWEEN = re.compile(r"\}\s*\n\s*\{")  # messages of a numpy array as it prints them, without commas
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 Fields = dict[str, Any]
@@ -48,9 +50,17 @@ def normalise(
         row = read_pair(dict(row), where, name)
     if isinstance(row.get("demonstration"), list):
         row = read_completion(dict(row), where)
+    numbers = {
+        c: str(row[c]) for use in REPLIES if use <= row.keys() for c in use if is_number(row[c])
+    }
+    row = {**row, **numbers} if numbers else row
     if isinstance(row.get("response"), list):
         row = {**row, "response": only_reply(row["response"], where, name("response"))}
     return row
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def parse_messages(text: Any) -> list[Any] | None:

@@ -29,7 +29,8 @@ class VerifierEntry:
 
     `put` is how a reference is written as a response ("" = the reference is no response); `copies`
     names the field that the copy-input baseline repeats. A verifier that reads no answer (`form`)
-    is a gate or a part of a sum, never a reward alone.
+    is a gate or a part of a sum, never a reward alone. `probe` is a response that shows whether a
+    reference can be read; "" = judging one starts a program, so only types are looked at.
     """
 
     make: str  # module:Class; of a plugin as its entry point says it
@@ -38,6 +39,7 @@ class VerifierEntry:
     copies: str = "prompt"
     extra: str = ""
     form: bool = False
+    probe: str = "\\boxed{7}"
 
 
 ANSWER = "<answer>{}</answer>"
@@ -70,29 +72,42 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
     "math": VerifierEntry(make="maths.expressions:Math", put="\\boxed{{{}}}", extra="math"),
     "antiderivative": VerifierEntry(make="maths.expressions:Antiderivative", put="", extra="math"),
     "countdown": VerifierEntry(make="maths.expressions:Countdown", put=""),
-    "code": VerifierEntry(make="code.programs:CodeTests", put="", extra="sandbox"),
+    "code": VerifierEntry(make="code.programs:CodeTests", put="", extra="sandbox", probe=""),
     "code-partial": VerifierEntry(
-        make="code.programs:CodeTests", settings={"partial": True}, put="", extra="sandbox"
+        make="code.programs:CodeTests",
+        settings={"partial": True},
+        put="",
+        extra="sandbox",
+        probe="",
     ),
-    "api-migration": VerifierEntry(make="code.programs:ApiMigration", put=PYTHON, copies="old"),
-    "patch": VerifierEntry(make="code.patches:Patch", put="", copies="prompt"),
-    "sql": VerifierEntry(make="sql.queries:Sql"),
+    "api-migration": VerifierEntry(
+        make="code.programs:ApiMigration", put=PYTHON, copies="old", probe=""
+    ),
+    "patch": VerifierEntry(make="code.patches:Patch", put="", copies="prompt", probe=""),
+    "sql": VerifierEntry(make="sql.queries:Sql", probe=""),
     "sql-partial": VerifierEntry(
         make="sql.queries:PartialSql",
         put="<reasoning>Read the schema.</reasoning><answer>{}</answer>",
+        probe="",
     ),
     "sql-table": VerifierEntry(
-        make="sql.queries:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"
+        make="sql.queries:TableSql",
+        put="<think>Read the schema.</think><answer>{}</answer>",
+        probe="",
     ),
     "sql-duckdb": VerifierEntry(
-        make="sql.queries:Sql", settings={"engine": "duckdb"}, extra="duckdb"
+        make="sql.queries:Sql", settings={"engine": "duckdb"}, extra="duckdb", probe=""
     ),
     "constraints": VerifierEntry(make="text.constraints:Constraints", put=""),
     "constraints-share": VerifierEntry(
         make="text.constraints:Constraints", settings={"every": False}, put=""
     ),
     "translation": VerifierEntry(
-        make="text.translation:Translation", put=TRANSLATE, copies="source", extra="translation"
+        make="text.translation:Translation",
+        put=TRANSLATE,
+        copies="source",
+        extra="translation",
+        probe="",
     ),
     "translation-mix": VerifierEntry(
         make="text.translation:Translation",
@@ -100,6 +115,7 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
         put=TRANSLATE,
         copies="source",
         extra="translation",
+        probe="",
     ),
     "stl": VerifierEntry(make="logic.temporal:Temporal"),
     "stl-surface": VerifierEntry(make="logic.temporal:Temporal", settings={"surface": True}),
@@ -109,7 +125,7 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
         make="answers.tools:ToolCalls", settings={"partial": True}, put=""
     ),
     "tool-answer": VerifierEntry(make="answers.tools:ToolAnswer"),
-    "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER, extra="gym"),
+    "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER, extra="gym", probe=""),
     "verdict": VerifierEntry(make="answers.judgement:Verdict", put="[[{}]]"),
     "factuality": VerifierEntry(
         make="answers.judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"

@@ -196,7 +196,7 @@ def test_what_breaks_after_a_checkpoint_says_how_it_goes_on(place, capsys):
     run = ["train", "--data", "good.jsonl", "--reward", "reward.py:late", *SMALL, "--out", "run"]
     assert main([*run, "--steps", "3", "--checkpoint-every", "1", "--evaluate", "0"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    said = "ConnectionError: 503 (in late); mend it, then go on with: palaestra train --resume run"
+    said = "ConnectionError: 503 (in late); mend it, then go on with: palaestra train --resume run --accept-changes"
     assert last.startswith("palaestra: ") and last.endswith(said), last
 
 

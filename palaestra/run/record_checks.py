@@ -1,0 +1,209 @@
+"""Before the first step: every record of the user's data must fit into the model's context and have an
+answer that the reward can read. Those that do not are named together; where `--skip-bad` allows it,
+they are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from palaestra import values
+from palaestra.abilities import ChecksGold, split_size, tools_of
+from palaestra.errors import Fault, UserError
+from palaestra.rollout.player import shown_tools
+from palaestra.rollout.recorded import Demonstrate, Recorded, recorded_episode
+from palaestra.tasks.omissions import RecordFaults
+from palaestra.types import Task, ToolSchema
+
+if TYPE_CHECKING:
+    from palaestra.tasks.files import FileTasks
+
+RunContext: TypeAlias = Any  # of `run.context`, which imports this
+CHECKED = 100_000  # records of a split that are looked at
+GOLD_SECONDS = 20.0  # for which answers are read; formulas take some milliseconds each
+
+
+def check_records(
+    ctx: RunContext,
+    tools: tuple[ToolSchema, ...],
+    *,
+    golds: bool,
+    splits: Sequence[str] = ("train", "test"),
+) -> None:
+    """Prompts must fit into the model's context, with what describes the tools, and the reward must
+    be able to read the answers, `golds`. Of problems that are no data of the user, only the
+    training prompts are looked at: the others may have no end.
+
+    Raises:
+        UserError: more records are at fault than may be left out.
+    """
+    prompt = PromptCheck(ctx, tools)
+    judge = ctx.bench.reward
+    gold = GoldCheck(judge) if golds and isinstance(judge, ChecksGold) else None
+    faults = Omissions(ctx)
+    splits = [s for s in splits if s == "train" or file_tasks(ctx) is not None]
+    for split, i, task in each_task(ctx, splits):
+        try:
+            if prompt.is_filtered(task):
+                faults.filter(split, i)
+                continue
+            prompt(task)
+            if gold is not None:
+                gold(task)
+        except UserError as error:
+            faults.add(split, i, task, error)
+    faults.settle(prompt.limit)
+    if gold is not None and gold.unread:
+        ctx.say(
+            f"note: the reward read {gold.n:,} answers in {GOLD_SECONDS:g} s and {gold.unread:,} more "
+            "are not checked; one that it cannot read ends the run when it is drawn"
+        )
+
+
+async def check_recorded(recipe: Any, ctx: RunContext) -> None:
+    """What a recipe imitates or compares must be there, and fit into the model's context.
+
+    Raises:
+        UserError: more records are at fault than may be left out.
+    """
+    parts = [p for _, p in values.walk(recipe) if isinstance(p, Demonstrate | Recorded)]
+    tasks = file_tasks(ctx)
+    if not parts or tasks is None:
+        return
+    tools, faults = await tools_of(ctx.bench.world), Omissions(ctx)
+    # held-out records are imitated or compared where they have no answers
+    splits = ("train",) if tasks.has_answers else ("train", "test")
+    for split, i, task in each_task(ctx, splits):
+        try:
+            for part in parts:
+                for name, text in part.texts(task):
+                    check_fits(ctx, part.model, task, name, text, tools)
+        except UserError as error:
+            faults.add(split, i, task, error)
+    faults.settle()
+
+
+def check_fits(
+    ctx: RunContext, model: str, task: Task, name: str, text: str, tools: tuple[ToolSchema, ...]
+) -> None:
+    """Raises UserError if a recorded reply, with its prompt, is longer than the model's context."""
+    about = sum(len(t.name + t.description + t.parameters) for t in tools)
+    size = about + len(text.encode()) + sum(len(m.content.encode()) for m in task.prompt)
+    if size >= ctx.model(model).context // 2:  # a token is at least a byte
+        of = f"task {task.id!r}: its {name}"
+        recorded_episode(ctx, model, task.prompt, text, 0.0, of=of, tools=tools)
+
+
+class PromptCheck:
+    """Whether prompts fit into the policy's context, and into the limit that the user sets."""
+
+    def __init__(self, ctx: RunContext, tools: tuple[ToolSchema, ...]):
+        self.model, self.dialect = ctx.model("policy"), ctx.engine().dialect
+        self.tools, self.shown = tools, ctx.bench.dialect
+        self.about = len("".join(t.name + t.description + t.parameters for t in tools).encode())
+        tasks = file_tasks(ctx)
+        self.limit = 0 if tasks is None else tasks.longest
+
+    def is_filtered(self, task: Task) -> bool:
+        """Whether a prompt is longer than what the user wants to train on."""
+        return bool(self.limit) and self.tokens(task) > self.limit
+
+    def __call__(self, task: Task) -> None:
+        """Raises UserError for a prompt that leaves no room for an answer."""
+        size = self.about + sum(len(m.content.encode()) for m in task.prompt)
+        if size < self.model.context // 2:
+            return  # a token is at least a byte
+        n = self.tokens(task)
+        if n >= self.model.context:
+            with_tools = " with its tools" if self.tools else ""
+            raise UserError(
+                f"task {task.id!r}: its prompt{with_tools} has {n} tokens, and the context of "
+                f"{self.model.name} holds {self.model.context}; shorten it, or leave it out"
+            )
+
+    def tokens(self, task: Task) -> int:
+        prompt, left = shown_tools(task.prompt, self.tools, self.shown, first=True)
+        heard = self.dialect.extend(prompt, first=True, closed=False, tools=left)
+        return sum(len(p.ids) for p in heard)
+
+
+class GoldCheck:
+    """Whether a reward can read the answers, for some seconds."""
+
+    def __init__(self, judge: ChecksGold):
+        self.judge, self.seconds = judge, 0.0
+        self.n = self.unread = 0
+
+    def __call__(self, task: Task) -> None:
+        """Raises UserError for an answer that the reward cannot read."""
+        if self.seconds > GOLD_SECONDS:
+            self.unread += 1
+            return
+        begin = time.perf_counter()
+        try:
+            with suppress(Fault):  # the judge is out of order, and no record at fault
+                self.judge.check_gold(task)
+        except UserError as error:
+            raise UserError(f"task {task.id!r}: {error}") from None
+        finally:
+            self.n += 1
+            self.seconds += time.perf_counter() - begin
+
+
+class Omissions:
+    """Records that are not used: those at fault, and those that a filter leaves out."""
+
+    def __init__(self, ctx: RunContext):
+        self.ctx, self.faults = ctx, RecordFaults()
+        self.at_fault: list[tuple[str, int]] = []
+        self.filtered: list[tuple[str, int]] = []
+
+    def add(self, split: str, index: int, task: Task, error: UserError) -> None:
+        self.at_fault.append((split, index))
+        self.faults.add(f"task {task.id!r}", error)
+
+    def filter(self, split: str, index: int) -> None:
+        self.filtered.append((split, index))
+
+    def settle(self, limit: int = 0) -> None:
+        """Says what is left out, and leaves it out. Raises UserError where it may not be.
+
+        Args:
+            limit: tokens of the prompts that a filter lets through.
+        """
+        tasks = file_tasks(self.ctx)
+        of = sum(split_size(self.ctx.bench.tasks, s) or 0 for s in ("train", "test"))
+        skip, most = ("", 0) if tasks is None else (tasks.skip, tasks.omissions_left)
+        line = self.faults.settle(skip, of, most, advise=tasks is not None)
+        if tasks is None or not (self.at_fault or self.filtered):
+            return
+        if line:
+            self.ctx.say(f"data: {line}")
+        if self.filtered:
+            self.ctx.say(
+                f"data: {len(self.filtered):,} of {of:,} prompts have more than {limit:,} tokens and "
+                "are left out (--max-prompt-tokens)"
+            )
+        kept = tasks.without([*self.at_fault, *self.filtered])
+        self.ctx.bench = replace(self.ctx.bench, tasks=kept)
+
+
+def file_tasks(ctx: RunContext) -> FileTasks | None:
+    """The user's records, None where the problem is another."""
+    from palaestra.tasks.files import FileTasks
+
+    return ctx.bench.tasks if isinstance(ctx.bench.tasks, FileTasks) else None
+
+
+def each_task(ctx: RunContext, splits: Sequence[str]) -> Iterator[tuple[str, int, Task]]:
+    """The tasks that are looked at, with their split and number."""
+    tasks = file_tasks(ctx)
+    every = tasks is not None and (tasks.skip or tasks.longest)
+    for split in splits:
+        size = split_size(ctx.bench.tasks, split) or 0
+        for i in range(size if every else min(size, CHECKED)):
+            yield split, i, ctx.bench.tasks.task(split, i)

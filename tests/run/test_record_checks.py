@@ -1,0 +1,191 @@
+"""Before the first step: every record must fit and have an answer that the reward reads, or is left out."""
+
+import json
+
+import palaestra as pl
+import pytest
+from palaestra.api.training import how_it_goes_on
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.verify import Exact, Verify
+from palaestra.rewards.weighted import Weighted
+from palaestra.rewards.where import Where
+from palaestra.run import record_checks, setup
+from palaestra.run.record_checks import check_records
+from palaestra.run.settings import Settings
+from palaestra.tasks.files import load
+from palaestra.types import Message, Task
+from palaestra.verifiers.base import Judgement
+
+LONG = " ".join(["no"] * 1200)
+SUMS = [{"prompt": f"{i} + 1?", "answer": str(i + 1)} for i in range(40)]
+UNREADABLE = {
+    "math": {"answer": "\\frac{1"},
+    "number": {"answer": "red"},
+    "choice": {"answer": "5", "options": ["a", "b"]},
+    "label": {"answer": "X"},
+    "set": {"answer": "a"},
+}
+READABLE = {
+    "math": {"answer": "\\frac{1}{2}"},
+    "number": {"answer": "5"},
+    "choice": {"answer": "b", "options": ["a", "b"]},
+    "label": {"answer": "T"},
+    "set": {"answer": ["a"]},
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    load.cache_clear()
+
+
+def write(folder, rows, name="d.jsonl"):
+    (folder / name).write_text("\n".join(map(json.dumps, rows)))
+    return str(folder / name)
+
+
+def task_of(row):
+    meta = {k: v for k, v in row.items() if k != "answer"}
+    return Task(id="t", prompt=(Message(role="user", content="q"),), answer=row["answer"], meta=meta)
+
+
+def context(path, said, **settings):
+    ctx = setup.context(Settings(data=path, max_tokens=16, **settings), talk=False)
+    ctx.say = said.append
+    return ctx
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+@pytest.mark.parametrize("around", ["", "sum", "where"])
+def test_a_reward_says_which_answers_it_cannot_read(name, around):
+    judge = Verified(name)
+    if around == "sum":
+        judge = Weighted((("exact", Verify(Exact()), 1.0), ("it", judge, 0.5)))
+    if around == "where":
+        judge = Where("answered", judge, Verify(Exact()))
+    here = {"answered": 1}
+    judge.check_gold(task_of({**READABLE[name], **here}))
+    with pytest.raises(UserError):
+        judge.check_gold(task_of({**UNREADABLE[name], **here}))
+    if around == "where":
+        judge.check_gold(task_of(UNREADABLE[name]))
+
+
+PROGRAMS = {  # a response that is judged by running something, and the columns
+    "code": ("```python\nx = 1\n```", {"answer": "x", "tests": ["assert True"]}),
+    "sql": ("SELECT 1", {"answer": "SELECT 1", "schema": "CREATE TABLE t (a INT)"}),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_program_is_run_to_check_an_answer(name, monkeypatch):
+    response, row = PROGRAMS[name]
+    begun = []
+
+    def judge(verifier, text, *_):
+        begun.append(text)
+        return Judgement(score=1.0)
+
+    monkeypatch.setattr("palaestra.rewards.verified.judge_response", judge)
+    Verified(name).check_gold(task_of(row))
+    assert begun == [""]  # a blank response is refused before anything runs
+    Verified(name).judge(response, task_of(row))
+    assert begun == ["", response]
+
+
+@pytest.mark.parametrize("place", [3, 39])
+def test_all_unreadable_answers_are_told_before_the_first_step(place, tmp_path):
+    rows = [*SUMS]
+    for i in (place, place - 1, place - 2, place - 3):
+        rows[i] = {**rows[i], "answer": "\\frac{1"}
+    said = []
+    ctx = context(write(tmp_path, rows), said, reward="math")
+    told = r"^task 'd\.jsonl:\d+': the reference .* cannot be read as mathematics; .* \(also .*\)\. 1 more record is"
+    with pytest.raises(UserError, match=told + r" at fault\. --skip-bad 4 leaves them out$"):
+        check_records(ctx, (), golds=True)
+    check_records(ctx, (), golds=False)
+    ctx = context(write(tmp_path, rows), said, reward="math", skip_bad="10%")
+    check_records(ctx, (), golds=True)
+    tasks = ctx.bench.tasks
+    assert (tasks.size + tasks.test_size, tasks.omissions_left) == (36, 0)
+    assert [s for s in said if s.startswith("data: 4 of 40 records are left out (--skip-bad 10%)")]
+    assert not {"\\frac{1"} & {tasks.task(s, i).answer for s, n in SPLITS(tasks) for i in range(n)}
+
+
+def SPLITS(tasks):
+    return (("train", tasks.size), ("test", tasks.test_size))
+
+
+def test_all_long_prompts_are_told(tmp_path):
+    rows = [{**r, "prompt": f"{LONG} {i}"} if i in (1, 7) else r for i, r in enumerate(SUMS)]
+    said = []
+    path = write(tmp_path, rows)
+    told = r"task 'd\.jsonl:\d': its prompt has \d+ tokens, and the context of tiny holds 512; .*--skip-bad 2 leaves"
+    with pytest.raises(UserError, match=told):
+        check_records(context(path, said), (), golds=True)
+    with pytest.raises(UserError, match=r"2 of 40 are, and --skip-bad 1 leaves out 1 at most"):
+        check_records(context(path, said, skip_bad="1"), (), golds=True)
+    ctx = context(path, said, max_prompt_tokens=30)
+    check_records(ctx, (), golds=True)
+    assert ctx.bench.tasks.size + ctx.bench.tasks.test_size == 38
+    assert said == ["data: 2 of 40 prompts have more than 30 tokens and are left out (--max-prompt-tokens)"]
+
+
+def test_records_at_fault_at_different_stages_count_together(tmp_path):
+    rows = [{"answer": "1"}, {**SUMS[0], "prompt": LONG}, {**SUMS[1], "answer": "1/0/"}, *SUMS]
+    said = []
+    with pytest.raises(UserError, match="2 of 42 are, and --skip-bad 2 leaves out 1 at most"):
+        check_records(context(write(tmp_path, rows), said, skip_bad="2", reward="number+math"), (), golds=True)
+    check_records(context(write(tmp_path, rows), said, skip_bad="3", reward="number+math"), (), golds=True)
+
+
+def test_answers_are_read_for_some_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_checks, "GOLD_SECONDS", 0.0)
+    said = []
+    check_records(context(write(tmp_path, SUMS), said, reward="math"), (), golds=True)
+    (line,) = said
+    assert line.startswith("note: the reward read 1 answers in 0 s and 39 more are not checked;")
+
+
+PAIRS = [{"prompt": f"{i} + 1?", "chosen": str(i + 1), "rejected": "no"} for i in range(40)]
+SHOWN = [{"prompt": f"{i} + 1?", "demonstration": str(i + 1)} for i in range(40)]
+RIGHT = [{"prompt": f"{i} + 1?", "response": str(i + 1), "right": i % 2} for i in range(40)]
+RECORDED = {  # rows, the column that is too long, the recipe that reads it, one that does not
+    "a pair": (PAIRS, "rejected", pl.recipe("dpo", pairs="data"), pl.recipe("grpo")),
+    "a demonstration": (SHOWN, "demonstration", pl.recipe("sft"), pl.recipe("grpo")),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_texts_must_fit(name, tmp_path):
+    rows, column, reads, other = RECORDED[name]
+    rows = [{**r, column: LONG} if i in (4, 30) else r for i, r in enumerate(rows)]
+    said = []
+    ctx = context(write(tmp_path, rows), said)
+    told = (
+        rf"its '?{column}'?.* has \d+ tokens with its prompt, and the context of tiny holds 512;.*--skip-bad 2 leaves"
+    )
+    run = pl.api.loops.run_blocking
+    with pytest.raises(UserError, match=told):
+        run(record_checks.check_recorded(reads, ctx))
+    run(record_checks.check_recorded(other, ctx))
+    ctx = context(write(tmp_path, rows), said, skip_bad="2")
+    run(record_checks.check_recorded(reads, ctx))
+    assert ctx.bench.tasks.size + ctx.bench.tasks.test_size == 38 and "2 of 40 records are left out" in said[-1]
+
+
+@pytest.mark.parametrize("flags", [["--skip-bad", "1"], ["--max-prompt-tokens", "9"]])
+def test_flags_of_records_need_data(flags, capsys):
+    assert main(["train", *flags]) == 2
+    assert f"{flags[0]} needs --data: it leaves out rows of your own" in capsys.readouterr().err
+
+
+def test_what_is_mended_is_accepted_where_the_run_goes_on(tmp_path):
+    settings = Settings(data="d.jsonl")
+    assert how_it_goes_on(settings, tmp_path) == f"go on with: palaestra train --resume {tmp_path}"
+    mended = how_it_goes_on(settings, tmp_path, mended=True)
+    assert mended == f"go on with: palaestra train --resume {tmp_path} --accept-changes"
+    given = how_it_goes_on(Settings(recipe="python", data="d.jsonl"), tmp_path, mended=True)
+    assert f"resume={str(tmp_path)!r}, accept_changes=True)" in given
