@@ -187,7 +187,7 @@ from .rollout.player import (
 )
 from .rollout.recorded import (
     Demonstrate as Demonstrate, Offline as Offline, Recorded as Recorded, Swap as Swap,
-    recorded_episode as recorded_episode, written_answer as written_answer,
+    document_episode as document_episode, recorded_episode as recorded_episode, written_answer as written_answer,
 )
 from .rollout.search import TreeSearch as TreeSearch, cut_episode as cut_episode
 from .rollout.steps import answer_steps as answer_steps

@@ -62,14 +62,14 @@ class Exact:
 
     def __call__(self, text: str, task: Task) -> float:
         if task.answer is None:
-            pair = (
-                "; its chosen and rejected are for: palaestra train dpo pairs=data"
-                if "chosen" in task.meta
-                else ""
-            )
+            recorded = {
+                "chosen": "; its chosen and rejected are for: palaestra train dpo pairs=data",
+                "demonstration": "; its demonstration is for: palaestra train sft",
+            }
+            use = next((text for column, text in recorded.items() if column in task.meta), "")
             raise UserError(
                 f"task {task.id!r} has no answer to compare with; give it one, or a --reward of "
-                f"your own{pair}"
+                f"your own{use}"
             )
         prompt = "\n".join(m.content for m in task.prompt)
         return float(is_right_answer(text, gold_of(task.answer), prompt))

@@ -88,6 +88,31 @@ def recorded_episode(
     return Episode(rows=(row,), reward=Reward(total=reward, judged=judged), status="finished")
 
 
+def document_episode(ctx: Context, model: str, text: str, reward: float) -> Episode:
+    """A finished episode that is a text without the chat template, from the start token to the end
+    token, all of which is trained. Behaviour log-probs are unknown. It may be longer than the
+    context of the model.
+    """
+    dialect = ctx.engine(model).dialect
+    begin = dialect.tokenizer.bos_token_id
+    ids = (*(() if begin is None else (begin,)), *dialect.encode_text(text), dialect.end)
+    said = Segment(
+        ids=ids, author="demonstration", policy=model, trained=True, text=text, finish="eos"
+    )
+    return Episode(
+        rows=(Row(segments=(said,)),),
+        reward=Reward(total=reward, judged=False),
+        status="finished",
+    )
+
+
+def is_document(task: Task) -> bool:
+    """Whether a task is a text to imitate whole: its prompt only names it."""
+    text = task.meta.get("document")
+    asked = [m.content for m in task.prompt]
+    return text is not None and text == task.meta.get("demonstration") and asked == [text]
+
+
 def written_answer(tasks: Tasks, task: Task, rng: np.random.Generator, habit: Habit) -> str:
     """The task's column `demonstration`, else what its source writes, else the answer as text.
     Raises UserError where there is none.
@@ -121,21 +146,35 @@ class Demonstrate:
         if isinstance(ctx.bench.world, Solves) and solves(ctx.bench.world):
             return await play_as_oracle(ctx, key, group, self.model)
         reply = written_answer(ctx.bench.tasks, task, rng_of(key), self.habit)
+        made = self.episode(ctx, task, reply, await tools_of(ctx.bench.world))
+        return replace(group, episodes=(*group.episodes, made))
+
+    def episode(
+        self,
+        ctx: Context,
+        task: Task,
+        reply: str,
+        tools: tuple[ToolSchema, ...],
+        *,
+        column: str = "demonstration",
+    ) -> Episode:
+        """A demonstration as an episode. Raises UserError where it does not fit into the context."""
+        of = f"task {task.id!r}: its {column}"
+        if is_document(task):
+            made, model = document_episode(ctx, self.model, reply, 1.0), ctx.model(self.model)
+            if (n := len(made.rows[0].context())) > model.context:
+                raise UserError(
+                    f"{of} has {n} tokens, and the context of {model.name} holds {model.context}; "
+                    "split its text, or leave it out"
+                )
+            return made
         prompt = tuple(
             replace(m, trained=True, author="demonstration") if i in _imitated(task) else m
             for i, m in enumerate(task.prompt)
         )
-        made = recorded_episode(
-            ctx,
-            self.model,
-            prompt,
-            reply,
-            1.0,
-            of=f"task {task.id!r}: its demonstration",
-            tools=await tools_of(ctx.bench.world),
-            judged=False,
+        return recorded_episode(
+            ctx, self.model, prompt, reply, 1.0, of=of, tools=tools, judged=False
         )
-        return replace(group, episodes=(*group.episodes, made))
 
 
 @stage
@@ -209,7 +248,29 @@ class Recorded:
 
     def texts(self, task: Task) -> list[tuple[str, str]]:
         """What of the task's data is read, by its column. Raises UserError where it is no text."""
-        return [(f"{name!r} answer", _field(task, name)) for name, _ in self._named(task)]
+        return [(name, _field(task, name)) for name, _ in self._named(task)]
+
+    def episode(
+        self,
+        ctx: Context,
+        task: Task,
+        reply: str,
+        tools: tuple[ToolSchema, ...],
+        *,
+        column: str,
+        reward: float = 0.0,
+    ) -> Episode:
+        """A recorded reply as an episode. Raises UserError where it does not fit into the context."""
+        return recorded_episode(
+            ctx,
+            self.model,
+            task.prompt,
+            reply,
+            reward,
+            of=f"task {task.id!r}: its {column!r} answer",
+            tools=tools,
+            judged=column == "response",
+        )
 
     def _named(self, task: Task) -> tuple[tuple[str, float], ...]:
         """The columns that are read, with their rewards."""
@@ -219,20 +280,10 @@ class Recorded:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        named = self._named(task)
+        named, tools = self._named(task), await tools_of(ctx.bench.world)
         judged = len(named) == 1
-        tools = await tools_of(ctx.bench.world)
         said = (
-            recorded_episode(
-                ctx,
-                self.model,
-                task.prompt,
-                _field(task, name),
-                reward,
-                of=f"task {task.id!r}: its {name!r} answer",
-                tools=tools,
-                judged=judged,
-            )
+            self.episode(ctx, task, _field(task, name), tools, column=name, reward=reward)
             for name, reward in named
         )
         gap = task.meta.get("gap")

@@ -15,7 +15,7 @@ from palaestra import values
 from palaestra.abilities import ChecksGold, split_size, tools_of
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.player import shown_tools
-from palaestra.rollout.recorded import Demonstrate, Recorded, recorded_episode
+from palaestra.rollout.recorded import Demonstrate, Recorded
 from palaestra.tasks.omissions import RecordFaults
 from palaestra.types import Task, ToolSchema
 
@@ -75,27 +75,25 @@ async def check_recorded(recipe: Any, ctx: RunContext) -> None:
     if not parts or tasks is None:
         return
     tools, faults = await tools_of(ctx.bench.world), Omissions(ctx)
+    shortest = min(ctx.model(part.model).context for part in parts) // 2
     # held-out records are imitated or compared where they have no answers
     splits = ("train",) if tasks.has_answers else ("train", "test")
     for split, i, task in each_task(ctx, splits):
         try:
             for part in parts:
-                for name, text in part.texts(task):
-                    check_fits(ctx, part.model, task, name, text, tools)
+                for column, text in part.texts(task):
+                    # a token is at least a byte, so what is short fits
+                    if size_of(task, tools) + len(text.encode()) >= shortest:
+                        part.episode(ctx, task, text, tools, column=column)
         except UserError as error:
             faults.add(split, i, task, error)
     faults.settle()
 
 
-def check_fits(
-    ctx: RunContext, model: str, task: Task, name: str, text: str, tools: tuple[ToolSchema, ...]
-) -> None:
-    """Raises UserError if a recorded reply, with its prompt, is longer than the model's context."""
-    about = sum(len(t.name + t.description + t.parameters) for t in tools)
-    size = about + len(text.encode()) + sum(len(m.content.encode()) for m in task.prompt)
-    if size >= ctx.model(model).context // 2:  # a token is at least a byte
-        of = f"task {task.id!r}: its {name}"
-        recorded_episode(ctx, model, task.prompt, text, 0.0, of=of, tools=tools)
+def size_of(task: Task, tools: tuple[ToolSchema, ...]) -> int:
+    """Bytes of a prompt, with what describes the tools."""
+    shown = [x for t in tools for x in (t.name, t.description, t.parameters)]
+    return sum(len(text.encode()) for text in (*shown, *(m.content for m in task.prompt)))
 
 
 class PromptCheck:
@@ -104,7 +102,6 @@ class PromptCheck:
     def __init__(self, ctx: RunContext, tools: tuple[ToolSchema, ...]):
         self.model, self.dialect = ctx.model("policy"), ctx.engine().dialect
         self.tools, self.shown = tools, ctx.bench.dialect
-        self.about = len("".join(t.name + t.description + t.parameters for t in tools).encode())
         tasks = file_tasks(ctx)
         self.limit = 0 if tasks is None else tasks.longest
 
@@ -114,8 +111,7 @@ class PromptCheck:
 
     def __call__(self, task: Task) -> None:
         """Raises UserError for a prompt that leaves no room for an answer."""
-        size = self.about + sum(len(m.content.encode()) for m in task.prompt)
-        if size < self.model.context // 2:
+        if size_of(task, self.tools) < self.model.context // 2:
             return  # a token is at least a byte
         n = self.tokens(task)
         if n >= self.model.context:

@@ -29,6 +29,7 @@ USES = (
     "prompt", "messages", "answer", "demonstration", "hint", "chosen", "rejected", "options", "system",
     "id", "domain", "split", "response", "right",
 )  # fmt: skip
+DOCUMENT = "document"  # a use without a prompt: text that is imitated whole
 OTHER = {"prompt": "messages", "messages": "prompt"}  # what a use stands in place of
 CUTS = ("####", "boxed")
 CONVERSATIONS = ("conversations", "conversation", "context_messages")
@@ -36,6 +37,11 @@ PROMPTS = ("question", "problem", "query", "instruction", "input")
 ANSWERS = ("ground_truth", "reward_model", "target", "solution")
 REPLIES = ("completion", "response", "output")
 LABELS = ("label", "score")
+# texts beside a document that only say where it comes from
+SOURCES = (
+    "id", "url", "source", "title", "date", "timestamp", "language", "license", "meta", "metadata",
+    "domain", "split", "dump", "file_path", "author", "subset", "path",
+)  # fmt: skip
 LOOKED_AT = 64  # records, to see which columns there are
 WORKED_WORDS = 12  # more are no final answer, but how it was found
 FUNCTION = re.compile(r".+\.py:\w+")
@@ -72,7 +78,14 @@ class ColumnMap:
         names = " and ".join(self.parsed)
         verb = "hold" if len(self.parsed) > 1 else "holds"
         text = f"{names} {verb} messages as text (JSON or Python), read as messages"
-        return (*filter(None, (self.told,)), *([text] if names else []))
+        documents = (
+            "documents are imitated whole, without the chat template" if self._document else ""
+        )
+        return tuple(filter(None, (self.told, text if names else "", documents)))
+
+    @property
+    def _document(self) -> bool:
+        return any(c.use == DOCUMENT for c in self.columns)
 
     def read(self, row: Record, where: str) -> Record:
         """A row with the columns that Palaestra reads, and all its others."""
@@ -80,7 +93,10 @@ class ColumnMap:
             row = called(self.function, row, where)
         if self.columns:
             row = self._moved(row, where)
-        return formats.normalise(row, where, self.name)
+        row = formats.normalise(row, where, self.name)
+        if self._document and row.get(DOCUMENT) is not None:
+            row = {**row, "prompt": row[DOCUMENT], "demonstration": row[DOCUMENT]}
+        return row
 
     def name(self, use: str) -> str:
         """What the data calls the column that is read so."""
@@ -169,8 +185,9 @@ def parse_columns(text: str) -> tuple[Column, ...]:
         left, sign, right = (x.strip() for x in item.partition("="))
         if not (sign and left and right):
             raise UserError(f"--columns {item}: write COLUMN=USE, e.g. question=prompt")
-        use, path = (right, left) if right in USES else (left, right)
-        if use not in USES:
+        uses = (*USES, DOCUMENT)
+        use, path = (right, left) if right in uses else (left, right)
+        if use not in uses:
             raise UserError(
                 f"--columns {item}: neither side is one of {', '.join(USES[:12])}; write e.g. "
                 f"{left}=prompt{suggestion(right, USES)}"
@@ -228,7 +245,7 @@ def recognise(
     has = {k for row in first for k, v in row.items() if v is not None and k not in used}
     uses = {c.use for c in given if c.paths} | (has & set(USES))
     look = FirstRows(first, where, frozenset(has), frozenset(uses), {c.use for c in given if c.cut})
-    found = look.prompt()
+    found = look.prompt() or look.document(answers)
     found += look.and_known(found).other_cases()
     found += look.and_known(found).answers(answers)
     told = ", ".join(f"{c} as {c.use}" for c in found)
@@ -299,6 +316,14 @@ class FirstRows:
             return [Column(use="prompt", paths=((texts[0],), (texts[1],)))]
         return self.one_of(talks + texts, "prompt")
 
+    def document(self, answers: bool) -> list[Column]:
+        """A column `text` of rows that have nothing else to learn from: texts without a prompt."""
+        if not answers or self.uses - {"id", "domain", "split"}:
+            return []
+        texts = {k for row in self.first for k, v in row.items() if isinstance(v, str | list)}
+        others = {k.strip().casefold() for k in texts & self.has} - {"text", *SOURCES}
+        return [] if others else self.one_of(self.columns(("text",)), DOCUMENT)
+
     def other_cases(self) -> list[Column]:
         """Columns that have the name of a use in capitals."""
         both = all(self.columns((n,)) for n in ("response", "right"))
@@ -316,7 +341,7 @@ class FirstRows:
             return []
         if found := self.final(needed):
             return found
-        recorded = self.uses & {"demonstration", "chosen", "messages"}
+        recorded = self.uses & {"demonstration", "chosen", "messages", DOCUMENT}
         replies = [] if recorded or "right" in self.uses else self.columns(REPLIES)
         if not replies:
             return []

@@ -72,6 +72,18 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
     )
 
 
+def shown_part(messages: Any) -> Any:
+    """The part of a conversation up to the assistant's last message; the whole where the assistant
+    says nothing, or has the last word. What is no conversation stays as it is.
+    """
+    if not isinstance(messages, list):
+        return messages
+    own = [
+        i for i, m in enumerate(messages) if isinstance(m, Mapping) and m.get("role") == "assistant"
+    ]
+    return messages[: own[-1] + 1] if own else messages
+
+
 def is_blank_system(message: Any) -> bool:
     """Whether a message is a system message without text, as data writes "no system prompt"."""
     if not isinstance(message, Mapping) or message.get("role") != "system":

@@ -33,7 +33,13 @@ from palaestra.errors import UserError
 from palaestra.suggest import close_names
 from palaestra.tasks import options
 from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
-from palaestra.tasks.conversations import check_whole, is_blank_system, read_conversation, read_text
+from palaestra.tasks.conversations import (
+    check_whole,
+    is_blank_system,
+    read_conversation,
+    read_text,
+    shown_part,
+)
 from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.preflight import Preflight
@@ -305,7 +311,9 @@ def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> 
         answered.append(task.answer is not None)
         listed = bool(options.option_texts(task.meta))
         choices |= listed
-        seen.look(task, listed)
+        seen.look(
+            task, listed, cut=answers and not has_other_use(record) and bool(shown_parts(record))
+        )
         tools |= notes_on_tools(record)
     note = faults.settle(skip, len(rows) + faults.n)
     if not prompts:
@@ -409,6 +417,8 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
             "number"
         )
     record = options.read_options(record)
+    if answers and not has_other_use(record):
+        record = {**record, **shown_parts(record)}
     system = _system(record, where, reading)
     prompt, said = _prompt(record, where, len(system), reading)
     meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | said
@@ -420,6 +430,20 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
         domain="" if domain is None else str(domain),
         conversational=record.get("messages") is not None or isinstance(record.get("prompt"), list),
     )
+
+
+def has_other_use(record: Record) -> bool:
+    """Whether a record has an answer, or something recorded in its place, so that a conversation in
+    it is a prompt.
+    """
+    uses = (("answer",), *RECORDED_COLUMNS)
+    return any(all(record.get(k) is not None for k in columns) for columns in uses)
+
+
+def shown_parts(record: Record) -> Record:
+    """Conversations of a record that end with the user, cut behind what the assistant last said."""
+    parts = {k: shown_part(record[k]) for k in ("prompt", "messages") if record.get(k)}
+    return {k: part for k, part in parts.items() if part != record[k]}
 
 
 def is_nan(value: Any) -> bool:

@@ -90,10 +90,14 @@ class Preflight:
         self.other = ""  # the last answer that differs from the one that is looked at
         self.last = ""
 
-    def look(self, task: Task, choices: bool) -> None:
-        """`choices`: the options stand in the prompt, and so the answer does."""
+    def look(self, task: Task, choices: bool, *, cut: bool = False) -> None:
+        """`choices`: the options stand in the prompt, and so the answer does. `cut`: a conversation
+        goes on behind what is imitated.
+        """
         i, meta = self.n, task.meta
         self.n += 1
+        if cut:
+            self._count("cut", i)
         prompt = "\n".join(m.content for m in task.prompt if m.role != "system")
         self._characters(i, prompt, "prompt")
         answer = task.answer
@@ -203,6 +207,9 @@ class Preflight:
                 False,
                 mend,
             )
+        if f := self.faults.get("cut"):
+            text = f"{self._of(f.n)} end with the user, after what is imitated"
+            yield text, f.first, False, "that last message is left out"
         if f := self.faults.get("options"):
             mend = "write a list of 2 to 26 texts; as it stands it is not shown to the model"
             yield f"{self._of(f.n)} have a column 'options' in no known form", f.first, False, mend

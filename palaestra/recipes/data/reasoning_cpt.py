@@ -132,19 +132,7 @@ class WriteDocument:
         marked = f"{OPEN}{thought}{CLOSE}" if thought else ""
         ahead = f"{question}\n" if question else ""
         whole = ahead + marked + text if self.place == "between" else marked + ahead + text
-        dialect = ctx.engine(self.model).dialect
-        begin = dialect.tokenizer.bos_token_id
-        ids = (*(() if begin is None else (begin,)), *dialect.encode_text(whole), dialect.end)
-        said = pl.Segment(
-            ids=ids,
-            author="demonstration",
-            policy=self.model,
-            trained=True,
-            text=whole,
-            finish="eos",
-        )
-        reward = pl.Reward(total=1.0, judged=False)
-        return pl.Episode(rows=(pl.Row(segments=(said,)),), reward=reward, status="finished")
+        return pl.document_episode(ctx, self.model, whole, 1.0)
 
 
 def split_text(task: pl.Task) -> tuple[str, str]:
