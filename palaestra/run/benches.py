@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
 from palaestra.context import Bench, RewardFn
@@ -50,6 +50,9 @@ from palaestra.worlds.question import Question
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.tools import WithTools
+
+if TYPE_CHECKING:
+    from palaestra.run.settings import Settings
 
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
@@ -190,18 +193,40 @@ def from_data(
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 
-def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
-    """The user's own world, and its players that are functions."""
+def records_of(settings: Settings) -> FileTasks:
+    """The rows of the user's data as problems of an environment, which need no answer."""
+    return FileTasks(
+        settings.data,
+        test=settings.test_data,
+        answers=False,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        longest=settings.max_prompt_tokens,
+    )
+
+
+def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mapping[str, Player]]:
+    """The user's own world, and its players that are functions.
+
+    Args:
+        records: what is played in place of the tasks that the world makes.
+    """
     from palaestra.worlds.adapters.methods import is_object_of_tools, object_world
-    from palaestra.worlds.user import load_environment, players_of
+    from palaestra.worlds.user import check_takes_records, load_environment, players_of
 
     if is_object_of_tools(spec):
-        adapted = object_world(spec)
-        tasks = AdaptedTasks(adapted, spec)
+        adapted = object_world(spec, records)
+        tasks = AdaptedTasks(adapted, spec) if records is None else records
         return Bench(name=spec, tasks=tasks, world=adapted, max_turns=adapted.max_turns), {}
-    world, tasks = load_environment(spec)
+    world, own = load_environment(spec)
+    if records is not None:
+        check_takes_records(spec)
     bench = Bench(
-        name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens, dialect=world.dialect
+        name=spec,
+        tasks=own if records is None else records,
+        world=world,
+        max_tokens=world.max_tokens,
+        dialect=world.dialect,
     )
     return bench, scripts(players_of(spec))
 

@@ -47,6 +47,8 @@ async def check_bench(ctx: RunContext) -> None:
         says_its_form,
         whole_reply,
     )
+    from palaestra.worlds.question import Question
+    from palaestra.worlds.tools import WithTools
 
     bench: Bench = ctx.bench
     tasks, world = bench.tasks, bench.world
@@ -55,7 +57,8 @@ async def check_bench(ctx: RunContext) -> None:
     for line in await world.remarks() if isinstance(world, Remarks) else ():
         ctx.say(f"note: {line}")
     tools = await tools_of(world)
-    if isinstance(tasks, Answers) and not (tasks.has_answers and ctx.bench.reward):
+    judged = ctx.bench.reward is not None or not isinstance(world, Question | WithTools)
+    if isinstance(tasks, Answers) and not (tasks.has_answers and judged):
         ctx.say(
             f"note: the records of {ctx.bench.name} have no answer, so no answers to held-out "
             "problems are judged"

@@ -471,17 +471,18 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
 
     `judged`: the recipe has a reward of its own, so that data needs no answers.
     """
-    from palaestra.run.benches import add_tools, bench_by_name, from_data, from_env
+    from palaestra.run.benches import add_tools, bench_by_name, from_data, from_env, records_of
     from palaestra.worlds.tools import WithTools
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
-    if len(given) > 1:
+    if len(given) > 1 and given != ["data", "env"]:
         raise UserError(
             f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
         )
     players: Mapping[str, Player] = {}
     if settings.env:
-        bench, players = from_env(settings.env)
+        records = records_of(settings) if settings.data else None
+        bench, players = from_env(settings.env, records)
     elif settings.data:
         bench = from_data(
             settings.data,
@@ -495,7 +496,7 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         )
     else:
         bench, players = bench_by_name(settings.task or TASK)
-    if settings.reward and not settings.data:
+    if settings.reward and (settings.env or not settings.data):
         raise UserError(
             "--reward needs --data: the built-in tasks and environments have their own rewards"
         )

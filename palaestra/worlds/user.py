@@ -11,6 +11,9 @@
         def oracle(self, state):                  # optional: what to say, for the check before the first step
             return str(state)
 
+With `--data` the rows are the tasks in place of the class's own: `task.prompt`, `task.answer`, and in
+`task.meta` the other columns.
+
 A seat may have a player of its own, who is not trained: `players = {"second": function}`, a
 function `(messages, rng) -> text`.
 
@@ -269,6 +272,16 @@ def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:
     world, tasks = UserWorld(spec), UserTasks(spec)
     tasks.task("train", 0)
     return world, tasks
+
+
+def check_takes_records(spec: str) -> None:
+    """Raises UserError for an environment whose episodes no record of data can begin."""
+    instance = instance_of(spec)
+    if isinstance(instance, GivesTasks):
+        raise UserError(
+            f"--env {spec} makes its own tasks, by its method `task`, and --data gives others; drop "
+            "one of the two"
+        )
 
 
 @lru_cache(maxsize=32)

@@ -94,6 +94,7 @@ class Trail:
     plays: str = ""  # the player that the policy is; "" = all of them
     asked: tuple[str, ...] = ()  # players who were asked before
     seen: str = ""  # digest of what was shown last
+    given: str = ""  # what the episode begins with beside its seed, as JSON
 
 
 class Lives:
@@ -187,6 +188,10 @@ class AdaptedWorld:
     def open_live(self) -> Live:
         """A fresh environment, not started. Raises UserError where there is none."""
         raise NotImplementedError
+
+    def start(self, live: Live, trail: Trail) -> Scene | Awaitable[Scene]:
+        """The first scene of a fresh environment."""
+        return live.start(trail.seed)
 
     def describe(self) -> str:
         """What a player is told at the start."""
@@ -301,7 +306,7 @@ class AdaptedWorld:
         """A fresh environment brought to where a trail ends."""
         live = await self.lives.begin(self.open_live)
         try:
-            scene: Scene = await await_if_needed(live.start(trail.seed))
+            scene: Scene = await await_if_needed(self.start(live, trail))
             for action in trail.actions:
                 scene = await await_if_needed(live.act(action))
             self._check_repeat(trail, scene)

@@ -14,6 +14,10 @@
 TRL's GRPOTrainer takes such classes as `environment_factory` (version 1.9). The policy calls, reads
 the results as messages of the role `tool`, and ends the episode with a message without a call.
 
+With `--data` an episode begins with a row: the policy reads its prompt, behind which stands what
+`reset` returns (None = nothing), and `reset` is given the columns that it names, or all by
+`**columns`.
+
 What `reset` draws from `random` and `numpy.random` follows the task, so that all episodes of a
 group begin alike, and so does one that is played anew. What methods draw does not: they take it
 from a generator that `reset` makes.
@@ -27,7 +31,7 @@ import random
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial, wraps
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -36,8 +40,20 @@ from palaestra.abilities import KnowsSolved
 from palaestra.errors import NotApplicable, UserError
 from palaestra.services.tools.functions import FunctionTool
 from palaestra.tasks.user_code import accepts, load
-from palaestra.types import Act, Call, Frame, Malformed, ToolSchema, stage
-from palaestra.worlds.adapters.base import POLICY, AdaptedWorld, Live, Scene, Trail
+from palaestra.types import (
+    Act,
+    Call,
+    Frame,
+    Key,
+    Malformed,
+    Message,
+    Task,
+    Tasks,
+    ToolSchema,
+    seed_of,
+    stage,
+)
+from palaestra.worlds.adapters.base import POLICY, SEEDS, AdaptedWorld, Live, Scene, Trail
 from palaestra.worlds.toolbox import Toolbox
 from palaestra.worlds.tools import WithTools, end_of, facts
 from palaestra.worlds.user import await_guarded, guard_call, is_finite, need
@@ -59,18 +75,26 @@ def is_object_of_tools(spec: str) -> bool:
     return isinstance(made, type) and issubclass(made, PaysItself) and not hasattr(made, "seats")
 
 
-def object_world(spec: str) -> MethodsWorld:
-    """The world of such a class. Raises UserError for what is wrong with it."""
+def object_world(spec: str, records: Tasks | None = None) -> MethodsWorld:
+    """The world of such a class, which begins with `records` or makes its own episodes. Raises
+    UserError for what is wrong with it.
+    """
     made = load(spec, "class")
-    for method in ("__init__", *RESERVED):
+    for method in ("__init__", "get_reward", *(("reset",) if records is None else ())):
         if not accepts(getattr(made, method), "self"):
             raise UserError(
                 f"{spec}.{method} needs arguments that nobody gives: the environment makes its own "
                 "tasks; give them defaults"
+                + (", or give rows with these columns, --data" if method == "reset" else "")
             )
+    if records is not None:
+        chosen_columns(made.reset, spec, columns_of(records.task("train", 0)))
     if not tools_of(guard_call(spec, made), spec):
         raise UserError(f"{spec} has no public method but {' and '.join(RESERVED)}; add a tool")
-    return MethodsWorld(spec, solved=made.solved if isinstance(made, KnowsSolved) else None)
+    rows = records is not None
+    return MethodsWorld(
+        spec, rows=rows, solved=made.solved if isinstance(made, KnowsSolved) else None
+    )
 
 
 @stage
@@ -83,6 +107,22 @@ class MethodsWorld(AdaptedWorld):
 
     draws: ClassVar[bool] = False
     spec: str
+    rows: bool = False  # an episode begins with a row of data
+
+    async def reset(self, task: Task, key: Key) -> Frame:
+        if not self.rows:
+            return await super().reset(task, key)
+        given = json.dumps(columns_of(task), default=str)
+        seed = seed_of((self.label, "row", task.id, given)) % SEEDS
+        live, scene = await self._play_anew(trail := Trail(seed=seed, given=given))
+        frame = await self._or_end(live, self._go_on(trail, live, scene))
+        (ask,) = frame.asks
+        return replace(frame, asks=(replace(ask, say=with_text(task.prompt, scene.text)),))
+
+    def start(self, live: Live, trail: Trail) -> Any:
+        if not self.rows or not isinstance(live, MethodsEpisode):
+            return super().start(live, trail)
+        return live.start(trail.seed, json.loads(trail.given))
 
     @property
     def label(self) -> str:
@@ -126,10 +166,16 @@ class MethodsEpisode:
         self.box = Toolbox((), tools_of(self.object, spec))
         self.counts = (0, 0, 0)  # calls, those that could not be read, errors of the others
 
-    async def start(self, seed: int) -> Scene:
+    async def start(self, seed: int, columns: Mapping[str, Any] | None = None) -> Scene:
+        """`columns`: of the row that the episode begins with; None = it begins with its seed."""
+        reset = self.object.reset
+        if columns is not None:
+            reset = wraps(reset)(partial(reset, **chosen_columns(reset, self.spec, columns)))
         with seeded(seed):
-            begun = guard_call(self.spec, self.object.reset)
+            begun = guard_call(self.spec, reset)
         prompt = await await_guarded(self.spec, "reset", begun)
+        if prompt is None and columns is not None:
+            prompt = ""
         need(isinstance(prompt, str), f"{self.spec}.reset", "its prompt", prompt, 'return "..."')
         return self.scene(text=prompt)
 
@@ -167,6 +213,39 @@ class MethodsEpisode:
 
     def close(self) -> None:
         """The object goes when nobody holds it."""
+
+
+def columns_of(task: Task) -> dict[str, Any]:
+    """A row of data by its columns. Its prompt is text, or messages where the data wrote messages."""
+    users = [m.content for m in task.prompt if m.role == "user"]
+    talk = [{"role": m.role, "content": m.content} for m in task.prompt]
+    prompt = talk if task.conversational else users[-1] if users else ""
+    own = {"id": task.id, "domain": task.domain, "answer": task.answer, "prompt": prompt}
+    return {**task.meta, **{k: v for k, v in own.items() if v not in (None, "")}}
+
+
+def chosen_columns(reset: Any, spec: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that `reset` asks for by name; all of them by `**columns`. Raises UserError where
+    the row has one not.
+    """
+    parameters = [p for n, p in inspect.signature(reset).parameters.items() if n != "self"]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(columns)
+    names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    needs = [p.name for p in parameters if p.name in names and p.default is p.empty]
+    if missing := [n for n in needs if n not in columns]:
+        raise UserError(
+            f"{spec}.reset asks for {missing[0]!r}, and the row has {', '.join(columns)}; give the "
+            "data this column, or the argument a default"
+        )
+    return {n: columns[n] for n in names if n in columns}
+
+
+def with_text(prompt: tuple[Message, ...], text: str) -> tuple[Message, ...]:
+    """A prompt with a text behind its last message, in a line of its own."""
+    *before, last = prompt
+    between = "\n" if text and not text[0].isspace() else ""
+    return (*before, replace(last, content=f"{last.content}{between}{text}"))
 
 
 def tools_of(instance: object, spec: str) -> list[FunctionTool]:
