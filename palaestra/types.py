@@ -111,7 +111,8 @@ class Message:
     pictures: tuple[Picture, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "content", HALF.sub("\ufffd", self.content))
+        if isinstance(self.content, str) and not self.content.isascii():
+            object.__setattr__(self, "content", HALF.sub("\ufffd", self.content))
         if self.pictures and self.content.count(PICTURE_MARK) != len(self.pictures):
             raise ValueError(
                 f"a message has {len(self.pictures)} pictures and "

@@ -204,9 +204,7 @@ def work(
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed, ctx.on_step = resume is not None, on_step
-        added = packages(runnable, settings, ctx.bench, ctx.players)
-        ctx.plan = plan(settings, place, {"packages": added} if added else {})
-        ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, origin.files))
+        ctx.plan = plan_in(place, settings, runnable, ctx, origin)
         ctx = place_parts(settings, runnable, ctx)
         ctx.say(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
@@ -231,6 +229,15 @@ def work(
             ctx.close()
         write_summary(ctx, result, settings)
         return place
+
+
+def plan_in(
+    place: Path, settings: Settings, runnable: Any, ctx: RunContext, origin: Provenance
+) -> Plan:
+    """The plan of a run, with what it was made from."""
+    added = packages(runnable, settings, ctx.bench, ctx.players)
+    begun = plan(settings, place, {"packages": added} if added else {})
+    return replace(begun, conditions=conditions(settings, runnable, origin.files))
 
 
 def trackers_of(settings: Settings) -> Trackers:

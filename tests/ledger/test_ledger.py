@@ -392,7 +392,7 @@ def test_a_cell_under_way_counts_by_its_tokens(tmp_path):
     (tmp_path / "other").mkdir()
     under_way = lambda *folders: cells._under_way({tmp_path / f: request() for f in folders})
     assert under_way("") == 0.3 and under_way("", "other") == 0.3
-    (tmp_path / "other" / cells.METRICS).write_text('{"sampled_tokens": 120}\n')
+    (tmp_path / "other" / cells.METRICS).write_text('{"step": 1, "sampled_tokens": 120}\n')
     assert under_way("", "other") == 1.3
 
 

@@ -192,9 +192,9 @@ def test_a_copy_that_hangs_is_ended_and_one_that_ends_is_no_traceback():
             os._exit(3)
         return 1.0
 
-    found = judge(hangs, "a", "hangs", "ends", "b", ctx=CTX, timeout=0.5)
+    found = judge(hangs, "a", "hangs", "ends", "b", ctx=CTX, timeout=3)
     assert [getattr(r, "total", None) for r in found] == [1.0, None, None, 1.0]
-    assert "gave nothing in 0.5 s" in str(found[1]) and "ended the process" in str(found[2])
+    assert "gave nothing in 3 s" in str(found[1]) and "ended the process" in str(found[2])
     assert len(COPIES) <= calls.cores()
 
 
