@@ -5,6 +5,7 @@ they are left out.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.rollout.player import shown_tools
 from palaestra.rollout.recorded import Demonstrate, Recorded
 from palaestra.tasks.omissions import RecordFaults
+from palaestra.tasks.preflight import TEMPLATED
 from palaestra.types import Task, ToolSchema
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def check_records(
     faults = Omissions(ctx)
     splits = [s for s in splits if s == "train" or file_tasks(ctx) is not None]
     for split, i, task in each_task(ctx, splits):
+        prompt.look(task)
         try:
             if prompt.is_filtered(task):
                 faults.filter(split, i)
@@ -57,6 +60,11 @@ def check_records(
         except UserError as error:
             faults.add(split, i, task, error)
     faults.settle(prompt.limit)
+    if prompt.marked:
+        ctx.say(
+            f"data: {prompt.marked:,} prompts hold special tokens of {prompt.model.name} as text, e.g. "
+            f"{prompt.example}; they are read as plain letters, so take them out, or write messages"
+        )
     if gold is not None and gold.unread:
         ctx.say(
             f"note: the reward read {gold.n:,} answers in {GOLD_SECONDS:g} s and {gold.unread:,} more "
@@ -104,6 +112,22 @@ class PromptCheck:
         self.tools, self.shown = tools, ctx.bench.dialect
         tasks = file_tasks(ctx)
         self.limit = 0 if tasks is None else tasks.longest
+        self.marked, self.example = 0, ""
+        special = [t for t in self.dialect.tokenizer.all_special_tokens if len(t) > 2]
+        known = tasks is not None and special
+        self.special = re.compile("|".join(map(re.escape, special))) if known else None
+
+    def look(self, task: Task) -> None:
+        """Counts prompts with a special token of the model; those with marks of a well-known chat
+        template are told by the data itself.
+        """
+        if self.special is None:
+            return
+        texts = [m.content for m in task.prompt]
+        match = next((m for text in texts if (m := self.special.search(text))), None)
+        if match is not None and not any(map(TEMPLATED.search, texts)):
+            self.marked += 1
+            self.example = self.example or f"{match[0]!r} of task {task.id!r}"
 
     def is_filtered(self, task: Task) -> bool:
         """Whether a prompt is longer than what the user wants to train on."""

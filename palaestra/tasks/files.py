@@ -43,7 +43,7 @@ from palaestra.tasks.conversations import (
 from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.preflight import Preflight
-from palaestra.tasks.records import Record, Records, describe_value, each_record, kind
+from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING
 from palaestra.tasks.sources import name_of, open_records
 from palaestra.tasks.tool_data import notes_on_tools
@@ -294,7 +294,7 @@ def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> 
     seen = Preflight(exact=answers)
     faults = RecordFaults()
     tools: set[str] = set()
-    for i, record in enumerate(each_record(converted)):
+    for i, record in enumerate(with_notes(each_record(converted), records.path, len(records))):
         try:
             if isinstance(record, UserError):
                 raise record

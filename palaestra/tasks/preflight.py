@@ -6,6 +6,7 @@ and an example; a share that sane data has by chance is not told.
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections import Counter
@@ -115,6 +116,8 @@ class Preflight:
             self._count("options", i)
         if TEMPLATED.search(prompt):
             self._count("templated", i)
+        if is_json(prompt):
+            self._count("json", i)
         if gold and isinstance(answer, str | int | float) and not isinstance(answer, bool):
             self._gold(i, prompt, gold.strip(), choices)
 
@@ -206,6 +209,14 @@ class Preflight:
                 f.first,
                 False,
                 mend,
+            )
+        if (f := self.faults.get("json")) and f.n >= max(2, 0.5 * self.n):
+            text = f"{self._of(f.n)} have JSON as the prompt, which the model reads as it is"
+            yield (
+                text,
+                f.first,
+                False,
+                "if the question stands inside it: --columns prompt=prompt.NAME",
             )
         if f := self.faults.get("cut"):
             text = f"{self._of(f.n)} end with the user, after what is imitated"
@@ -329,6 +340,18 @@ def excerpt(task: Task, answer: bool) -> str:
     strange = any(p.search(text) for p in (INVISIBLE, SPACES, ALIKE)) or FOREIGN.fullmatch(text)
     escaped = ascii if strange else repr
     return escaped(text if len(text) <= EXCERPT else text[:EXCERPT] + "...")
+
+
+def is_json(text: str) -> bool:
+    """Whether the whole of a text is a JSON object or list."""
+    start = text.lstrip()[:1]
+    if start not in ("{", "[") or text.rstrip()[-1:] != {"{": "}", "[": "]"}[start]:
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def looks_swapped(prompt: str, gold: str, number: bool) -> bool:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, count
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Protocol, TypeVar, cast
 
 from palaestra.errors import UserError
 
 Record = Mapping[str, Any]
+T = TypeVar("T")
 SHAPE = '{"prompt": "...", "answer": "..."}'
 BOM = b"\xef\xbb\xbf"
+# seconds until a reader is told that records are still being read, and between two such lines
+FIRST_NOTE, NEXT_NOTE = 5.0, 30.0
+NOTED = 512  # records between two looks at the clock
 BLANK = b" \t\r\n" + BOM
 
 
@@ -250,6 +256,25 @@ def each_record(records: Iterable[Record]) -> Iterator[Record | UserError]:
             return
         except UserError as error:
             yield error
+
+
+def with_notes(records: Iterable[T], path: str | Path, n: int) -> Iterator[T]:
+    """The records as they are; while reading them takes long, a line on standard error now and then
+    says how far it is and how long the rest takes.
+    """
+    begin = time.monotonic()
+    due = begin + FIRST_NOTE
+    for i, record in enumerate(records):
+        if not i % NOTED and (now := time.monotonic()) >= due:
+            left = (now - begin) / i * (n - i) if i else 0.0
+            about = f"{left / 60:.0f} minutes" if left >= 90 else f"{left:.0f} seconds"
+            print(
+                f"note: {path}: {i:,} of {n:,} records are read, the rest takes about {about}",
+                file=sys.stderr,
+                flush=True,
+            )
+            due = now + NEXT_NOTE
+        yield record
 
 
 def decode_text(data: bytes, where: str) -> str:

@@ -133,6 +133,17 @@ def test_all_long_prompts_are_told(tmp_path):
     assert said == ["data: 2 of 40 prompts have more than 30 tokens and are left out (--max-prompt-tokens)"]
 
 
+def test_special_tokens_of_the_model_in_prompts_are_told(tmp_path):
+    rows = [{**r, "prompt": f"{r['prompt']} <|pad|>"} if i in (2, 5) else r for i, r in enumerate(SUMS)]
+    rows[7] = {**rows[7], "prompt": "<|user|>1?<|end|>"}  # which the data itself tells
+    said = []
+    ctx = context(write(tmp_path, rows), said)
+    check_records(ctx, (), golds=True)
+    (line,) = said
+    assert line.startswith("data: 2 prompts hold special tokens of tiny as text, e.g. '<|pad|>' of task 'd.jsonl:")
+    assert [n for n in ctx.bench.tasks.notes if "1 of 40 records have marks of a chat template" in n]
+
+
 def test_records_at_fault_at_different_stages_count_together(tmp_path):
     rows = [{"answer": "1"}, {**SUMS[0], "prompt": LONG}, {**SUMS[1], "answer": "1/0/"}, *SUMS]
     said = []

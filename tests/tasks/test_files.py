@@ -443,3 +443,16 @@ def test_a_prompt_that_no_context_holds_is_refused(tmp_path, messages):
     row = {"messages": [{"role": "user", "content": text}]} if messages else {"prompt": text}
     with pytest.raises(UserError, match=r"d\.jsonl:1: \w+ has 4,000,001 characters, and at most 4,000,000 are read"):
         first_tasks(write(tmp_path, "d.jsonl", [{**row, "answer": "1"}]), 1)
+
+
+def test_reading_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, capsys):
+    """Twenty million small records take minutes, and a file of them may have a few kilobytes."""
+    path = write(tmp_path, "d.jsonl", [{"prompt": f"{i}?", "answer": i} for i in range(2000)])
+    FileTasks(path)
+    assert capsys.readouterr().err == ""
+    load.cache_clear()
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(records.time, "monotonic", lambda: next(clock))
+    FileTasks(path)
+    told = f"note: {path}: 512 of 2,000 records are read, the rest takes about 23 seconds\n"
+    assert capsys.readouterr().err == told

@@ -72,6 +72,7 @@ FAULTS = {  # rows, what is said
     "a Greek capital in a word": (at(sums(), 3, prompt="\u0391nna has 3?"), r"mix scripts .* in the prompt"),
     "an answer in another script": (at(sums(), 3, answer="\u0410"), r"1 of 40 records mix scripts .* in the answer, e\.g\. .*:4 \('\\u0410'\)"),
     "wide digits count once": ([{"prompt": f"q{i}", "answer": f"\uff11{chr(0xff10 + i % 10)}"} for i in range(20)], r"^20 of 20 records mix scripts"),
+    "JSON as prompts": (each(sums(), prompt=lambda r: json.dumps({"q": r["prompt"]})), r"^40 of 40 records have JSON as the prompt, .*--columns prompt=prompt\.NAME$"),
     "a chat template": (at(sums(), 3, prompt="<|im_start|>user\\nhi<|im_end|>"), r"^1 of 40 records have marks of a chat template in the prompt.*take it out"),
     "a wide digit": (at(sums(), 3, answer="\uff11\uff10"), r"mix scripts .* in the answer"),
     "the answer said": (each(sums(), prompt=lambda r: f"(The answer is {r['answer']}.) {r['prompt']}"), r"40 of 40 records say their answer in the prompt, e\.g\. .*d\.jsonl:1 \("),
