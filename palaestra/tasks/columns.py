@@ -22,6 +22,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.tasks import formats, user_code
+from palaestra.tasks.options import has_options
 from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.types import value_class
 
@@ -34,7 +35,8 @@ OTHER = {"prompt": "messages", "messages": "prompt"}  # what a use stands in pla
 CUTS = ("####", "boxed")
 CONVERSATIONS = ("conversations", "conversation", "context_messages")
 PROMPTS = ("question", "problem", "query", "instruction", "input")
-ANSWERS = ("ground_truth", "reward_model", "target", "solution")
+ANSWERS = ("ground_truth", "reward_model", "target", "solution", "answerkey")
+CHOICES = ("choices",)
 REPLIES = ("completion", "response", "output")
 LABELS = ("label", "score")
 # texts beside a document that only say where it comes from
@@ -248,6 +250,7 @@ def recognise(
     found = look.prompt() or look.document(answers)
     found += look.and_known(found).other_cases()
     found += look.and_known(found).answers(answers)
+    found += look.and_known(found).options((*found, *given)) if answers else []
     told = ", ".join(f"{c} as {c.use}" for c in found)
     whole = {c.use: c for c in (*found, *given)}
     for c in given:
@@ -355,6 +358,24 @@ class FirstRows:
         if not labels:
             return [reply]
         return [replace(reply, use="response"), Column(use="right", paths=((labels[0],),))]
+
+    def options(self, known: Sequence[Column]) -> list[Column]:
+        """Of multiple choice, where all answers are among them. A reward of the user's own may ask
+        for them by their name.
+        """
+        paths = {c.use: c.paths[0] for c in known if c.paths}
+        gold = paths.get("answer", ("answer",))
+        if "options" in self.uses or "answer" in self.cut:
+            return []
+        return [
+            Column(use="options", paths=((name,),))
+            for name in self.columns(CHOICES)
+            if all(
+                has_options(row[name], lookup(row, gold))
+                for row in self.first
+                if row.get(name) is not None
+            )
+        ]
 
     def final(self, needed: bool) -> list[Column]:
         """What is an answer by its name, unless it is a whole working."""

@@ -43,6 +43,18 @@ def read_options(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, **changed}
 
 
+def has_options(options: Any, answer: Any) -> bool:
+    """Whether a value can be read as options of which the answer names one: by label, letter, text
+    or index.
+    """
+    record = read_options({"options": options, "answer": answer})
+    texts, named = option_texts(record), record.get("answer")
+    if isinstance(named, int) and not isinstance(named, bool):
+        return 0 <= named < len(texts)
+    known = {*LETTERS[: len(texts)], *(text.strip().upper() for text in texts)}
+    return bool(texts) and str(named).strip().upper() in known
+
+
 def _labelled(own: Any) -> tuple[list[str], list[str]] | None:
     """Labels and texts of options that are no list of texts; None = of no known form."""
     if isinstance(own, str):

@@ -74,6 +74,9 @@ FORMATS = {  # rows of one kind: (a row, the prompt, the answer, what is recorde
     "a pair in capitals": ({"Prompt": "q", "Chosen": "a", "Rejected": "b"}, ["q"], None, {"chosen": "a", "rejected": "b"}, "read Prompt as prompt, Chosen as chosen, Rejected as rejected; --columns changes it"),
     "Alpaca in capitals": ({"Instruction": "Translate.", "Input": "ja", "Output": "yes"}, ["Translate.\nja"], None, {"demonstration": "yes"}, "read Instruction and Input as prompt, Output as demonstration; --columns changes it"),
     "a label in capitals": ({"Prompt": "q", "Response": "a", "Right": True}, ["q"], None, {"response": "a", "right": True}, "read Prompt as prompt, Response as response, Right as right; --columns changes it"),
+    "ARC": ({"question": "Which?", "choices": {"text": ["red", "blue"], "label": ["1", "2"]}, "answerKey": "2"}, ["Which?\nA. red\nB. blue"], "B", {"options": ["red", "blue"]}, "read question as prompt, answerKey as answer, choices as options; --columns changes it"),
+    "MMLU": ({"question": "Which?", "choices": ["red", "blue"], "answer": 1}, ["Which?\nA. red\nB. blue"], 1, {"options": ["red", "blue"]}, "read question as prompt, choices as options; --columns changes it"),
+    "choices without the answer": ({"prompt": "Which?", "choices": ["red", "blue"], "answer": "green"}, ["Which?"], "green", {"choices": ["red", "blue"]}, ""),
     "columns that agree": ({"query": "1 + 1?", "target": "2", "ground_truth": "2"}, ["1 + 1?"], "2", {"target": "2"}, "read query as prompt, ground_truth as answer; --columns changes it"),
 }  # fmt: skip
 
@@ -82,15 +85,12 @@ FORMATS = {  # rows of one kind: (a row, the prompt, the answer, what is recorde
 def test_rows_of_others(tmp_path, name):
     row, prompt, answer, kept, told = FORMATS[name]
     path = write(tmp_path, [row])
-    (task,) = first_tasks(path, 1)
+    needs = answer is not None or bool({"demonstration", "chosen", "right"} & kept.keys())
+    tasks = FileTasks(path, test=write(tmp_path, [row], "t.jsonl"), answers=needs)
+    task = tasks.task("train", 0)
     assert ([m.content for m in task.prompt], task.answer) == (prompt, answer)
     assert task.prompt[-1].role == "user" and kept.items() <= task.meta.items()
     assert not {"completion", "output", "conversations"} & set(task.meta)
-    tasks = FileTasks(
-        path,
-        test=write(tmp_path, [row], "t.jsonl"),
-        answers=answer is not None or bool({"demonstration", "chosen", "right"} & kept.keys()),
-    )
     assert [n for n in tasks.notes if n.startswith("read")] == ([told] if told else [])
 
 
