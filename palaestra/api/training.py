@@ -217,14 +217,13 @@ def work(
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
         except Stopped as stopped:
-            raise Stopped(f"{stopped}; {how_it_goes_on(settings, place)}", stopped.signal) from None
+            raise Stopped(f"{stopped}; {advice(settings, place)}", stopped.signal) from None
         except Paused as paused:
-            raise UserError(f"{paused}; mend it, then {how_it_goes_on(settings, place)}") from None
+            raise UserError(f"{paused}; mend it, then {advice(settings, place)}") from None
         except UserError as error:
             if (resume is None and remove_failed_start(place)) or not has_checkpoint(place):
                 raise
-            how = how_it_goes_on(settings, place, mended=any(origin.files.values()))
-            raise UserError(f"{error}; mend it, then {how}") from error
+            raise UserError(f"{error}; mend it, then {advice(settings, place, origin)}") from error
         finally:
             ctx.close()
         write_summary(ctx, result, settings)
@@ -278,7 +277,7 @@ def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContex
 def after_stop(places: Sequence[Path], settings: Settings) -> str:
     """How a run goes on that was stopped at once; the folder of one that never began is gone."""
     begun = [p for p in places if (p / "config.toml").exists()]
-    return how_it_goes_on(settings, begun[0]) if begun else "the run had not begun"
+    return advice(settings, begun[0]) if begun else "the run had not begun"
 
 
 def has_checkpoint(place: Path) -> bool:
@@ -299,8 +298,11 @@ def remove_failed_start(place: Path) -> bool:
     return True
 
 
-def how_it_goes_on(settings: Settings, place: Path, *, mended: bool = False) -> str:
-    """How a run goes on, where files that it reads were `mended` or not."""
+def advice(settings: Settings, place: Path, origin: Provenance | None = None) -> str:
+    """How a run goes on. `origin`: where it stopped for a mistake, which is mended in files that the
+    run reads.
+    """
+    mended = origin is not None and any(origin.files.values())
     command = commands(settings, place)["resume_command"]
     if mended and values_given(settings):
         command = call(settings, resume=str(place), accept_changes=True)

@@ -4,7 +4,7 @@ import json
 
 import palaestra as pl
 import pytest
-from palaestra.api.training import how_it_goes_on
+from palaestra.api.training import advice
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.rewards.verified import Verified
@@ -12,6 +12,7 @@ from palaestra.rewards.verify import Exact, Verify
 from palaestra.rewards.weighted import Weighted
 from palaestra.rewards.where import Where
 from palaestra.run import record_checks, setup
+from palaestra.run.origin import Provenance
 from palaestra.run.record_checks import check_records
 from palaestra.run.settings import Settings
 from palaestra.tasks.files import load
@@ -195,8 +196,11 @@ def test_flags_of_records_need_data(flags, capsys):
 
 def test_what_is_mended_is_accepted_where_the_run_goes_on(tmp_path):
     settings = Settings(data="d.jsonl")
-    assert how_it_goes_on(settings, tmp_path) == f"go on with: palaestra train --resume {tmp_path}"
-    mended = how_it_goes_on(settings, tmp_path, mended=True)
+    read_files = Provenance(files={"data": {"d.jsonl": "0"}}, fields={}, parts={})
+    nothing = Provenance(files={"data": {}}, fields={}, parts={})
+    assert advice(settings, tmp_path, nothing) == advice(settings, tmp_path)
+    assert advice(settings, tmp_path) == f"go on with: palaestra train --resume {tmp_path}"
+    mended = advice(settings, tmp_path, read_files)
     assert mended == f"go on with: palaestra train --resume {tmp_path} --accept-changes"
-    given = how_it_goes_on(Settings(recipe="python", data="d.jsonl"), tmp_path, mended=True)
+    given = advice(Settings(recipe="python", data="d.jsonl"), tmp_path, read_files)
     assert f"resume={str(tmp_path)!r}, accept_changes=True)" in given
