@@ -312,11 +312,9 @@ async def _estimate(
 async def in_company(ctx: Any, quick: bool) -> dict[str, str]:
     """Whether samples depend on who shares a forward pass, of the own engine."""
     engine = ctx.engine()
-    return (
-        {"samples_in_company": await check_company(engine)}
-        if isinstance(engine, OwnEngine) and not quick
-        else {}
-    )
+    if not isinstance(engine, OwnEngine):
+        return {}
+    return {"samples_in_company": "not measured" if quick else await check_company(engine)}
 
 
 def disk(ctx: Any, steps: int, growth: float) -> dict[str, Any]:

@@ -131,4 +131,6 @@ def test_go_on_at_another_rate(problems):
     whole, short, slower = (without_clocks(steps(f"runs/{name}")) for name in ("whole", "short", "slower"))
     assert [x["step"] for x in whole] == [1, 2, 3, 4] and short == whole
     # the third step sampled from the same weights, and moved them at the other rate
+    assert [x.pop("lr") for x in slower] == [0.001, 0.001, 0.0005, 0.0005]
+    assert {x.pop("lr") for x in whole} == {0.001}
     assert slower[:3] == whole[:3] and slower[3] != whole[3]

@@ -45,7 +45,7 @@ class Outer:
     ],
 )
 def test_unknown_field(path, says):
-    with pytest.raises(UserError, match=f"did you mean .*{says}"):
+    with pytest.raises(UserError, match=rf"(did you mean .*|write ){says}"):
         override(grpo.build(), path, 1)
 
 
