@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from palaestra import catalogue
-from palaestra.api.training import make_smallest
 from palaestra.models.eyes import EYES
 from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare, train
+from palaestra.run.setup import make_smallest
 from palaestra.scale.local_ranks import FORKS, run_ranks
 from palaestra.scale.sharded import ShardedModel
 from palaestra.step import gather_groups, start

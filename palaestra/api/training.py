@@ -58,14 +58,6 @@ from palaestra.types import Result
 from palaestra.view.report import write_report
 
 START = ("config.toml", RECORD, "metrics.jsonl")  # what a run writes before its first step
-SMOKE = {
-    "schedule.prompts": 2,
-    "draw.tasks": 8,
-    "collect.links.0.n": 2,
-    "pool.size": 2,
-    "n": 2,
-    "tasks": 4,
-}
 LOCK = ".lock"
 
 
@@ -187,7 +179,7 @@ def work(
     before = setup.without_fields(recipe, settings)
     check_stages(runnable)
     if smoke:
-        runnable = make_smallest(runnable)
+        runnable = setup.make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
     trackers = trackers_of(settings)
@@ -523,18 +515,6 @@ def call(settings: Settings, **more: Any) -> str:
     first = said.pop("recipe", repr(settings.recipe))
     said |= {n: repr(x) for n, x in more.items()}
     return f"palaestra.train({', '.join([first, *(f'{n}={x}' for n, x in said.items())])})"
-
-
-def make_smallest(runnable: Any) -> Any:
-    """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
-
-    def small(recipe: Any) -> Any:
-        known = values.flatten(recipe)
-        for path, given in SMOKE.items():
-            recipe = values.override(recipe, path, given) if path in known else recipe
-        return recipe
-
-    return setup.change_parts(runnable, small)
 
 
 def write_summary(ctx: RunContext, result: Result, settings: Settings) -> None:

@@ -308,9 +308,21 @@ def compare(parser: FlagParser) -> None:
 def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
     add("methods", nargs="*", metavar="ID | FILE.py", help="with a claim; see docs/ledger.md")
-    add("--check", action="store_true", help="recompute published verdicts from their numbers")
+    add(
+        "--check",
+        action="store_true",
+        help="recompute published verdicts from their numbers, and run the canaries of all arms",
+    )
+    add(
+        "--share",
+        type=share,
+        default=(1, 1),
+        metavar="K/N",
+        help="with --check: the canaries of the K-th of N shares of all arms; 0/1 = of none",
+    )
+    add("--record", action="store_true", help="record canaries anew, in a checkout")
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
-    add("--again", action="store_true", help="one seed of each arm whose code has changed since")
+    add("--again", action="store_true", help="one seed of each arm with today's code")
     add("--seeds", type=whole_number(0), default=0, metavar="N", help="a trial with N seeds")
     add("--arms", default="", metavar="A,B", help="a trial of these arms only")
     add(
@@ -329,6 +341,14 @@ def reproduce(parser: FlagParser) -> None:
         help="for results/ID.json and finished cells (default: ledger)",
     )
     json_flag(parser)
+
+
+def share(text: str) -> tuple[int, int]:
+    """ "3/10" as (3, 10). Raises argparse.ArgumentTypeError for what is no share."""
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and 0 <= int(k) <= int(n) and int(n)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; write the third tenth as 3/10")
+    return int(k), int(n)
 
 
 def jobs_flag(parser: FlagParser) -> None:

@@ -8,12 +8,13 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from palaestra.cores import cores
 from palaestra.errors import UserError
-from palaestra.ledger import results
+from palaestra.ledger import canaries, results
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
 from palaestra.ledger.files import read_result
@@ -31,7 +32,9 @@ def run(arguments: argparse.Namespace) -> Any:
     if arguments.check and (arguments.fresh or arguments.again):
         raise UserError("--check runs nothing; ask for --fresh or --again without it")
     if arguments.check:
-        return check(arguments.methods, arguments.json)
+        return check(arguments)
+    if arguments.record:
+        return record(arguments)
     if len(arguments.methods) != 1:
         raise UserError("reproduce takes one method, or --check and any number of them")
     method = f"{arguments.methods[0]}@{arguments.tier}" if arguments.tier else arguments.methods[0]
@@ -140,11 +143,34 @@ def table(result: dict[str, Any], kept: str) -> str:
 # ---- published results
 
 
-def check(methods: Sequence[str], quiet: bool) -> dict[str, Any]:
-    """Recomputes the verdicts of published results, all without a name. The program ends with
-    status 1 where one does not follow from its numbers.
+def check(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Recomputes the verdicts of published results and runs canaries, all without a name. The
+    program ends with status 1 where a verdict does not follow from its numbers, or a canary moved.
     """
-    names = [results.name_of(m) for m in methods] or published()
+    given, quiet = [results.name_of(m) for m in arguments.methods], arguments.json
+    wrong = wrong_verdicts(given or published())
+    for name, why in wrong.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    n = len(given or published())
+    if not quiet:
+        print(f"{n - len(wrong)} of {n} verdicts follow from their numbers")
+    found = {"checked": given or published(), "wrong": wrong}
+    failed = bool(wrong)
+    if arguments.share[0] and canaries.path_of("").parent.is_dir():
+        with Headway("canaries") as headway:
+            report = canaries.check(
+                given or canaries.names(), arguments.share, headway, arguments.jobs
+            )
+        found |= {"canaries": asdict(report)}
+        failed |= any(not m.undecided for m in report.moved.values()) or bool(report.unknown)
+        print(describe_canaries(report), file=sys.stderr if quiet else sys.stdout)
+    if failed:
+        sys.exit(1)
+    return found
+
+
+def wrong_verdicts(names: Sequence[str]) -> dict[str, str]:
+    """Why verdicts do not follow from their numbers, by name."""
     wrong: dict[str, str] = {}
     for name in names:
         result = read_result(name)
@@ -154,13 +180,41 @@ def check(methods: Sequence[str], quiet: bool) -> dict[str, Any]:
             )
         if why := recompute(result):
             wrong[name] = why
-    for name, why in wrong.items():
+    return wrong
+
+
+def describe_canaries(report: canaries.Report) -> str:
+    """What became of canaries, for people."""
+    lines = [f"{name}: {m.what}" for name, m in report.moved.items() if not m.undecided]
+    lines += [
+        f"{name}: {m.what}; but a draw lies within rounding of another token, so a processor of "
+        "another kind may do this"
+        for name, m in report.moved.items()
+        if m.undecided
+    ]
+    lines += [f"{name}: no record of this configuration" for name in report.unknown]
+    n = report.ran - len(report.moved) - len(report.unknown)
+    lines.append(f"{n} of {report.ran} canaries did as recorded")
+    if any(not m.undecided for m in report.moved.values()):
+        parts = ", ".join(report.suspects)
+        lines.append(f"all that moved, and none that held, have {parts or 'no part in common'}")
+        lines.append(
+            "repair what you did not mean to change; for what you meant, add a line to "
+            "palaestra/ledger/versions.tsv and run `palaestra reproduce --record`"
+        )
+    return "\n".join(lines)
+
+
+def record(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Records canaries, of all methods without a name."""
+    asked = [results.name_of(m) for m in arguments.methods] or canaries.names()
+    with stoppable(lambda: go_on(arguments.command)), Headway("canaries") as headway:
+        failed = canaries.record_all(asked, headway, arguments.jobs)
+    for name, why in failed.items():
         print(f"{name}: {why}", file=sys.stderr)
-    if not quiet:
-        print(f"{len(names) - len(wrong)} of {len(names)} verdicts follow from their numbers")
-    if wrong:
+    if failed:
         sys.exit(1)
-    return {"checked": names, "wrong": wrong}
+    return {"recorded": asked}
 
 
 def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, Any]:
@@ -199,7 +253,5 @@ def third_block(found: dict[str, Any], result: dict[str, Any]) -> str:
 
 def one_seed(found: dict[str, Any]) -> str:
     """What today's code gives, for people."""
-    return (
-        f"seed {found['seed']} of the arms whose code has changed ({', '.join(found['arms'])}): "
-        f"{describe_numbers(found)}"
-    )
+    arms = ", ".join(found["arms"])
+    return f"seed {found['seed']} of {arms} with today's code: {describe_numbers(found)}"

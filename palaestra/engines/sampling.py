@@ -4,7 +4,7 @@ and not to the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,8 @@ from torch.nn.functional import pad
 
 from palaestra.types import Sampling
 
+# called with how near draws come to another token, in probability; nobody listens while training
+observers: list[Callable[[float], None]] = []
 BLOCK = 256  # tokens whose probabilities are summed before one of them is looked for
 
 
@@ -61,6 +63,10 @@ def draw(
     if s.truncated:
         logp_NV = truncate(logp_NV, s.top_k_N, s.top_p_N, s.min_p_N)
     token_N = _inverse(logp_NV.exp(), uniform_N)
+    if observers:
+        distance = nearest_edge(logp_NV.exp(), uniform_N, greedy_N)
+        for observe in observers:
+            observe(distance)
     chosen_N = logp_NV.gather(1, token_N[:, None])[:, 0]
     if s.greedy:
         token_N = torch.where(greedy_N, logits_NV.argmax(-1), token_N)
@@ -90,6 +96,16 @@ def _inverse(p_NV: Tensor, uniform_N: Tensor) -> Tensor:
     if not p_NV.is_cuda and not bool(lost_N.any()):  # on a GPU to ask takes longer than to do it
         return token_N
     return torch.where(lost_N, p_NV.argmax(-1), token_N)
+
+
+def nearest_edge(p_NV: Tensor, uniform_N: Tensor, greedy_N: Tensor) -> float:
+    """How near the draws come to another token, in probability: of a greedy one, the lead of the
+    likeliest token over the second.
+    """
+    upto_NV = p_NV.double().cumsum(-1)
+    drawn_N = (upto_NV / upto_NV[:, -1:] - uniform_N.to(upto_NV)[:, None]).abs().amin(-1)
+    first_N, second_N = p_NV.double().topk(2, -1).values.unbind(-1)
+    return float(torch.where(greedy_N, first_N - second_N, drawn_N).min())
 
 
 def truncate(logp_NV: Tensor, top_k_N: Tensor, top_p_N: Tensor, min_p_N: Tensor) -> Tensor:

@@ -34,7 +34,13 @@ import torch
 from palaestra.context import Runnable
 from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
-from palaestra.ledger.digests import code_sha256, configuration, model_sha256, sha256
+from palaestra.ledger.digests import (
+    configuration,
+    model_sha256,
+    own_code_sha256,
+    sha256,
+    versions,
+)
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.measures import Cell
 from palaestra.run import setup
@@ -91,9 +97,8 @@ class CellRequest:
 
     def digest(self) -> str:
         """The cell's address."""
-        return sha256(
-            [self.configuration(), self.settings.seed, code_sha256(self.runnable(), self.settings)]
-        )
+        runnable = self.runnable()
+        return sha256([self.configuration(), self.settings.seed, *code_of(runnable, self.settings)])
 
 
 @value_class
@@ -290,7 +295,8 @@ def run_requested(place: Path, recipe: Any = None) -> None:
         if not (place / DONE).is_file():
             if request.digest()[:ADDRESS] != place.name:
                 raise Fault(
-                    "cell", "the code has changed since this cell was asked for; run it again"
+                    "cell",
+                    "its configuration has changed since this cell was asked for; run it again",
                 )
             run_here(request, place)
 
@@ -328,6 +334,11 @@ def run_here(request: CellRequest, place: Path) -> None:
         shutil.rmtree(folder)
 
 
+def code_of(runnable: Any, settings: Settings) -> list[Any]:
+    """What stands for code in the address of a cell: versions of parts, and a user's own files."""
+    return [versions(runnable, settings), own_code_sha256(runnable, settings)]
+
+
 def shared_folder(request: CellRequest, ctx: RunContext, part: PartRun) -> Path:
     """Where a part that cells share lies: by all that it depends on."""
     settings = setup.own_settings(request.settings, part.problem)
@@ -338,7 +349,7 @@ def shared_folder(request: CellRequest, ctx: RunContext, part: PartRun) -> Path:
             configuration(runnable, settings, request.tokens, request.samples, request.budget),
             seed,
             [0, 0] if part.seed is not None else [ctx.bench.first_held_out, ctx.bench.first_drawn],
-            code_sha256(runnable, settings),
+            *code_of(runnable, settings),
             {n: model_sha256(p) if p else "" for n, p in models.items()},
         ]
     )

@@ -1,9 +1,10 @@
 """Declarations: what an experiment is, written down before it runs.
 
-`ledger/declared/ID-DIGEST.json` holds all that decides: claim, arms, measures, margin, what is
-tuned, seeds. The digest is that of its content, so a result that names it was made from it, and an
-experiment that is changed afterwards is another one: its result keeps the older one as an earlier
-look.
+`ledger/declared/ID-DIGEST.json` holds the whole experiment. The digest covers what decides (arms,
+measures, margin, vetoes, what is tuned, tasks, budgets, seeds), so a result that names it was made
+from it, and an experiment that is changed afterwards is another one: its result keeps the older one
+as an earlier look. Sentences and further numbers that are shown have a digest of their own: better
+words make no other experiment.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from palaestra.ledger.experiment import Experiment
 from palaestra.markdown import one_line_lists
 from palaestra.store.checkpoint import write_atomic
 
+# of a declaration, what describes the experiment and decides nothing
+WORDING = ("claim", "quantity", "falsified_if", "metric", "controls")
+HEAD = ("id", "digest", "wording", "declared")  # what a file says before the experiment
 SHOWN = 12  # characters of the digest in the name of a file
 # of a result, what an earlier look keeps of it
 LOOKED_AT = (
@@ -29,7 +33,7 @@ LOOKED_AT = (
 
 
 def declaration(experiment: Experiment) -> dict[str, Any]:
-    """All that decides, as plain data."""
+    """The whole experiment as plain data."""
     e = experiment
     return {
         "claim": e.claim,
@@ -59,28 +63,53 @@ def declaration(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def deciding(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides of a declaration: all but its wording, and the reasons of a margin or an arm."""
+    kept = {k: v for k, v in whole.items() if k not in WORDING}
+    name, expected = whole["expected"]
+    kept["expected"] = [name, {k: v for k, v in expected.items() if k != "why"}]
+    kept["reasons"] = sorted(given["without"] for _, given in whole["reasons"])
+    return kept
+
+
+def wording(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """What a declaration says beside what decides."""
+    texts = {k: whole[k] for k in WORDING}
+    return texts | {"why": whole["expected"][1].get("why", ""), "reasons": whole["reasons"]}
+
+
 def digest(experiment: Experiment) -> str:
-    return sha256(declaration(experiment))
+    """Of what decides."""
+    return sha256(deciding(declaration(experiment)))
 
 
 def declare(method: str, experiment: Experiment, folder: Path) -> Path:
-    """Writes the declaration where it is not there yet; where it lies."""
+    """Writes the declaration where it is not there yet, or has other words; where it lies."""
     whole = declaration(experiment)
-    path = folder / f"{method}-{sha256(whole)[:SHOWN]}.json"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        day = datetime.now(UTC).date().isoformat()
-        head = {"id": method, "digest": sha256(whole), "declared": day}
-        write_atomic(path, one_line_lists({**head, **whole}))
+    path = folder / f"{method}-{digest(experiment)[:SHOWN]}.json"
+    day = datetime.now(UTC).date().isoformat()
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["wording"] == sha256(wording(whole)):
+            return path
+        day = known["declared"]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, one_line_lists(head(method, whole, day) | whole))
     return path
 
 
+def head(method: str, whole: Mapping[str, Any], day: str) -> dict[str, str]:
+    """What the file of a declaration begins with; `day` is the date (ISO) of its first writing."""
+    digests = {"digest": sha256(deciding(whole)), "wording": sha256(wording(whole))}
+    return {"id": method, **digests, "declared": day}
+
+
 def is_whole(path: Path) -> bool:
-    """Whether a declaration has the digest that it says."""
+    """Whether a declaration has the digests that it says."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    content = {k: v for k, v in found.items() if k not in ("id", "digest", "declared")}
+    content = {k: v for k, v in found.items() if k not in HEAD}
     named = path.stem.endswith(f"-{found['digest'][:SHOWN]}")
-    return named and sha256(content) == found["digest"]
+    return named and head(found["id"], content, found["declared"]).items() <= found.items()
 
 
 def read_declaration(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:

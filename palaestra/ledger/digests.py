@@ -1,21 +1,18 @@
-"""What a cell's numbers depend on, as digests: its configuration, its seed, and the code that runs
-it.
+"""What a cell's numbers depend on: its configuration as a digest, the versions of the package's
+parts (`ledger.versions`), and the files of a user's recipe and of plugins.
 
-The configuration is what a result is said to be a result of. The code is part of a cell's address,
-so a repaired stage runs its cells again; in a published result it stands beside the configuration:
-one that was measured with other code than today's stays, and its page says so.
+All three are part of a cell's address. A published result keeps them too: one that was measured
+with other versions than today's stays, and its page says so.
 """
 
 from __future__ import annotations
 
-import ast
-import copy
 import hashlib
 import json
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.identity import USER_PACKAGE, name_of
+from palaestra.ledger.versions import versions_of
 from palaestra.models.load import find
 from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
@@ -38,18 +36,6 @@ from palaestra.tasks.sources import files_of
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
-BASE_MODULES = (
-    "step",
-    "update",
-    "engines.own",
-    "rollout.player",
-    "models.forward",
-    "run.evaluation",
-)
-WEIGHTLESS_MODULES = (  # whose imports do not reach a weight
-    "run", "store", "view", "explanation", "values", "stats", "ledger", "recipes", "catalogue",
-    "card",
-)  # fmt: skip
 
 
 def sha256(part: Any) -> str:
@@ -173,28 +159,35 @@ def model_sha256(name: str) -> str:
     )
 
 
-# ---- code
+# ---- parts
 
 
-def code_sha256(runnable: Any, settings: Settings) -> str:
-    """Of the modules that the recipe's and the problem's parts are written in and of what these
-    import.
+def versions(runnable: Any, settings: Settings) -> dict[str, int]:
+    """The versions of the package's parts that the numbers of a run depend on, where they are not 1."""
+    return versions_of(classes(runnable, settings))
 
-    Comments, docstrings, imports and the modules' names are no part of it: code that only moves
-    stays what it was. Of other packages it is name, version and every file of Python.
+
+def classes(runnable: Any, settings: Settings) -> set[str]:
+    """The names of the package's classes and functions that the recipe, the problem and the players
+    are made of.
     """
+    parts = _parts_of(runnable, settings)
+    return {_defined(x).__qualname__ for x in parts if _module(x).startswith("palaestra.")}
+
+
+def own_code_sha256(runnable: Any, settings: Settings) -> str:
+    """Of the files of a user's recipe and of the plugins that a run uses; "" where there are none."""
+    parts = _parts_of(runnable, settings)
+    files = [
+        *_beside({_module(x) for x in parts}, settings.recipe),
+        *_plugins(_added(parts, settings)),
+    ]
+    return sha256(files) if files else ""
+
+
+def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
     parts = _parts(runnable, *bench_of(settings, judged=brings_reward(runnable)))
-    parts += [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
-    own = {_module(x) for x in parts}
-    found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
-    beside = _beside(own, settings.recipe)
-    return sha256(
-        [
-            *sorted(map(_source, reach(found | set(BASE_MODULES)))),
-            *beside,
-            *_plugins(_added(parts, settings)),
-        ]
-    )
+    return parts + [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
 
 
 def packages(
@@ -275,107 +268,3 @@ def _module(x: Any) -> str:
 def _defined(x: Any) -> Any:
     """What is written somewhere: a function or class itself, of a value its class."""
     return x if callable(x) and hasattr(x, "__qualname__") else type(x)
-
-
-def reach(modules: set[str]) -> set[str]:
-    found: set[str] = set()
-    left = list(modules)
-    while left:
-        module = left.pop()
-        if module not in found:
-            found.add(module)
-            left += [m for m in _imports(module) if m.split(".")[0] not in WEIGHTLESS_MODULES]
-    return found
-
-
-def _path(module: str) -> Path | None:
-    path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
-    return path if path.is_file() else None
-
-
-@cache
-def _tree(module: str) -> ast.Module:
-    path = _path(module)
-    return (
-        ast.parse(path.read_text(encoding="utf-8"))
-        if path
-        else ast.Module(body=[], type_ignores=[])
-    )
-
-
-@cache
-def _imports(module: str) -> tuple[str, ...]:
-    """Modules of the package that a module imports, also those of the public names that it uses."""
-    tree = _tree(module)
-    named: list[tuple[str, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("palaestra."):
-            base = (node.module or "").removeprefix("palaestra.")
-            named += [(base, alias.name) for alias in node.names]
-    candidates = {m for base, name in named for m in (base, f"{base}.{name}")}
-    candidates |= {_places()[name] for name in public_names(tree) if name in _places()}
-    return tuple(sorted(m for m in candidates if _path(m)))
-
-
-def public_names(tree: ast.Module) -> set[str]:
-    """X of every `from palaestra import X`, and of every `pl.X` where `pl` is the package."""
-    found: set[str] = set()
-    packages: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "palaestra":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            packages |= {a.asname or a.name for a in node.names if a.name == "palaestra"}
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in packages
-        ):
-            found.add(node.attr)
-    return found
-
-
-@cache
-def _places() -> Mapping[str, str]:
-    """The module of every public name, as the stub says."""
-    stub = ast.parse(PACKAGE.joinpath("__init__.pyi").read_text(encoding="utf-8"))
-    return {
-        alias.name: str(node.module)
-        for node in stub.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-class Unimported(ast.NodeTransformer):
-    """A tree without its imports, which say where things lie and not what they do."""
-
-    def visit_Import(self, node: ast.Import) -> None:
-        return None
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        return None
-
-
-@cache
-def _source(module: str) -> str:
-    """Digest of a module's syntax; comments, layout, docstrings and imports are no code."""
-    tree = Unimported().visit(copy.deepcopy(_tree(module)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body = node.body[1:]
-    return hashlib.sha256(dumped(tree).encode()).hexdigest()
-
-
-def dumped(tree: ast.AST) -> str:
-    """`ast.dump` as Python 3.11 writes it: 3.12 added lists of type parameters, and 3.13 leaves
-    empty lists out.
-    """
-    for node in ast.walk(tree):
-        if not getattr(node, "type_params", True):
-            delattr(node, "type_params")
-    shown = {"show_empty": True} if sys.version_info >= (3, 13) else {}
-    return ast.dump(tree, **shown)

@@ -38,6 +38,11 @@ def declarations() -> Path:
     return checkout if checkout.is_dir() else PACKAGE / "ledger" / "declarations"
 
 
+def canaries() -> Path:
+    """Where the canaries lie, which a checkout alone has."""
+    return PACKAGE.parent / "ledger" / "canaries"
+
+
 def result_path(method: str, where: Path | None = None) -> Path:
     """Of a published result, whether there is one or not."""
     return (where or folder()) / f"{method}.json"

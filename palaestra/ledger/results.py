@@ -17,7 +17,7 @@ from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, machine_of, run_all
 from palaestra.ledger.declared import digest
-from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
+from palaestra.ledger.digests import configuration, own_code_sha256, packages, sha256, versions
 from palaestra.ledger.experiment import (
     FRESH,
     START,
@@ -404,7 +404,7 @@ def arm_record(
         **({"by_task": {t: list(v) for t, v in found.items()}} if len(found) > 1 else {}),
         "setting": dict(setting),
         "config_sha256": arm_sha256(work.experiment, arm, setting, work.tokens, work.device),
-        "code_sha256": arm_code(work.experiment, arm),
+        **arm_code(work.experiment, arm),
         **({"packages": made_by} if made_by else {}),
         "sampled_tokens": [
             o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in outcomes
@@ -499,11 +499,14 @@ def arm_sha256(
     return sha256(given)
 
 
-def arm_code(experiment: Experiment, arm: str) -> str:
-    """The code that makes the numbers of an arm, on all its tasks."""
-    return sha256(
-        [code_sha256(experiment.every_arm[arm], settings(experiment, t)) for t in experiment.tasks]
-    )
+def arm_code(experiment: Experiment, arm: str) -> dict[str, Any]:
+    """What stands for the code of an arm on all its tasks: the versions of its parts that are not 1,
+    and a digest of the user's own files where it has any.
+    """
+    given, asked = experiment.every_arm[arm], [settings(experiment, t) for t in experiment.tasks]
+    own = [found for s in asked if (found := own_code_sha256(given, s))]
+    known = {"versions": {k: v for s in asked for k, v in versions(given, s).items()}}
+    return known | ({"own_code_sha256": sha256(own)} if own else {})
 
 
 def arm_packages(experiment: Experiment, arm: str) -> list[str]:

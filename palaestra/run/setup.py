@@ -36,6 +36,15 @@ from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
 from palaestra.worlds.toolbox import tool_names
 
+SMOKE = {  # a recipe at its smallest, see `make_smallest`
+    "schedule.prompts": 2,
+    "draw.tasks": 8,
+    "collect.links.0.n": 2,
+    "pool.size": 2,
+    "n": 2,
+    "tasks": 4,
+}
+
 
 def from_file(path: Path) -> dict[str, Any]:
     """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of
@@ -431,6 +440,18 @@ def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
         n: replace(p, runnable=change_parts(p.runnable, change)) for n, p in runnable.parts.items()
     }
     return replace(runnable, parts=parts)
+
+
+def make_smallest(runnable: Any) -> Any:
+    """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
+
+    def small(recipe: Any) -> Any:
+        known = values.flatten(recipe)
+        for path, given in SMOKE.items():
+            recipe = values.override(recipe, path, given) if path in known else recipe
+        return recipe
+
+    return change_parts(runnable, small)
 
 
 def set_rate(runnable: Any, rate: float) -> Any:

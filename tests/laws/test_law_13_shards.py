@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.models.lora import LoRA
 from palaestra.objective.algebra import Algebra
 from palaestra.recipes.base import dpo, grpo, ppo
 from palaestra.recipes.objectives import steer
+from palaestra.run.setup import make_smallest
 from palaestra.scale.local_ranks import run_ranks
 from palaestra.values import override
 

@@ -1,6 +1,5 @@
 """The ledger: what a cell is addressed by, how a verdict is reached, which results still hold, what the pages say."""
 
-import ast
 import asyncio
 import json
 import math
@@ -18,12 +17,13 @@ from types import SimpleNamespace
 import pytest
 from palaestra.cli.main import main
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger import cells, digests, files, pages, results
+from palaestra.ledger import cells, digests, files, pages, results, versions
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.ledger.measures import Cell, Final, Logged
+from palaestra.ledger.versions import Version
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
@@ -84,10 +84,12 @@ def test_the_configuration_has_no_seed_and_the_address_no_label():
     assert replace(request(), label="y").digest() == request().digest()
 
 
-def test_the_code_is_part_of_the_address_and_not_of_the_configuration(monkeypatch):
+def test_versions_of_parts_belong_to_the_address_and_not_to_the_configuration(monkeypatch):
     before = request().digest(), request().configuration()
-    monkeypatch.setattr(cells, "code_sha256", lambda *_: "other")
+    monkeypatch.setattr(versions, "history", lambda: (Version(part="loop", version=2, date="", why=""),))
     assert request().digest() != before[0] and request().configuration() == before[1]
+    monkeypatch.setattr(versions, "history", lambda: (Version(part="BradleyTerry", version=2, date="", why=""),))
+    assert request().digest() == before[0], "a part that it does not have"
 
 
 def test_how_a_batch_is_split_is_no_other_configuration():
@@ -126,37 +128,6 @@ def test_an_option_that_is_off_is_no_other_configuration():
         "a": "0.5"
     }
     assert told != digests.canonical(other())
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of two modules, the first importing the second."""
-    for cache in (digests._tree, digests._imports, digests._source):
-        cache.cache_clear()
-    monkeypatch.setattr(digests, "PACKAGE", tmp_path)
-    (tmp_path / "a.py").write_text("from palaestra.b import f\n")
-    (tmp_path / "b.py").write_text('def f(x):\n    """Text."""\n    return x + 1  # why\n')
-    yield tmp_path
-    for cache in (digests._tree, digests._imports, digests._source):
-        cache.cache_clear()
-
-
-def test_code_is_what_is_imported_without_comments(package):
-    assert digests.reach({"a"}) == {"a", "b"}
-    before = digests._source("b")
-    for text, same in (("def f(x):\n  return x + 1", True), ("def f(x):\n    return x + 2", False)):
-        (package / "b.py").write_text(text)
-        digests._tree.cache_clear()
-        digests._source.cache_clear()
-        assert (digests._source("b") == before) == same
-
-
-def test_code_has_the_same_digest_whatever_python_reads_it():
-    """3.12 gave functions and classes type parameters, and 3.13 leaves empty lists out."""
-    arguments = "args=arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])"
-    body = "body=[ClassDef(name='A', bases=[], keywords=[], body=[Pass()], decorator_list=[])]"
-    told = f"Module(body=[FunctionDef(name='f', {arguments}, {body}, decorator_list=[])], type_ignores=[])"
-    assert digests.dumped(ast.parse("def f():\n  class A: pass")) == told
 
 
 def test_the_users_files_are_read(tmp_path):
@@ -300,11 +271,11 @@ def test_seeds_imitate_demonstrations_of_their_own(tmp_path):
     assert ends[0] != ends[1]
 
 
-def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
+def test_a_cell_refuses_another_configuration_than_it_was_asked_for(tmp_path):
     place = tmp_path / "00000000000000000000"
     place.mkdir()
     (place / cells.REQUEST).write_text(json.dumps(asdict(request())))
-    with pytest.raises(Exception, match="the code has changed"):
+    with pytest.raises(Exception, match="its configuration has changed"):
         cells.run_requested(place)
 
 

@@ -78,7 +78,7 @@ def run(tmp_path, monkeypatch):
             monkeypatch.setattr(module, "experiment_of", lambda method: found)
         monkeypatch.setattr(results, "run_all", run_all)
         for module in (results, once_more):
-            monkeypatch.setattr(module, "arm_code", lambda *_: "code")
+            monkeypatch.setattr(module, "arm_code", lambda *_: {"versions": {"loop": 2}})
 
     def run(found, number=ends, luck=lambda cell: 0.5, **scope):
         use(found, number, luck)
@@ -392,46 +392,51 @@ def test_a_third_block_runs_what_was_chosen_on_seeds_that_nothing_else_uses(run,
         results.fresh("rloo", {**whole, "rules": 1}, out=tmp_path, headway=Headway("rloo", [].append))
 
 
-def test_again_runs_one_seed_of_what_has_other_code_by_now(run, tmp_path):
-    """With the setting that was chosen; and the page says whether the numbers are the same, until code changes again."""
+def test_again_runs_one_seed_of_what_has_other_versions(run, tmp_path):
+    """With the setting that was chosen; and the page says whether the numbers are the same, until a version is raised."""
     whole = run(EXPERIMENT, ends)
-    whole["arms"]["rloo"]["code_sha256"] = whole["arms"]["no baseline"]["code_sha256"] = "before"
+    assert describe_code(whole, EXPERIMENT) == ""
+    for arm in ("rloo", "no baseline"):
+        whole["arms"][arm]["versions"] = {}
     look = lambda: once_more.rerun("rloo", whole, out=tmp_path, headway=Headway("rloo", [].append))
     run.use(EXPERIMENT, ends)
-    whole["again"] = look()
+    whole["again"] = look() | {"commit": "c"}
     assert {(c.arm, c.seed, c.rate) for c in run.asked} == {("rloo", 0, 1e-4), ("no baseline", 0, 1e-4)}
-    code = f"{once_more.OLDER_CODE}; today's, run{{}} on seed 0 of the arms whose code has changed, gives "
-    assert describe_code(whole, EXPERIMENT) == code.format("") + "the same numbers"
+    says = "measured before version 2 of loop; seed 0 was run again{} at commit c and gave "
+    assert describe_code(whole, EXPERIMENT) == says.format("") + "the same numbers"
     whole["again"]["machine"] = "another"
-    assert describe_code(whole, EXPERIMENT).startswith(code.format(" on another machine (another)"))
+    assert describe_code(whole, EXPERIMENT).startswith(says.format(" on another machine (another)"))
     run.use(EXPERIMENT, lambda c: None if c.arm == "rloo" else ends(c) + 0.01)
-    whole["again"] = look()
+    whole["again"] = look() | {"commit": "c"}
     told = "other numbers (no baseline 0.21, it was 0.2); rloo failed (failed: x)"
-    assert describe_code(whole, EXPERIMENT) == code.format("") + told
+    assert describe_code(whole, EXPERIMENT) == says.format("") + told
     whole["arms"]["no baseline"]["values"][0] = None
     whole["again"] = look()
-    assert describe_code(whole, EXPERIMENT).endswith("gives no number to compare; rloo failed (failed: x)")
-    whole["again"]["arms"]["rloo"]["code_sha256"] = "between"
-    assert describe_code(whole, EXPERIMENT) == once_more.OLDER_CODE
-    for arm in ("rloo", "no baseline"):
-        whole["arms"][arm]["code_sha256"] = "code"
-    assert describe_code(whole, EXPERIMENT) == ""
-    with pytest.raises(UserError, match="measured with today's code"):
-        look()
+    assert describe_code(whole, EXPERIMENT).endswith("gave no number to compare; rloo failed (failed: x)")
+    whole["again"]["arms"]["rloo"]["versions"] = {}
+    assert describe_code(whole, EXPERIMENT) == "measured before version 2 of loop"
     whole["declaration"] = "0"
     with pytest.raises(UserError, match="not of today's experiment"):
         look()
 
 
+def test_again_looks_at_every_arm_where_no_version_is_newer(run, tmp_path):
+    whole = run(EXPERIMENT, ends)
+    run.use(EXPERIMENT, ends)
+    found = once_more.rerun("rloo", whole, out=tmp_path, headway=Headway("rloo", [].append))
+    assert found["arms"].keys() == whole["arms"].keys()
+    assert describe_code(whole | {"again": found}, EXPERIMENT).endswith("and gave the same numbers")
+
+
 def test_again_keeps_the_rest_of_a_result(run, tmp_path, capsys):
     whole = run(EXPERIMENT, ends)
-    whole["arms"]["rloo"]["code_sha256"] = "before"
+    whole["arms"]["rloo"]["versions"] = {}
     path = tmp_path / "results" / "rloo.json"
     path.parent.mkdir()
     path.write_text(json.dumps(whole))
     run.use(EXPERIMENT, ends)
     assert main(["reproduce", "rloo", "--again", "--out", str(tmp_path)]) == 0
-    assert "seed 0 of the arms whose code has changed (rloo): the same numbers" in capsys.readouterr().out
+    assert "seed 0 of rloo with today's code: the same numbers" in capsys.readouterr().out
     kept = json.loads(path.read_text())
     assert kept.pop("again")["arms"].keys() == {"rloo"} and kept == json.loads(json.dumps(whole))
 

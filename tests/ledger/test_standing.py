@@ -15,14 +15,15 @@ from palaestra.cli import list as list_command
 from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.ledger import declared, files, listed, pages, results, standing
+from palaestra.ledger import declared, files, listed, pages, results, standing, versions
 from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
 from palaestra.ledger.figure import effect_rows, effect_svg
 from palaestra.ledger.judging import Measured, judge
 from palaestra.ledger.measures import Area
-from palaestra.ledger.rerun import OLDER_CODE, describe_code, older_arms
+from palaestra.ledger.rerun import describe_code, older_arms
 from palaestra.ledger.results import arm_sha256, facts
+from palaestra.ledger.versions import Version
 from palaestra.markdown import one_line_lists
 from palaestra.stats import mean_interval, t_quantile
 from palaestra.view.drawing import INK
@@ -72,7 +73,7 @@ def older(**more):
     for name in ["rules", "declaration", "blocks", "by_block", "tuning", "lacks", "shape", "ci95_permutation"]:
         whole.pop(name)
     for name in UP:
-        whole["arms"][name] |= {"config_sha256": arm_sha256(EXPERIMENT, name), "code_sha256": "0"}
+        whole["arms"][name] |= {"config_sha256": arm_sha256(EXPERIMENT, name)}
     whole["arms"].pop("start")
     return whole | {"controls": {"entropy": {a: [0.5] * 10 for a in whole["arms"]}}} | more
 
@@ -619,13 +620,15 @@ def test_an_illustration_is_recomputed_as_one():
     assert "its values give reproduced" in recompute(found, EXPERIMENT)
 
 
-def test_code_that_changed_is_named():
+def test_an_arm_is_older_when_its_parts_have_a_newer_version(monkeypatch):
     found = result()
     for name, record in found["arms"].items():
-        record["code_sha256"] = results.arm_code(EXPERIMENT, name)
-    assert list(older_arms(found, EXPERIMENT)) == [] and describe_code(found, EXPERIMENT) == ""
-    found["arms"]["rloo"]["code_sha256"] = "0"
-    assert list(older_arms(found, EXPERIMENT)) == ["rloo"] and describe_code(found, EXPERIMENT) == OLDER_CODE
+        record |= results.arm_code(EXPERIMENT, name)
+    assert older_arms(found, EXPERIMENT) == {} and describe_code(found, EXPERIMENT) == ""
+    lines = (Version(part="Center", version=2, date="2026-11-28", why="a group of one has no advantage"),)
+    monkeypatch.setattr(versions, "history", lambda: lines)
+    assert list(older_arms(found, EXPERIMENT)) == ["rloo"]
+    assert describe_code(found, EXPERIMENT) == "measured before version 2 of Center (a group of one has no advantage)"
 
 
 def test_rules_of_another_number_are_older():

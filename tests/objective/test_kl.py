@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from palaestra.api.training import make_smallest
 from palaestra.credit.gae import Gae, kl_needs
 from palaestra.credit.links import Chain
 from palaestra.credit.penalty import LessKL
@@ -19,6 +18,7 @@ from palaestra.objective.policy import KL, Entropy, TargetEntropy
 from palaestra.recipes.base import grpo, ppo
 from palaestra.recipes.objectives import oreo
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack

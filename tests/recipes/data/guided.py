@@ -2,8 +2,8 @@
 
 import asyncio
 
-from palaestra.api.training import make_smallest
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 

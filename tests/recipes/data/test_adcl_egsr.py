@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import palaestra as pl
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.claims.data.adcl_egsr import EXPERIMENT
 from palaestra.recipes.data import adcl_egsr
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

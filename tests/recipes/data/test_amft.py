@@ -5,10 +5,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.ledger.experiment import experiment_of
 from palaestra.recipes.data import amft
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

@@ -8,10 +8,10 @@ import numpy as np
 import palaestra as pl
 import pytest
 import torch
-from palaestra.api.training import make_smallest
 from palaestra.claims.data.kdrl import EXPERIMENT
 from palaestra.recipes.data import kdrl
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.schedule import resolve
 from palaestra.step import start, step
 from palaestra.types import Group

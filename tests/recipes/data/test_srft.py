@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from palaestra.api.training import make_smallest
 from palaestra.curriculum.pool import Mixed
 from palaestra.errors import UserError
 from palaestra.ledger.experiment import experiment_of
 from palaestra.recipes.data import srft
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.recipes.objectives import gigpo, igpo, loop, spa_rl, stratified_grpo, tempo
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 from palaestra.values import override
 

@@ -4,7 +4,6 @@ import asyncio
 import math
 
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import (
     confucius3,
@@ -17,6 +16,7 @@ from palaestra.recipes.objectives import (
     spa_rl,
 )
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.step import start, step
 
 STEPS = {

@@ -5,10 +5,9 @@ import math
 
 import pytest
 from palaestra import catalogue
-from palaestra.api.training import make_smallest
 from palaestra.errors import UserError
 from palaestra.run.driver import prepare
-from palaestra.run.setup import arguments, build
+from palaestra.run.setup import arguments, build, make_smallest
 from palaestra.step import start, step
 
 OBJECTIVES = [e.id for e in catalogue.all_entries() if e.built and e.family == "objectives"]

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.errors import Fault
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import creative_writing
 from palaestra.rewards.rules import Refine, RuleVerdict, revise
+from palaestra.run.setup import make_smallest
 from palaestra.services.chat.scripted import Scripted
 
 from tests.recipes.rewards.helpers import steps

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from palaestra.api.training import make_smallest
 from palaestra.recipes.rewards import mm_rlhf
+from palaestra.run.setup import make_smallest
 from palaestra.types import Episode, Example, Row, Segment
 from palaestra.update import pack
 from palaestra.values import override

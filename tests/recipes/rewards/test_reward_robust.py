@@ -4,11 +4,11 @@ import asyncio
 
 import numpy as np
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import reward_robust
 from palaestra.rewards.learned import robust
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.values import override
 
 from tests.recipes.rewards.helpers import steps

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.errors import Fault
 from palaestra.judges.principles import (
     PRINCIPLE_QUESTIONS,
@@ -21,6 +20,7 @@ from palaestra.judges.prompt import defuse
 from palaestra.judges.reading import Odds
 from palaestra.recipes.rewards import rlbff
 from palaestra.rewards.labels import Also
+from palaestra.run.setup import make_smallest
 from palaestra.types import Reward, Row, Segment, Task, stage
 from palaestra.values import override
 

@@ -4,10 +4,10 @@ import asyncio
 
 import numpy as np
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.rewards import rlcf
 from palaestra.rewards import bridging
+from palaestra.run.setup import make_smallest
 
 from tests.recipes.rewards.helpers import steps
 from tests.rewards.labelled import group, reward_of, said

@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from palaestra.api.training import make_smallest
 from palaestra.claims.systems.l0 import DemonstrateCells
 from palaestra.recipes.systems import l0
 from palaestra.run.driver import prepare
+from palaestra.run.setup import make_smallest
 from palaestra.services.sandbox import sandbox_kind
 from palaestra.services.sandbox.agents import session_pool
 from palaestra.step import start, step

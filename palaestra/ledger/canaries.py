@@ -1,0 +1,434 @@
+"""Canaries: two small steps of every arm, whose record shows that behaviour has changed.
+
+A canary runs an arm through the real driver: seed 0, its smallest size, two steps. It records the
+sampled token ids of the first step exactly, and all other numbers (loss, gradient norm, reward,
+length, entropy, advantages, ratios) so that they can be compared to `TOLERANCE`. One that has moved
+is a fault to repair, or a behaviour to declare: see `ledger.versions`.
+
+What two small steps cannot see (schedules, late replay, resume, long contexts) stays with its own
+tests and with `palaestra reproduce ID --again`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import multiprocessing
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palaestra import catalogue, values
+from palaestra.cores import cores
+from palaestra.engines.sampling import observers
+from palaestra.errors import Fault
+from palaestra.ledger import digests
+from palaestra.ledger.experiment import experiment_of
+from palaestra.ledger.files import canaries as folder_of_canaries
+from palaestra.ledger.files import parted
+from palaestra.ledger.results import settings as settings_of
+from palaestra.ledger.standing import published
+from palaestra.run import setup
+from palaestra.run.headway import Headway
+from palaestra.run.plan import Plan
+from palaestra.run.settings import Settings
+from palaestra.store.checkpoint import write_atomic
+from palaestra.store.columns import read_episodes
+from palaestra.store.folder import is_step, records
+from palaestra.types import value_class
+
+STEPS = 2
+SHOWN = 16  # characters of digests
+EVALUATED = 4  # held-out problems
+SIZES = (
+    (2, 2),
+    (2, 4),
+    (4, 4),
+)  # problems a step, answers a problem; the first that learns is taken
+TOLERANCE = 1e-3  # relative; another processor rounds otherwise, and two updates magnify that
+LEAST = 1e-5  # differences below it are rounding, whatever the number
+BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
+CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no two runs share
+LEFT_OUT = {  # which say nothing that others do not, as counts and intervals of these
+    "step", "seed", "steps", "low", "high", "n", "reward_low", "reward_high", "length_right",
+    "length_wrong", "groups", "groups_ready", "groups_mixed_trained", "sampled_tokens", "errors",
+}  # fmt: skip
+OF_TOKENS = ("logp", "advantage", "weight", "ratio")  # columns of rollouts whose sums are recorded
+
+
+@value_class
+class Canary:
+    """What two steps of an arm did.
+
+    Args:
+        configuration: digest of what was run; another one is another canary.
+        size: problems a step and answers a problem.
+        ids: digest of the token ids of the first step's rollouts.
+        numbers: by name, such as "rl/step 2/loss".
+        nearest: the smallest distance of a draw to the edge of its token, in probability.
+    """
+
+    configuration: str
+    size: Sequence[int]
+    ids: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    nearest: float = 1.0
+
+
+@value_class
+class Moved:
+    """How the canary of an arm differs from the recorded one.
+
+    Args:
+        undecided: a draw lies so near to a boundary that another processor may draw another token.
+    """
+
+    what: str
+    undecided: bool = False
+
+
+@value_class
+class Case:
+    """What a canary runs: an arm of an experiment, or a method as it is built by default.
+
+    Args:
+        budget: of a program, by meter.
+    """
+
+    runnable: Any
+    settings: Settings
+    budget: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> set[str]:
+        """The names of the package's classes that it is made of."""
+        return digests.classes(self.runnable, self.settings)
+
+
+def watch(case: Case, size: Sequence[int]) -> Canary:
+    """Runs the canary of a case with seed 0, at a size: problems a step and answers a problem."""
+    settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
+    small = setup.change_parts(setup.make_smallest(case.runnable), lambda part: resize(part, size))
+    configuration = digests.configuration(small, settings, 0, 0, case.budget)
+    out = Path(tempfile.mkdtemp(prefix="canary-"))
+    try:
+        with observing() as nearest:
+            ctx = setup.context(settings, out=out / "run", talk=False)
+            ctx.plan = Plan(evaluate=settings.evaluate, budget=case.budget)
+            try:
+                result = asyncio.run(small.run(ctx))
+            finally:
+                ctx.close()
+        ids, numbers = read_run(out / "run")
+        numbers |= {f"summary/{n}": x for n, x in numeric(result.metrics)}
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+    return Canary(
+        configuration=digests.sha256(configuration)[:SHOWN],
+        size=list(size),
+        ids=ids[:SHOWN],
+        numbers={n: float(f"{x:.5g}") for n, x in sorted(numbers.items())},
+        nearest=float(f"{nearest[0]:.2g}"),
+    )
+
+
+def resize(part: Any, size: Sequence[int]) -> Any:
+    """A recipe of at most two steps with so many problems a step and answers a problem, where it has
+    such fields.
+    """
+    known = values.flatten(part)
+    given = {"schedule.prompts": size[0], "collect.links.0.n": size[1]}
+    given |= {"schedule.steps": min(STEPS, known.get("schedule.steps", STEPS))}
+    for path in given.keys() & known.keys():
+        part = values.override(part, path, given[path])
+    return part
+
+
+@contextmanager
+def observing() -> Iterator[list[float]]:
+    """Collects how near draws come to the edges of their tokens."""
+    nearest = [1.0]
+
+    def observe(distance: float) -> None:
+        nearest[0] = min(nearest[0], distance)
+
+    observers.append(observe)
+    try:
+        yield nearest
+    finally:
+        observers.remove(observe)
+
+
+def read_run(folder: Path) -> tuple[str, dict[str, float]]:
+    """The digest of the ids of the first steps of a run and of its parts, and all their numbers."""
+    ids, numbers = sha256(), dict[str, float]()
+    for file in sorted(folder.rglob("metrics.jsonl")):
+        part = file.parent.relative_to(folder)
+        at = "" if part == Path() else f"{part}/"
+        for record in records(file):
+            if is_step(record):
+                numbers |= {f"{at}step {record['step']}/{n}": x for n, x in numeric(record)}
+        for i, rollouts in enumerate(sorted((file.parent / "rollouts").glob("step-*.parquet"))):
+            for row in rows_of(rollouts):
+                if i == 0:
+                    ids.update(json.dumps(row["ids"]).encode())
+                for name in OF_TOKENS:
+                    key = f"{at}rollouts {i + 1}/{name}"
+                    known = (abs(x) for x in row[name] or () if x is not None)
+                    numbers[key] = numbers.get(key, 0.0) + sum(filter(math.isfinite, known))
+                key = f"{at}rollouts {i + 1}/trained"
+                numbers[key] = numbers.get(key, 0.0) + sum(map(bool, row["trained"] or ()))
+    return ids.hexdigest(), numbers
+
+
+def rows_of(file: Path) -> Iterator[Mapping[str, Any]]:
+    for rows in read_episodes([file], tokens=True)["rows"].to_pylist():
+        yield from rows or ()
+
+
+def numeric(x: Any, at: str = "") -> Iterator[tuple[str, float]]:
+    """The finite numbers of nested records by their path, without those of clocks."""
+    if isinstance(x, Mapping):
+        for name, inner in x.items():
+            yield from numeric(inner, f"{at}.{name}" if at else str(name))
+    elif isinstance(x, list | tuple):
+        for i, inner in enumerate(x):
+            yield from numeric(inner, f"{at}.{i}")
+    elif isinstance(x, int | float) and math.isfinite(x) and is_measured(at):
+        yield at, float(x)
+
+
+def is_measured(name: str) -> bool:
+    """Whether a number is one that two equal runs share and that others do not imply."""
+    last = name.rpartition(".")[2]
+    return last not in LEFT_OUT and not any(clock in name for clock in CLOCKS)
+
+
+# ---- comparing
+
+
+def compare(recorded: Canary, today: Canary) -> Moved | None:
+    """How today's canary differs from the recorded one; None = it does not.
+
+    A number that is recorded and gone counts; one that is new does not.
+    """
+    gone = [n for n in recorded.numbers if n not in today.numbers]
+    others = [
+        f"{n} {x:.5g}, it was {recorded.numbers[n]:.5g}"
+        for n, x in today.numbers.items()
+        if n in recorded.numbers and not alike(x, recorded.numbers[n])
+    ]
+    ids = [] if recorded.ids == today.ids else ["other tokens in the first step"]
+    differences = [*ids, *others, *(f"no {n}" for n in gone)]
+    if not differences:
+        return None
+    more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
+    near = min(recorded.nearest, today.nearest) < BOUNDARY
+    return Moved(what="; ".join(differences[:3]) + more, undecided=near)
+
+
+def alike(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=LEAST)
+
+
+# ---- of methods
+
+
+def cases_of(name: str) -> dict[str, Case]:
+    """The canaries of a method or of an experiment, by arm: "" is the method's default.
+
+    Args:
+        name: of a method, or of the experiment of a tier, as `muldimif@small`.
+    """
+    method, tier = parted(name)
+    entry = catalogue.entry_of(method)
+    cases: dict[str, Case] = {}
+    if not tier and entry.built and (entry.shape == "recipe" or not entry.claim):
+        module = catalogue.find(method)
+        given = Settings(
+            recipe=method, task=module.CARD.task or "chain", model="tiny", evaluate=EVALUATED
+        )
+        cases[""] = Case(runnable=module.build(), settings=given)
+    if entry.claim and not (experiment := experiment_of(name)).not_testable:
+        given = settings_of(experiment, experiment.tasks[0])
+        for arm, runnable in experiment.every_arm.items():
+            cases[arm] = Case(runnable=runnable, settings=given, budget=experiment.budget)
+    return cases
+
+
+def record(case: Case) -> Canary:
+    """The canary of a case at the first size at which it learns, with the numbers that a second run
+    gives again.
+
+    Raises:
+        Fault: two runs of one case sample other tokens.
+    """
+    canary = watch(case, SIZES[0])
+    for size in SIZES[1:]:
+        if learns(canary):
+            break
+        canary = watch(case, size)
+    again = watch(case, canary.size)
+    if again.ids != canary.ids:
+        raise Fault("canaries", "the same seed sampled other tokens in a second run")
+    same = {
+        n: x for n, x in canary.numbers.items() if n in again.numbers and alike(x, again.numbers[n])
+    }
+    return replace(canary, numbers=same)
+
+
+def learns(canary: Canary) -> bool:
+    """Whether its first update had a gradient, or there was nothing to update."""
+    norms = {n: x for n, x in canary.numbers.items() if n.endswith("grad_norm") and "step 1/" in n}
+    return not norms or all(norms.values())
+
+
+def path_of(name: str) -> Path:
+    """Where the canaries of a method or an experiment lie."""
+    return folder_of_canaries() / f"{name}.json"
+
+
+def read(name: str) -> dict[str, Canary]:
+    """The recorded canaries by arm; nothing where there are none."""
+    path = path_of(name)
+    if not path.is_file():
+        return {}
+    arms = json.loads(path.read_text(encoding="utf-8"))
+    return {arm: Canary(**stored) for arm, stored in arms.items()}
+
+
+def write(name: str) -> dict[str, Canary]:
+    """Records the canaries of a method or an experiment anew."""
+    found = {arm: record(case) for arm, case in cases_of(name).items()}
+    path_of(name).parent.mkdir(parents=True, exist_ok=True)
+    lines = (f"{json.dumps(arm)}: {json.dumps(asdict(c))}" for arm, c in found.items())
+    write_atomic(path_of(name), "{\n" + ",\n".join(lines) + "\n}\n")
+    return found
+
+
+# ---- all of them
+
+
+@value_class
+class Report:
+    """What became of the canaries that were run.
+
+    Args:
+        moved: by "method: arm", how they differ.
+        unknown: those that are not recorded, or whose configuration is another one by now.
+        suspects: classes of the package that all that moved have, and none that held.
+    """
+
+    ran: int
+    moved: Mapping[str, Moved]
+    unknown: Sequence[str]
+    suspects: Sequence[str]
+
+
+def names() -> list[str]:
+    """Methods and experiments that have canaries or should have."""
+    built = [e.id for e in catalogue.all_entries() if e.built]
+    return sorted({*built, *(n for n in published() if "@" in n)})
+
+
+def pick(methods: Sequence[str], share: tuple[int, int]) -> list[tuple[str, str]]:
+    """The methods and arms of a share: every `n`-th one, from the `k`-th, of (k, n)."""
+    every = [(name, arm) for name in methods for arm in cases_of(name)]
+    k, n = share
+    return every[k - 1 :: n]
+
+
+def check(
+    methods: Sequence[str], share: tuple[int, int], headway: Headway, jobs: int = 0
+) -> Report:
+    """Runs canaries and compares them with what is recorded.
+
+    Args:
+        share: (k, n): the k-th of n equal shares of all arms; (1, 1) is all of them.
+        jobs: processes; 0 = one a core.
+    """
+    asked = pick(methods, share)
+    headway.expect(len(asked))
+    results: dict[tuple[str, str], Moved | str | None] = {}
+    with pool(jobs) as workers:
+        for case, outcome in zip(asked, workers.map(check_one, asked), strict=True):
+            results[case] = outcome
+            headway.advance(1, describe(case))
+    moved = {c: r for c, r in results.items() if isinstance(r, Moved)}
+    held = [c for c, r in results.items() if r is None]
+    firm = [c for c, r in moved.items() if not r.undecided]
+    return Report(
+        ran=len(results),
+        moved={describe(c): r for c, r in moved.items()},
+        unknown=[describe(c) for c, r in results.items() if isinstance(r, str)],
+        suspects=suspects(firm, held),
+    )
+
+
+def describe(case: tuple[str, str]) -> str:
+    name, arm = case
+    return f"{name}: {arm}" if arm else name
+
+
+@contextmanager
+def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes of one thread each."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
+    with ProcessPoolExecutor(jobs or cores(), context, use_one_thread) as workers:
+        yield workers
+
+
+def use_one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def check_one(case: tuple[str, str]) -> Moved | str | None:
+    """How a canary moved; None = it did not; text = there is nothing to compare it with."""
+    name, arm = case
+    if (recorded := read(name).get(arm)) is None:
+        return "not recorded"
+    try:
+        today = watch(cases_of(name)[arm], recorded.size)
+    except Exception as error:  # whatever a change of the code may raise
+        return Moved(what=f"{type(error).__name__}: {error}")
+    if today.configuration != recorded.configuration:
+        return "another configuration"
+    return compare(recorded, today)
+
+
+def suspects(moved: Sequence[tuple[str, str]], held: Sequence[tuple[str, str]]) -> list[str]:
+    """The classes that each canary that moved has, and none that held."""
+    if not moved:
+        return []
+    parts = [cases_of(name)[arm].parts for name, arm in moved]
+    innocent = {part for name, arm in held for part in cases_of(name)[arm].parts}
+    return sorted(set.intersection(*parts) - innocent)
+
+
+def record_all(methods: Sequence[str], headway: Headway, jobs: int = 0) -> dict[str, str]:
+    """Records the canaries of methods and experiments; why that was not possible, by name."""
+    headway.expect(len(methods))
+    failed: dict[str, str] = {}
+    with pool(jobs) as workers:
+        for name, error in zip(methods, workers.map(record_one, methods), strict=True):
+            failed |= {name: error} if error else {}
+            headway.advance(1, name)
+    return failed
+
+
+def record_one(name: str) -> str:
+    try:
+        write(name)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -1,0 +1,135 @@
+"""Canaries: what they see, what they let pass, and that planted faults move the right ones."""
+
+import math
+from dataclasses import replace
+
+import palaestra as pl
+import pytest
+import torch
+from palaestra import catalogue
+from palaestra.engines import sampling
+from palaestra.ledger import canaries, versions
+from palaestra.ledger.canaries import Canary, Moved, compare, numeric, pick, suspects
+from palaestra.ledger.versions import Version
+from palaestra.run.context import RunContext
+
+RECORDED = Canary(
+    configuration="c", size=[2, 2], ids="a", numbers={"step 1/loss": 0.5, "step 1/reward": 0.25}, nearest=0.01
+)
+
+
+def with_numbers(**numbers):
+    return replace(RECORDED, numbers={f"step 1/{n}": x for n, x in numbers.items()})
+
+
+@pytest.mark.parametrize(
+    "today",
+    [
+        RECORDED,
+        with_numbers(loss=0.5004, reward=0.25),  # below the tolerance of 1e-3
+        with_numbers(loss=0.5, reward=0.25, new=7.0),
+        replace(RECORDED, nearest=0.5),
+    ],
+)
+def test_what_is_no_change(today):
+    assert compare(RECORDED, today) is None
+
+
+@pytest.mark.parametrize(
+    ("today", "says"),
+    [
+        (with_numbers(loss=0.501, reward=0.25), "step 1/loss 0.501, it was 0.5"),
+        (with_numbers(loss=-0.5, reward=0.25), "step 1/loss -0.5, it was 0.5"),
+        (with_numbers(reward=0.25), "no step 1/loss"),
+        (replace(RECORDED, ids="b"), "other tokens in the first step"),
+    ],
+)
+def test_what_is_a_change(today, says):
+    assert compare(RECORDED, today) == Moved(what=says)
+
+
+def test_a_draw_at_a_boundary_is_not_decided():
+    other = replace(RECORDED, ids="b", nearest=canaries.BOUNDARY / 2)
+    assert compare(RECORDED, other) == Moved(what="other tokens in the first step", undecided=True)
+    assert compare(other, RECORDED).undecided
+
+
+def test_rounding_near_zero_is_no_change():
+    assert compare(with_numbers(loss=4e-8), with_numbers(loss=-3e-8)) is None
+
+
+def test_numbers_of_a_record_by_their_path():
+    record = {"step": 1, "loss": 0.5, "seconds/rollout": 3.0, "a": {"mean": 1, "low": 0.5}, "b": [2, math.nan], "c": "x"}
+    assert dict(numeric(record)) == {"loss": 0.5, "a.mean": 1.0, "b.0": 2.0}
+
+
+def test_how_near_a_draw_is_to_another_token():
+    """p = (.25, .25, .5) has edges at .25, .5 and 1; the greedy lead is .5 - .25."""
+    logp = torch.tensor([[0.25, 0.25, 0.5]]).log()
+    distance = lambda u, greedy=False: sampling.nearest_edge(logp.exp(), torch.tensor([u]), torch.tensor([greedy]))
+    assert distance(0.3) == pytest.approx(0.05) and distance(0.9) == pytest.approx(0.1)
+    assert distance(0.3, greedy=True) == pytest.approx(0.25)
+
+
+def test_draws_are_observed_and_stay_what_they_are():
+    settings = sampling.DrawSettings.of([pl.Sampling()] * 2, torch.device("cpu"))
+    logits, uniform = torch.tensor([[0.0, 1.0, 2.0]] * 2), torch.tensor([0.2, 0.7])
+    plain = sampling.draw(logits, uniform, settings)
+    with canaries.observing() as nearest:
+        watched = sampling.draw(logits, uniform, settings)
+    assert all(map(torch.equal, plain, watched)) and 0 < nearest[0] < 0.5 and sampling.observers == []
+
+
+# ---- versions
+
+
+def test_versions_that_are_listed(monkeypatch):
+    lines = (
+        Version(part="Center", version=2, date="", why="x"),
+        Version(part="Center", version=3, date="", why="y"),
+        Version(part="loop", version=2, date="", why="z"),
+    )
+    monkeypatch.setattr(versions, "history", lambda: lines)
+    assert versions.versions_of({"Center"}) == {"Center": 3, "loop": 2}
+    assert versions.versions_of(set()) == {"loop": 2}
+    assert versions.reasons({"Center": 2, "loop": 2}, {"Center": 3, "loop": 2}) == ["version 3 of Center (y)"]
+
+
+def test_the_table_counts_up():
+    assert all(v.version > 1 and v.date and v.why for v in versions.history())
+
+
+# ---- planted faults
+
+
+def test_shares_are_all_of_it_once():
+    shares = [pick(["dr-grpo"], (k, 3)) for k in (1, 2, 3)]
+    assert sorted(c for s in shares for c in s) == sorted(pick(["dr-grpo"], (1, 1))) and all(shares)
+
+
+def test_the_part_is_named_that_all_have_that_moved():
+    arms = [("dr-grpo", a) for a in ("grpo", "dr-grpo", "no std", "constant length")]
+    scaled = [c for c in arms if "Scale" in canaries.cases_of(*c[:1])[c[1]].parts]
+    assert scaled
+    held = [c for c in arms if c not in scaled]
+    assert suspects(scaled, held) == ["Scale"] and suspects([], arms) == []
+
+
+@pytest.mark.slow
+def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatch):
+    """KL to a reference is measured with `RunContext.measure`; GRPO without KL has none."""
+    kl = canaries.Case(
+        runnable=catalogue.recipe("grpo", kl=0.04), settings=canaries.cases_of("rloo")[""].settings
+    )
+    plain = canaries.cases_of("rloo")[""]
+    before = [canaries.watch(c, (2, 4)) for c in (kl, plain)]
+    assert all(map(canaries.learns, before))
+    real = RunContext.measure
+
+    def zeros(self, groups, needs):
+        signals = real(self, groups, needs)
+        return [[[{k: 0 * x for k, x in row.items()} for row in rows] for rows in each] for each in signals]
+
+    monkeypatch.setattr(RunContext, "measure", zeros)
+    after = [canaries.watch(c, (2, 4)) for c in (kl, plain)]
+    assert compare(before[0], after[0]) and compare(before[1], after[1]) is None
