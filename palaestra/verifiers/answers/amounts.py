@@ -134,6 +134,16 @@ our my your its them him us did does do makes make gives given equals today tomo
 tonight later ago long wide tall high deep old extra different possible distinct such hope i'm
 i've final correct right respectively exactly onwards but saved spent sold bought needed used
 """)
+# plural in form, but a scale, a digit or a verb that makes the number something else
+NO_THINGS = word_set("""
+quadrillion quadrillions quintillion quintillions sextillion sextillions septillion septillions
+zillion zillions googol googols myriad myriads lots loads tons times fold twos threes fours fives
+sixes sevens eights nines tens teens zeros zeroes zeroth ones odds evens exceeds divides fails
+differs misses lacks contradicts violates overshoots undershoots overestimates underestimates
+overstates understates disagrees goes comes seems appears looks becomes needs ends starts begins
+raised multiplied divided added subtracted choose modulus factorials integral derivative grand
+double scores choices options
+""")
 EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
 SIGNS = {"-": "-", "−": "-", "–": "-", "minus": "-", "negative": "-", "+": "+", "plus": "+"}
 # commands that only shape what they stand before
@@ -272,6 +282,33 @@ def leads_to(word: str) -> bool:
     )
 
 
+def is_plural(text: str) -> bool:
+    """Whether a word looks like the name of several things: neither a scale nor a verb."""
+    return (
+        re.fullmatch(r"[a-z]{2,}s", text) is not None
+        and not text.endswith(("ss", "us", "is"))
+        and text not in CHANGES | NO_THINGS
+    )
+
+
+def counts_things(after: Sequence[str], text: str) -> bool:
+    """Whether the words behind a number are things that it counts, though no list holds them: `8
+    arms`, `8 wooden spoons`.
+    """
+    if is_plural(text):
+        return True
+    described = re.fullmatch(r"[a-z]{3,}", text) and text not in CHANGES | NO_THINGS
+    if not described or after[0].endswith(CLAUSE_ENDS) or len(after) < 2:
+        return False
+    thing = bare(after[1])
+    return is_plural(thing) or (thing in UNITS and thing not in CHANGES and len(thing) > 1)
+
+
+def leads_to_verb(following: str) -> bool:
+    """Whether the word behind `to` is a verb, as far as can be told: no number, no article."""
+    return following.isalpha() and following not in CHANGES | {"the", "a", "an", "about", "around"}
+
+
 def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
     """Whether the words behind a number leave it as it is."""
     for place, word in enumerate(after):
@@ -291,10 +328,12 @@ def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
         parts = [p for p in re.split(r"[/\-^·²³]|\d+", text) if p]
         # a letter alone may be a variable
         unit = bool(parts) and len("".join(parts)) > 1 and is_unit(parts, known)
-        if text in CHANGES and not unit:
+        if text in CHANGES and not unit and not (place and text == "to" and leads_to_verb(following)):
             return False
-        if place == 0 and not unit and text not in GOING_ON:
+        if place == 0 and not unit and text not in GOING_ON and not counts_things(after, text):
             return False
+        if place and text == "to" and leads_to_verb(following):  # 36 minutes to finish
+            return True
         if ends or text in GOING_ON - {"and", "a", "an", "more", "of", "the"}:
             return True
     return True

@@ -34,6 +34,8 @@ from palaestra.verifiers.answers.numerals import (
     spelled_digits,
 )
 from palaestra.verifiers.answers.script import plain_forms, space_numbers
+from palaestra.verifiers.answers.statement import statements
+from palaestra.verifiers.answers.units import currency_of, read_quantity
 from palaestra.verifiers.answers.withdrawal import (
     is_denied,
     is_withdrawn,
@@ -83,6 +85,19 @@ BETWEEN_BOXES = re.compile(
 BEHIND_BOX = re.compile(
     rf"[\s$]*(\\?%|(?:{PERCENT})(?!\s+points?)|(?:{'|'.join(SCALES)})(?!\w))", re.IGNORECASE
 )
+# of a number alone, or behind `=`: in a sentence it is an exclamation
+FACTORIAL = re.compile(r"(?:^|=)[\s*$`]*[-+]?[0-9.,]+\s*![\s*$`.]*$")
+EXCLUDED_NUMBER = re.compile(
+    r",?\s+(?:and\s+)?(?:not|rather than|instead of)\s+(?:the\s+)?[-+−$€£]?[0-9][0-9.,/]*%?"
+    r"(?:\s+[a-z]+){0,3}[\s.!*]*$",
+    re.IGNORECASE,
+)
+TWICE = r"\\?\$?[-+−$€£]?(?:[0-9][0-9.,/]*\s?\\?%?|[a-z]+(?:-[a-z]+)?)"
+SAID_TWICE = re.compile(
+    rf"(?<![\w.,/^-])(?P<first>{TWICE})(?:\s*\((?:or |i\.e\.,? |= ?)?(?P<bracketed>{TWICE})\)"
+    rf"|,?\s+(?:i\.e\.,?|that is,?|or|which is|equivalently,?)\s+(?P<second>{TWICE}))(?![\w/^])",
+    re.IGNORECASE,
+)
 ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s(?=.*[0-9])|[<>≠≤≥]|!=|或|(?<=[0-9])\s*[和与]")
 UNEQUAL = re.compile(r"\\not\s*=")
 OR_TAG = re.compile(r"[\s.,;$]*(?:(?:or|and)\b|[,;/|]|或|和)[\w\s.,;:]{0,40}", re.IGNORECASE)
@@ -111,7 +126,10 @@ REFUSALS = frozenset([*"<>≠≤≥", "<=", ">=", "!=", "not", "never", "isn't",
 def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     """Whether the final answer of the response is the gold one."""
     found = extract_answer(response, gold, prompt)
-    return found is not None and same_answer(found, gold)
+    if found is None or not same_answer(found, gold):
+        return False
+    named, wanted = currency_of(final_line(response)), currency_of(gold)
+    return not wanted or not named or named == wanted
 
 
 def same_answer(given: str, gold: str) -> bool:
@@ -134,6 +152,9 @@ def same_answer(given: str, gold: str) -> bool:
         return False
     written = read_notation(b)
     if written is not None and written == read_notation(a):
+        return True
+    quantity = read_quantity(b)
+    if quantity is not None and quantity == read_quantity(a):
         return True
     option = OPTION.fullmatch(b) is not None and a.casefold() == b.casefold()
     return bool(b) and (option or text_key(a) == text_key(b) or same_name(a, b))
@@ -199,8 +220,14 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     that is no item of a list and not copied from the prompt.
     """
     response, prompt = plain_forms(strip_thinking(response)), plain_forms(prompt)
-    numeric = parse_number(strip_markup(gold)) is not None
+    wanted = parse_number(strip_markup(gold))
+    numeric = wanted is not None
+    if wanted is not None:
+        response = plain_statement(response, wanted[1])
     found, shown = final_statement(response)
+    if not numeric and not shown and (found is None or not same_answer(found, gold)):
+        stated = statements(response if found is None else found, gold)
+        found = next((text for text in stated if same_answer(text, gold)), found)
     if found is not None and numeric:
         # a factorial where there is nothing but the answer, an exclamation in a sentence
         factorial = shown and re.search(r"[0-9})]\s*!", found)
@@ -214,6 +241,41 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     return (
         None if numeric and found is not None and repeats_question(found, gold, prompt) else found
     )
+
+
+def plain_statement(text: str, percent: bool) -> str:
+    """A reply without the other number that its last line excludes (`5, not 7`) and without a value
+    that it says twice (`8 (eight)`, `0.25, i.e. 25%`).
+
+    Args:
+        percent: of two ways to say one value, whether the percentage is kept.
+    """
+    start = text.rstrip().rfind("\n") + 1
+    line = text[start : start + LONGEST]
+    if excluded := EXCLUDED_NUMBER.search(line):
+        if any(map(str.isdigit, line[: excluded.start()])):
+            line = line[: excluded.start()] + "."
+    line = SAID_TWICE.sub(lambda found: say_once(found, percent), line)
+    return text[:start] + line + text[start + LONGEST :]
+
+
+def say_once(found: re.Match[str], percent: bool) -> str:
+    """Of two ways to say one value the one that is wanted; both where the values differ."""
+    said = [found["first"], found["bracketed"] or found["second"]]
+    values = [read_number(strip_markup(text.rstrip(",.;"))) for text in said]
+    if values[0] is None or values[1] is None:
+        return found[0]
+    sizes = [value[0] / (100 if value[1] else 1) for value in values if value]
+    if sizes[0] != sizes[1]:
+        return found[0]
+    return said[1] if values[1][1] == percent != values[0][1] else said[0]
+
+
+def final_line(text: str) -> str:
+    """What a reply states as its answer, or else its last line."""
+    text = plain_forms(strip_thinking(text)).strip()
+    stated = final_statement(text)[0]
+    return text[text.rfind("\n") + 1 :] if stated is None else stated
 
 
 def final_statement(text: str) -> tuple[str | None, bool]:
@@ -406,7 +468,7 @@ def last_number(response: str, prompt: str) -> str | None:
     if at < 0 and len(response) < LONGEST:
         response = spelled_digits(response) or ""
         at = last_digit_position(response)
-    if at < 0 or is_withdrawn(response[at + 1 :]):
+    if at < 0 or is_withdrawn(response[at + 1 :]) or FACTORIAL.search(response, max(0, at - 40)):
         return None
     start, end = response.rfind("\n", 0, at) + 1, response.find("\n", at)
     line = response[start : end if end >= 0 else None]

@@ -22,8 +22,14 @@ from palaestra.verifiers.answers.final import (
 )
 from palaestra.verifiers.answers.json_text import stated_json
 from palaestra.verifiers.answers.notation import read_notation, text_key
-from palaestra.verifiers.answers.numerals import meant_values, read_number, shortest_decimal
+from palaestra.verifiers.answers.numerals import (
+    GROUPED,
+    meant_values,
+    read_number,
+    shortest_decimal,
+)
 from palaestra.verifiers.answers.script import plain_forms
+from palaestra.verifiers.answers.statement import stated_listing
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -39,6 +45,12 @@ BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 # of an item: 1. or 1) or (1) or a)
 LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
 NAME = re.compile(r"^[\s$]*([A-Za-z])\s*=(?!=)")
+SET_NAME = re.compile(r"^[\s$]*[A-Za-z](?:_\{?\w+\}?)?\s*=\s*(?=\\?[{\[(])")  # S = {1, 2}
+ROW = re.compile(r"[-+−]?[0-9.]+(?:[ \t]+[-+−]?[0-9.]+)+")
+ORDINAL = re.compile(
+    r"^\s*(?:and\s+)?(?:first|then|next|after that|followed by|finally|lastly)\b,?\s+(?=\S)",
+    re.IGNORECASE,
+)
 ARTICLES = ("a", "an", "the")
 CLOSED = {"yes", "no", "noanswer"}  # answers that are no part of another one
 # -5, 3/4, 12:30; C++
@@ -117,7 +129,9 @@ class SetAnswer:
     def __call__(self, response: str, answer: Any) -> Judgement:
         wanted = [str(x) for x in require_field(answer, "answer", (list, tuple), self)]
         said = stated_answer(response)
-        said = strip_thinking(response) if said is None else said
+        if said is None:
+            said = plain_forms(strip_thinking(response)).strip()
+            said = stated_listing(said, wanted) or said
         gold = [item_key(shortest_decimal(x)) for x in wanted]
         if [item_key(shortest_decimal(x)) for x in items_of("; ".join(wanted), wanted)] != gold:
             raise UserError(
@@ -143,11 +157,13 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     """
     if item_key(text) in map(item_key, golds):
         return [text]
-    text = strip_markup(text.strip())
+    text = strip_markup(SET_NAME.sub("", text.strip()))
     for _ in range(3):
         if text[:1] + text[-1:] in ("{}", "[]", "()") and encloses(text):
             text = text[1:-1].strip()
     text = text.removeprefix("\\{").removesuffix("\\}")
+    if ROW.fullmatch(text) and not GROUPED.search(text):  # 1 2 3
+        text = ",".join(text.split())
     whole = sorted((gold for gold in golds if SEPARATOR.search(gold)), key=len, reverse=True)
     kept = "|".join(rf"(?<!\w){re.escape(gold)}(?!\w)" for gold in whole) or r"(?!)"
     parts, start = [], 0
@@ -162,6 +178,8 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     names = {m[1] if (m := NAME.match(part)) else "" for part in parts}
     if len(names) == 1 and not any("=" in gold for gold in golds):  # x = 1, x = 2
         parts = [NAME.sub("", part) for part in parts]
+    if not any(ORDINAL.match(gold) for gold in golds):  # first red, then green
+        parts = [ORDINAL.sub("", part) for part in parts]
     return [x for part in parts if (x := strip_markup(part))]
 
 

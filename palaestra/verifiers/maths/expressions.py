@@ -69,6 +69,8 @@ FORMULA = re.compile(
 )
 PLEASANTRY = re.compile(r"\s*I hope (?:it|this) is correct\.?\s*$", re.IGNORECASE)
 ENDING = re.compile(
+    r"\s*(?:(?:(?:square|cubic|sq\.?)\s+)?(?:[cmk]?m|in|ft|yd|mi|cm²|m²|units?|inches|feet|yards|miles|[a-z]*met(?:er|re)s?"
+    r"|degrees|radians|dollars|seconds|minutes|hours|days|years)(?:\s+(?:long|wide|tall|high|in (?:length|total)))?)?"
     r"\s*(?:is (?:the|our|my) (?:final |correct )?(?:answer|solution|result))?[\s.!*_]*",
     re.IGNORECASE,
 )

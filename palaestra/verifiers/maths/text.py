@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit, singular
+from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit
 from palaestra.verifiers.answers.final import parse_number, strip_markup
 from palaestra.verifiers.answers.numerals import RAISED, SCIENTIFIC, exponent_of, over_fractions
+from palaestra.verifiers.answers.units import TEXT_COMMAND, one_spelling
 
 PENDING_OPERATION = re.compile(
     r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min|arc(?:sin|cos|tan))(?![a-zA-Z])"
@@ -26,7 +27,6 @@ AND = re.compile(
     r"(?:\s|\\q?quad(?![a-zA-Z])|\\[,; ])*"
 )
 SET = re.compile(r"\\(?:\{|lbrace)(?!\s*\()[^|:]*,")
-TEXT_COMMAND = r"\\(?:text|mathrm|operatorname|textbf|textnormal|textit|mbox|hbox)\s*\{([^{}]*)\}"
 GAP = r"(?:\s|~|\\[,;:! ])*"
 POWER = r"(?:\s*\^\s*\{?\s*-?[0-9]\s*\}?|[²³])?"
 LETTERS = "mm|cm|dm|km|nm|in|ft|yd|mi|ms|sec|min|hrs?|kg|mg|lbs?|oz|mL|ml|kHz|Hz|kPa|Pa|kJ|kW|eV|mol|mph|rad"
@@ -34,16 +34,6 @@ PLAIN_UNIT = rf"(?:{LETTERS}){POWER}|(?:{LETTERS}|[msghLNJWVAK]){POWER}(?:\s*/\s
 UNIT = re.compile(
     rf"(?:{TEXT_COMMAND}({POWER})|(\^\s*\{{?\s*\\circ\s*\}}?|\\degree|[°$€£])|(?<=[0-9}}]){GAP}({PLAIN_UNIT}))?{GAP}$"
 )
-SAME_UNIT = {
-    "^\\circ": "°", "\\degree": "°", "degree": "°", "deg": "°", "radian": "rad", "foot": "ft",
-    "feet": "ft", "inch": "in",
-    "inche": "in", "mile": "mi", "yard": "yd", "meter": "m", "metre": "m", "centimeter": "cm",
-    "centimetre": "cm",
-    "millimeter": "mm", "kilometer": "km", "kilometre": "km", "gram": "g", "kilogram": "kg",
-    "second": "s", "sec": "s",
-    "minute": "min", "hour": "h", "hr": "h", "pound": "lb", "ounce": "oz", "dollar": "$",
-    "unit": "",
-}  # fmt: skip
 RELATIONS = (
     (re.compile(r"<=|≤|⩽|\\leqslant(?![a-zA-Z])|\\leq(?![a-zA-Z])"), r"\\le "),
     (re.compile(r">=|≥|⩾|\\geqslant(?![a-zA-Z])|\\geq(?![a-zA-Z])"), r"\\ge "),
@@ -151,18 +141,6 @@ def words_in(text: str) -> list[str]:
     text = re.sub(r"(?<=[A-Za-z])\^?\{?-?[1-3²³]\}?(?![0-9])", "", text)
     found = [w for w in re.split(r"[\s./,·*~-]+", text.strip()) if w]
     return [w if len(w) == 1 else w.casefold() for w in found]  # g is a unit, G is none
-
-
-def one_spelling(unit: str) -> str:
-    unit = re.sub(r"[\s{}.]", " ", unit.replace("²", "^2").replace("³", "^3")).casefold()
-    unit = re.sub(r"\b(?:square|sq) +(\w+)", r"\1^2", unit)
-    unit = re.sub(r"\bcubic +(\w+)", r"\1^3", unit)
-    unit = re.sub(
-        r"\\?[a-z]+",
-        lambda m: SAME_UNIT.get(singular(m[0]), singular(m[0])),
-        "".join(unit.split()).replace("^\\circ", "°"),
-    )
-    return re.sub(r"^\^[0-9]", "", unit)  # square units
 
 
 def is_idle(words: str, known: Collection[str]) -> bool:
