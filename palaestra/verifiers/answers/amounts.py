@@ -56,7 +56,7 @@ fifths sixths sevenths eighths ninths tenths hundredths thousandths millionths
 # in front of a number these change it even where another of LINKS stands between: half of the 7
 LINKS = word_set("of the a an than as many much its it's number value from to for exactly by")
 BEFORE = (
-    CHANGES - word_set("by to over point one two three four five six seven eight nine ten")
+    CHANGES - word_set("by to point one two three four five six seven eight nine ten")
 ) | word_set("""
 square squares score scores more greater larger smaller bigger higher divided multiplied raised
 hex hexadecimal octal binary multiple multiples factor factors divisor divisors divisible modulo
@@ -328,7 +328,11 @@ def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
         parts = [p for p in re.split(r"[/\-^·²³]|\d+", text) if p]
         # a letter alone may be a variable
         unit = bool(parts) and len("".join(parts)) > 1 and is_unit(parts, known)
-        if text in CHANGES and not unit and not (place and text == "to" and leads_to_verb(following)):
+        if (
+            text in CHANGES
+            and not unit
+            and not (place and text == "to" and leads_to_verb(following))
+        ):
             return False
         if place == 0 and not unit and text not in GOING_ON and not counts_things(after, text):
             return False

@@ -29,7 +29,7 @@ from palaestra.verifiers.base import (
 )
 
 STATEMENT = (
-    r"(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
+    r"(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer|letter)(?:\s+is)?(?:\s*:\s*|\s+)"
     r"|i\s+(?:choose|pick|select)\s+(?:option\s+)?|我?(?:应该|應該|应|應)?[选選][择擇项項]?(?:[是为為:]|\s)*)"
 )
 REASON = (
@@ -37,7 +37,7 @@ REASON = (
     r"|\s*,?\s+(?:because|since)\b|\s*,\s+not\s+\(?[A-Z]\)?\s*[.!]?\s*$"
 )
 LETTER = re.compile(
-    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+[-—–]\s|\s*\n|\s*$|(?={REASON})))"
+    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:),]|\s+[-—–]\s|\s*\n|\s*$|(?={REASON})))"
     rf"({REASON})?\s*(.*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -184,9 +184,7 @@ def is_remark(text: str, place: int, shown: Sequence[str]) -> bool:
         text = text[len(own) :]
     elif len(text.split()) < 3:
         return False
-    return not (
-        is_withdrawn(text) or is_uncertain(text) or names_other_option(text, place, shown)
-    )
+    return not (is_withdrawn(text) or is_uncertain(text) or names_other_option(text, place, shown))
 
 
 def names_other_option(text: str, place: int, shown: Sequence[str]) -> bool:

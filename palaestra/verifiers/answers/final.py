@@ -21,6 +21,7 @@ from palaestra.verifiers.answers.amounts import (
     SIZES,
     amount_at,
     bare,
+    sign_before,
     words_of,
 )
 from palaestra.verifiers.answers.notation import plain_decimal, read_notation, text_key
@@ -38,6 +39,7 @@ from palaestra.verifiers.answers.statement import statements
 from palaestra.verifiers.answers.units import currency_of, read_quantity
 from palaestra.verifiers.answers.withdrawal import (
     is_denied,
+    is_rejected,
     is_withdrawn,
     stands_denied,
     states_property,
@@ -92,6 +94,11 @@ EXCLUDED_NUMBER = re.compile(
     r"(?:\s+[a-z]+){0,3}[\s.!*]*$",
     re.IGNORECASE,
 )
+ATTACHED_UNIT = re.compile(
+    r"(?<=[0-9])(?=(?:[cmk]m|kg|mg|ml|mL|ft|yd|mi|lbs?|oz|hrs?|min|sec|ms|km/h|m/s|mph|kph|[ckm]?m[²³]|[ckm]?m\^[23])(?![A-Za-z0-9]))"
+)
+IS_LAST = re.compile(r"(?:\b(?:is|are|was|were|be|but|does|do|did|if)|['’]s)\s*$", re.IGNORECASE)
+QUANTITY_OF = re.compile(r"\s+of\s+(?:the\s+)?[a-z]+(?:\s+[a-z]+)?$")  # 2 cups of flour
 TWICE = r"\\?\$?[-+−$€£]?(?:[0-9][0-9.,/]*\s?\\?%?|[a-z]+(?:-[a-z]+)?)"
 SAID_TWICE = re.compile(
     rf"(?<![\w.,/^-])(?P<first>{TWICE})(?:\s*\((?:or |i\.e\.,? |= ?)?(?P<bracketed>{TWICE})\)"
@@ -154,8 +161,8 @@ def same_answer(given: str, gold: str) -> bool:
     if written is not None and written == read_notation(a):
         return True
     quantity = read_quantity(b)
-    if quantity is not None and quantity == read_quantity(a):
-        return True
+    if quantity is not None:
+        return quantity in (read_quantity(a), read_quantity(QUANTITY_OF.sub("", a)))
     option = OPTION.fullmatch(b) is not None and a.casefold() == b.casefold()
     return bool(b) and (option or text_key(a) == text_key(b) or same_name(a, b))
 
@@ -227,6 +234,8 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     found, shown = final_statement(response)
     if not numeric and not shown and (found is None or not same_answer(found, gold)):
         stated = statements(response if found is None else found, gold)
+        if stated and read_quantity(gold):
+            stated += [amount for text in stated if (amount := stated_quantity(text))]
         found = next((text for text in stated if same_answer(text, gold)), found)
     if found is not None and numeric:
         # a factorial where there is nothing but the answer, an exclamation in a sentence
@@ -253,7 +262,9 @@ def plain_statement(text: str, percent: bool) -> str:
     start = text.rstrip().rfind("\n") + 1
     line = text[start : start + LONGEST]
     if excluded := EXCLUDED_NUMBER.search(line):
-        if any(map(str.isdigit, line[: excluded.start()])):
+        before = line[: excluded.start()]
+        clause = re.split(r"[.!?;](?=\s)", before)[-1]
+        if any(map(str.isdigit, clause)) and not IS_LAST.search(clause):
             line = line[: excluded.start()] + "."
     line = SAID_TWICE.sub(lambda found: say_once(found, percent), line)
     return text[:start] + line + text[start + LONGEST :]
@@ -445,9 +456,20 @@ def stated_number(text: str, prompt: str = "") -> str | None:
     return number_at(words, at[0], prompt) if len(at) == 1 else None
 
 
+def stated_quantity(text: str) -> str | None:
+    """The number with its unit that a sentence ends with, `3 cups` of `You need 3 cups`; None where
+    the words in front of it make another of it, or where there are more numbers.
+    """
+    words = words_in_line(text)
+    at = [i for i, w in enumerate(words) if last_digit_position(w) >= 0]
+    sign = sign_before(words[max(0, at[0] - 8) : at[0]]) if len(at) == 1 and at[0] else None
+    return None if sign is None else sign + " ".join(words[at[0] :])
+
+
 def words_in_line(text: str) -> list[str]:
     """The words of a line, each number one word with its percent sign."""
-    return re.sub(r"\$? (?=\\?%)", "", join_numbers(space_numbers(text))).split()
+    text = ATTACHED_UNIT.sub(" ", join_numbers(space_numbers(text)))  # 42cm
+    return re.sub(r"\$? (?=\\?%)", "", text).split()
 
 
 def number_at(words: list[str], at: int, prompt: str) -> str | None:
@@ -468,7 +490,13 @@ def last_number(response: str, prompt: str) -> str | None:
     if at < 0 and len(response) < LONGEST:
         response = spelled_digits(response) or ""
         at = last_digit_position(response)
-    if at < 0 or is_withdrawn(response[at + 1 :]) or FACTORIAL.search(response, max(0, at - 40)):
+    behind = response[at + 1 :]
+    if (
+        at < 0
+        or is_withdrawn(behind)
+        or is_rejected(behind)
+        or FACTORIAL.search(response, max(0, at - 40))
+    ):
         return None
     start, end = response.rfind("\n", 0, at) + 1, response.find("\n", at)
     line = response[start : end if end >= 0 else None]

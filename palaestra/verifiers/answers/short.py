@@ -39,13 +39,17 @@ from palaestra.verifiers.base import (
     strip_thinking,
 )
 
-SEPARATOR = re.compile(r"[,;\n、]|\band\b|[-=]+>|[→⇒]|以及|[和与與及]", re.IGNORECASE)
+SEPARATOR = re.compile(r"[,;\n、]|\band\b|[-=]+>|[→⇒]|\s\|\s|以及|[和与與及]", re.IGNORECASE)
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 # of an item: 1. or 1) or (1) or a)
 LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
 NAME = re.compile(r"^[\s$]*([A-Za-z])\s*=(?!=)")
-SET_NAME = re.compile(r"^[\s$]*[A-Za-z](?:_\{?\w+\}?)?\s*=\s*(?=\\?[{\[(])")  # S = {1, 2}
+SET_NAME = re.compile(
+    r"^[\s$]*[A-Za-z](?:_\{?\w+\}?)?\s*(?:=|∈|\\in(?![a-z]))\s*(?=\\?[{\[(])"
+)  # S = {1, 2}
+ETC = re.compile(r"^\s*\$?(?:\.\.\.|…|\\[lc]?dots|etc\.?)[\s$]*$", re.IGNORECASE)
+ENDLESS = re.compile(r"(?:\.\.\.|…|\\[lc]?dots|\betc\.?|\band so on)[\s.$*)}\]\\]*$", re.IGNORECASE)
 ROW = re.compile(r"[-+−]?[0-9.]+(?:[ \t]+[-+−]?[0-9.]+)+")
 ORDINAL = re.compile(
     r"^\s*(?:and\s+)?(?:first|then|next|after that|followed by|finally|lastly)\b,?\s+(?=\S)",
@@ -157,6 +161,7 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     """
     if item_key(text) in map(item_key, golds):
         return [text]
+    endless = ENDLESS.search(text[-40:])
     text = strip_markup(SET_NAME.sub("", text.strip()))
     for _ in range(3):
         if text[:1] + text[-1:] in ("{}", "[]", "()") and encloses(text):
@@ -166,6 +171,7 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
         text = ",".join(text.split())
     whole = sorted((gold for gold in golds if SEPARATOR.search(gold)), key=len, reverse=True)
     kept = "|".join(rf"(?<!\w){re.escape(gold)}(?!\w)" for gold in whole) or r"(?!)"
+    text += ", ..." if endless else ""
     parts, start = [], 0
     for cut in re.finditer(rf"(?P<kept>{kept})|{SEPARATOR.pattern}", text, re.IGNORECASE):
         if cut["kept"] is None:
@@ -180,7 +186,7 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
         parts = [NAME.sub("", part) for part in parts]
     if not any(ORDINAL.match(gold) for gold in golds):  # first red, then green
         parts = [ORDINAL.sub("", part) for part in parts]
-    return [x for part in parts if (x := strip_markup(part))]
+    return [x for part in parts if (x := "..." if ETC.match(part) else strip_markup(part))]
 
 
 def unlabel_items(parts: list[str]) -> list[str]:

@@ -28,7 +28,7 @@ UNCERTAIN = re.compile(
     r"|rather|opposite|similar|used to|formerly|previously|originally|once|perhaps|maybe|might|could|may|possibly"
     r"|probably|likely|unlikely|doubt\w*|unsure|uncertain|guess\w*|if|unless|whether|almost|nearly|wrong|false"
     r"|untrue|incorrect|mistak\w*|misconception|although|though|however|while|whereas|until|suppose|assum\w+"
-    r"|second|third|other|another|next|former|previous|popular|some|many|all|any|every\w*|half|partly|than|vs"
+    r"|second|third|last|other|another|next|former|previous|popular|some|many|all|any|every\w*|half|partly|than|vs"
     r"|distractor|trap|hint|example|option \d|attempt|draft|old|fake|alleged\w*|supposed\w*|so-called|would be"
     r"|close|closest|near|neighbou?r\w*|son|daughter|wife|husband|brother|sister|father|mother|rival|pupil"
     r"|student|teacher|contemporary|friend|kidding|joking|depends|unknown|rul(?:e|ed|es) out|eliminat\w+)\b"
@@ -36,7 +36,8 @@ UNCERTAIN = re.compile(
     re.IGNORECASE,
 )
 SURE = re.compile(
-    r"\b(?:no|without(?: a| any)?|beyond(?: a| any)?) doubt,?\s*|\bnone other than\s+", re.IGNORECASE
+    r"\b(?:no|without(?: a| any)?|beyond(?: a| any)?) doubt,?\s*|\bnone other than\s+",
+    re.IGNORECASE,
 )
 OPENING = re.compile(
     rf"(?:(?:{THEREFORE}|well|sure|okay|ok|yes|clearly|finally|then|indeed|of course|certainly)\b[,:!]?\s+"
@@ -50,9 +51,14 @@ CHOICE = re.compile(
     r"(?:(?:option|choice|answer|letter)\s+)?",
     re.IGNORECASE,
 )
+# of what makes a thing what it is: written by, called, located in; but not refuted by, believed to be
 PARTICIPLE = (
-    r"(?:(?:\w+ly\s+)?(?:\w+(?:ed|en|wn|nt|lt|ght)|called|named|made|won|sung|led|spelled)\s+"
-    r"(?:(?:by|as|in|at|on|from|of|to be)\s+)?)?"
+    r"(?:(?:\w+ly\s+)?(?:(?:called|named|termed|spelled|labell?ed)\s+"
+    r"|(?:known|referred to|described)\s+as\s+|made (?:up )?of\s+"
+    r"|\w+(?:ed|en|wn|nt|lt|ght|rn|ld)\s+(?:in|at|on)\s+"
+    r"|(?:written|authored|painted|composed|directed|invented|discovered|founded|designed|built|created"
+    r"|developed|proposed|made|sung|drawn|introduced|coined|proved|proven|formulated|published|produced|won"
+    r"|found|given|stated|established|constructed|performed|held|led)\s+by\s+))?"
 )
 COPULA = re.compile(
     r"(?P<subject>[^.;:!?\n=]{1,160}?)(?:\s+(?:is|are|was|were|equals|equal|(?:must|has to|have to|will) be"
@@ -60,7 +66,23 @@ COPULA = re.compile(
     rf"\s*:?\s+(?P<rest>(?P<participle>{PARTICIPLE})(?P<body>\S.*))",
     re.IGNORECASE | re.DOTALL,
 )
-HEADING = re.compile(r"(?P<subject>[A-Za-z][A-Za-z' ]{1,40})[*_]*:[*_]*\s+(?P<body>\S.*)", re.DOTALL)
+# `the person you are looking for is`: the clause inside has a copula of its own
+RELATIVE = re.compile(
+    r"[^.;:!?\n=]{1,160}\b(?:that|who|which|you|we|I)\b[^.;:!?\n=]{1,80}\s(?:is|was|are)\s+"
+)
+CLEFT = re.compile(
+    r"(?:it|this|that)\s+(?:is|was)\s+(?P<body>.{1,100}?)\s+(?:who|that|which)\b", re.IGNORECASE
+)
+# what a person is: the English playwright William Shakespeare
+NOUN_BEFORE = re.compile(
+    r"(?:the\s+)?(?:\w+\s+)?(?:\w*(?:ist|ian|ologist|wright)|poet|author|writer|painter|composer|inventor|actor|actress"
+    r"|singer|king|queen|president|emperor|general|philosopher|explorer|astronomer|director|leader|engineer|player"
+    r"|architect|captain|astronaut)\s+",
+    re.IGNORECASE,
+)
+HEADING = re.compile(
+    r"(?P<subject>A|[A-Za-z][A-Za-z' ]{1,40})[*_]*:[*_]*\s+(?P<body>\S.*)", re.DOTALL
+)
 REVERSE = re.compile(
     r"(?P<body>.{1,200}?)\s+(?:(?:is|was|are|were)\s+(?:the\b|my (?:final )?(?:answer|choice)|correct\b|right\b"
     r"|it\b)|(?:wrote|painted|invented|discovered|composed|directed|founded|won|designed|built|created|said|sang"
@@ -83,7 +105,9 @@ YEARS = re.compile(
 )
 ALL = re.compile(r"\ball\b(?! (?:but|except|besides))", re.IGNORECASE)
 LISTING_END = re.compile(r",?\s+(?:respectively|in (?:that|this|any) order)[.!]*$", re.IGNORECASE)
-TITLE = re.compile(r"^(?:(?:dr|mr|mrs|ms|prof)\.?|professor|doctor|sir|dame)\s+(?=[A-Z])", re.IGNORECASE)
+TITLE = re.compile(
+    r"^(?:(?:dr|mr|mrs|ms|prof)\.?|professor|doctor|sir|dame)\s+(?=[A-Z])", re.IGNORECASE
+)
 
 
 def statements(text: str, gold: str = "") -> list[str]:
@@ -111,6 +135,10 @@ def statements(text: str, gold: str = "") -> list[str]:
         readings.append(sentence[chosen.end() :])
     elif found := COPULA.fullmatch(sentence):
         readings += [found["rest"], found["body"]]
+        if inner := RELATIVE.match(sentence):
+            readings.append(sentence[inner.end() :])
+        if cleft := CLEFT.match(sentence):
+            readings.append(cleft["body"])
     elif found := HEADING.fullmatch(sentence):
         readings.append(found["body"])
     if "=" in sentence and len(text) < 200:
@@ -121,6 +149,7 @@ def statements(text: str, gold: str = "") -> list[str]:
         readings.append(found["body"])
     readings = [r.strip().rstrip("!.").strip() for r in readings]
     readings += [TITLE.sub("", r) for r in readings if TITLE.match(r)]
+    readings += [gold for r in readings if gold and names_kind(r, gold)]
     return list(dict.fromkeys(r for r in readings if r))
 
 
@@ -138,6 +167,17 @@ def stated_listing(text: str, golds: Sequence[str]) -> str | None:
     if found is None or is_uncertain(plain):
         return None
     return found["body"].strip()
+
+
+def names_kind(reading: str, gold: str) -> bool:
+    """Whether a reading is a name of two words or more with what the person is in front of it: `the
+    physicist Albert Einstein`.
+    """
+    start = len(reading) - len(gold)
+    if not gold[:1].isupper() or " " not in gold or start <= 0:
+        return False
+    same = reading[start:].casefold() == gold.casefold()
+    return same and NOUN_BEFORE.fullmatch(reading[:start]) is not None
 
 
 def is_uncertain(sentence: str, gold: str = "") -> bool:

@@ -77,6 +77,4 @@ def read_quantity(text: str) -> tuple[Fraction, str] | None:
 
 def currency_of(text: str) -> set[str]:
     """The currencies that a text names, each by its sign; "c" for cents and pence."""
-    return {
-        sign for sign, names in CURRENCY.items() if re.search(names, text, re.IGNORECASE)
-    }
+    return {sign for sign, names in CURRENCY.items() if re.search(names, text, re.IGNORECASE)}

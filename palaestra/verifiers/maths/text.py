@@ -52,6 +52,7 @@ INEQUALITY = re.compile(
     r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
     r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
 )
+COORDINATE = re.compile(r"\s*([a-z])\s*=([^=<>,]+)")
 TURNED = {">": "<", "\\ge": "\\le"}
 INFINITY = "\\infty"
 CONSTANT = re.compile(r"\+\s*([CcKkD](?:_\{?[0-9]\}?)?)\s*$")
@@ -83,6 +84,7 @@ def spell_alike(text: str) -> str:
     one name, and another than `f'` and `f`.
     """
     text = text.replace("″", "''").replace("‴", "'''").replace("′", "'").replace("’", "'")
+    text = re.sub(r"(?<=[\w)])\*\*(?=[\w({-])", "^", text)  # x**2
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
     for pattern, name in RELATIONS:
@@ -217,6 +219,20 @@ def as_interval(said: str, gold: str) -> str:
     opened = "[" if lower == "\\le" else "("
     closed = "]" if upper == "\\le" else ")"
     return f"{opened}{(low or '-' + INFINITY).strip()},{(high or INFINITY).strip()}{closed}"
+
+
+def as_point(said: str, gold: str) -> str:
+    """Coordinates that are named in their order (`x = 3, y = 4`) as the point that they are, where
+    the reference is one; any other text as it is.
+    """
+    shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
+    if shape != "()" or "," not in said or len(said) > 200:
+        return said
+    found = [COORDINATE.fullmatch(part) for part in split_commas(AND.sub(",", said)) if part]
+    named = "".join(m[1] for m in found if m)
+    if len(named) != len(parts) or len(found) != len(parts) or named not in ("xy", "xyz", "ab", "abc"):
+        return said
+    return f"({', '.join(m[2].strip() for m in found if m)})"
 
 
 def name_constants(said: str, gold: str) -> str:
