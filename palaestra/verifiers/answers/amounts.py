@@ -144,6 +144,7 @@ overstates understates disagrees goes comes seems appears looks becomes needs en
 raised multiplied divided added subtracted choose modulus factorials integral derivative grand
 double scores choices options
 """)
+DEGREES = re.compile(r"°[cfk]?|℃|℉")
 EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
 SIGNS = {"-": "-", "−": "-", "–": "-", "minus": "-", "negative": "-", "+": "+", "plus": "+"}
 # commands that only shape what they stand before
@@ -334,6 +335,7 @@ def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
             and not (place and text == "to" and leads_to_verb(following))
         ):
             return False
+        unit = unit or DEGREES.fullmatch(text) is not None
         if place == 0 and not unit and text not in GOING_ON and not counts_things(after, text):
             return False
         if place and text == "to" and leads_to_verb(following):  # 36 minutes to finish

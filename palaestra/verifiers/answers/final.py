@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from palaestra.verifiers.answers.amounts import (
     BEFORE,
@@ -24,7 +25,12 @@ from palaestra.verifiers.answers.amounts import (
     sign_before,
     words_of,
 )
-from palaestra.verifiers.answers.notation import plain_decimal, read_notation, text_key
+from palaestra.verifiers.answers.notation import (
+    plain_decimal,
+    read_notation,
+    same_substance,
+    text_key,
+)
 from palaestra.verifiers.answers.numerals import (
     LONGEST,
     NUMBER,
@@ -97,6 +103,7 @@ EXCLUDED_NUMBER = re.compile(
 ATTACHED_UNIT = re.compile(
     r"(?<=[0-9])(?=(?:[cmk]m|kg|mg|ml|mL|ft|yd|mi|lbs?|oz|hrs?|min|sec|ms|km/h|m/s|mph|kph|[ckm]?m[²³]|[ckm]?m\^[23])(?![A-Za-z0-9]))"
 )
+UNIT_POWER = re.compile(r"\b((?:mm|cm|dm|km|ft|yd|mi|in))\s?\^\s?\{?([23])(?![0-9])\}?")
 IS_LAST = re.compile(r"(?:\b(?:is|are|was|were|be|but|does|do|did|if)|['’]s)\s*$", re.IGNORECASE)
 QUANTITY_OF = re.compile(r"\s+of\s+(?:the\s+)?[a-z]+(?:\s+[a-z]+)?$")  # 2 cups of flour
 TWICE = r"\\?\$?[-+−$€£]?(?:[0-9][0-9.,/]*\s?\\?%?|[a-z]+(?:-[a-z]+)?)"
@@ -149,10 +156,7 @@ def same_answer(given: str, gold: str) -> bool:
     if wanted is not None:
         if ELLIPSIS.search(given):
             return False
-        found = read_number(plain_decimal(a))
-        # of a whole number 7,00 may be two answers
-        if found is None and DECIMAL_COMMA.fullmatch(a) and wanted[0].denominator > 1:
-            found = parse_number(a.replace("{,}", ".").replace(",", "."))
+        found = read_response_number(a, wanted[0])
         return found is not None and found[1] == wanted[1] and found[0] in meant_values(b)
     a = " ".join(a.split())
     if len(a) > 2 * len(b) + 20:
@@ -160,11 +164,23 @@ def same_answer(given: str, gold: str) -> bool:
     written = read_notation(b)
     if written is not None and written == read_notation(a):
         return True
+    if same_substance(a, b):
+        return True
     quantity = read_quantity(b)
     if quantity is not None:
         return quantity in (read_quantity(a), read_quantity(QUANTITY_OF.sub("", a)))
     option = OPTION.fullmatch(b) is not None and a.casefold() == b.casefold()
     return bool(b) and (option or text_key(a) == text_key(b) or same_name(a, b))
+
+
+def read_response_number(text: str, wanted: Fraction) -> tuple[Fraction, bool] | None:
+    """The number of a response without markup, as `read_number`; also with a decimal comma, where
+    the reference is no whole number (7,00 may be two answers).
+    """
+    found = read_number(plain_decimal(text))
+    if found is None and DECIMAL_COMMA.fullmatch(text) and wanted.denominator > 1:
+        found = parse_number(text.replace("{,}", ".").replace(",", "."))
+    return found
 
 
 def same_name(said: str, gold: str) -> bool:
@@ -260,6 +276,7 @@ def plain_statement(text: str, percent: bool) -> str:
         percent: of two ways to say one value, whether the percentage is kept.
     """
     start = text.rstrip().rfind("\n") + 1
+    text = text[:start] + UNIT_POWER.sub(lambda m: m[1] + "²³"[m[2] == "3"], text[start:])
     line = text[start : start + LONGEST]
     if excluded := EXCLUDED_NUMBER.search(line):
         before = line[: excluded.start()]

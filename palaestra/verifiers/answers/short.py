@@ -17,6 +17,7 @@ from palaestra.verifiers.answers.final import (
     gold_of,
     is_right_answer,
     parse_number,
+    read_response_number,
     same_answer,
     strip_markup,
 )
@@ -25,7 +26,6 @@ from palaestra.verifiers.answers.notation import read_notation, text_key
 from palaestra.verifiers.answers.numerals import (
     GROUPED,
     meant_values,
-    read_number,
     shortest_decimal,
 )
 from palaestra.verifiers.answers.script import plain_forms
@@ -100,7 +100,7 @@ class NumberAnswer:
                 f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts"
             )
         said = extract_answer(response, text, prompt)
-        found = None if said is None else read_number(strip_markup(said))
+        found = None if said is None else read_response_number(strip_markup(said), gold[0])
         if found is None:
             return failed_judgement("unparsable")
         distance = min(abs(found[0] - value) for value in meant_values(text))

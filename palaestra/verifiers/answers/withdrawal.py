@@ -37,7 +37,8 @@ DENIAL = re.compile(
     r"(?:\b(?:not|never|cannot|nobody|untrue|incorrect|false|wrong|doubt|deny|unlikely|hardly|neither)\b|n['’]t\b)"
     r"(?:(?!\b(?:so|thus|hence|therefore|then|and|but|since|because)\b)[^.;:!?\n,]){0,80}$"
     r"|\b(?:initially|originally|previously|at first|wrongly|mistakenly|(?:my|the|a) first (?:guess|answer|attempt|try|thought)"
-    r"|(?:you|one|some|many|people|he|she|they) (?:\w+ )?(?:might|may|could|often|would|think|thought|say|said|claims?|claimed))\b"
+    r"|(?:you|one|some|many|people|he|she|they) (?:\w+ )?"
+    r"(?:might|may|could|often|would|think|thought|say|said|claims?|claimed))\b"
     r"[^.;:!?\n,]{0,80}$"
     r"|\b(?:if|whether|unless|suppose|assume|assuming|pretend|no)\s+(?:the|my|our|your|its)?\s*"
     r"(?:(?:final|correct|right|best)\s+)*$",
@@ -45,7 +46,8 @@ DENIAL = re.compile(
 )
 # behind a number, in its own sentence: 7 was my first guess, 7 is close but not right
 REJECTED = re.compile(
-    r"^[^.;!?\n]{0,80}?\b(?:wrong|incorrect|false|mistaken|not (?:right|correct|true|enough|the answer)|first (?:guess|try|attempt)"
+    r"^[^.;!?\n]{0,80}?\b(?:wrong|incorrect|false|mistaken|not (?:right|correct|true|enough|the answer)"
+    r"|first (?:guess|try|attempt)"
     r"|(?:my|a|just a|only a) guess|too (?:big|small|large|high|low|many|few|much|little|long|short))\b",
     re.IGNORECASE,
 )

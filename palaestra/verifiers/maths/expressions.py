@@ -67,6 +67,8 @@ OUTER = tuple(wrap for wrap in WRAPS if wrap[0] != "(")
 # the formula within $...$, \(...\) or \[...\]
 # a word, which is no name of a function and no command
 WORDY = re.compile(r"(?<![\\A-Za-z])(?!(?:sin|cos|tan|log|ln|exp|sqrt|pi|or|and|in)\b)[A-Za-z]{2,}")
+JOIN = re.compile(r"\s*(?:,|,?\s*\b(?:and|or)\b)\s*")
+VALUE = re.compile(r"\s*([A-Za-z])(?:_\{?[0-9]\}?)?\s*=([^=<>]+)")
 # operations whose result has the same name
 RESULTS = word_set("""
 sum difference product quotient derivative integral limit function equation remainder antiderivative factor
@@ -111,6 +113,9 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
     if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
         said = text if FORMULA.fullmatch(text.strip()) or not FORMULA.search(text) else None
         said = None if said is None else plain_formula(said, gold)
+    joined = None if shown else joined_formulas(text, gold)
+    if joined:
+        return joined
     if said is None:
         said = closing_formula(text)
     elif not shown and FORMULA.search(said):
@@ -130,6 +135,25 @@ def plain_formula(text: str, gold: str) -> str:
     readings = [r for r in statements(text, gold) if r != text and not WORDY.search(r)]
     words = set(re.findall(r"[\w']+", text.casefold()))
     return text if words & (DENYING | OPERATIONS - RESULTS) or not readings else readings[0]
+
+
+def joined_formulas(text: str, gold: str) -> str | None:
+    """The values of one letter that a last sentence gives in formulas of their own, as in
+    `$x = 3$ and $x = -2$`, where the reference is a listing.
+    """
+    text = text[-LONGEST:].rstrip()
+    found = list(FORMULA.finditer(text))
+    if len(found) < 2 or not is_listing(gold) or not ENDING.fullmatch(text[found[-1].end() :]):
+        return None
+    first = len(found) - 1
+    while first and JOIN.fullmatch(text[found[first - 1].end() : found[first].start()]):
+        first -= 1
+    inside = [next(g for g in m.groups() if g is not None) for m in found[first:]]
+    names = [m[1] if (m := VALUE.fullmatch(part)) else "" for part in inside]
+    before = re.split(r"[.!?:](?=\s)|\n", text[: found[first].start()])[-1].casefold()
+    if len(inside) < 2 or "" in names or len({*names}) > 1 or "$" in before:
+        return None
+    return None if set(re.findall(r"[\w']+", before)) & DENYING else ", ".join(inside)
 
 
 def closing_formula(text: str) -> str | None:

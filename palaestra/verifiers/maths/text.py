@@ -67,6 +67,7 @@ ACCENT = re.compile(
     r"|\^\s*\{\s*\(|(?<=[A-Za-z])\s*\^\s*\{?\s*-\s*1\s*\}?\s*\("  # derived n times, inverse
 )
 NO_BRACES = str.maketrans("", "", "{}")
+ENUMERATION = re.compile(r"^([A-Za-z])(?:_\{?[1-9]\}?)?=$")
 ENUMERATED = re.compile(r"([A-Za-z])_\{?([1-9])\}?\s*=")
 NAMED = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*(?:=(?!=)|\\in(?![a-zA-Z]))"
@@ -230,7 +231,11 @@ def as_point(said: str, gold: str) -> str:
         return said
     found = [COORDINATE.fullmatch(part) for part in split_commas(AND.sub(",", said)) if part]
     named = "".join(m[1] for m in found if m)
-    if len(named) != len(parts) or len(found) != len(parts) or named not in ("xy", "xyz", "ab", "abc"):
+    if (
+        len(named) != len(parts)
+        or len(found) != len(parts)
+        or named not in ("xy", "xyz", "ab", "abc")
+    ):
         return said
     return f"({', '.join(m[2].strip() for m in found if m)})"
 
@@ -310,6 +315,15 @@ def unname_items(said: list[str], gold: list[str]) -> tuple[list[str], list[str]
     too. Where both sides give names, these count.
     """
     named = [[NAMED.match(item) is not None for item in items] for items in (said, gold)]
+    letters = [{ENUMERATION.sub(r"\1", lhs(x)) for x in items} - {""} for items in (said, gold)]
+    if (
+        len(gold) > 1
+        and len(letters[1]) == 1
+        and letters[0] == letters[1] == {lhs(x)[:-1] for x in gold}
+    ):
+        return [NAMED.sub("", x, count=1).strip() for x in said], [
+            NAMED.sub("", x, count=1).strip() for x in gold
+        ]  # x = 3, -2
     bare = lambda items: [NAMED.sub("", item, count=1).strip() for item in items]
     if any(named[0]) and not any(named[1]) and len({lhs(x) for x in said} - {""}) <= 1:
         return bare(said), gold
