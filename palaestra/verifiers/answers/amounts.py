@@ -61,6 +61,7 @@ BEFORE = (
 square squares score scores more greater larger smaller bigger higher divided multiplied raised
 hex hexadecimal octal binary multiple multiples factor factors divisor divisors divisible modulo
 choose before after near beyond past until till toward towards versus vs besides
+maybe perhaps possibly probably exceed exceeds
 page step method question problem example chapter section figure table equation eq exercise theorem
 lemma footnote
 """)
@@ -140,7 +141,7 @@ quadrillion quadrillions quintillion quintillions sextillion sextillions septill
 zillion zillions googol googols myriad myriads lots loads tons times fold twos threes fours fives
 sixes sevens eights nines tens teens zeros zeroes zeroth ones odds evens exceeds divides fails
 differs misses lacks contradicts violates overshoots undershoots overestimates underestimates
-overstates understates disagrees goes comes seems appears looks becomes needs ends starts begins
+overstates understates disagrees bps goes comes seems appears looks becomes needs ends starts begins
 raised multiplied divided added subtracted choose modulus factorials integral derivative grand
 double scores choices options
 """)
@@ -278,8 +279,10 @@ def leads_to(word: str) -> bool:
         return word != "*"
     if text[-1] == "=":
         return text[-2:-1] not in ("!", "<", ">", "~", "≠")
-    return BRACKET.fullmatch(text) is not None or (  # an emoji
-        text[-1] > "\u2300" and unicodedata.category(text[-1]) == "So"
+    return BRACKET.fullmatch(text) is not None or (  # an emoji, but no cross
+        text[0] not in "❌✗✘❎🚫⛔"
+        and text[-1] > "\u2300"
+        and unicodedata.category(text[-1]) == "So"
     )
 
 

@@ -104,6 +104,7 @@ ATTACHED_UNIT = re.compile(
     r"(?<=[0-9])(?=(?:[cmk]m|kg|mg|ml|mL|ft|yd|mi|lbs?|oz|hrs?|min|sec|ms|km/h|m/s|mph|kph|[ckm]?m[²³]|[ckm]?m\^[23])(?![A-Za-z0-9]))"
 )
 UNIT_POWER = re.compile(r"\b((?:mm|cm|dm|km|ft|yd|mi|in))\s?\^\s?\{?([23])(?![0-9])\}?")
+ORDINAL_MARK = re.compile(r"#[0-9]")  # #7 is the seventh
 IS_LAST = re.compile(r"(?:\b(?:is|are|was|were|be|but|does|do|did|if)|['’]s)\s*$", re.IGNORECASE)
 QUANTITY_OF = re.compile(r"\s+of\s+(?:the\s+)?[a-z]+(?:\s+[a-z]+)?$")  # 2 cups of flour
 TWICE = r"\\?\$?[-+−$€£]?(?:[0-9][0-9.,/]*\s?\\?%?|[a-z]+(?:-[a-z]+)?)"
@@ -491,6 +492,9 @@ def words_in_line(text: str) -> list[str]:
 
 def number_at(words: list[str], at: int, prompt: str) -> str | None:
     """The number at a place of a line, with the words that belong to it."""
+    behind = " ".join([re.sub(r"^.*[0-9]", "", words[at]), *words[at + 1 : at + 20]])
+    if is_rejected(behind) or ORDINAL_MARK.match(words[at]):
+        return None
     found = None if "?" in words[at] else amount_at(words, at, words_of(prompt))
     if found is None:
         return None
@@ -508,12 +512,7 @@ def last_number(response: str, prompt: str) -> str | None:
         response = spelled_digits(response) or ""
         at = last_digit_position(response)
     behind = response[at + 1 :]
-    if (
-        at < 0
-        or is_withdrawn(behind)
-        or is_rejected(behind)
-        or FACTORIAL.search(response, max(0, at - 40))
-    ):
+    if at < 0 or is_withdrawn(behind) or FACTORIAL.search(response, max(0, at - 40)):
         return None
     start, end = response.rfind("\n", 0, at) + 1, response.find("\n", at)
     line = response[start : end if end >= 0 else None]
@@ -555,6 +554,8 @@ def last_number(response: str, prompt: str) -> str | None:
 def item_number(line: str) -> str | None:
     """The number of a line that holds nothing else, as an item of a list does."""
     line = line[: LONGEST + 1].strip()
+    if ORDINAL_MARK.match(line):
+        return None
     found = strip_markup(line if NUMBER.match(line) else line.lstrip("*•# "))
     return found if read_number(found) is not None else None
 

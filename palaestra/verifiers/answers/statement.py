@@ -29,7 +29,9 @@ UNCERTAIN = re.compile(
     r"|probably|likely|unlikely|doubt\w*|unsure|uncertain|guess\w*|if|unless|whether|almost|nearly|wrong|false"
     r"|untrue|incorrect|mistak\w*|misconception|although|though|however|while|whereas|until|suppose|assum\w+"
     r"|second|third|last|other|another|next|former|previous|popular|some|many|all|any|every\w*|half|partly|than|vs"
-    r"|distractor|trap|hint|example|option \d|attempt|draft|old|fake|alleged\w*|supposed\w*|so-called|would be"
+    r"|distractor"
+    r"|reject\w*|dismiss\w*|exclud\w+|omit\w*|discard\w*|forbidden|invalid|candidates?"
+    r"|trap|hint|example|option \d|attempt|draft|old|fake|alleged\w*|supposed\w*|so-called|would be"
     r"|close|closest|near|neighbou?r\w*|son|daughter|wife|husband|brother|sister|father|mother|rival|pupil"
     r"|student|teacher|contemporary|friend|kidding|joking|depends|unknown|rul(?:e|ed|es) out|eliminat\w+)\b"
     r"|n['’]t\b|\?|或|不",
@@ -40,10 +42,10 @@ SURE = re.compile(
     re.IGNORECASE,
 )
 OPENING = re.compile(
-    rf"(?:(?:{THEREFORE}|well|sure|okay|ok|yes|clearly|finally|then|indeed|of course|certainly)\b[,:!]?\s+"
+    rf"(?:(?:{THEREFORE}|well|sure|okay|ok|yes|clearly|finally|then|indeed|of course|certainly|definitely|surely|obviously)\b[,:!]?\s+"
     r"|(?:i|we) (?:(?:firmly|strongly) )?(?:think|believe|say|know|conclude|find|found)(?: that)?:?\s+"
     r"|(?:i|we)(?:['’]m| am|['’]re| are) (?:sure|certain|confident|convinced)(?: that)?\s+"
-    r"|(?:i['’]d|i would) say(?: that)?\s+|(?:this|it|that) means(?: that)?\s+)+",
+    r"|(?:i['’]d|i would) say(?: that)?\s+|(?:that|this|it)(?: would|['’]d) be\s+|(?:this|it|that) means(?: that)?\s+)+",
     re.IGNORECASE,
 )
 CHOICE = re.compile(
@@ -105,6 +107,7 @@ YEARS = re.compile(
 )
 ALL = re.compile(r"\ball\b(?! (?:but|except|besides))", re.IGNORECASE)
 LISTING_END = re.compile(r",?\s+(?:respectively|in (?:that|this|any) order)[.!]*$", re.IGNORECASE)
+SUBSTANCE = re.compile(r"\s*\((?=[A-Za-z]*[0-9₀-₉])(?:[A-Z][a-z]?[0-9₀-₉]*){1,8}\)")  # (CO2)
 TITLE = re.compile(
     r"^(?:(?:dr|mr|mrs|ms|prof)\.?|professor|doctor|sir|dame)\s+(?=[A-Z])", re.IGNORECASE
 )
@@ -121,7 +124,7 @@ def statements(text: str, gold: str = "") -> list[str]:
         Texts of which at most one is the answer: of `Paris is the capital` its subject and what
         is said of it.
     """
-    text = YEARS.sub("", text.strip())
+    text = SUBSTANCE.sub("", YEARS.sub("", text.strip()))
     if not text or len(text) > LONGEST_STATEMENT or is_withdrawn(text, 1):
         return []
     sentence = concluding_sentence(text, gold)

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 
 from palaestra.verifiers.answers.amounts import SCALES, UNITS, is_unit, singular
-from palaestra.verifiers.answers.numerals import parse_number
+from palaestra.verifiers.answers.numerals import parse_number, spelled_digits
 
 SAME_UNIT = {
     "^\\circ": "°", "\\degree": "°", "degree": "°", "deg": "°", "radian": "rad", "foot": "ft",
@@ -53,8 +53,10 @@ def read_quantity(text: str) -> tuple[Fraction, str] | None:
     """The value of a number with a unit behind it, and the unit in one spelling; None of any other
     text, also of a number without a unit.
     """
-    if len(text) > 100 or not any(map(str.isdigit, text)):
+    if len(text) > 100:
         return None
+    if not any(map(str.isdigit, text)):  # three hours
+        text = spelled_digits(text) or ""
     text = re.sub(TEXT_COMMAND, r" \1 ", text.replace("^\\circ", "°").replace("^{\\circ}", "°"))
     text = re.sub(r"\\[,;:! ]|~|\$(?![0-9])", " ", text).strip()
     start = re.search(r"[^\W\d_]|°", text)
