@@ -42,7 +42,8 @@ SURE = re.compile(
     re.IGNORECASE,
 )
 OPENING = re.compile(
-    rf"(?:(?:{THEREFORE}|well|sure|okay|ok|yes|clearly|finally|then|indeed|of course|certainly|definitely|surely|obviously)\b[,:!]?\s+"
+    rf"(?:(?:{THEREFORE}|well|sure|okay|ok|yes|clearly|finally|then|indeed|of course"
+    r"|certainly|definitely|surely|obviously)\b[,:!]?\s+"
     r"|(?:i|we) (?:(?:firmly|strongly) )?(?:think|believe|say|know|conclude|find|found)(?: that)?:?\s+"
     r"|(?:i|we)(?:['’]m| am|['’]re| are) (?:sure|certain|confident|convinced)(?: that)?\s+"
     r"|(?:i['’]d|i would) say(?: that)?\s+|(?:that|this|it)(?: would|['’]d) be\s+|(?:this|it|that) means(?: that)?\s+)+",
