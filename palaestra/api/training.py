@@ -98,8 +98,8 @@ def train(
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their
             paths, {"objective.high": 0.3}. `data` and `test_data` may also be rows,
-            [{"prompt": ..., "answer": ...}] or a `datasets.Dataset`; they are kept in the run
-            folder.
+            [{"prompt": ..., "answer": ...}], a `datasets.Dataset` or a data frame; they are kept in
+            the run folder.
 
     Returns:
         The finished run.
