@@ -46,7 +46,7 @@ from palaestra.run.origin import (
 from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
-from palaestra.run.settings import VALUE, Settings, Use, setting_names
+from palaestra.run.settings import VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.services.tools.names import GIVEN
@@ -182,6 +182,7 @@ def work(
     one they name, `rows` of files, by setting.
     """
     value = recipe is not None
+    check_names(settings, out if resume is None else resume)
     remember_settings(settings)
     runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
     before = setup.without_fields(recipe, settings)
@@ -228,6 +229,19 @@ def work(
             ctx.close()
         write_summary(ctx, result, settings)
         return place
+
+
+def check_names(settings: Settings, folder: str | Path | None) -> None:
+    """Raises UserError for a name that is not UTF-8, which the files of a run could not hold."""
+    named = {"the run folder": (str(folder or ""),)}
+    named |= {flag_of(f.name): words_of(getattr(settings, f.name)) for f in fields(settings)}
+    for what, words in named.items():
+        for word in words:
+            if word != word.encode(errors="replace").decode():
+                raise UserError(
+                    f"{what}: the name {word!a} is not UTF-8, so no file of the run could hold "
+                    "it; rename it, or call it by a path from its own folder"
+                )
 
 
 def plan_in(
@@ -509,9 +523,12 @@ def commands(settings: Settings, out: Path) -> dict[str, str]:
 def values_given(settings: Settings) -> dict[str, str]:
     """Settings that only the program can give again, and what it calls their values."""
     found = {"recipe": "recipe"} if settings.recipe == VALUE else {}
-    for name, given in (("reward", settings.reward), ("tools", ", ".join(settings.tools))):
-        if GIVEN in given:
-            found[name] = given.replace(GIVEN, "")
+    if GIVEN in settings.reward:
+        found["reward"] = settings.reward.replace(GIVEN, "")
+    for name, names in (("tools", settings.tools), ("track", settings.track)):
+        if any(GIVEN in x for x in names):
+            called = [x.removeprefix(GIVEN) if GIVEN in x else repr(x) for x in names]
+            found[name] = f"[{', '.join(called)}]"
     return found
 
 

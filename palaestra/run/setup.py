@@ -33,6 +33,7 @@ from palaestra.services.tools.names import GIVEN
 from palaestra.step import Recipe
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
+from palaestra.trackers.registry import tracker_names
 from palaestra.types import Player
 from palaestra.worlds.toolbox import tool_names
 
@@ -56,7 +57,8 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
         x = reward_text(x) if name == "reward" else x
         x = tool_names(x) if name == "tools" else x
         x = columns_text(x) if name == "columns" else x
-        x = (x,) if name in ("track", "exams") and isinstance(x, str) else x
+        x = tracker_names(x) if name == "track" else x
+        x = (x,) if name == "exams" and isinstance(x, str) else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))
             raise UserError(f"{name} takes {form}, not a {type(x).__name__}")
