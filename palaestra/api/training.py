@@ -272,7 +272,8 @@ def remarks(
     idle = describe_idle_clip(settings, before, runnable)
     numbers = "" if dtype else setup.describe_numbers(settings)
     lone = describe_lone_answers(runnable)
-    return [line for line in (rate, numbers, idle, lone) if line]
+    late = setup.describe_schedules(settings, runnable)
+    return [line for line in (rate, numbers, idle, lone, late) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:
