@@ -182,7 +182,6 @@ def work(
     one they name, `rows` of files, by setting.
     """
     value = recipe is not None
-    check_names(settings, out if resume is None else resume)
     remember_settings(settings)
     runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
     before = setup.without_fields(recipe, settings)
@@ -409,6 +408,7 @@ def run_folder(
     """The run's folder, for this run alone. One that was made for a run that never began goes away
     with it.
     """
+    check_names(settings, resume or asked)
     out, made = (Path(resume), False) if resume else new_folder(asked, settings)
     with lock_folder(out):
         begun = (out / "config.toml").exists()

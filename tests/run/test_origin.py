@@ -380,7 +380,7 @@ def test_a_part_in_place_of_another_is_one_line():
     shorter = pl.vary(grpo, credit=pl.chain(pl.Center("group")), objective=pl.Reinforce(reduce="tokens"))
     assert changed_between(grpo, shorter) == [
         "learners.policy.credit.links.1 Scale -> nothing",
-        "learners.policy.objective Clipped -> Reinforce()",
+        "learners.policy.objective Clipped -> Reinforce(reduce='tokens')",
     ]
     assert changed_between(shorter, grpo) == [
         "learners.policy.credit.links.1 nothing -> Scale()",
