@@ -19,6 +19,8 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "test_data": ("t.jsonl", "t.jsonl"),
     "cluster": ("2", "2"),
     "columns": ("q=prompt", "q=prompt"),
+    "skip_bad": ("3", "3"),
+    "max_prompt_tokens": ("90", 90),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "reward_timeout": ("12", 12),
@@ -99,7 +101,8 @@ def test_what_a_setting_decides():
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
-        *(*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"),
+        *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env"),
+        *("tools", "tool_turns", "tool_seconds", "tool_chars"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(

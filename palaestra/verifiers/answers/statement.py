@@ -125,8 +125,11 @@ def statements(text: str, gold: str = "") -> list[str]:
         Texts of which at most one is the answer: of `Paris is the capital` its subject and what
         is said of it.
     """
-    text = SUBSTANCE.sub("", YEARS.sub("", text.strip()))
-    if not text or len(text) > LONGEST_STATEMENT or is_withdrawn(text, 1):
+    text = text.strip()
+    if len(text) > LONGEST_STATEMENT:  # before a search that takes the square of a length
+        return []
+    text = SUBSTANCE.sub("", YEARS.sub("", text))
+    if not text or is_withdrawn(text, 1):
         return []
     sentence = concluding_sentence(text, gold)
     if sentence is None:
