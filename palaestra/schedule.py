@@ -86,6 +86,21 @@ class Staircase:
         return self.levels[min(step // self.every, len(self.levels) - 1)]
 
 
+SETTLED = 1e-3  # of its way, from where on a schedule that has no end is taken to be there
+FAR = 1 << 24  # steps
+
+
+def settling_step(x: Scheduled) -> int:
+    """The first step from which on a schedule stays where it ends, but for `SETTLED` of its way."""
+    start, end = x.at(0), x.at(FAR)
+    near = lambda step: abs(x.at(step) - end) <= SETTLED * abs(start - end)
+    low, high = 0, FAR
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if near(middle) else (middle + 1, high)
+    return low
+
+
 @stage
 class Sigmoid:
     """From `start` to `end`, halfway at step `middle`: 1 / (1 + exp((step - middle) / width)) of

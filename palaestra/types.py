@@ -382,6 +382,8 @@ class Episode:
     # of the clock, from its beginning to its end, waiting for others included; None = not played.
     # Says nothing of what the episode is.
     seconds: float | None = field(default=None, compare=False, repr=False)
+    # the prompt that was shown, where it was not that of the task; for those who read the run
+    prompt: tuple[Message, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def ok(self) -> bool:

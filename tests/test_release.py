@@ -97,8 +97,7 @@ def test_containers_install_extras_that_there_are(name):
     text = (ROOT / "containers" / f"{name}.Dockerfile").read_text()
     (extras,) = re.findall(r'"/source\[(.+?)\]"', text)
     assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
-    pins = text if name != "vllm" else (ROOT / "containers" / "vllm.lock").read_text()
-    assert f"torch=={pinned_torch()}" in pins and ("whl/cpu" in text) == (name == "cpu")
+    assert (f"torch=={pinned_torch()}" in text) == (name != "vllm") and ("whl/cpu" in text) == (name == "cpu")
     assert re.search(r"^USER (?!root|0)", text, re.MULTILINE)
     assert len([line for line in text.splitlines() if line and not line.startswith("#")]) <= 12
 
@@ -111,7 +110,7 @@ def test_the_environment_with_vllm_is_one_that_the_project_allows():
     dockerfile = (ROOT / "containers" / "vllm.Dockerfile").read_text()
     assert "/source[" + ",".join(extras) + "]" in dockerfile and "python:3.12" in dockerfile
     asked = PROJECT["dependencies"] + [d for x in extras for d in PROJECT["optional-dependencies"][x]]
-    for wanted in map(Requirement, [*asked, "vllm>=0.32"]):
+    for wanted in map(Requirement, [*asked, "vllm>=0.33"]):
         if wanted.marker is None or wanted.marker.evaluate({"python_version": "3.12"}):
             version = pinned[canonicalize_name(wanted.name)]
             assert wanted.specifier.contains(version, prereleases=True), (wanted, version)

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypedDict, get_type_hints
 from palaestra.errors import UserError
 from palaestra.run.settings import Settings
 from palaestra.suggest import from_elsewhere, suggestion_or_all
+from palaestra.trackers.base import Tracker
 
 File: TypeAlias = str | Path
 Rows: TypeAlias = Iterable[Mapping[str, Any]]
@@ -92,7 +93,7 @@ class TrainKeywords(RunKeywords, total=False):
     keep: int
     merged: bool
     rollouts: str
-    track: str | Sequence[str]
+    track: str | Tracker | Sequence[str | Tracker]
     track_seconds: int
     set: Mapping[str, Any]
 

@@ -46,7 +46,7 @@ from palaestra.run.origin import (
 from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
-from palaestra.run.settings import VALUE, Settings, Use, setting_names
+from palaestra.run.settings import VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.services.tools.names import GIVEN
@@ -90,8 +90,8 @@ def train(
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their
             paths, {"objective.high": 0.3}. `data` and `test_data` may also be rows,
-            [{"prompt": ..., "answer": ...}] or a `datasets.Dataset`; they are kept in the run
-            folder.
+            [{"prompt": ..., "answer": ...}], a `datasets.Dataset` or a data frame; they are kept in
+            the run folder.
 
     Returns:
         The finished run.
@@ -222,6 +222,19 @@ def work(
         return place
 
 
+def check_names(settings: Settings, folder: str | Path | None) -> None:
+    """Raises UserError for a name that is not UTF-8, which the files of a run could not hold."""
+    named = {"the run folder": (str(folder or ""),)}
+    named |= {flag_of(f.name): words_of(getattr(settings, f.name)) for f in fields(settings)}
+    for what, words in named.items():
+        for word in words:
+            if word != word.encode(errors="replace").decode():
+                raise UserError(
+                    f"{what}: the name {word!a} is not UTF-8, so no file of the run could hold "
+                    "it; rename it, or call it by a path from its own folder"
+                )
+
+
 def plan_in(
     place: Path, settings: Settings, runnable: Any, ctx: RunContext, origin: Provenance
 ) -> Plan:
@@ -250,7 +263,8 @@ def remarks(
     idle = describe_idle_clip(settings, before, runnable)
     numbers = "" if dtype else setup.describe_numbers(settings)
     lone = describe_lone_answers(runnable)
-    return [line for line in (rate, numbers, idle, lone) if line]
+    late = setup.describe_schedules(settings, runnable)
+    return [line for line in (rate, numbers, idle, lone, late) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:
@@ -386,6 +400,7 @@ def run_folder(
     """The run's folder, for this run alone. One that was made for a run that never began goes away
     with it.
     """
+    check_names(settings, resume or asked)
     out, made = (Path(resume), False) if resume else new_folder(asked, settings)
     with lock_folder(out):
         begun = (out / "config.toml").exists()
@@ -501,9 +516,12 @@ def commands(settings: Settings, out: Path) -> dict[str, str]:
 def values_given(settings: Settings) -> dict[str, str]:
     """Settings that only the program can give again, and what it calls their values."""
     found = {"recipe": "recipe"} if settings.recipe == VALUE else {}
-    for name, given in (("reward", settings.reward), ("tools", ", ".join(settings.tools))):
-        if GIVEN in given:
-            found[name] = given.replace(GIVEN, "")
+    if GIVEN in settings.reward:
+        found["reward"] = settings.reward.replace(GIVEN, "")
+    for name, names in (("tools", settings.tools), ("track", settings.track)):
+        if any(GIVEN in x for x in names):
+            called = [x.removeprefix(GIVEN) if GIVEN in x else repr(x) for x in names]
+            found[name] = f"[{', '.join(called)}]"
     return found
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     draw(cells, out)
     if not arguments.json:
         table(result, out)
+        for pair in identical(cells):
+            print(f"note: {' and '.join(pair)} ended in the same weights with every seed")
     return result
+
+
+def identical(cells: Mapping[str, Sequence[Cell]]) -> list[tuple[str, str]]:
+    """Pairs of methods whose runs ended in the same weights, seed by seed."""
+    ends = {
+        method: {c.summary.get("seed"): c.summary.get("weights_sha256") for c in runs}
+        for method, runs in cells.items()
+    }
+    return [
+        (a, b)
+        for a, b in combinations(ends, 2)
+        if ends[a] == ends[b] and ends[a] and all(ends[a].values())
+    ]
 
 
 def parts_of(word: str) -> list[str]:

@@ -32,8 +32,12 @@ UNMODELLED = (
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     found, name, prompts = calibration(arguments)
     if prompts is not None and found.waves > prompts:
+        fewer = (
+            f"--waves {prompts}" if arguments.run else f'"waves": {prompts} in {arguments.costs}'
+        )
         raise UserError(
-            f"{found.waves} waves of {prompts} prompts: an attempt has a ticket at most a prompt"
+            f"{found.waves} waves of {prompts} prompts: an attempt has a ticket at most a prompt; "
+            f"give {fewer}, or less"
         )
     asked: dict[str, Any] = {
         k: getattr(arguments, k)

@@ -36,7 +36,8 @@ def check_pairs(groups: Groups) -> None:
         raise UserError(
             f"task {groups[0].task.id!r} has one recorded answer and no pair, as all of this step; "
             "write columns chosen and rejected; no loss here takes labels without pairs (KTO does), but "
-            "`palaestra train sft --columns completion=demonstration` imitates all answers"
+            "`palaestra train sft` imitates answers: keep the records whose label is true, and name "
+            "their column: --columns completion=demonstration"
         )
 
 

@@ -86,7 +86,8 @@ class Under:
                 continue
             link = Mark(self.link, self.mark, self.value)
             made = await link(ctx, (*key, self.mark, i), Group(task=task))
-            joined = replace(joined, episodes=(*joined.episodes, *made.episodes))
+            shown = [replace(e, prompt=e.prompt or task.prompt) for e in made.episodes]
+            joined = replace(joined, episodes=(*joined.episodes, *shown))
         return joined
 
 
@@ -165,7 +166,9 @@ def hide_beyond(row: Row, bare: tuple[int, ...], of: str = "") -> Row:
     if more < 0 or seen[same + more :] != bare[same:]:
         raise UserError(
             f"task {of!r}: its bare prompt is not the guided one with one run of tokens left out, so "
-            "the guidance cannot be hidden; set it apart by a line break, or as a message of its own"
+            "the guidance cannot be hidden; set it apart by a line break, or as a message of its own, "
+            "and where the chat template has a system message that the guidance replaces, show it "
+            'behind the question: place="prompt" of `Criteria`, place=prompt of ruscarl'
         )
     segments, at = list[Segment](), 0
     for s in row.segments[:heard]:

@@ -1,4 +1,5 @@
-"""Rows that a program hands over in place of a file: a list, a generator, a `datasets.Dataset`.
+"""Rows that a program hands over in place of a file: a list, a generator, a `datasets.Dataset`, a data
+frame.
 
 They are written as JSONL, so that everything that reads a run finds them where any data lies.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from palaestra.errors import UserError
 from palaestra.run.origin import ACCEPT
@@ -17,6 +18,47 @@ from palaestra.tasks.files import to_plain
 from palaestra.tasks.records import SHAPE, kind, object_of
 
 SETTINGS = ("data", "test_data")
+
+
+@runtime_checkable
+class PandasFrame(Protocol):
+    """A data frame of pandas; one by itself is a sequence of the names of its columns."""
+
+    columns: Any
+
+    def notna(self) -> Any: ...
+
+    def astype(self, dtype: type, /) -> Any: ...
+
+
+@runtime_checkable
+class PolarsFrame(Protocol):
+    """A data frame of Polars, which is a sequence of its columns."""
+
+    def to_dicts(self) -> Iterable[Any]: ...
+
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    """A table of Arrow, whose rows have no iterator; `num_rows` sets it apart from an array."""
+
+    num_rows: int
+
+    def to_pylist(self) -> Iterable[Any]: ...
+
+
+def rows_of(given: Any, name: str) -> Iterable[Any]:
+    """The rows of a table, a data frame or a sequence. Raises UserError for what has none."""
+    if isinstance(given, PolarsFrame):
+        return given.to_dicts()
+    if isinstance(given, PandasFrame):
+        whole = given.astype(object).where(given.notna(), None)  # an empty cell is NaN
+        return whole.to_dict("records")
+    if isinstance(given, ArrowTable):
+        return given.to_pylist()
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise UserError(f"{name} is {kind(given)}; give a file or rows, [{SHAPE}]")
+    return given
 
 
 def take_rows(given: dict[str, Any]) -> dict[str, str]:
@@ -37,10 +79,8 @@ def take_rows(given: dict[str, Any]) -> dict[str, str]:
             )
         rows |= {"data": splits["train"]}
         rows |= {"test_data": splits["test"]} if "test" in splits else {}
-    for name, found in rows.items():
-        if not isinstance(found, Iterable):
-            raise UserError(f"{name} is {kind(found)}; give a file or rows, [{SHAPE}]")
-        given[name] = file_name(name)
+    rows = {name: rows_of(found, name) for name, found in rows.items()}
+    given |= {name: file_name(name) for name in rows}
     return {
         name: "".join(written(row, f"{name}, row {i}") for i, row in enumerate(found, 1))
         for name, found in rows.items()

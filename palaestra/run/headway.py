@@ -24,7 +24,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from palaestra.run.progress import ACCENT, EVERY, clock_time, is_live
+from palaestra.run.progress import ACCENT, EVERY, clock_time, is_live, pause
 from palaestra.run.voice import drawing
 
 QUIET = 6  # plain lines that are left out where nothing moves
@@ -115,8 +115,11 @@ class Headway:
                 label = label or task.fields["label"]
                 completed = self.done + under_way
                 self._bar.update(task.id, completed=completed, label=label, refresh=True)
-        elif self.clock() - self._spoken >= every or self.done >= self.total:
+        elif self._is_due(every) or self.done >= self.total:
             self._tell(label)
+
+    def _is_due(self, every: float) -> bool:
+        return self.clock() - self._spoken >= pause(self._spoken - self._begin, every)
 
     def note(self, text: str) -> None:
         """A line of its own."""

@@ -266,14 +266,8 @@ def describe_changes(
         old, new = stored.meant(f.name), settings.meant(f.name)
         if f.name != "set" and old != new:
             lines.append(f"changed: {f.name} {_told(old)} -> {_told(new)}")
-    now = {k: values.file_form(x) for k, x in values.flatten(recipe).items()}
-    before = {k: x for k, x in stored.set.items() if k not in takes}
-    for path in sorted({*now, *before}) if before else ():
-        old, new = before.get(path, "nothing"), now.get(path, "nothing")
-        if path not in before and new in OFF:  # a part has a new option, which is off
-            continue
-        if old != new and not (path in before and path not in now and _is_inside(path, now)):
-            lines.append(f"changed: {path} {_told(old)} -> {_told(new)}")
+    before = {_full(recipe, k): x for k, x in stored.set.items() if k not in takes}
+    lines += changed_fields(before, recipe, Provenance.read(folder)) if before else []
     same = [n for n in named_files(stored) if getattr(stored, n) == getattr(settings, n)]
     lines += [f"changed: {what}" for what in changed_files(folder, stored, same)]
     if Provenance.read(folder) is None and any(digests(getattr(stored, n)) for n in same):
@@ -282,6 +276,62 @@ def describe_changes(
             "changed"
         )
     return lines
+
+
+def changed_fields(
+    before: Mapping[str, Any], recipe: Any, origin: Provenance | None = None
+) -> list[str]:
+    """A line for each field of a recipe that is another than before. A part or a schedule that took
+    the place of another one, or of a number, is one line.
+
+    Args:
+        before: leaves by path, as a file of settings holds them, and schedules as texts.
+        origin: has the classes that the parts were of; None = the same.
+    """
+    parts = dict(values.walk(recipe))
+    now = {k: values.file_form(x) for k, x in values.flatten(recipe).items()}
+    replaced = {k for k in before if k not in now and k in parts}  # a number, or a schedule as text
+    replaced |= {k for k in now if _is_inside(k, before)}
+    here = classes(recipe)
+    kinds = here if origin is None else origin.parts
+    replaced |= {k for k in {*kinds, *here} if k and kinds.get(k) != here.get(k)}
+    outermost = {k for k in replaced if not any(k.startswith(f"{p}.") for p in replaced)}
+    lines: list[str] = []
+    for path in sorted({*now, *before, *outermost}):
+        if path in outermost:
+            old, new = _old_part(path, before, kinds), _new_part(parts.get(path, "nothing"))
+        elif any(path.startswith(f"{p}.") for p in outermost):
+            continue
+        else:
+            old, new = before.get(path, "nothing"), now.get(path, "nothing")
+            if path not in before and new in OFF:  # a part has a new option, which is off
+                continue
+        if old != new:
+            lines.append(f"changed: {path} {_told(old)} -> {_told(new)}")
+    return lines
+
+
+def _old_part(path: str, before: Mapping[str, Any], kinds: Mapping[str, str]) -> Any:
+    """What stood at a path: a number or a text, else the class of a part with its numbers."""
+    if path in before:
+        schedule = values.read_schedule(x) if isinstance(x := before[path], str) else None
+        return x if schedule is None else values.brief(schedule)
+    inside = {k.removeprefix(f"{path}."): x for k, x in before.items() if k.startswith(f"{path}.")}
+    if path in kinds or not inside:
+        return kinds.get(path, "nothing")
+    return f"a schedule ({', '.join(f'{k}={x}' for k, x in inside.items())})"
+
+
+def _new_part(part: Any) -> Any:
+    return values.file_form(part) if values.is_scalar(part) else values.brief(part)
+
+
+def _full(recipe: Any, path: str) -> str:
+    """The whole path of a field, as given where the recipe does not have it any more."""
+    try:
+        return values.find(recipe, path)
+    except UserError:
+        return path
 
 
 def _is_inside(path: str, leaves: Mapping[str, Any]) -> bool:

@@ -22,7 +22,9 @@ from rich.text import Text
 from palaestra.run.voice import drawing
 from palaestra.store.reading import number
 
-EVERY = 5.0  # seconds between plain lines
+EVERY = 5.0  # seconds between the first plain lines
+SPACING = 0.1  # of the time so far lies between two later ones: a log of hours stays short
+LONGEST = 300.0  # seconds without a line: some services end what is silent for ten minutes
 PACE_WINDOW = 20  # steps that the pace is taken from
 BLOCKS = "▁▂▃▄▅▆▇█"
 NARROW, WIDE = 8, 32  # characters of the bar, which takes a quarter of the line
@@ -82,7 +84,7 @@ class Progress:
             self.course.append(reached)
         if self.live is not None:
             self.live.refresh()
-        elif self.ends[-1] - self.spoken >= self.every or step >= self.total:
+        elif self._is_due() or step >= self.total:
             self._say()
 
     def close(self) -> None:
@@ -91,6 +93,10 @@ class Progress:
             self.live.stop()
         elif self.shown < self.step:
             self._say()
+
+    def _is_due(self) -> bool:
+        wait = pause(self.spoken - self.begin, self.every)
+        return self.ends[-1] - self.spoken >= wait
 
     def _say(self) -> None:
         self.spoken, self.shown = self.clock(), self.step
@@ -184,8 +190,8 @@ class Progress:
 
 
 class Pulse:
-    """Says a plain line every few seconds while something is under way that says nothing itself.
-    Use as a context manager.
+    """Says a plain line now and then while something is under way that says nothing itself: after
+    a few seconds, and then after twice as long each time. Use as a context manager.
     """
 
     def __init__(
@@ -202,7 +208,7 @@ class Pulse:
             name: what is under way.
             stream: None = standard error.
             tell: what is known of it meanwhile; asked in another thread.
-            every: seconds between two lines.
+            every: seconds before the first line.
             clock: seconds.
         """
         self.name, self.tell, self.every, self.clock = name, tell, every, clock
@@ -220,9 +226,21 @@ class Pulse:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._over.wait(self.every):
+        wait = self.every
+        while not self._over.wait(wait):
+            wait = max(self.every, min(LONGEST, 2 * wait))
             pieces = (self.name, f"{clock_time(self.clock() - self._begin)} so far", self.tell())
             print("  ".join(filter(None, pieces)), file=self.stream, flush=True)
+
+
+def pause(elapsed: float, every: float) -> float:
+    """Seconds from one plain line to the next: longer the longer the work has taken.
+
+    Args:
+        elapsed: seconds of the work before the first of them.
+        every: the least number of seconds.
+    """
+    return max(every, min(LONGEST, SPACING * elapsed))
 
 
 def is_live(console: Console) -> bool:

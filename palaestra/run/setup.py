@@ -29,10 +29,12 @@ from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.rewards import reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
+from palaestra.schedule import Scheduled, settling_step
 from palaestra.services.tools.names import GIVEN
 from palaestra.step import Recipe
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
+from palaestra.trackers.registry import tracker_names
 from palaestra.types import Player
 from palaestra.worlds.toolbox import tool_names
 
@@ -65,7 +67,8 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
         x = reward_text(x) if name == "reward" else x
         x = tool_names(x) if name == "tools" else x
         x = columns_text(x) if name == "columns" else x
-        x = (x,) if name in ("track", "exams") and isinstance(x, str) else x
+        x = tracker_names(x) if name == "track" else x
+        x = (x,) if name == "exams" and isinstance(x, str) else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))
             raise UserError(f"{name} takes {form}, not a {type(x).__name__}")
@@ -384,6 +387,25 @@ def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
     return (
         f"learning rate {settings.rate:g}, for a model of {SMALL // 10**6} million weights or "
         f"more; the recipe's own is {told}; another one: optimiser.lr=..."
+    )
+
+
+def describe_schedules(settings: Settings, runnable: Any) -> str:
+    """A line where a run has fewer steps than its recipe says, and numbers of the recipe follow
+    schedules that end after it; "" = none do.
+    """
+    takes = arguments(settings.recipe)
+    steps = settings.steps
+    if not steps or not isinstance(runnable, Recipe) or steps >= runnable.schedule.steps:
+        return ""
+    ends = {k: settling_step(x) for k, x in values.walk(runnable) if isinstance(x, Scheduled)}
+    late = [f"{k} (step {n})" for k, n in ends.items() if n > steps]
+    if not late:
+        return ""
+    cure = f"; steps={steps} in place of --steps {steps} fits them" if "steps" in takes else ""
+    return (
+        f"note: the run ends after step {steps}, and what the recipe changes on its way goes on: "
+        f"{', '.join(late)}{cure}"
     )
 
 

@@ -1,11 +1,14 @@
-"""What settings of somebody else may execute: nothing that this user has not run before, unless the
-user says so.
+"""What settings of somebody else may execute, and which API keys they may use: nothing that this user
+has not run before, unless the user says so.
 
 A settings file or a run folder may name Python files (a recipe, a reward, an environment, tools) and
 commands (servers of tools). Whoever starts it need not have written it. So what it names is executed
 only if this user ran it before: each file by its place or its content, with the files beside it that
 it imports, and each command in the folder that it was run in. Otherwise a person at a terminal is
 asked, and any other program gets a UserError that names `--trust`.
+
+Settings may also name the environment variable of an API key and the address that it is sent to, as
+those of a judge do. A key is read only if this user used it with the same addresses before.
 
 What this user ran stands in `$XDG_STATE_HOME/palaestra/executed` (default: ~/.local/state), a line of
 sha256 for each. A run writes its own code there when it begins, so that it goes on without a question.
@@ -18,6 +21,7 @@ import os
 import re
 import sys
 import threading
+import unicodedata
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, field
@@ -32,6 +36,9 @@ from palaestra.types import value_class
 
 RECORD = "executed"  # this user's list
 PYTHON = re.compile(r"""[^\s"'`,()\[\]{}=+*:;]+\.py\b""")
+KEY_FIELD = "key_env"  # see `palaestra.services.chat.endpoint.Endpoint`
+KEY = re.compile(rf"""{KEY_FIELD}["']?\s*[=:]\s*["']?([^"',()\s]+)""")
+URL = re.compile(r"""https?://[^\s"'`,()\[\]{}]+""", re.IGNORECASE)
 SHOWN = 12  # names of a message
 
 _everything = False  # see `trusting`
@@ -39,10 +46,12 @@ _everything = False  # see `trusting`
 
 @value_class
 class Executables:
-    """Python files and commands that settings name."""
+    """Python files, commands and API keys that settings name."""
 
     files: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # environment variables
+    urls: tuple[str, ...] = ()  # addresses that a key may be sent to; empty without a key
     imports: Mapping[str, str] = field(default_factory=dict)  # a file that is imported: by which
 
     @classmethod
@@ -54,7 +63,10 @@ class Executables:
         beside = {f: [str(x) for x in imported(Path(f).expanduser())] for f in named}
         tools = given.get("tools", ())
         names = split_names([tools] if isinstance(tools, str) else [str(t) for t in tools or ()])
+        keys = sorted({*_keys_in(given)})
         return cls(
+            keys=tuple(keys),
+            urls=tuple(sorted({*_urls_in(given)})) if keys else (),
             files=tuple(dict.fromkeys(x for f in named for x in (f, *beside[f]))),
             imports={x: f for f in reversed(named) for x in beside[f] if x not in named},
             commands=tuple(c for n in names if (c := command_of(n))),
@@ -68,7 +80,12 @@ class Executables:
         for f, by in self.imports.items():
             files[f].add(_place(by))
         here = str(Path.cwd())
-        return files | {c: {_mark("command", c, here)} for c in self.commands}
+        commands = {c: {_mark("command", c, here)} for c in self.commands}
+        return files | commands | self.key_marks()
+
+    def key_marks(self) -> dict[str, set[str]]:
+        """Those of `marks` that stand for API keys."""
+        return {f"the API key in {k}": {_mark("key", k, *self.urls)} for k in self.keys}
 
 
 def _files_in(given: Any) -> Iterator[str]:
@@ -79,6 +96,37 @@ def _files_in(given: Any) -> Iterator[str]:
             yield from _files_in(x)
     elif isinstance(given, str):
         yield from (f for f in PYTHON.findall(given) if Path(f).expanduser().is_file())
+
+
+def _keys_in(given: Any, name: str = "") -> Iterator[str]:
+    """Environment variables that hold API keys: values of fields named `key_env`, and what a text
+    that describes such a part says of them. `name` is that of the field which holds `given`.
+    """
+    if isinstance(given, Mapping):
+        for path, x in given.items():
+            yield from _keys_in(x, str(path).rpartition(".")[2])
+    elif isinstance(given, tuple | list):
+        for x in given:
+            yield from _keys_in(x, name)
+    elif isinstance(given, str) and name == KEY_FIELD:
+        yield from [given] if given else []
+    elif isinstance(given, str):
+        # Python reads names in this form, so no other spelling of the field goes unseen
+        yield from KEY.findall(unicodedata.normalize("NFKC", given))
+
+
+def _urls_in(given: Any, name: str = "") -> Iterator[str]:
+    """Addresses, and all of a text that names a key: it may write its address in many ways."""
+    if isinstance(given, Mapping):
+        for path, x in given.items():
+            yield from _urls_in(x, str(path).rpartition(".")[2])
+    elif isinstance(given, tuple | list):
+        for x in given:
+            yield from _urls_in(x, name)
+    elif isinstance(given, str) and (name == "url" or {*_keys_in(given)}):
+        yield from [given] if given else []
+    elif isinstance(given, str):
+        yield from URL.findall(given)
 
 
 def _mark(*words: str) -> str:
@@ -152,7 +200,7 @@ def trusting() -> Generator[None]:
 
 def trust(place: str | Path) -> None:
     """Lets a run folder or a settings file of somebody else execute the Python files and the
-    commands that it names, from here on and as they are.
+    commands, and use the API keys, that it names, from here on and as they are.
 
     Args:
         place: the run folder, or the TOML file.
@@ -167,8 +215,9 @@ def trust(place: str | Path) -> None:
 
 
 def check_code(source: Path, given: Mapping[str, Any]) -> None:
-    """Says on standard error what settings in a file execute, and asks where this user did not run
-    it before. Raises UserError where the answer is no, or nobody can be asked.
+    """Says on standard error what settings in a file execute and which API keys they use, and asks
+    where this user did not run it before. Raises UserError where the answer is no, or nobody can be
+    asked.
     """
     named = Executables.of(given)
     if named.files:
@@ -177,19 +226,24 @@ def check_code(source: Path, given: Mapping[str, Any]) -> None:
     if named.commands:
         told = ", ".join(named.commands)
         print(f"note: {source} names servers of tools, which this starts: {told}", file=sys.stderr)
+    if named.keys:
+        told, to = ", ".join(named.keys), ", ".join(named.urls) or "an address of its own"
+        print(f"note: {source} sends the API key in {told} to {to}", file=sys.stderr)
     known = known_marks()
     unknown = [name for name, marks in named.marks().items() if not marks & known]
-    if not unknown or _everything or _answers_yes(unknown):
+    keys = named.key_marks().keys() & {*unknown}
+    verb = "use" if len(keys) == len(unknown) else "execute or use" if keys else "execute"
+    if not unknown or _everything or _answers_yes(unknown, verb):
         return remember(named)
     told = ", ".join(map(repr, unknown[:SHOWN])) + (" ..." if unknown[SHOWN:] else "")
     raise UserError(
-        f"{source} would execute what you have not run before: {told}; read it, then repeat this "
+        f"{source} would {verb} what you have not run before: {told}; read it, then repeat this "
         f"with --trust (in Python: palaestra.trust({str(source)!r}))"
     )
 
 
-def _answers_yes(unknown: list[str]) -> bool:
-    """Whether a person at the terminal lets it run. Where nobody is, the answer is no: a program, a
+def _answers_yes(unknown: list[str], verb: str) -> bool:
+    """Whether a person at the terminal agrees to what `verb` says. Where nobody is, the answer is no: a program, a
     notebook, a request to the viewer.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -197,6 +251,7 @@ def _answers_yes(unknown: list[str]) -> bool:
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     number = "it" if len(unknown) == 1 else f"these {len(unknown)}"
-    print(f"You have not run {number} before. Execute {number}? [y/N] ", end="", file=sys.stderr)
+    question = f"You have not run {number} before. {verb.capitalize()} {number}? [y/N] "
+    print(question, end="", file=sys.stderr)
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -33,7 +33,7 @@ NAV: Mapping[str, tuple[str, ...]] = {  # files, or folders that end in /
     ),
     "Reference": (
         "reference/commands.md", "reference/settings.md", "reference/rollouts.md",
-        "reference/python/", "docs/parts.md", "CHANGELOG.md",
+        "reference/python/", "docs/parts.md", "docs/versions.md", "CHANGELOG.md",
     ),
     "Explanation": (
         "docs/ledger.md", "docs/what-holds.md", "docs/curricula.md", "docs/atlas.md", "docs/exact.md",

@@ -285,7 +285,7 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
     return {
         "task_id": group.task.id,
         "domain": group.task.domain,
-        "prompt": "\n".join(m.shown for m in group.task.prompt),
+        "prompt": "\n".join(m.shown for m in e.prompt or group.task.prompt),
         "answer": reference_text(group.task.answer),
         "text": _text(e),
         "status": e.status,

@@ -16,6 +16,15 @@ BOUND = 0.1  # expected share of false ones among problems that are called learn
 COLUMNS = ("step", "task_id", "domain", "status", "reward", "solved")
 
 
+def plainest(episodes: pa.Table, task_E: np.ndarray) -> np.ndarray:
+    """[P] of each problem an episode with its shortest prompt: others may have been shown a hint."""
+    if "prompt" not in episodes.column_names:
+        return np.unique(task_E, return_index=True)[1]
+    prompts = pc.fill_null(pc.cast(episodes["prompt"], pa.string()), "")
+    order_E = np.argsort(pc.utf8_length(prompts).to_numpy(), kind="stable")
+    return order_E[np.unique(task_E[order_E], return_index=True)[1]]
+
+
 def fates(episodes: pa.Table) -> list[dict[str, Any]]:
     """One record a problem that was tried and judged, see `api.run.Run.problems`; `at` is the row of
     its first episode. Columns: `COLUMNS`, and "prompt" where it is to be told.
@@ -36,7 +45,7 @@ def fates(episodes: pa.Table) -> list[dict[str, Any]]:
     tally = lambda where_E: np.bincount(task_E[where_E], minlength=n)
     _, first_P = np.unique(task_E, return_index=True)
     about = {
-        k: scored[k].take(pa.array(first_P)).to_pylist()
+        k: scored[k].take(pa.array(plainest(scored, task_E))).to_pylist()
         for k in ("domain", "prompt")
         if k in scored.column_names
     }

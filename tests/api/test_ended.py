@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 from palaestra.api.asking import compare
 from palaestra.api.ended import method_of, pairs_of
-from palaestra.cli.compare import is_method, parts_of, table
+from palaestra.cli.compare import identical, is_method, parts_of, table
 from palaestra.cli.main import main
 from palaestra.ends import at_ends
 from palaestra.errors import UserError
+from palaestra.ledger.measures import Cell
 from palaestra.run.origin import RECORD
 from palaestra.stats import paired_share_difference, unbounded_interval
 from palaestra.values import to_toml
@@ -200,3 +201,13 @@ def test_one_run_alone_is_no_comparison(run):
     a = run("a", A)
     with pytest.raises(UserError, match="compare needs two runs, and a is one"):
         compare(a, a)
+
+
+def test_methods_that_made_the_same_weights_are_named():
+    """With every seed, in whatever order they ended; runs that kept no weights are not compared."""
+    cells = lambda *ends: [Cell(summary={"seed": s, "weights_sha256": w}) for s, w in ends]
+    runs = {
+        "a": cells((0, "x"), (1, "y")), "b": cells((1, "y"), (0, "x")), "c": cells((0, "x"), (1, "z")),
+        "d": cells((0, None)), "e": cells((0, None)), "f": [], "g": [],
+    }  # fmt: skip
+    assert identical(runs) == [("a", "b")]

@@ -91,4 +91,5 @@ def test_more_tickets_than_prompts_are_refused(tmp_path, capsys):
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({"ticket": 1, "learn": 1, "waves": 17}))
     assert main(["plan", "grpo", "--costs", str(path)]) == 2
-    assert "17 waves of 16 prompts" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "17 waves of 16 prompts" in told and f'give "waves": 16 in {path}, or less' in told

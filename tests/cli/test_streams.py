@@ -143,14 +143,15 @@ def test_a_run_is_made_where_only_ascii_is_written(place):
     assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
 
 
-@pytest.mark.slow
-def test_a_name_that_is_no_text_is_one_line(place, capsys):
-    name = os.fsdecode(b"\xce.jsonl")
-    lines = [f'{{"prompt": "{i}", "answer": "{i % 10}"}}' for i in range(20)]
-    (place / name).write_text("\n".join(lines))
-    assert main(["train", "--smoke", "--data", name, "--out", "run"]) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith("palaestra: a name or an argument holds bytes that are no text: ") and "udcce" in told
+@pytest.mark.parametrize("flag", ["--data", "--test-data", "--model", "--reward", "--out"])
+def test_a_name_that_is_no_text_is_one_line_before_anything_is_made(place, flag, capsys):
+    (place / "d.jsonl").write_text("\n".join(f'{{"prompt": "{i}", "answer": "{i % 10}"}}' for i in range(20)))
+    argv = ["train", "--smoke", "--data", "d.jsonl", "--out", "run"]
+    assert main([*argv, flag, os.fsdecode(b"\xce.jsonl")]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and "the name '\\udcce.jsonl' is not UTF-8" in told[0], told
+    assert told[0].startswith(f"palaestra: {'the run folder' if flag == '--out' else flag}: ")
+    assert [p.name for p in place.iterdir() if p.suffix != ".jsonl"] == []
 
 
 class Broken(io.StringIO):

@@ -94,6 +94,14 @@ def tokenizer_of(template, eos, **more):
     )
 
 
+def declaring():
+    """A tokenizer that says itself how replies are read."""
+    tokenizer = tokenizer_of(HERMES, "<|im_end|>", response_template=RESPONSES)
+    if not hasattr(tokenizer, "response_template"):
+        pytest.skip("transformers knows response templates from 5.13 on")
+    return tokenizer
+
+
 @pytest.fixture(scope="module")
 def dialects():
     return {name: Chat(tokenizer_of(template, eos)) for name, (template, eos, _) in FAMILIES.items()}
@@ -164,7 +172,7 @@ def test_a_template_of_an_unknown_way_gets_the_rules():
 
 
 def test_the_tokenizers_own_response_template_is_believed():
-    tokenizer = tokenizer_of(HERMES, "<|im_end|>", response_template=RESPONSES)
+    tokenizer = declaring()
     chat = Chat(tokenizer)
     said = 'so <call:add>{"a": 1}</call><call:add>{"a": 2}</call>'
     assert chat.read_calls(said, "eos", (ADD,)) == (Call(name="add", args={"a": 1}), Call(name="add", args={"a": 2}))
@@ -264,7 +272,7 @@ def test_marks_of_a_thought_in_an_argument_are_text():
 
 def test_a_thought_holds_no_call_for_endpoints_benches_and_declared_formats():
     call = '<call:add>{"a": 1}</call>'
-    chat = Chat(tokenizer_of(HERMES, "<|im_end|>", response_template=RESPONSES))
+    chat = Chat(declaring())
     assert chat.read_calls(f"<think>{call}</think>3", "eos", (ADD,)) == ()
     assert chat.read_calls(f"<think>{call}</think>{call}", "eos", (ADD,)) == (Call(name="add", args={"a": 1}),)
     player = EndpointPlayer(client=Scripted(lambda r: "").open())

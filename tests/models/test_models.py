@@ -18,6 +18,7 @@ from palaestra.models.embedded import FOLDERS
 from palaestra.models.forward import VOCABULARY, forward
 from palaestra.models.load import OWN_MODELS, Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
+from palaestra.models.model import with_cache
 from palaestra.models.template import end_of_turn
 from palaestra.types import Batch
 from safetensors.torch import load_file
@@ -177,13 +178,25 @@ def test_recomputation_leaves_sampling_alone():
 def test_a_cache_is_called_what_this_transformers_calls_it(kind):
     """One name makes a warning from transformers 5.24 on, the other is unknown before."""
     model, cache = build(kind), DynamicCache()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        first = model.hidden(torch.tensor([[5, 6]]), cache=cache)
-        second = model.hidden(torch.tensor([[7]]), cache=cache, position_ids=torch.tensor([[2]]))
+    first = model.hidden(torch.tensor([[5, 6]]), cache=cache)
+    second = model.hidden(torch.tensor([[7]]), cache=cache, position_ids=torch.tensor([[2]]))
     whole = model.hidden(torch.tensor([[5, 6, 7]]))
     assert cache.get_seq_length() == 3
     torch.testing.assert_close(torch.cat([first, second], 1), whole)
+
+
+@pytest.mark.parametrize(
+    ("forward_pass", "name"),
+    [
+        (lambda self, input_ids, past_key_values=None: None, "past_key_values"),
+        (lambda self, input_ids, cache=None: None, "cache"),
+        (lambda self, input_ids, cache=None, past_key_values=None: None, "cache"),
+    ],
+)
+def test_the_newer_name_of_a_cache_is_taken_where_it_is_known(forward_pass, name):
+    module, cache = type("Architecture", (torch.nn.Module,), {"forward": forward_pass})(), DynamicCache()
+    assert with_cache(module, cache) == {name: cache, "use_cache": True}
+    assert with_cache(module, None) == {"use_cache": False}
 
 
 def test_recomputation_drops_nothing_out():
@@ -279,11 +292,18 @@ def test_weights_go_back_in_place(saved):
     assert all(a is b for a, b in zip(held, model.trainable(), strict=True))
 
 
-def test_adapters_come_without_a_word(saved):
-    pytest.importorskip("peft")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load(str(saved[1]), lora=LoRA(rank=2))
+def test_adapters_come_without_a_word(saved, monkeypatch, recwarn):
+    """What peft says of names that it or transformers will give up concerns nobody who trains."""
+    peft = pytest.importorskip("peft")
+    make = peft.get_peft_model
+
+    def with_a_word(*given, **settings):
+        warnings.warn("a name goes", FutureWarning, stacklevel=2)
+        return make(*given, **settings)
+
+    monkeypatch.setattr(peft, "get_peft_model", with_a_word)
+    assert load(str(saved[1]), lora=LoRA(rank=2)).adapted
+    assert "a name goes" not in [str(heard.message) for heard in recwarn]
 
 
 def test_adapters(saved, tmp_path):

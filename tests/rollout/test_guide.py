@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from palaestra.credit.links import Center, Fact, chain
 from palaestra.errors import Fault, UserError
@@ -14,10 +15,11 @@ from palaestra.rewards.verify import response_text
 from palaestra.rollout.budget import Instead
 from palaestra.rollout.collect import Sample, Score, When, links, rewards
 from palaestra.rollout.guide import Begin, Hide, Mark, Under, hide_beyond
-from palaestra.rollout.hints import Feedback, Hinted, Working
+from palaestra.rollout.hints import Examples, Feedback, Hinted, Working
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer, Handover
 from palaestra.rollout.recorded import Demonstrate, Swap
+from palaestra.store import rollouts
 from palaestra.toys.formats import add_examples, add_hint, add_instruction, question_text, retry
 from palaestra.types import Episode, Group, Message, Reward, Row, Sampling, Segment, Task
 from palaestra.worlds.question import Question
@@ -104,7 +106,7 @@ def test_log_probs_are_measured_behind_the_bare_prompt(context):
 
 def test_what_is_no_insertion_is_not_hidden():
     row = Row(segments=(Segment(ids=(1, 2, 3)), Segment(ids=(9,), logp=(0.0,), trained=True)))
-    with pytest.raises(UserError, match=r"task 't'.*line break"):
+    with pytest.raises(UserError, match=r"task 't'.*line break.*place=prompt"):
         hide_beyond(row, (1, 3, 2), "t")
     with pytest.raises(UserError, match="line break"):
         hide_beyond(row, (1, 2, 3, 4))
@@ -303,6 +305,20 @@ def test_without_a_score_they_are_drawn(context):
         made = run(Swap(k=1), ctx, group, ("k", i))
         texts |= {e.rows[0].segments[-1].text for e in made.episodes if e.facts.get("demonstration")}
     assert texts == {"a", "b", "c"}
+
+
+def test_the_prompt_that_was_shown_is_what_is_recorded(context, tmp_path):
+    """Of a hinted answer the one with the hint, also where training does not see it; of others that of the task."""
+    ctx = context("add")
+    bare = group_of(ctx)
+    made = run(links(Sample(n=1), Under(Examples(), Sample(n=1)), Under(Hinted(), Sample(n=1)), Hide()), ctx, bare)
+    rollouts.write(tmp_path / "step-0.parquet", 0, [made], rollouts.NOTHING, ctx.decode)
+    prompts = pq.read_table(tmp_path / "step-0.parquet")["prompt"].to_pylist()
+    question = question_text(bare.task)
+    assert prompts[0] == question != prompts[1] and prompts[1].startswith("example:\n")
+    assert prompts[2].startswith(f"{question}\nhint:\n")
+    for prompt, episode in zip(prompts, made.episodes, strict=True):
+        assert prompt in ctx.decode(episode.rows[0].context())
 
 
 def test_feedback_is_hidden_as_well(context):

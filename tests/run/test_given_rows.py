@@ -1,11 +1,13 @@
 """Rows that a program hands over become the run's data, and are there when it goes on."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
+from palaestra.run.given_rows import take_rows
 from palaestra.tasks.files import FileTasks, load
 
 ROWS = [{"question": f"{i}+1 mod 10", "answer": (i + 1) % 10, "made": np.int64(i)} for i in range(10)]
@@ -41,6 +43,29 @@ def test_data_sets_and_splits(tmp_path):
     assert FileTasks(run.config["data"], test=run.config["test_data"]).test_size == 2
 
 
+def frames():
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    rows = [{"prompt": "1+1", "answer": 2.0, "hint": "add"}, {"prompt": "2+1", "answer": 3.0, "hint": None}]
+    frame = pandas.DataFrame(rows)
+    return {
+        "pandas": frame,
+        "another index": frame.set_axis([7, 7]),
+        "arrow": arrow.Table.from_pylist(rows),
+        "polars": SimpleNamespace(to_dicts=lambda: rows, columns=["prompt"], notna=bool, astype=object),
+    }
+
+
+@pytest.mark.parametrize("kind", ["pandas", "another index", "arrow", "polars"])
+def test_data_frames_are_rows(kind):
+    given = {"data": {"train": frames()[kind], "test": frames()[kind]}}
+    taken = take_rows(given)
+    assert given == {"data": "data.jsonl", "test_data": "test_data.jsonl"} and taken["data"] == taken["test_data"]
+    assert [json.loads(line) for line in taken["data"].splitlines()] == [
+        {"prompt": "1+1", "answer": 2.0, "hint": "add"},
+        {"prompt": "2+1", "answer": 3.0, "hint": None},
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -49,6 +74,7 @@ def test_data_sets_and_splits(tmp_path):
         ({"data": [{"prompt": object(), "answer": 1}]}, "data, row 1: cannot be kept as JSON"),
         ({"data": {"train": ROWS, "validation": ROWS}}, "data has the splits train, validation; give data="),
         ({"data": ROWS, "test_data": [1]}, "test_data, row 1: a number, not an object"),
+        ({"data": ROWS, "test_data": {"prompt": ["1+1"]}}, "test_data is an object; give a file or rows"),
         ({"data": []}, "no records|the file is empty"),
     ],
 )

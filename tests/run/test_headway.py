@@ -120,3 +120,12 @@ def test_plain_lines_go_to_standard_error(capsys):
         headway.advance(2)
     told = capsys.readouterr()
     assert told.out == "" and told.err == "atlas  0/2\natlas  2/2  0:00 in all\n"
+
+
+def test_a_log_of_hours_is_short():
+    def work(headway, clock):
+        for _ in range(7200):
+            clock.now += 5
+            headway.advance()
+
+    assert 100 < len(lines_of(work, total=7200)) < 200

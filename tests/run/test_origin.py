@@ -8,6 +8,7 @@ from pathlib import Path
 
 import palaestra as pl
 import pytest
+from palaestra import values
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.run import origin
@@ -339,3 +340,49 @@ def test_a_run_folder_says_what_runs(place, capsys):
     begun_without_code = ["train", "--smoke", "--out", "plain"]
     assert main(begun_without_code) == 0 and main(["train", "--resume", "plain", "--steps", "3"]) == 0
     assert "names Python files" not in capsys.readouterr().err
+
+
+def changed_between(first, second, **more):
+    """The lines of a run with one recipe that goes on with another. `more`: texts among its stored fields."""
+    leaves = {k: values.file_form(x) for k, x in values.flatten(first).items()}
+    before = origin.Provenance(files={}, fields={}, parts=origin.classes(first))
+    return [x.removeprefix("changed: ") for x in origin.changed_fields(leaves | more, second, before)]
+
+
+RATES = {
+    "0.0001": "0.0001",
+    "linear(1e-4, 0, 10)": "Linear(0.0001, 0.0, 10)",
+    "cosine(1e-4, 0, 10)": "Cosine(0.0001, 0.0, 10)",
+    "sigmoid(1, 0, 7, 3)": "Sigmoid(1.0, 0.0, 7.0, width=3.0)",
+}
+
+
+@pytest.mark.parametrize("first", RATES)
+@pytest.mark.parametrize("second", RATES)
+def test_another_rate_is_one_line(first, second):
+    """Numbers and schedules take each other's place; the folder keeps a schedule as its text, beside its numbers."""
+    path = "learners.policy.optimiser.lr"
+    one, two = (values.override(pl.recipe("grpo"), "optimiser.lr", x) for x in (first, second))
+    lines = changed_between(one, two, **{path: first} if "(" in first else {})
+    assert lines == ([] if first == second else [f"{path} {RATES[first]} -> {RATES[second]}"])
+
+
+def test_a_schedule_of_the_recipe_itself_is_one_line():
+    first = values.override(pl.recipe("grpo"), "optimiser.lr", "linear(1e-4, 0, 10)")
+    assert changed_between(first, pl.recipe("grpo")) == [
+        "learners.policy.optimiser.lr a schedule (start=0.0001, end=0.0, steps=10) -> 0.0001"
+    ]
+
+
+def test_a_part_in_place_of_another_is_one_line():
+    """One that is gone, and one that is added, too."""
+    grpo = pl.recipe("grpo")
+    shorter = pl.vary(grpo, credit=pl.chain(pl.Center("group")), objective=pl.Reinforce(reduce="tokens"))
+    assert changed_between(grpo, shorter) == [
+        "learners.policy.credit.links.1 Scale -> nothing",
+        "learners.policy.objective Clipped -> Reinforce(reduce='tokens')",
+    ]
+    assert changed_between(shorter, grpo) == [
+        "learners.policy.credit.links.1 nothing -> Scale()",
+        "learners.policy.objective Reinforce -> Clipped()",
+    ]

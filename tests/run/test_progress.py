@@ -4,6 +4,8 @@ import io
 import os
 import re
 import threading
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from palaestra.run.progress import BLOCKS, Progress, Pulse, clock_time, sparkline
@@ -51,6 +53,20 @@ def test_plain_lines_every_few_seconds(capsys):
     assert steps == [1, 6, 11, 16, 21, 26, 30]
     assert lines[1] == "step 6/100  reward 0.50 ± 0.10  length 12.3  truncated 2%  errors 0%  1:34 left  1,234 tokens/s"
     assert capsys.readouterr().out == ""
+
+
+def test_a_log_of_hours_is_short_and_never_silent_for_long():
+    """A step a second: the first lines every few seconds, ten hours in some hundred lines, and none of the pauses is
+    over five minutes."""
+    out, clock = io.StringIO(), Clock()
+    progress = Progress(36_000, out, clock=clock)
+    for i in range(1, 36_001):
+        clock.now += 1
+        progress.update(i, STEP)
+    steps = [int(re.match(r"step (\d+)/", line)[1]) for line in out.getvalue().splitlines()]
+    pauses = [b - a for a, b in pairwise(steps)]
+    assert steps[:5] == [1, 6, 11, 16, 21] and steps[-1] == 36_000
+    assert 100 < len(steps) < 200 and max(pauses) == 300 and pauses[:-1] == sorted(pauses[:-1])
 
 
 def test_the_last_step_is_always_told():
@@ -175,3 +191,13 @@ def test_what_is_quick_says_nothing():
     with Pulse("step 3", stream, every=60):
         pass
     assert stream.getvalue() == "" and not [t for t in threading.enumerate() if t.name == "palaestra pulse"]
+
+
+def test_a_pulse_waits_twice_as_long_each_time():
+    """Up to five minutes, or longer where its first pause is."""
+    for every, expected in ((5.0, [5, 10, 20, 40, 80, 160, 300, 300]), (400.0, [400, 400])):
+        waits, pulse = [], Pulse("step 3", io.StringIO(), every=every)
+        count = len(expected)
+        pulse._over = SimpleNamespace(wait=lambda s, w=waits, n=count: (w.append(s), len(w) == n)[1])
+        pulse._beat()
+        assert waits == expected and len(pulse.stream.getvalue().splitlines()) == count - 1

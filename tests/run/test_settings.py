@@ -10,6 +10,8 @@ from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.settings import Settings, Use, flag_of, setting_names
+from palaestra.schedule import read as read_schedule
+from palaestra.schedule import settling_step
 
 OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "task": ("count", "count"),
@@ -17,6 +19,8 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "test_data": ("t.jsonl", "t.jsonl"),
     "cluster": ("2", "2"),
     "columns": ("q=prompt", "q=prompt"),
+    "skip_bad": ("3", "3"),
+    "max_prompt_tokens": ("90", 90),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "reward_timeout": ("12", 12),
@@ -97,7 +101,8 @@ def test_what_a_setting_decides():
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
-        *(*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"),
+        *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env"),
+        *("tools", "tool_turns", "tool_seconds", "tool_chars"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(
@@ -115,3 +120,35 @@ def test_columns_may_be_a_mapping():
     ):
         with pytest.raises(UserError, match=told):
             setup.check_types({"columns": wrong})
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "steps", "said"),
+    [
+        ("ruscarl", {}, 4, "collect.links.0.most (step 90); steps=4 in place of --steps 4 fits them"),
+        ("ruscarl", {}, 90, ""),
+        ("ruscarl", {}, None, ""),
+        ("ruscarl", {"steps": 4}, None, ""),
+        ("kimi-k1.5", {"length": 0.5}, 10, "learners.policy.credit.links.0.weight (step 20)"),
+        ("grpo", {}, 4, ""),
+    ],
+)
+def test_schedules_that_end_after_the_run_are_said(method, given, steps, said):
+    """Where the run is shorter than its recipe. A recipe that goes on beyond its own last step means to."""
+    settings = setup.merge(Settings(), {"recipe": method, "steps": steps})
+    line = setup.describe_schedules(settings, setup.build(method, given))
+    assert line.endswith(f"goes on: {said}" if said else "") and bool(line) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("linear(1, 0, 10)", 10),
+        ("exponential(1, 0.01, 10)", 10),
+        ("jump(0, 1, 7)", 7),
+        ("staircase(1, 2, 3, 5)", 10),
+        ("linear(1, 1, 10)", 0),
+    ],
+)
+def test_a_schedule_ends_where_it_stays(text, step):
+    assert settling_step(read_schedule(text)) == step

@@ -6,13 +6,14 @@ import pty
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import palaestra as pl
 import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.run.trust import Executables, record_file
+from palaestra.run.trust import Executables, check_code, record_file
 from palaestra.view.answers import PageAnswers
 from palaestra.view.reader import open_runs
 
@@ -70,6 +71,35 @@ SETTINGS = {
 def test_nothing_is_executed_that_a_stranger_names(place, kind, verb, capsys):
     (place / "theirs.toml").write_text(SETTINGS[kind])
     refuses([verb, "@theirs.toml"], capsys, "sh -c" if "shell" in kind else "reward.py")
+
+
+KEYS = {
+    "a field": '[set]\n"rewards.judge.client.key_env" = "SECRET"\n"rewards.judge.client.url" = "{url}"\n',
+    "a table": '[set.client]\nkey_env = "SECRET"\nurl = "{url}"\n',
+    "a text": "reward = \"judge(url='{url}', key_env='SECRET')\"\n",
+    "a text in other letters": "reward = \"judge(url='{url}', key＿env = 'SECRET')\"\n",
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_is_sent_nowhere_that_this_user_did_not_send_it(place, kind, capsys):
+    """Known with one address, it is asked for with another, however that is written."""
+    file, given = place / "theirs.toml", 'task = "chain"\nsteps = 1\n' + KEYS[kind]
+    file.write_text(given.format(url="http://127.0.0.1:9/v1"))
+    refuses(["train", "@theirs.toml"], capsys, "would use", "the API key in SECRET")
+    pl.trust("theirs.toml")
+    settings = tomllib.loads(file.read_text())
+    check_code(file, settings)
+    assert "sends the API key in SECRET to " in capsys.readouterr().err
+    for other in ("http://127.0.0.2:9/v1", "\\u0068ttp://127.0.0.2:9/v1"):
+        file.write_text(given.format(url=other) + 'data = "http://127.0.0.1:9/v1"\n' * ("[set" not in given))
+        with pytest.raises(UserError, match="the API key in SECRET"):
+            check_code(file, tomllib.loads(file.read_text()))
+
+
+def test_addresses_without_a_key_are_not_asked_for():
+    given = {"tools": ("mcp:http://127.0.0.1/x",), "set": {"client.url": "http://127.0.0.1/v1", "client.key_env": ""}}
+    assert Executables.of(given) == Executables()
 
 
 def test_what_is_trusted_once_is_trusted_as_it_is(place, capsys):

@@ -16,12 +16,14 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from palaestra.api import training
 from palaestra.cli import main as cli
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import configuration
 from palaestra.run import setup
 from palaestra.run.settings import Settings
 from palaestra.store import columns
+from palaestra.tasks import user_code
 from palaestra.trackers import feed
 from palaestra.trackers.base import describe_run, numbers_of
 from palaestra.trackers.reading import SHOWN_EPISODES, messages, read_episodes
@@ -661,3 +663,53 @@ def test_the_tracker_of_the_page(plain, tmp_path, monkeypatch):
     assert cli.main(["track", str(plain), "--to", f"lines:{tmp_path}/out.jsonl"]) == 0
     read = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert read == [{"run": "run", "step": line["step"], **numbers_of(line)} for line in lines(plain)]
+
+
+class Counter:
+    """A tracker of a program."""
+
+    def __init__(self):
+        self.calls = []
+
+    def start(self, run):
+        self.calls.append(("start", run["step"]))
+
+    def log(self, step, numbers):
+        self.calls.append(("log", step, numbers))
+
+    def episodes(self, step, file):
+        self.calls.append(("episodes", step))
+
+    def finish(self, summary, files):
+        self.calls.append(("finish",))
+
+
+def test_objects_of_a_program_are_trackers(tmp_path):
+    """Each is fed, two of a class too, and named trackers beside them; another program must give them again."""
+    first, second = Counter(), Counter()
+    given = setup.check_types({"track": [first, "tensorboard", second, first]})["track"]
+    assert given == ("given:Counter", "tensorboard", "given:Counter_1", "given:Counter")
+    assert setup.check_types({"track": first})["track"] == given[:1]
+    with feed.Trackers(makers(given[:1] + given[2:3])) as trackers:
+        trackers.start(tmp_path, 3)
+        trackers.log({"step": 4, "reward": 0.5})
+    assert first.calls == second.calls == [("start", 3), ("log", 4, {"reward": 0.5}), ("finish",)]
+    settings = setup.merge(Settings(), {"track": given[:2]})
+    assert "track=[Counter, 'tensorboard']" in training.call(settings, resume="run")
+    del user_code.VALUES["given:Counter_1"]
+    with pytest.raises(UserError, match=r"give it again with track=\[Counter_1\], or go on without: --track none"):
+        makers(given[2:3])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Counter, "not the class Counter; write it with ()"),
+        ([SimpleNamespace(log=print)], "a SimpleNamespace has no start, episodes, finish"),
+        (5, "a int has no start, log, episodes, finish"),
+    ],
+    ids=["class", "one method", "number"],
+)
+def test_what_is_no_tracker(given, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        setup.check_types({"track": given})

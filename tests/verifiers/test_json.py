@@ -66,3 +66,10 @@ def test_the_last_fence_counts_and_a_value_in_the_middle_of_prose_does_not():
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 20_000, "x " * 50_000 + "{" * 10_000])
 def test_deep_text_is_read_in_no_time(text):
     assert score(text) == 0
+
+
+@pytest.mark.parametrize(
+    "response", ["```json\n```", "```\n\n```", "<answer></answer>", "<answer> </answer>", "``````"]
+)
+def test_nothing_in_fences_or_tags_is_no_answer(response):
+    assert score(response) == 0

@@ -146,8 +146,86 @@ def test_answers_in_sentences_and_boxes():
 
 def test_a_thing_of_the_question_is_a_unit():
     asked = "How many zonks are there, in million?"
-    assert pays("exact", "3", "3 zonks", prompt=asked) and not pays("exact", "3", "3 zonks")
+    assert pays("exact", "3", "3 zonk", prompt=asked) and not pays("exact", "3", "3 zonk")
     assert not pays("exact", "3", "3 million", prompt=asked)
+
+
+@pytest.mark.parametrize("thing", ["zonks", "octopus arms", "wooden spoons"])
+def test_things_that_are_counted(thing):
+    assert pays("exact", "3", f"There are 3 {thing}.") and not pays("exact", "4", f"There are 3 {thing}.")
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        "myriads",
+        "quintillions",
+        "tens",
+        "sevens",
+        "dozens",
+        "lakhs",
+        "halves",
+        "bps",
+        "times",
+        "pairs",
+        "red dozens",
+        "full pairs",
+        "whole hundreds",
+    ],
+)
+def test_a_plural_that_scales_is_no_thing(scale):
+    assert not pays("exact", "3", f"There are 3 {scale}.") and not pays("exact", "3", f"3 {scale}")
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        (
+            "12 m/s",
+            ["12 meters per second", "v = 12 m/s", "\\boxed{12 \\text{ m/s}}", "It moves at 12 m/s."],
+            ["12 km/h", "12 m", "12 m/s^2", "12", "-12 m/s", "less than 12 m/s"],
+        ),
+        ("€50", ["50 €", "50 euros", "50"], ["$50", "50 dollars", "50 cents", "It costs £50."]),
+        (
+            "July 4, 1776",
+            ["4 July 1776", "1776-07-04", "the 4th of July 1776"],
+            ["July 5, 1776", "June 4, 1776", "July 4"],
+        ),
+        ("H2O", ["H₂O", "$\\text{H}_2\\text{O}$"], ["H₂O₂", "HO2", "h2o2", "2H2O"]),
+        ("1234567.5", ["1.234.567,5"], ["1.234.567,8", "1.234,5"]),
+    ],
+)
+def test_ways_to_write_a_quantity(gold, right, wrong):
+    assert [x for x in right if not pays("exact", gold, x)] == []
+    assert [x for x in wrong if pays("exact", gold, x)] == []
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        (
+            "5",
+            ["5 apples, not 7", "5 (five)", "Tom needs 5 minutes to finish."],
+            [
+                "7 apples, not 5",
+                "5 (six)",
+                "So it is 3. It is not 5.",
+                "5 apples short",
+                "5 is too small",
+                "#5",
+                "❌ 5",
+                "My first guess was 5",
+                "maybe 5",
+                "5!",
+                "5 minutes to eight",
+            ],
+        ),
+        ("0.25", ["0.25, i.e. 25%", "0.25 (25%)"], ["0.25 (2.5%)", "0.25, i.e. 75%"]),
+    ],
+)
+def test_a_value_that_its_sentence_repeats_or_rejects(gold, right, wrong):
+    assert [x for x in right if not pays("exact", gold, x)] == []
+    assert [x for x in wrong if pays("exact", gold, x)] == []
 
 
 @pytest.mark.parametrize(("integrand", "right", "wrong"), [

@@ -197,6 +197,16 @@ def test_problems_by_chance_are_not_named(made):
     assert sum(p["episodes"] for p in fates(RunReader(made).table("training").index)) > STEPS * 30
 
 
+def test_the_prompt_of_a_problem_is_the_one_without_a_hint():
+    lines = [
+        {"task_id": t, "step": 1, "status": "finished", "reward": 1.0, "prompt": f"{t}?{hint}"}
+        for hint in (" hint: a", "", " hint: b")
+        for t in ("x", "y")
+    ]
+    found = {p["task_id"]: (p["prompt"], p["episodes"], p["at"]) for p in fates(pa.Table.from_pylist(lines))}
+    assert found == {"x": ("x?", 3, 0), "y": ("y?", 3, 1)}
+
+
 def test_length_that_is_paid_and_pieces_that_spread_are_told():
     assert within(np.array([0, 0, 1, 1]), np.array([1.0, 2, 5, 6]), np.array([0.0, 1, 0, 1])) == pytest.approx(1.0)
     assert within(np.array([0, 0, 1, 1]), np.array([1.0, 1, 9, 9]), np.array([0.0, 1, 0, 1])) == 0.0

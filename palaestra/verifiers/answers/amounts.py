@@ -56,11 +56,12 @@ fifths sixths sevenths eighths ninths tenths hundredths thousandths millionths
 # in front of a number these change it even where another of LINKS stands between: half of the 7
 LINKS = word_set("of the a an than as many much its it's number value from to for exactly by")
 BEFORE = (
-    CHANGES - word_set("by to over point one two three four five six seven eight nine ten")
+    CHANGES - word_set("by to point one two three four five six seven eight nine ten")
 ) | word_set("""
 square squares score scores more greater larger smaller bigger higher divided multiplied raised
 hex hexadecimal octal binary multiple multiples factor factors divisor divisors divisible modulo
 choose before after near beyond past until till toward towards versus vs besides
+maybe perhaps possibly probably exceed exceeds
 page step method question problem example chapter section figure table equation eq exercise theorem
 lemma footnote
 """)
@@ -134,6 +135,17 @@ our my your its them him us did does do makes make gives given equals today tomo
 tonight later ago long wide tall high deep old extra different possible distinct such hope i'm
 i've final correct right respectively exactly onwards but saved spent sold bought needed used
 """)
+# plural in form, but a scale, a digit or a verb that makes the number something else
+NO_THINGS = word_set("""
+quadrillion quadrillions quintillion quintillions sextillion sextillions septillion septillions
+zillion zillions googol googols myriad myriads lots loads tons times fold twos threes fours fives
+sixes sevens eights nines tens teens zeros zeroes zeroth ones odds evens exceeds divides fails
+differs misses lacks contradicts violates overshoots undershoots overestimates underestimates
+overstates understates disagrees bps goes comes seems appears looks becomes needs ends starts begins
+raised multiplied divided added subtracted choose modulus factorials integral derivative grand
+double scores choices options
+""")
+DEGREES = re.compile(r"°[cfk]?|℃|℉")
 EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
 SIGNS = {"-": "-", "−": "-", "–": "-", "minus": "-", "negative": "-", "+": "+", "plus": "+"}
 # commands that only shape what they stand before
@@ -267,9 +279,38 @@ def leads_to(word: str) -> bool:
         return word != "*"
     if text[-1] == "=":
         return text[-2:-1] not in ("!", "<", ">", "~", "≠")
-    return BRACKET.fullmatch(text) is not None or (  # an emoji
-        text[-1] > "\u2300" and unicodedata.category(text[-1]) == "So"
+    return BRACKET.fullmatch(text) is not None or (  # an emoji, but no cross
+        text[0] not in "❌✗✘❎🚫⛔"
+        and text[-1] > "\u2300"
+        and unicodedata.category(text[-1]) == "So"
     )
+
+
+def is_plural(text: str) -> bool:
+    """Whether a word looks like the name of several things: neither a scale nor a verb."""
+    return (
+        re.fullmatch(r"[a-z]{2,}s", text) is not None
+        and not text.endswith(("ss", "us", "is"))
+        and text not in CHANGES | NO_THINGS
+    )
+
+
+def counts_things(after: Sequence[str], text: str) -> bool:
+    """Whether the words behind a number are things that it counts, though no list holds them: `8
+    arms`, `8 wooden spoons`.
+    """
+    if is_plural(text):
+        return True
+    described = re.fullmatch(r"[a-z]{3,}", text) and text not in CHANGES | NO_THINGS
+    if not described or after[0].endswith(CLAUSE_ENDS) or len(after) < 2:
+        return False
+    thing = bare(after[1])
+    return is_plural(thing) or (thing in UNITS and thing not in CHANGES and len(thing) > 1)
+
+
+def leads_to_verb(following: str) -> bool:
+    """Whether the word behind `to` is a verb, as far as can be told: no number, no article."""
+    return following.isalpha() and following not in CHANGES | {"the", "a", "an", "about", "around"}
 
 
 def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
@@ -291,10 +332,17 @@ def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
         parts = [p for p in re.split(r"[/\-^·²³]|\d+", text) if p]
         # a letter alone may be a variable
         unit = bool(parts) and len("".join(parts)) > 1 and is_unit(parts, known)
-        if text in CHANGES and not unit:
+        if (
+            text in CHANGES
+            and not unit
+            and not (place and text == "to" and leads_to_verb(following))
+        ):
             return False
-        if place == 0 and not unit and text not in GOING_ON:
+        unit = unit or DEGREES.fullmatch(text) is not None
+        if place == 0 and not unit and text not in GOING_ON and not counts_things(after, text):
             return False
+        if place and text == "to" and leads_to_verb(following):  # 36 minutes to finish
+            return True
         if ends or text in GOING_ON - {"and", "a", "an", "more", "of", "the"}:
             return True
     return True

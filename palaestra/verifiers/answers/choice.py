@@ -18,6 +18,7 @@ from palaestra.verifiers.answers.final import (
 from palaestra.verifiers.answers.notation import text_key
 from palaestra.verifiers.answers.script import plain_forms
 from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.answers.statement import is_uncertain, statements
 from palaestra.verifiers.answers.withdrawal import is_withdrawn
 from palaestra.verifiers.base import (
     Judgement,
@@ -28,7 +29,7 @@ from palaestra.verifiers.base import (
 )
 
 STATEMENT = (
-    r"(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
+    r"(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer|letter)(?:\s+is)?(?:\s*:\s*|\s+)"
     r"|i\s+(?:choose|pick|select)\s+(?:option\s+)?|我?(?:应该|應該|应|應)?[选選][择擇项項]?(?:[是为為:]|\s)*)"
 )
 REASON = (
@@ -36,7 +37,7 @@ REASON = (
     r"|\s*,?\s+(?:because|since)\b|\s*,\s+not\s+\(?[A-Z]\)?\s*[.!]?\s*$"
 )
 LETTER = re.compile(
-    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$|(?={REASON})))"
+    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:),]|\s+[-—–]\s|\s*\n|\s*$|(?={REASON})))"
     rf"({REASON})?\s*(.*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -101,6 +102,8 @@ class MultipleChoice:
             starts = list(CHOSEN.finditer(plain_forms(strip_thinking(response))[-LONGEST:]))
             if starts:
                 place = pick(starts[-1].string[starts[-1].end() :], shown)
+        if place is None and not self.only_boxed and not final_statement(response)[1]:
+            place = place_stated(strip_thinking(response) if said is None else said, shown)
         return (
             failed_judgement("unparsable")
             if place is None
@@ -166,4 +169,48 @@ def pick(said: str, shown: Sequence[str]) -> int | None:
     place, rest = LETTERS.index(letter.upper()), text_key(strip_markup(match[4]))
     if match[3]:  # a reason may name anything, but not take the answer back
         return None if is_withdrawn(match[4]) else place
-    return place if not rest or rest == texts[place] else None
+    if not rest or rest == texts[place]:
+        return place
+    return place if is_remark(match[4], place, shown) else None
+
+
+def is_remark(text: str, place: int, shown: Sequence[str]) -> bool:
+    """Whether what stands behind a letter only explains it, or is its option with an explanation:
+    words that name no other option, and do not deny or take back.
+    """
+    text = text.lstrip("—–-:. \n")
+    own = strip_markup(shown[place])
+    if text.casefold().startswith(own.casefold()):
+        text = text[len(own) :]
+    elif len(text.split()) < 3:
+        return False
+    return not (is_withdrawn(text) or is_uncertain(text) or names_other_option(text, place, shown))
+
+
+def names_other_option(text: str, place: int, shown: Sequence[str]) -> bool:
+    """Whether a text names an option beside the one at a place, by its letter or its text."""
+    letters = {LETTERS[i] for i in range(len(shown)) if i != place}
+    # A in front of a word is an article
+    named = re.findall(r"(?<![\w'’])([B-Z]|A(?!\s+[a-z]))(?![\w'’])", text)
+    if not letters.isdisjoint(named):
+        return True
+    return any(
+        i != place and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.IGNORECASE)
+        for i, option in enumerate(map(strip_markup, shown))
+        if option
+    )
+
+
+def place_stated(text: str, shown: Sequence[str]) -> int | None:
+    """The place that a sentence names: `Venus is the hottest planet`, `C is too cool, so B`; None
+    where it names none, or another option as well.
+    """
+    text = plain_forms(text)
+    found = set[int]()
+    for option in shown:
+        readings = statements(text, option)
+        for reading in readings:
+            place = pick(reading, shown)
+            if place is not None and not names_other_option(readings[0], place, shown):
+                found.add(place)
+    return found.pop() if len(found) == 1 else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from palaestra.verifiers.answers.amounts import (
     BEFORE,
@@ -21,9 +22,15 @@ from palaestra.verifiers.answers.amounts import (
     SIZES,
     amount_at,
     bare,
+    sign_before,
     words_of,
 )
-from palaestra.verifiers.answers.notation import plain_decimal, read_notation, text_key
+from palaestra.verifiers.answers.notation import (
+    plain_decimal,
+    read_notation,
+    same_substance,
+    text_key,
+)
 from palaestra.verifiers.answers.numerals import (
     LONGEST,
     NUMBER,
@@ -34,8 +41,11 @@ from palaestra.verifiers.answers.numerals import (
     spelled_digits,
 )
 from palaestra.verifiers.answers.script import plain_forms, space_numbers
+from palaestra.verifiers.answers.statement import statements
+from palaestra.verifiers.answers.units import currency_of, read_quantity
 from palaestra.verifiers.answers.withdrawal import (
     is_denied,
+    is_rejected,
     is_withdrawn,
     stands_denied,
     states_property,
@@ -83,6 +93,26 @@ BETWEEN_BOXES = re.compile(
 BEHIND_BOX = re.compile(
     rf"[\s$]*(\\?%|(?:{PERCENT})(?!\s+points?)|(?:{'|'.join(SCALES)})(?!\w))", re.IGNORECASE
 )
+# of a number alone, or behind `=`: in a sentence it is an exclamation
+FACTORIAL = re.compile(r"(?:^|=)[\s*$`]*[-+]?[0-9.,]+\s*![\s*$`.]*$")
+EXCLUDED_NUMBER = re.compile(
+    r",?\s+(?:and\s+)?(?:not|rather than|instead of)\s+(?:the\s+)?[-+−$€£]?[0-9][0-9.,/]*%?"
+    r"(?:\s+[a-z]+){0,3}[\s.!*]*$",
+    re.IGNORECASE,
+)
+ATTACHED_UNIT = re.compile(
+    r"(?<=[0-9])(?=(?:[cmk]m|kg|mg|ml|mL|ft|yd|mi|lbs?|oz|hrs?|min|sec|ms|km/h|m/s|mph|kph|[ckm]?m[²³]|[ckm]?m\^[23])(?![A-Za-z0-9]))"
+)
+UNIT_POWER = re.compile(r"\b((?:mm|cm|dm|km|ft|yd|mi|in))\s?\^\s?\{?([23])(?![0-9])\}?")
+ORDINAL_MARK = re.compile(r"#[0-9]")  # #7 is the seventh
+IS_LAST = re.compile(r"(?:\b(?:is|are|was|were|be|but|does|do|did|if)|['’]s)\s*$", re.IGNORECASE)
+QUANTITY_OF = re.compile(r"\s+of\s+(?:the\s+)?[a-z]+(?:\s+[a-z]+)?$")  # 2 cups of flour
+TWICE = r"\\?\$?[-+−$€£]?(?:[0-9][0-9.,/]*\s?\\?%?|[a-z]+(?:-[a-z]+)?)"
+SAID_TWICE = re.compile(
+    rf"(?<![\w.,/^-])(?P<first>{TWICE})(?:\s*\((?:or |i\.e\.,? |= ?)?(?P<bracketed>{TWICE})\)"
+    rf"|,?\s+(?:i\.e\.,?|that is,?|or|which is|equivalently,?)\s+(?P<second>{TWICE}))(?![\w/^])",
+    re.IGNORECASE,
+)
 ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s(?=.*[0-9])|[<>≠≤≥]|!=|或|(?<=[0-9])\s*[和与]")
 UNEQUAL = re.compile(r"\\not\s*=")
 OR_TAG = re.compile(r"[\s.,;$]*(?:(?:or|and)\b|[,;/|]|或|和)[\w\s.,;:]{0,40}", re.IGNORECASE)
@@ -111,7 +141,10 @@ REFUSALS = frozenset([*"<>≠≤≥", "<=", ">=", "!=", "not", "never", "isn't",
 def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     """Whether the final answer of the response is the gold one."""
     found = extract_answer(response, gold, prompt)
-    return found is not None and same_answer(found, gold)
+    if found is None or not same_answer(found, gold):
+        return False
+    named, wanted = currency_of(final_line(response)), currency_of(gold)
+    return not wanted or not named or named == wanted
 
 
 def same_answer(given: str, gold: str) -> bool:
@@ -124,10 +157,7 @@ def same_answer(given: str, gold: str) -> bool:
     if wanted is not None:
         if ELLIPSIS.search(given):
             return False
-        found = read_number(plain_decimal(a))
-        # of a whole number 7,00 may be two answers
-        if found is None and DECIMAL_COMMA.fullmatch(a) and wanted[0].denominator > 1:
-            found = parse_number(a.replace("{,}", ".").replace(",", "."))
+        found = read_response_number(a, wanted[0])
         return found is not None and found[1] == wanted[1] and found[0] in meant_values(b)
     a = " ".join(a.split())
     if len(a) > 2 * len(b) + 20:
@@ -135,8 +165,23 @@ def same_answer(given: str, gold: str) -> bool:
     written = read_notation(b)
     if written is not None and written == read_notation(a):
         return True
+    if same_substance(a, b):
+        return True
+    quantity = read_quantity(b)
+    if quantity is not None:
+        return quantity in (read_quantity(a), read_quantity(QUANTITY_OF.sub("", a)))
     option = OPTION.fullmatch(b) is not None and a.casefold() == b.casefold()
     return bool(b) and (option or text_key(a) == text_key(b) or same_name(a, b))
+
+
+def read_response_number(text: str, wanted: Fraction) -> tuple[Fraction, bool] | None:
+    """The number of a response without markup, as `read_number`; also with a decimal comma, where
+    the reference is no whole number (7,00 may be two answers).
+    """
+    found = read_number(plain_decimal(text))
+    if found is None and DECIMAL_COMMA.fullmatch(text) and wanted.denominator > 1:
+        found = parse_number(text.replace("{,}", ".").replace(",", "."))
+    return found
 
 
 def same_name(said: str, gold: str) -> bool:
@@ -199,8 +244,16 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     that is no item of a list and not copied from the prompt.
     """
     response, prompt = plain_forms(strip_thinking(response)), plain_forms(prompt)
-    numeric = parse_number(strip_markup(gold)) is not None
+    wanted = parse_number(strip_markup(gold))
+    numeric = wanted is not None
+    if wanted is not None:
+        response = plain_statement(response, wanted[1])
     found, shown = final_statement(response)
+    if not numeric and not shown and (found is None or not same_answer(found, gold)):
+        stated = statements(response if found is None else found, gold)
+        if stated and read_quantity(gold):
+            stated += [amount for text in stated if (amount := stated_quantity(text))]
+        found = next((text for text in stated if same_answer(text, gold)), found)
     if found is not None and numeric:
         # a factorial where there is nothing but the answer, an exclamation in a sentence
         factorial = shown and re.search(r"[0-9})]\s*!", found)
@@ -214,6 +267,44 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     return (
         None if numeric and found is not None and repeats_question(found, gold, prompt) else found
     )
+
+
+def plain_statement(text: str, percent: bool) -> str:
+    """A reply without the other number that its last line excludes (`5, not 7`) and without a value
+    that it says twice (`8 (eight)`, `0.25, i.e. 25%`).
+
+    Args:
+        percent: of two ways to say one value, whether the percentage is kept.
+    """
+    start = text.rstrip().rfind("\n") + 1
+    text = text[:start] + UNIT_POWER.sub(lambda m: m[1] + "²³"[m[2] == "3"], text[start:])
+    line = text[start : start + LONGEST]
+    if excluded := EXCLUDED_NUMBER.search(line):
+        before = line[: excluded.start()]
+        clause = re.split(r"[.!?;](?=\s)", before)[-1]
+        if any(map(str.isdigit, clause)) and not IS_LAST.search(clause):
+            line = line[: excluded.start()] + "."
+    line = SAID_TWICE.sub(lambda found: say_once(found, percent), line)
+    return text[:start] + line + text[start + LONGEST :]
+
+
+def say_once(found: re.Match[str], percent: bool) -> str:
+    """Of two ways to say one value the one that is wanted; both where the values differ."""
+    said = [found["first"], found["bracketed"] or found["second"]]
+    values = [read_number(strip_markup(text.rstrip(",.;"))) for text in said]
+    if values[0] is None or values[1] is None:
+        return found[0]
+    sizes = [value[0] / (100 if value[1] else 1) for value in values if value]
+    if sizes[0] != sizes[1]:
+        return found[0]
+    return said[1] if values[1][1] == percent != values[0][1] else said[0]
+
+
+def final_line(text: str) -> str:
+    """What a reply states as its answer, or else its last line."""
+    text = plain_forms(strip_thinking(text)).strip()
+    stated = final_statement(text)[0]
+    return text[text.rfind("\n") + 1 :] if stated is None else stated
 
 
 def final_statement(text: str) -> tuple[str | None, bool]:
@@ -383,13 +474,27 @@ def stated_number(text: str, prompt: str = "") -> str | None:
     return number_at(words, at[0], prompt) if len(at) == 1 else None
 
 
+def stated_quantity(text: str) -> str | None:
+    """The number with its unit that a sentence ends with, `3 cups` of `You need 3 cups`; None where
+    the words in front of it make another of it, or where there are more numbers.
+    """
+    words = words_in_line(text)
+    at = [i for i, w in enumerate(words) if last_digit_position(w) >= 0]
+    sign = sign_before(words[max(0, at[0] - 8) : at[0]]) if len(at) == 1 and at[0] else None
+    return None if sign is None else sign + " ".join(words[at[0] :])
+
+
 def words_in_line(text: str) -> list[str]:
     """The words of a line, each number one word with its percent sign."""
-    return re.sub(r"\$? (?=\\?%)", "", join_numbers(space_numbers(text))).split()
+    text = ATTACHED_UNIT.sub(" ", join_numbers(space_numbers(text)))  # 42cm
+    return re.sub(r"\$? (?=\\?%)", "", text).split()
 
 
 def number_at(words: list[str], at: int, prompt: str) -> str | None:
     """The number at a place of a line, with the words that belong to it."""
+    behind = " ".join([re.sub(r"^.*[0-9]", "", words[at]), *words[at + 1 : at + 20]])
+    if is_rejected(behind) or ORDINAL_MARK.match(words[at]):
+        return None
     found = None if "?" in words[at] else amount_at(words, at, words_of(prompt))
     if found is None:
         return None
@@ -406,7 +511,8 @@ def last_number(response: str, prompt: str) -> str | None:
     if at < 0 and len(response) < LONGEST:
         response = spelled_digits(response) or ""
         at = last_digit_position(response)
-    if at < 0 or is_withdrawn(response[at + 1 :]):
+    behind = response[at + 1 :]
+    if at < 0 or is_withdrawn(behind) or FACTORIAL.search(response, max(0, at - 40)):
         return None
     start, end = response.rfind("\n", 0, at) + 1, response.find("\n", at)
     line = response[start : end if end >= 0 else None]
@@ -448,6 +554,8 @@ def last_number(response: str, prompt: str) -> str | None:
 def item_number(line: str) -> str | None:
     """The number of a line that holds nothing else, as an item of a list does."""
     line = line[: LONGEST + 1].strip()
+    if ORDINAL_MARK.match(line):
+        return None
     found = strip_markup(line if NUMBER.match(line) else line.lstrip("*•# "))
     return found if read_number(found) is not None else None
 

@@ -39,9 +39,13 @@ def stated_json(text: str) -> str | None:
     text = text.replace("\ufeff", "").strip()
     if blocks := fences(text, LANGUAGES):
         given = blocks[-1].strip("\n")
+        if not given:
+            return None
         before, _, behind = text.rpartition(given)
         behind = behind.partition("```")[2]
     elif (tagged := tagged_answer(text)) is not None:
+        if not tagged:  # denied or taken back around the tags, or nothing in them
+            return None
         given = tagged
         before, _, behind = text.rpartition(given)
         behind = re.sub(r"^\s*</answer>", "", behind)

@@ -28,6 +28,24 @@ CLOCK = re.compile(
     r"(?:[\s~]*(?:\\(?:text|mathrm)\s*\{)?\s*([ap])\.?\s*m\.?\s*\}?)?",
     re.IGNORECASE,
 )
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
+    *("october", "november", "december"),
+)
+MONTH = rf"({'|'.join(m[:3] + (f'(?:{m[3:]})?' if m[3:] else '') for m in MONTHS)}|sept)\.?"
+DATES = (
+    re.compile(
+        rf"(?:the\s+)?{MONTH}\s+([0-3]?[0-9])(?:st|nd|rd|th)?(?:(?:,\s*|\s+)([0-9]{{4}}))?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"(?:the\s+)?([0-3]?[0-9])(?:st|nd|rd|th)?(?:\s+of)?\s+{MONTH}(?:,?\s+([0-9]{{4}}))?",
+        re.IGNORECASE,
+    ),
+)
+ISO_DATE = re.compile(r"([0-9]{4})-([01][0-9])-([0-3][0-9])")
+FORMULA = re.compile(r"(?:[A-Z][a-z]?[0-9]*|\(|\)[0-9]*){2,20}")  # of a substance
+LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789", "{}_$ ")
 RATIO = re.compile(r"[0-9.]+(?:\s*:\s*[0-9.]+)+")
 LETTERS = re.compile(r"[^\W\d_]+")
 IN_FORMULAS = frozenset("\\^_=+*/'’′{}|<>0123456789")
@@ -45,6 +63,8 @@ def read_notation(text: str) -> tuple[object, ...] | None:
     if clock := CLOCK.fullmatch(text):
         hours, minutes = clock[1] or clock[2], clock[3]
         return ("time", hours, minutes, clock[4] or "", (clock[5] or "").lower())
+    if date := read_date(text):
+        return ("date", *date)
     if RATIO.fullmatch(text):
         return ("ratio", *(part.strip() for part in text.split(":")))
     if found := PREFIXED.fullmatch(text):
@@ -55,6 +75,24 @@ def read_notation(text: str) -> tuple[object, ...] | None:
     if found := SPOKEN.fullmatch(text):
         return digits_in(found[1], base_of(found[2] or found[3][:3]))
     return None
+
+
+def read_date(text: str) -> tuple[int, int, int] | None:
+    """The year, month and day of a date with its month by name, or as 1999-12-31."""
+    if found := ISO_DATE.fullmatch(text):
+        return int(found[1]), int(found[2]), int(found[3])
+    for pattern, (month, day) in zip(DATES, ((1, 2), (2, 1)), strict=True):
+        if found := pattern.fullmatch(text):
+            names = [m[:3] for m in MONTHS]
+            return int(found[3] or 0), names.index(found[month][:3].lower()) + 1, int(found[day])
+    return None
+
+
+def same_substance(said: str, gold: str) -> bool:
+    """Whether two chemical formulas are the same but for how their indices are set: H₂O, H_2O."""
+    if not FORMULA.fullmatch(gold) or not any(map(str.isdigit, gold)) or len(said) > 200:
+        return False
+    return re.sub(r"\\(?:text|mathrm|ce)(?![a-z])", "", said).translate(LOWERED) == gold
 
 
 def base_of(text: str) -> int:

@@ -32,6 +32,8 @@ SCIENTIFIC = re.compile(
     r"|([⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))(?![0-9^⁰¹²³⁴-⁹])"
 )
 RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹−", "-+0123456789-")
+# with full stops between groups: two groups or more, or a decimal comma behind one
+EUROPEAN = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:(?:\.[0-9]{3}){2,}(?:,[0-9]+)?|\.[0-9]{3},[0-9]+)")
 MIXED = re.compile(r"(?<![0-9./,])([0-9]+) ([0-9]+)/([0-9]+)(?![0-9/])")
 # {1 \over 2}, alone or within a formula
 OVER = re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}|^([^{}=]*)\\over(?![a-zA-Z])([^{}=]*)$")
@@ -104,6 +106,8 @@ def read_number(text: str) -> tuple[Fraction, bool] | None:
     found = parse_number(text)
     if found is None and 0 < len(text) <= LONGEST:
         found = parse_number(LEADING_ZEROS.sub(r"\1", text)) if "/" not in text else None
+    if found is None and EUROPEAN.fullmatch(text):
+        found = parse_number(text.replace(".", "").replace(",", "."))
     if one := ONE_SCALE.fullmatch(text):
         return Fraction(SCALES[one[1].casefold()]), False
     if found is None and 0 < len(text) <= 100 and not re.search("[0-9]", text):

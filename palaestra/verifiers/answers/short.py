@@ -17,13 +17,19 @@ from palaestra.verifiers.answers.final import (
     gold_of,
     is_right_answer,
     parse_number,
+    read_response_number,
     same_answer,
     strip_markup,
 )
 from palaestra.verifiers.answers.json_text import stated_json
 from palaestra.verifiers.answers.notation import read_notation, text_key
-from palaestra.verifiers.answers.numerals import meant_values, read_number, shortest_decimal
+from palaestra.verifiers.answers.numerals import (
+    GROUPED,
+    meant_values,
+    shortest_decimal,
+)
 from palaestra.verifiers.answers.script import plain_forms
+from palaestra.verifiers.answers.statement import stated_listing
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -33,12 +39,22 @@ from palaestra.verifiers.base import (
     strip_thinking,
 )
 
-SEPARATOR = re.compile(r"[,;\n、]|\band\b|[-=]+>|[→⇒]|以及|[和与與及]", re.IGNORECASE)
+SEPARATOR = re.compile(r"[,;\n、]|\band\b|[-=]+>|[→⇒]|\s\|\s|以及|[和与與及]", re.IGNORECASE)
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 # of an item: 1. or 1) or (1) or a)
 LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
 NAME = re.compile(r"^[\s$]*([A-Za-z])\s*=(?!=)")
+SET_NAME = re.compile(
+    r"^[\s$]*[A-Za-z](?:_\{?\w+\}?)?\s*(?:=|∈|\\in(?![a-z]))\s*(?=\\?[{\[(])"
+)  # S = {1, 2}
+ETC = re.compile(r"^\s*\$?(?:\.\.\.|…|\\[lc]?dots|etc\.?)[\s$]*$", re.IGNORECASE)
+ENDLESS = re.compile(r"(?:\.\.\.|…|\\[lc]?dots|\betc\.?|\band so on)[\s.$*)}\]\\]*$", re.IGNORECASE)
+ROW = re.compile(r"[-+−]?[0-9.]+(?:[ \t]+[-+−]?[0-9.]+)+")
+ORDINAL = re.compile(
+    r"^\s*(?:and\s+)?(?:first|then|next|after that|followed by|finally|lastly)\b,?\s+(?=\S)",
+    re.IGNORECASE,
+)
 ARTICLES = ("a", "an", "the")
 CLOSED = {"yes", "no", "noanswer"}  # answers that are no part of another one
 # -5, 3/4, 12:30; C++
@@ -84,7 +100,7 @@ class NumberAnswer:
                 f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts"
             )
         said = extract_answer(response, text, prompt)
-        found = None if said is None else read_number(strip_markup(said))
+        found = None if said is None else read_response_number(strip_markup(said), gold[0])
         if found is None:
             return failed_judgement("unparsable")
         distance = min(abs(found[0] - value) for value in meant_values(text))
@@ -117,7 +133,9 @@ class SetAnswer:
     def __call__(self, response: str, answer: Any) -> Judgement:
         wanted = [str(x) for x in require_field(answer, "answer", (list, tuple), self)]
         said = stated_answer(response)
-        said = strip_thinking(response) if said is None else said
+        if said is None:
+            said = plain_forms(strip_thinking(response)).strip()
+            said = stated_listing(said, wanted) or said
         gold = [item_key(shortest_decimal(x)) for x in wanted]
         if [item_key(shortest_decimal(x)) for x in items_of("; ".join(wanted), wanted)] != gold:
             raise UserError(
@@ -143,13 +161,17 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     """
     if item_key(text) in map(item_key, golds):
         return [text]
-    text = strip_markup(text.strip())
+    endless = ENDLESS.search(text[-40:])
+    text = strip_markup(SET_NAME.sub("", text.strip()))
     for _ in range(3):
         if text[:1] + text[-1:] in ("{}", "[]", "()") and encloses(text):
             text = text[1:-1].strip()
     text = text.removeprefix("\\{").removesuffix("\\}")
+    if ROW.fullmatch(text) and not GROUPED.search(text):  # 1 2 3
+        text = ",".join(text.split())
     whole = sorted((gold for gold in golds if SEPARATOR.search(gold)), key=len, reverse=True)
     kept = "|".join(rf"(?<!\w){re.escape(gold)}(?!\w)" for gold in whole) or r"(?!)"
+    text += ", ..." if endless else ""
     parts, start = [], 0
     for cut in re.finditer(rf"(?P<kept>{kept})|{SEPARATOR.pattern}", text, re.IGNORECASE):
         if cut["kept"] is None:
@@ -162,7 +184,9 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     names = {m[1] if (m := NAME.match(part)) else "" for part in parts}
     if len(names) == 1 and not any("=" in gold for gold in golds):  # x = 1, x = 2
         parts = [NAME.sub("", part) for part in parts]
-    return [x for part in parts if (x := strip_markup(part))]
+    if not any(ORDINAL.match(gold) for gold in golds):  # first red, then green
+        parts = [ORDINAL.sub("", part) for part in parts]
+    return [x for part in parts if (x := "..." if ETC.match(part) else strip_markup(part))]
 
 
 def unlabel_items(parts: list[str]) -> list[str]:

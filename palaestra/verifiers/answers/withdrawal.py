@@ -34,10 +34,24 @@ BEHIND = re.compile(
     re.IGNORECASE,
 )
 DENIAL = re.compile(
-    r"(?:\b(?:not|never|cannot|nobody|untrue|incorrect|false|wrong|doubt|deny|unlikely|hardly|neither)\b|n['’]t\b)"
+    r"(?:\b(?:not|never|cannot|nobody|untrue|incorrect|false|wrong|doubt|deny|unlikely|hardly|neither|maybe|perhaps|possibly)\b|n['’]t\b)"
     r"(?:(?!\b(?:so|thus|hence|therefore|then|and|but|since|because)\b)[^.;:!?\n,]){0,80}$"
+    r"|\b(?:initially|originally|previously|at first|wrongly|mistakenly|(?:my|the|a) first (?:guess|answer|attempt|try|thought)"
+    r"|(?:you|one|some|many|people|he|she|they) (?:\w+ )?"
+    r"(?:might|may|could|often|would|think|thought|say|said|claims?|claimed))\b"
+    r"[^.;:!?\n,]{0,80}$"
     r"|\b(?:if|whether|unless|suppose|assume|assuming|pretend|no)\s+(?:the|my|our|your|its)?\s*"
     r"(?:(?:final|correct|right|best)\s+)*$",
+    re.IGNORECASE,
+)
+# behind a number, in its own sentence: 7 was my first guess, 7 is close but not right, 7 eggs short
+REJECTED = re.compile(
+    r"^[^.;!?\n]{0,80}?\b(?:wrong|incorrect|false|mistaken|impossible|excluded|rejected|ruled out|invalid|in the red"
+    r"|not (?:right|correct|true|enough|the answer)|first (?:guess|try|attempt)|(?:my|a|just a|only a) guess"
+    r"|too (?:big|small|large|high|low|many|few|much|little|long|short)|short(?=\s+of\b|\W*$)"
+    r"|(?:perhaps|maybe|possibly)(?=\W*$)|and (?:then )?(?:some|several|a (?:few|bit|half|quarter|third)))\b"
+    r"|^\S*(?:\s+[a-z]+)?\s+(?:(?:is|are|was|were|does|do|did|can|could|would|will|has|have)(?:\s+not|n['’]t)|cannot"
+    r"|never|fails?|at (?:most|least)(?!\s+\w))\b|^\s*\(\?+\)",
     re.IGNORECASE,
 )
 NO_DOUBT = re.compile(r"\b(?:no|not|without|never|beyond)\s+(?:a\s+|any\s+)?doubt\b", re.IGNORECASE)
@@ -76,6 +90,11 @@ def is_denied(before: str) -> bool:
     words that announce it, begin.
     """
     return DENIAL.search(NO_DOUBT.sub("", before[-160:])) is not None
+
+
+def is_rejected(behind: str) -> bool:
+    """Whether the sentence goes on behind an answer to call it wrong, or a guess."""
+    return REJECTED.search(behind[:200]) is not None
 
 
 def excludes(before: str) -> bool:

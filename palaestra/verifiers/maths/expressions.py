@@ -29,6 +29,7 @@ from palaestra.verifiers.answers.final import (
 from palaestra.verifiers.answers.notation import bases_in, read_notation, text_key
 from palaestra.verifiers.answers.script import is_han, leads_to_number, plain_forms
 from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.answers.statement import OPENING, statements
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -40,6 +41,7 @@ from palaestra.verifiers.base import (
 from palaestra.verifiers.maths.text import (
     AND,
     as_interval,
+    as_point,
     expand_signs,
     is_listing,
     is_loose,
@@ -63,12 +65,22 @@ TIMES = re.compile(r"(?<=[0-9)])\s*[xX]\s*(?=[-(0-9])")
 # what may stand around a formula and means nothing: brackets do
 OUTER = tuple(wrap for wrap in WRAPS if wrap[0] != "(")
 # the formula within $...$, \(...\) or \[...\]
+# a word, which is no name of a function and no command
+WORDY = re.compile(r"(?<![\\A-Za-z])(?!(?:sin|cos|tan|log|ln|exp|sqrt|pi|or|and|in)\b)[A-Za-z]{2,}")
+JOIN = re.compile(r"\s*(?:,|,?\s*\b(?:and|or)\b)\s*")
+VALUE = re.compile(r"\s*([A-Za-z])(?:_\{?[0-9]\}?)?\s*=([^=<>]+)")
+# operations whose result has the same name
+RESULTS = word_set("""
+sum difference product quotient derivative integral limit function equation remainder antiderivative factor
+""")
 FORMULA = re.compile(
     r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(((?:(?!\\\)).){1,500})\\\)|\\\[((?:(?!\\\]).){1,500})\\\]",
     re.DOTALL,
 )
 PLEASANTRY = re.compile(r"\s*I hope (?:it|this) is correct\.?\s*$", re.IGNORECASE)
 ENDING = re.compile(
+    r"\s*(?:(?:(?:square|cubic|sq\.?)\s+)?(?:[cmk]?m|in|ft|yd|mi|cm²|m²|units?|inches|feet|yards|miles|[a-z]*met(?:er|re)s?"
+    r"|degrees|radians|dollars|seconds|minutes|hours|days|years)(?:\s+(?:long|wide|tall|high|in (?:length|total)))?)?"
     r"\s*(?:is (?:the|our|my) (?:final |correct )?(?:answer|solution|result))?[\s.!*_]*",
     re.IGNORECASE,
 )
@@ -100,6 +112,10 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
         said = said if shown or plain else extract_answer(response, gold, prompt)
     if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
         said = text if FORMULA.fullmatch(text.strip()) or not FORMULA.search(text) else None
+        said = None if said is None else plain_formula(said, gold)
+    joined = None if shown else joined_formulas(text, gold)
+    if joined:
+        return joined
     if said is None:
         said = closing_formula(text)
     elif not shown and FORMULA.search(said):
@@ -107,6 +123,37 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
     elif not shown and said.count("$") == 1:  # the mark in front is taken for one around it
         said = closing_formula(f"${said}") or said
     return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
+
+
+def plain_formula(text: str, gold: str) -> str:
+    """The formula that a short reply without dollar signs states in words, as in `So x = 4.` and
+    `The derivative is 2x + 3`; any other text as it is.
+    """
+    text = OPENING.sub("", text.strip(), count=1)
+    if FORMULA.search(text) or not WORDY.search(text):
+        return text
+    readings = [r for r in statements(text, gold) if r != text and not WORDY.search(r)]
+    words = set(re.findall(r"[\w']+", text.casefold()))
+    return text if words & (DENYING | OPERATIONS - RESULTS) or not readings else readings[0]
+
+
+def joined_formulas(text: str, gold: str) -> str | None:
+    """The values of one letter that a last sentence gives in formulas of their own, as in
+    `$x = 3$ and $x = -2$`, where the reference is a listing.
+    """
+    text = text[-LONGEST:].rstrip()
+    found = list(FORMULA.finditer(text))
+    if len(found) < 2 or not is_listing(gold) or not ENDING.fullmatch(text[found[-1].end() :]):
+        return None
+    first = len(found) - 1
+    while first and JOIN.fullmatch(text[found[first - 1].end() : found[first].start()]):
+        first -= 1
+    inside = [next(g for g in m.groups() if g is not None) for m in found[first:]]
+    names = [m[1] if (m := VALUE.fullmatch(part)) else "" for part in inside]
+    before = re.split(r"[.!?:](?=\s)|\n", text[: found[first].start()])[-1].casefold()
+    if len(inside) < 2 or "" in names or len({*names}) > 1 or "$" in before:
+        return None
+    return None if set(re.findall(r"[\w']+", before)) & DENYING else ", ".join(inside)
 
 
 def closing_formula(text: str) -> str | None:
@@ -185,6 +232,7 @@ class Math:
 
     def expression(self, said: str, gold: str, prompt: str) -> Judgement:
         """Of a reference that is no bare number."""
+        said = as_point(said, gold)
         known = words_of(prompt)
         said = name_constants(as_interval(said, gold), gold)
         said, gold = expand_signs(said), expand_signs(gold)

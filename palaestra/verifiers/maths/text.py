@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit, singular
+from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit
 from palaestra.verifiers.answers.final import parse_number, strip_markup
 from palaestra.verifiers.answers.numerals import RAISED, SCIENTIFIC, exponent_of, over_fractions
+from palaestra.verifiers.answers.units import TEXT_COMMAND, one_spelling
 
 PENDING_OPERATION = re.compile(
     r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min|arc(?:sin|cos|tan))(?![a-zA-Z])"
@@ -26,7 +27,6 @@ AND = re.compile(
     r"(?:\s|\\q?quad(?![a-zA-Z])|\\[,; ])*"
 )
 SET = re.compile(r"\\(?:\{|lbrace)(?!\s*\()[^|:]*,")
-TEXT_COMMAND = r"\\(?:text|mathrm|operatorname|textbf|textnormal|textit|mbox|hbox)\s*\{([^{}]*)\}"
 GAP = r"(?:\s|~|\\[,;:! ])*"
 POWER = r"(?:\s*\^\s*\{?\s*-?[0-9]\s*\}?|[²³])?"
 LETTERS = "mm|cm|dm|km|nm|in|ft|yd|mi|ms|sec|min|hrs?|kg|mg|lbs?|oz|mL|ml|kHz|Hz|kPa|Pa|kJ|kW|eV|mol|mph|rad"
@@ -34,16 +34,6 @@ PLAIN_UNIT = rf"(?:{LETTERS}){POWER}|(?:{LETTERS}|[msghLNJWVAK]){POWER}(?:\s*/\s
 UNIT = re.compile(
     rf"(?:{TEXT_COMMAND}({POWER})|(\^\s*\{{?\s*\\circ\s*\}}?|\\degree|[°$€£])|(?<=[0-9}}]){GAP}({PLAIN_UNIT}))?{GAP}$"
 )
-SAME_UNIT = {
-    "^\\circ": "°", "\\degree": "°", "degree": "°", "deg": "°", "radian": "rad", "foot": "ft",
-    "feet": "ft", "inch": "in",
-    "inche": "in", "mile": "mi", "yard": "yd", "meter": "m", "metre": "m", "centimeter": "cm",
-    "centimetre": "cm",
-    "millimeter": "mm", "kilometer": "km", "kilometre": "km", "gram": "g", "kilogram": "kg",
-    "second": "s", "sec": "s",
-    "minute": "min", "hour": "h", "hr": "h", "pound": "lb", "ounce": "oz", "dollar": "$",
-    "unit": "",
-}  # fmt: skip
 RELATIONS = (
     (re.compile(r"<=|≤|⩽|\\leqslant(?![a-zA-Z])|\\leq(?![a-zA-Z])"), r"\\le "),
     (re.compile(r">=|≥|⩾|\\geqslant(?![a-zA-Z])|\\geq(?![a-zA-Z])"), r"\\ge "),
@@ -62,6 +52,7 @@ INEQUALITY = re.compile(
     r"(?:(?P<low>[^<>\\]+(?:\\(?!le(?![a-z])|ge(?![a-z]))[^<>\\]*)*)(?P<lower><|>|\\le(?![a-z])|\\ge(?![a-z])))?\s*(?P<name>[A-Za-z])\s*"
     r"(?:(?P<upper><|>|\\le(?![a-z])|\\ge(?![a-z]))(?P<high>[^<>]+))?"
 )
+COORDINATE = re.compile(r"\s*([a-z])\s*=([^=<>,]+)")
 TURNED = {">": "<", "\\ge": "\\le"}
 INFINITY = "\\infty"
 CONSTANT = re.compile(r"\+\s*([CcKkD](?:_\{?[0-9]\}?)?)\s*$")
@@ -76,6 +67,7 @@ ACCENT = re.compile(
     r"|\^\s*\{\s*\(|(?<=[A-Za-z])\s*\^\s*\{?\s*-\s*1\s*\}?\s*\("  # derived n times, inverse
 )
 NO_BRACES = str.maketrans("", "", "{}")
+ENUMERATION = re.compile(r"^([A-Za-z])(?:_\{?[1-9]\}?)?=$")
 ENUMERATED = re.compile(r"([A-Za-z])_\{?([1-9])\}?\s*=")
 NAMED = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*(?:=(?!=)|\\in(?![a-zA-Z]))"
@@ -93,6 +85,7 @@ def spell_alike(text: str) -> str:
     one name, and another than `f'` and `f`.
     """
     text = text.replace("″", "''").replace("‴", "'''").replace("′", "'").replace("’", "'")
+    text = re.sub(r"(?<=[\w)])\*\*(?=[\w({-])", "^", text)  # x**2
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
     for pattern, name in RELATIONS:
@@ -151,18 +144,6 @@ def words_in(text: str) -> list[str]:
     text = re.sub(r"(?<=[A-Za-z])\^?\{?-?[1-3²³]\}?(?![0-9])", "", text)
     found = [w for w in re.split(r"[\s./,·*~-]+", text.strip()) if w]
     return [w if len(w) == 1 else w.casefold() for w in found]  # g is a unit, G is none
-
-
-def one_spelling(unit: str) -> str:
-    unit = re.sub(r"[\s{}.]", " ", unit.replace("²", "^2").replace("³", "^3")).casefold()
-    unit = re.sub(r"\b(?:square|sq) +(\w+)", r"\1^2", unit)
-    unit = re.sub(r"\bcubic +(\w+)", r"\1^3", unit)
-    unit = re.sub(
-        r"\\?[a-z]+",
-        lambda m: SAME_UNIT.get(singular(m[0]), singular(m[0])),
-        "".join(unit.split()).replace("^\\circ", "°"),
-    )
-    return re.sub(r"^\^[0-9]", "", unit)  # square units
 
 
 def is_idle(words: str, known: Collection[str]) -> bool:
@@ -241,6 +222,24 @@ def as_interval(said: str, gold: str) -> str:
     return f"{opened}{(low or '-' + INFINITY).strip()},{(high or INFINITY).strip()}{closed}"
 
 
+def as_point(said: str, gold: str) -> str:
+    """Coordinates that are named in their order (`x = 3, y = 4`) as the point that they are, where
+    the reference is one; any other text as it is.
+    """
+    shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
+    if shape != "()" or "," not in said or len(said) > 200:
+        return said
+    found = [COORDINATE.fullmatch(part) for part in split_commas(AND.sub(",", said)) if part]
+    named = "".join(m[1] for m in found if m)
+    if (
+        len(named) != len(parts)
+        or len(found) != len(parts)
+        or named not in ("xy", "xyz", "ab", "abc")
+    ):
+        return said
+    return f"({', '.join(m[2].strip() for m in found if m)})"
+
+
 def name_constants(said: str, gold: str) -> str:
     """An answer whose free constant, + c at its end, has the name of the reference's."""
     own, theirs = CONSTANT.search(gold), CONSTANT.search(said)
@@ -316,6 +315,15 @@ def unname_items(said: list[str], gold: list[str]) -> tuple[list[str], list[str]
     too. Where both sides give names, these count.
     """
     named = [[NAMED.match(item) is not None for item in items] for items in (said, gold)]
+    letters = [{ENUMERATION.sub(r"\1", lhs(x)) for x in items} - {""} for items in (said, gold)]
+    if (
+        len(gold) > 1
+        and len(letters[1]) == 1
+        and letters[0] == letters[1] == {lhs(x)[:-1] for x in gold}
+    ):
+        return [NAMED.sub("", x, count=1).strip() for x in said], [
+            NAMED.sub("", x, count=1).strip() for x in gold
+        ]  # x = 3, -2
     bare = lambda items: [NAMED.sub("", item, count=1).strip() for item in items]
     if any(named[0]) and not any(named[1]) and len({lhs(x) for x in said} - {""}) <= 1:
         return bare(said), gold

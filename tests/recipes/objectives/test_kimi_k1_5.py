@@ -1,21 +1,25 @@
 """Kimi k1.5: mirror descent, the length reward, long2short, and all of it in one run."""
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
 import torch
+from palaestra.claims.objectives.kimi_k1_5 import EXPERIMENT
 from palaestra.credit.length import shortness
 from palaestra.credit.soft import soft_mean
 from palaestra.explanation.method import explain
 from palaestra.objective.residual import Balance
 from palaestra.recipes.objectives import kimi_k1_5
 from palaestra.run.driver import prepare
+from palaestra.run.setup import build
 from palaestra.schedule import Jump
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Example
 from palaestra.update import pack
+from palaestra.values import overrides
 
 from tests.fake import episode
 
@@ -104,3 +108,9 @@ def test_fresh_moments():
             update(ctx, "policy", learner, pack(rows, "policy", dtype=torch.float64), {})
         steps.append(float((ctx.models["policy"].U.detach() - before)[1].abs().max()))
     assert steps[0] == pytest.approx(1e-2, rel=1e-3) and steps[1] < 2e-3
+
+
+def test_the_page_has_the_command_of_the_measured_arm():
+    (words,) = re.findall(r"`palaestra train (kimi-k1.5\s[^`]*)`", kimi_k1_5.__doc__)
+    method, *given = words.split()
+    assert build(method, overrides(given)) == EXPERIMENT.arms["length-late"] != kimi_k1_5.build()
