@@ -267,10 +267,11 @@ def describe_changes(
         if f.name != "set" and old != new:
             lines.append(f"changed: {f.name} {_told(old)} -> {_told(new)}")
     before = {_full(recipe, k): x for k, x in stored.set.items() if k not in takes}
-    lines += changed_fields(before, recipe, Provenance.read(folder)) if before else []
+    origin = Provenance.read(folder)
+    lines += changed_fields(before, recipe, origin) if before else []
     same = [n for n in named_files(stored) if getattr(stored, n) == getattr(settings, n)]
     lines += [f"changed: {what}" for what in changed_files(folder, stored, same)]
-    if Provenance.read(folder) is None and any(digests(getattr(stored, n)) for n in same):
+    if origin is None and any(digests(getattr(stored, n)) for n in same):
         lines.append(
             f"note: {folder} does not know what its files were, so nobody can say whether they have "
             "changed"

@@ -59,14 +59,19 @@ class Executables:
         """Of settings by name. A file counts wherever a text names it: in a sum of rewards, in the
         settings of a verifier, in a field of the recipe.
         """
-        named = [f for x in given.values() for f in (*code_of(x), *_files_in(x))]
+        named = [
+            f
+            for x in given.values()
+            for f in (*code_of(x), *(f for _, text in _texts_in(x) for f in _files_in(text)))
+        ]
         beside = {f: [str(x) for x in imported(Path(f).expanduser())] for f in named}
         tools = given.get("tools", ())
         names = split_names([tools] if isinstance(tools, str) else [str(t) for t in tools or ()])
-        keys = sorted({*_keys_in(given)})
+        texts = list(_texts_in(given))
+        keys = sorted({k for name, t in texts for k in ([t] if name == KEY_FIELD else _keys_in(t))})
         return cls(
             keys=tuple(keys),
-            urls=tuple(sorted({*_urls_in(given)})) if keys else (),
+            urls=tuple(sorted({u for name, t in texts for u in _urls_in(name, t)})) if keys else (),
             files=tuple(dict.fromkeys(x for f in named for x in (f, *beside[f]))),
             imports={x: f for f in reversed(named) for x in beside[f] if x not in named},
             commands=tuple(c for n in names if (c := command_of(n))),
@@ -88,45 +93,32 @@ class Executables:
         return {f"the API key in {k}": {_mark("key", k, *self.urls)} for k in self.keys}
 
 
-def _files_in(given: Any) -> Iterator[str]:
-    if isinstance(given, Mapping):
-        given = list(given.values())
-    if isinstance(given, tuple | list):
-        for x in given:
-            yield from _files_in(x)
-    elif isinstance(given, str):
-        yield from (f for f in PYTHON.findall(given) if Path(f).expanduser().is_file())
-
-
-def _keys_in(given: Any, name: str = "") -> Iterator[str]:
-    """Environment variables that hold API keys: values of fields named `key_env`, and what a text
-    that describes such a part says of them. `name` is that of the field which holds `given`.
-    """
+def _texts_in(given: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """All texts in settings, each with the name of the field that holds it."""
     if isinstance(given, Mapping):
         for path, x in given.items():
-            yield from _keys_in(x, str(path).rpartition(".")[2])
+            yield from _texts_in(x, str(path).rpartition(".")[2])
     elif isinstance(given, tuple | list):
         for x in given:
-            yield from _keys_in(x, name)
-    elif isinstance(given, str) and name == KEY_FIELD:
-        yield from [given] if given else []
-    elif isinstance(given, str):
-        # Python reads names in this form, so no other spelling of the field goes unseen
-        yield from KEY.findall(unicodedata.normalize("NFKC", given))
+            yield from _texts_in(x, name)
+    elif isinstance(given, str) and given:
+        yield name, given
 
 
-def _urls_in(given: Any, name: str = "") -> Iterator[str]:
+def _files_in(text: str) -> list[str]:
+    """The Python files that a text names."""
+    return [f for f in PYTHON.findall(text) if Path(f).expanduser().is_file()]
+
+
+def _keys_in(text: str) -> list[str]:
+    """The environment variables of API keys that a text names which describes a part, as of a judge."""
+    # Python reads names in this form, so no other spelling of the field goes unseen
+    return KEY.findall(unicodedata.normalize("NFKC", text))
+
+
+def _urls_in(name: str, text: str) -> list[str]:
     """Addresses, and all of a text that names a key: it may write its address in many ways."""
-    if isinstance(given, Mapping):
-        for path, x in given.items():
-            yield from _urls_in(x, str(path).rpartition(".")[2])
-    elif isinstance(given, tuple | list):
-        for x in given:
-            yield from _urls_in(x, name)
-    elif isinstance(given, str) and (name == "url" or {*_keys_in(given)}):
-        yield from [given] if given else []
-    elif isinstance(given, str):
-        yield from URL.findall(given)
+    return [text] if name == "url" or _keys_in(text) else URL.findall(text)
 
 
 def _mark(*words: str) -> str:
@@ -243,8 +235,8 @@ def check_code(source: Path, given: Mapping[str, Any]) -> None:
 
 
 def _answers_yes(unknown: list[str], verb: str) -> bool:
-    """Whether a person at the terminal agrees to what `verb` says. Where nobody is, the answer is no: a program, a
-    notebook, a request to the viewer.
+    """Whether a person at the terminal agrees to what `verb` says. Where nobody is, the answer is no:
+    a program, a notebook, a request to the viewer.
     """
     if threading.current_thread() is not threading.main_thread():
         return False

@@ -44,8 +44,9 @@ def fates(episodes: pa.Table) -> list[dict[str, Any]]:
     task_E, n = coded.indices.to_numpy(), len(coded.dictionary)
     tally = lambda where_E: np.bincount(task_E[where_E], minlength=n)
     _, first_P = np.unique(task_E, return_index=True)
+    plainest_P = pa.array(plainest(scored, task_E))
     about = {
-        k: scored[k].take(pa.array(plainest(scored, task_E))).to_pylist()
+        k: scored[k].take(plainest_P).to_pylist()
         for k in ("domain", "prompt")
         if k in scored.column_names
     }

@@ -310,7 +310,8 @@ def test_small_things():
 def test_only_the_first_and_the_last_rollouts_are_read(tmp_path, monkeypatch):
     folder = run_folder(tmp_path / "run", steps=12, groups=2, files=12)
     opened = []
-    monkeypatch.setattr(pq, "ParquetFile", lambda path, real=pq.ParquetFile: opened.append(path.name) or real(path))
+    real = pq.ParquetFile
+    monkeypatch.setattr(pq, "ParquetFile", lambda path, **how: opened.append(path.name) or real(path, **how))
     begin = time.perf_counter()
     write_report(folder)
     print(f"report in {time.perf_counter() - begin:.2f} s")

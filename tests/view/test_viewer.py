@@ -98,7 +98,7 @@ def test_search_finds_what_python_finds(made):
     assert table.search("/so the\\s+answer/") == wanted and table.search("no such words") == []
     with pytest.raises(UserError, match="no regular expression"):
         table.search("/(/")
-    assert table.excerpts([0, -1, 10**9]) == [{k: v[:200] for k, v in table.texts.to_pylist()[0].items()}]
+    assert table.excerpts([0, -1, 10**9]) == [{k: (v or "")[:200] for k, v in table.texts.to_pylist()[0].items()}]
 
 
 def test_the_cache_follows_the_files_and_the_run_folder_stays_as_it_is(made, tmp_path):

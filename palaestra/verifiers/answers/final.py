@@ -143,8 +143,11 @@ def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     found = extract_answer(response, gold, prompt)
     if found is None or not same_answer(found, gold):
         return False
-    named, wanted = currency_of(final_line(response)), currency_of(gold)
-    return not wanted or not named or named == wanted
+    wanted = currency_of(gold)
+    if not wanted:
+        return True
+    named = currency_of(final_line(response))
+    return not named or named == wanted
 
 
 def same_answer(given: str, gold: str) -> bool:

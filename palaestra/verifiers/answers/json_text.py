@@ -37,20 +37,15 @@ def stated_json(text: str) -> str | None:
         text: the reply without its thoughts.
     """
     text = text.replace("\ufeff", "").strip()
-    if blocks := fences(text, LANGUAGES):
-        given = blocks[-1].strip("\n")
-        if not given:
-            return None
-        before, _, behind = text.rpartition(given)
-        behind = behind.partition("```")[2]
-    elif (tagged := tagged_answer(text)) is not None:
-        if not tagged:  # denied or taken back around the tags, or nothing in them
-            return None
-        given = tagged
-        before, _, behind = text.rpartition(given)
-        behind = re.sub(r"^\s*</answer>", "", behind)
-    else:
+    blocks = fences(text, LANGUAGES)
+    given = blocks[-1].strip("\n") if blocks else tagged_answer(text)
+    if given is None:
         before, given, behind = text_at_end(text)
+    elif not given:  # nothing in the block or tags, or what surrounds the tags denies it
+        return None
+    else:
+        before, _, behind = text.rpartition(given)
+        behind = behind.partition("```")[2] if blocks else re.sub(r"^\s*</answer>", "", behind)
     if WITHDRAWN.search(behind) or another_value(behind):
         return None
     return None if DENIED.search(before[-NEAR:]) else given
