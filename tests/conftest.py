@@ -10,6 +10,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning,ignore::FutureWarning,ignore::DeprecationWarning")
 
 import pytest
+from _pytest.config import Config
 from hypothesis import HealthCheck, settings
 from palaestra.errors import UserError
 from palaestra.models.load import load
@@ -21,12 +22,27 @@ from palaestra.run.plan import Plan
 from palaestra.tasks.gym import registry
 from palaestra.values import override
 
+from tests import durations
+
 # Speed is measured in `bench`: a busy machine fails no property.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 # Marks of tests that need more than `pip install '.[test]'` brings, and what raises without it.
 NEEDS = {"gym": registry, "smollm2": weights}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Marks tests by how long they were measured to take; `pytest` without arguments runs those that are not slow."""
+    seconds = durations.read()
+    for item in items:
+        for mark in durations.marks_of(item.nodeid, seconds.get(item.nodeid, 0.0)):
+            item.add_marker(mark)
+    asked = config.args_source is not Config.ArgsSource.TESTPATHS or config.option.markexpr or config.option.keyword
+    if not asked:
+        slow = [x for x in items if x.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [x for x in items if x not in set(slow)]
 
 
 def pytest_runtest_setup(item):

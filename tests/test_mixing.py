@@ -319,7 +319,6 @@ class OneProcess:
     phase, moving = Line.phase, Line.moving
 
 
-@pytest.mark.slow
 def test_two_ranks_find_the_slope_of_one_process(context):
     ctx, recipe = context("chain"), small_recipe()
     batch = batches_of(ctx, recipe, torch.float64)

@@ -163,7 +163,6 @@ def run_example(tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # seven processes, each of which imports torch
 def test_the_commands_of_the_example(run_example):
     said = {}

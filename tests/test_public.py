@@ -130,7 +130,6 @@ def smaller(tmp_path, monkeypatch):
     return code
 
 
-@pytest.mark.slow
 def test_the_script_of_the_readme_runs(smaller):
     assert len([x for x in smaller.splitlines() if x.strip()]) <= 11  # the first line is the file's name
     Path("script.py").write_text(smaller)
@@ -139,7 +138,6 @@ def test_the_script_of_the_readme_runs(smaller):
     assert "mine - grpo" in ran.stdout and "fate" in ran.stdout
 
 
-@pytest.mark.slow
 def test_the_script_of_the_readme_runs_in_a_notebook(smaller):
     cells = [nbformat.v4.new_code_cell(smaller), nbformat.v4.new_code_cell("run")]
     notebook = nbformat.v4.new_notebook(cells=cells)

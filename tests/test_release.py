@@ -120,7 +120,6 @@ def pinned_torch():
     return re.search(r"pip install -q torch==(\S+)", (ROOT / ".ci" / "run").read_text())[1]
 
 
-@pytest.mark.slow
 def test_a_container_is_given_what_its_build_needs_and_no_more(tmp_path):
     """`.dockerignore` shuts everything out but what it lets in again."""
     shut, *lines = (ROOT / ".dockerignore").read_text().splitlines()

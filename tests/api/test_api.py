@@ -40,7 +40,6 @@ def run(tmp_path):
     return train("rloo", smoke=True, quiet=True, evaluate=2, out=tmp_path / "rloo")
 
 
-@pytest.mark.slow
 def test_train_makes_the_run_that_the_command_makes(run, capsys):
     assert main(["train", "rloo", "--smoke", "--evaluate", "2", "--out", "command", "--json"]) == 0
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -52,7 +51,6 @@ def test_train_makes_the_run_that_the_command_makes(run, capsys):
     assert run.steps.drop_columns(clocks).equals(Run("command").steps.drop_columns(clocks))
 
 
-@pytest.mark.slow
 def test_a_run_has_tables_a_model_and_groups(run):
     episodes = run.episodes(tokens=True)
     assert episodes.num_rows == 8 and len(episodes["rows"][0].as_py()[0]["ids"]) > 3
@@ -71,7 +69,6 @@ def test_a_run_has_tables_a_model_and_groups(run):
         run.model("critic")
 
 
-@pytest.mark.slow
 def test_a_recipe_that_is_a_value_trains_and_goes_on_inside_a_running_loop():
     mine = vary(recipe("grpo"), schedule=vary(recipe("grpo").schedule, prompts=2))
 
@@ -118,7 +115,6 @@ def test_explain_says_what_the_command_says(capsys):
     assert explain("rloo", rewards=[[1, 0]], lengths=[[2, 3]])["notes"] == []
 
 
-@pytest.mark.slow
 def test_evaluate_and_compare(run, capsys):
     assert main(["eval", "--n", "4", "--k", "2", "--json"]) == 0
     assert evaluate("tiny", n=4, k=2) == json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -184,7 +180,6 @@ def test_an_evaluation_keeps_its_attempts_in_a_folder_of_its_own(run, tmp_path, 
     assert Run(run.folder).attempts().to_pylist() == before
 
 
-@pytest.mark.slow
 def test_recipes_that_are_values_are_compared():
     """The value is what is trained: at a rate of zero its weights stay those of the start."""
     still = vary(recipe("grpo"), optimiser=AdamW(lr=0.0))

@@ -191,7 +191,6 @@ def test_a_recorded_group_is_explained_like_a_given_one(tmp_path, capsys):
     assert found["notes"] == [] and all(isinstance(a, float) for a in found["advantages"][0])
 
 
-@pytest.mark.slow
 def test_a_recorded_group_under_another_method(tmp_path, capsys):
     out = tmp_path / "run"
     sizes = ["schedule.prompts=4", "collect.links.0.n=4", "--steps", "1", "--evaluate", "0"]

@@ -160,7 +160,6 @@ def test_the_time_left_is_that_of_slices_which_run():
     assert programme.time_left([10.0, 30.0], 3, 480) == "about 1:00 left in all"
 
 
-@pytest.mark.slow
 def test_a_slice_ends_with_the_programme(tmp_path):
     """However that ends: its standard input is closed then. Its group goes along."""
     request = {"slice": "exactness", "device": "cpu", "limit": 60, "models": str(tmp_path)}
@@ -266,7 +265,6 @@ def test_the_page_says_of_each_slice_what_was_measured_or_that_nothing_was(tmp_p
 # ---- what slices measure
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shows"),
     [
@@ -309,7 +307,6 @@ def job(name):
     return gpu.Job(slice=slice_of(name), device="cpu", left=lambda: math.inf, say=lambda text: None)
 
 
-@pytest.mark.slow
 def test_vllm_is_measured_where_it_is(tmp_path, monkeypatch):
     for module in (vllm, gpu):
         monkeypatch.setattr(module, "interpreter", lambda: sys.executable)
@@ -448,7 +445,6 @@ def test_a_gpu_is_described_with_its_driver(monkeypatch, tmp_path):
     assert machine.driver() == "" and "driver" not in machine.describe_machine("cpu")
 
 
-@pytest.mark.slow
 def test_an_update_has_a_rate(tmp_path):
     """FLOP of the linear layers, three times the forward pass, over the time of the update."""
     from palaestra.bench import step

@@ -27,10 +27,7 @@ def flat(method: str) -> dict:
     return values.flatten(paper.build_at_size(method, size(method), {}))
 
 
-SLOW = {"cola": [pytest.mark.slow]}  # its head draws 0.1 B weights
-
-
-@pytest.mark.parametrize("entry", [pytest.param(e, marks=SLOW.get(e.id, [])) for e in SIZED], ids=lambda e: e.id)
+@pytest.mark.parametrize("entry", SIZED, ids=lambda e: e.id)
 def test_it_builds_at_the_size_of_its_paper(entry):
     """Models, heads and references on no memory; what is only said for other sizes is refused here."""
     found, said = paper.dry_run(entry.id), size(entry.id)

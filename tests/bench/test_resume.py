@@ -232,7 +232,6 @@ with stoppable(lambda: ""):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_child_ends_with_its_parent_in_the_middle_of_a_step(number, tmp_path, monkeypatch):
     (tmp_path / "a_child.py").write_text(CHILD)

@@ -39,7 +39,6 @@ NAMES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_arms_run(name, context, tmp_path):
     import importlib

@@ -238,7 +238,6 @@ def test_a_picture_is_of_a_known_kind(place, capsys):
         assert "use .png, .svg, .pdf" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_checkpoint(place):
     """A limit on file sizes stands in for a full disk: model files no longer fit after the first run."""
     run = [sys.executable, "-m", "palaestra.cli.main", "train", "--smoke", "--out", "run"]

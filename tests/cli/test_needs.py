@@ -85,7 +85,6 @@ def test_a_long_estimate_says_beforehand_how_long_it_takes(capsys):
     )
 
 
-@pytest.mark.slow
 def test_a_quick_estimate_takes_one_step(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "PARTS", {"estimate": doctor.PARTS["estimate"]})
     monkeypatch.setattr(doctor, "PATIENCE", 0.0)

@@ -238,7 +238,6 @@ def test_a_path_that_would_leave_the_machine_stops_it(run, tmp_path, capsys):
 # ---- which model
 
 
-@pytest.mark.slow
 def test_parts_and_learners_of_a_run(tmp_path, capsys):
     """Of a pipeline the last part's model; of several learners the policy."""
     place = tmp_path / "pipe"

@@ -39,7 +39,6 @@ def ended_in_order(place):
     return found is not None and not damaged and found.step == steps
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_ends_a_run_after_its_step(place, number):
     process = subprocess.Popen([*PALAESTRA, *LONG], stderr=subprocess.PIPE, text=True)
@@ -50,7 +49,6 @@ def test_a_signal_ends_a_run_after_its_step(place, number):
     assert told.splitlines()[-1].endswith("go on with: palaestra train --resume run") and ended_in_order(place)
 
 
-@pytest.mark.slow
 def test_a_run_outlives_its_terminal_where_it_was_told_to(place):
     ignoring = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     process = subprocess.Popen([*PALAESTRA, *LONG], stderr=subprocess.DEVNULL, preexec_fn=ignoring)
@@ -62,7 +60,6 @@ def test_a_run_outlives_its_terminal_where_it_was_told_to(place):
     assert process.wait(120) == 128 + signal.SIGTERM
 
 
-@pytest.mark.slow
 def test_a_run_that_nobody_reads_ends_after_its_step(place):
     """Both streams go into a pipe whose reader closes, as `2>&1 | head -1` does."""
     process = subprocess.Popen([*PALAESTRA, *LONG], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -71,7 +68,6 @@ def test_a_run_that_nobody_reads_ends_after_its_step(place):
     assert process.wait(120) == 128 + signal.SIGPIPE and ended_in_order(place)
 
 
-@pytest.mark.slow
 def test_a_signal_before_the_first_step_leaves_no_empty_folder(place):
     process = subprocess.Popen([*PALAESTRA, *LONG], stderr=subprocess.PIPE, text=True)
     wait_for("run", process, place)
@@ -131,7 +127,6 @@ def test_characters_that_the_terminal_lacks_are_written_as_numbers(place):
     assert rb"Gr\xf6\xdfe \u2192 \u03b5" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_run_is_made_where_only_ascii_is_written(place):
     lines = [f'{{"prompt": "α{i} – β", "answer": "{i % 10}"}}' for i in range(20)]
     (place / "θ.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -126,7 +126,6 @@ def advise(obs):
     return np.where(pl.Rooms().best_ways(obs), 0.0, -4.0)
 
 
-@pytest.mark.slow
 def test_an_oracle_helps_a_learner_and_a_shuffled_one_does_not():
     sim, found = pl.Rooms(), {}
     for name, guide in (("oracle", pl.ComputedGuide(advise)), ("shuffled", pl.ShuffledGuide(pl.ComputedGuide(advise)))):

@@ -80,7 +80,6 @@ def test_law_06_an_environment_learned_from_twice_gives_the_same_bits():
     assert all((one[k] == other[k]).all() for k in one)
 
 
-@pytest.mark.slow
 def test_cartpole_is_learned_as_by_stable_baselines3():
     """Both policies balance: the mean length of a game after as many steps is in the same range."""
     sb3 = pytest.importorskip("stable_baselines3")

@@ -200,7 +200,6 @@ def test_q_learning_has_no_continuous_actions():
         asyncio.run(pl.DoubleQ().learn(Aim(), 10, ("no",)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("learner", [pl.PPO(games=32), pl.DoubleQ(updates=24)], ids=lambda s: type(s).__name__)
 def test_both_find_the_way_through_two_rooms(learner):
     sim = pl.Rooms()

@@ -100,7 +100,6 @@ def test_what_follows_the_end_counts_for_nothing():
     assert (games["alive"].sum(1)[ended] == first[ended] + 1).all()
 
 
-@pytest.mark.slow
 def test_spread_is_that_of_mpe2():
     """The library's simple_spread_v3 from the same state by the same actions, contacts among them."""
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3")

@@ -60,7 +60,6 @@ def place(tmp_path, monkeypatch):
         yield book
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command, place, capsys):
     if "sort_names" in command:

@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/control.md").read_text(), re.DOTALL)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
 def test_a_block_runs(block, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -17,7 +17,6 @@ FILES = {m[1]: code for kind, code in BLOCKS if kind == "python" and (m := re.ma
 COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command, tmp_path, monkeypatch, capsys):
     for needed in ("gymnasium", "pyspiel", *(["scipy"] if "mcts" in command else [])):

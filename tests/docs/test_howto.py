@@ -45,7 +45,6 @@ def begun(folder):
     return main(["train", "sft", "--data", "demos.jsonl", "--smoke", "--out", folder])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command, place, capsys):
     if "calc.py" in command and sandbox.sandbox_kind().refusal():
@@ -65,7 +64,6 @@ def test_command(command, place, capsys):
         assert ("part/gold" in step) == ("judged.py" in argv)
 
 
-@pytest.mark.slow
 def test_what_a_run_writes_is_read_as_shown(place, capsys):
     assert begun("runs/warm") == 0
     capsys.readouterr()
@@ -74,7 +72,6 @@ def test_what_a_run_writes_is_read_as_shown(place, capsys):
     assert len(steps) == 2 and episodes[0].keys() == {"prompt", "text", "reward", "advantage"}
 
 
-@pytest.mark.slow
 def test_a_trained_model_is_asked(place, capsys):
     assert begun("runs/warm") == 0
     (last,) = (str(p) for p in Path("runs/warm/checkpoints").glob("step-2"))
@@ -112,7 +109,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", OTHERS, ids=lambda code: re.sub(r"\W+", "-", code)[22:60])
 def test_programs_that_are_no_files(code, place, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

@@ -35,7 +35,6 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "problems.jsonl").write_text(lines)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_command(page, command, place, capsys):
     argv = smaller(command)
@@ -84,7 +83,6 @@ def fakes(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.slow
 def test_the_fake_judge_trains(fakes, capsys):
     lines = "".join(f'{{"prompt": "{a}+1 mod 10", "answer": "{(a + 1) % 10}"}}\n' for a in range(20))
     Path("problems.jsonl").write_text(lines)
@@ -108,7 +106,6 @@ def test_the_fake_endpoint_is_heard_once(fakes, tmp_path):
     assert said == ["[[YES]]"] * 2 and (client.meter.calls, client.meter.cached) == (1, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [c for c in commands(DOCS / "curricula.md") if c.split()[1] == "train"])
 def test_the_ways_of_curricula(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

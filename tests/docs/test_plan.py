@@ -26,7 +26,6 @@ def test_the_table_and_the_picture(tmp_path, monkeypatch, capsys):
     assert Path("timeline.svg").read_text() == (DOCS / "timeline.svg").read_text()
 
 
-@pytest.mark.slow
 def test_a_run_folder_as_a_source(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = shlex.split(COMMANDS.splitlines()[1])[1:]
@@ -35,7 +34,6 @@ def test_a_run_folder_as_a_source(tmp_path, monkeypatch, capsys):
     assert main(command) == 0, capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_age_rules():
     rows = [
         f"| {r.order} | {r.lag} | {r.seconds:.2f} | {r.slowest_tenth:.1%} | {r.cost_ratio:.2f} | {r.dropped:.1%} | {r.age_max} |"
@@ -44,7 +42,6 @@ def test_the_age_rules():
     assert "\n".join(rows) in PAGE
 
 
-@pytest.mark.slow
 def test_many_devices():
     """All but the line of 1,024 devices, which takes a minute; AsyncFlow's order: barrier, streaming, lag 1."""
     speeds, sizes = DeviceSpeeds(), (64, 256)

@@ -56,7 +56,7 @@ def small(command):
 
 def marked(command):
     """A command as a case of a test."""
-    marks = [pytest.mark.gym] * ("rg:" in command) + [pytest.mark.slow] * ("--cluster" in command)
+    marks = [pytest.mark.gym] * ("rg:" in command)
     return pytest.param(command, marks=marks)
 
 

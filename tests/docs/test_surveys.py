@@ -35,7 +35,6 @@ def test_they_are_commands():
     assert len(COMMANDS) > 8 and all(c.startswith("palaestra ") for c in COMMANDS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] not in ELSEWHERE])
 def test_command(command, place, capsys):
     argv = shlex.split(command, comments=True)[1:]
@@ -57,7 +56,6 @@ def parts_of_the_page():
     return {name: x for name, x in made.items() if isinstance(x, pl.Recipe)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bonus", "bounded", "pulled", "unsolved"])
 def test_a_recipe_against_a_symptom(name, place):
     recipes = parts_of_the_page()

@@ -553,7 +553,6 @@ def test_the_server_meets_the_standard_library():
 # ---- the real one
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason=f"{vllm.PYTHON} is not set")
 @pytest.mark.parametrize("tp", [1, 2])
 def test_real_vllm_samples_from_the_present_weights(tmp_path, monkeypatch, tp):

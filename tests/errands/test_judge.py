@@ -18,7 +18,6 @@ def verdict(body):
     return "It shows its steps. [[10]]" if "\n" in response.strip() else "That is brief. [[4]]"
 
 
-@pytest.mark.slow
 def test_an_endpoint_as_judge(folder, monkeypatch):
     """My questions have no answers. A judge behind an OpenAI-compatible address rates each response by my rubric; its
     key is in my environment and must stay there.

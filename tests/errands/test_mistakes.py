@@ -74,7 +74,6 @@ def test_one_line_says_what_is_wrong(words, files):
     assert not Path("runs/wrong/checkpoints").exists()
 
 
-@pytest.mark.slow
 def test_a_server_that_is_not_there(files):
     """Nothing is wrong with what I typed, so the exit status is another; the address is named."""
     judge = "judge(url='http://127.0.0.1:9/v1',model='m',rubric='10: right')"
@@ -95,7 +94,6 @@ def full_disk(megabytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@pytest.mark.slow
 def test_no_space_left(files):
     """The run ends with one line, and goes on from its last checkpoint when there is room again."""
     small = "--evaluate 0 schedule.prompts=2 sample.n=2"

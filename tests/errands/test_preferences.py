@@ -50,7 +50,6 @@ def files(folder):
     Path("rm_ppo.py").write_text(RM_PPO)
 
 
-@pytest.mark.slow
 def test_a_reward_model_and_ppo_against_it(files):
     """The reward model is judged by held-out pairs, the policy by its answers, and neither by the other's measure."""
     said = train(f"rm_ppo.py --evaluate {HELD_OUT} --max-tokens 40 --out runs/rm-ppo")
@@ -73,7 +72,6 @@ def test_a_reward_model_and_ppo_against_it(files):
     assert wrong.status == 2 and wrong.err.strip().endswith("; runs/rm-ppo/rl/checkpoints/step-3 is one")
 
 
-@pytest.mark.slow
 def test_dpo(files):
     """The same pairs without a reward model. Nothing says what is right, so no accuracy is printed, and no command that
     would ask for one.

@@ -42,7 +42,6 @@ def gsm(problems):
     return train(f"{DATA} --lora 16 --steps 8 --max-tokens 48 {small} --out runs/gsm")
 
 
-@pytest.mark.slow
 def test_train_adapters_on_problems_like_gsm8k(gsm):
     """My answers end in `#### 18`, and the whole model does not fit: I train adapters, and want to see that it gets
     better on problems that it was not trained on.
@@ -60,7 +59,6 @@ def test_train_adapters_on_problems_like_gsm8k(gsm):
     assert len(steps("runs/gsm")) == 8 and {"report.html", "curve.png"} <= {p.name for p in Path("runs/gsm").iterdir()}
 
 
-@pytest.mark.slow
 def test_pass_at_8(gsm):
     """How often is one of eight tries right, and is that number more than noise? The line to type is the one that the
     run printed.
@@ -82,7 +80,6 @@ def test_pass_at_8(gsm):
     assert all(0 <= float(low) <= float(mean) <= float(high) <= 100 for mean, low, high in percents)
 
 
-@pytest.mark.slow
 def test_take_the_trained_model_elsewhere(gsm):
     """I want the adapters merged into the weights, and load the folder with transformers alone."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -111,7 +108,6 @@ def test_take_the_trained_model_elsewhere(gsm):
     assert summary("runs/thin")["weights_sha256"] == summary("runs/thick")["weights_sha256"]
 
 
-@pytest.mark.slow
 def test_go_on_at_another_rate(problems):
     """It is still getting better: two more steps, at half the rate. Did it go on from where it was?"""
     train(f"{DATA} --lora 4 --steps 2 {FEW} optimiser.lr=1e-3 --out runs/short")

@@ -10,7 +10,6 @@ from tests.errands.shell import palaestra, write_rows
 TOKENS = 150
 
 
-@pytest.mark.slow
 def test_two_methods_over_seeds(folder):
     """Each with the same budget of sampled tokens and the same seeds; the difference comes with an interval."""
     write_rows(

@@ -40,7 +40,6 @@ def files(folder):
     )
 
 
-@pytest.mark.slow
 def test_a_tool_in_five_lines(files):
     """A typed function is a tool. My model does not know how to call one, so it imitates conversations first, and is
     reinforced then.

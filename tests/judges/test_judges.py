@@ -457,7 +457,6 @@ def trained(*argv):
     return main(["train", *argv, "--steps", "4", "--evaluate", "0", "--checkpoint-every", "9", "--json"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("dies", "lag"), [(0, 0), (2, 0), (2, 1)])
 def test_a_dead_judge_pauses_the_run_which_goes_on_when_it_answers(tmp_path, monkeypatch, capsys, dies, lag):
     """The judge dies after step `dies`, between two checkpoints. Resumed, the run ends as one that never paused."""

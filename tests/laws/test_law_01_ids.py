@@ -178,7 +178,6 @@ def test_a_thousand_conversations(dialects, name):
     check_conversations(dialects[name], name, 200)
 
 
-@pytest.mark.slow
 @pytest.mark.smollm2
 def test_conversations_of_smollm2(smollm2):
     assert not smollm2.rewrites

@@ -58,7 +58,6 @@ def lines(folder):
     return log.read_text().count("\n") if log.exists() else 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "more"), [("grpo", ["schedule.lag=1"]), ("ppo", []), ("dump", ["--task", "knights(d=1)+knights(d=2)"])]
 )
@@ -101,7 +100,6 @@ def test_ten_kills_each(tmp_path, recipe, more):
     assert records(whole) == records(broken)
 
 
-@pytest.mark.slow
 def test_sigterm_ends_cleanly(tmp_path):
     out = tmp_path / "run"
     process = started("grpo", *ARGS, "--steps", "500", "--out", str(out), said=tmp_path / "said")
@@ -117,7 +115,6 @@ def test_sigterm_ends_cleanly(tmp_path):
     assert (out / "checkpoints" / f"step-{last}").is_dir()
 
 
-@pytest.mark.slow
 def test_a_folder_without_a_checkpoint_starts_from_the_beginning_and_says_so(tmp_path):
     out, said = tmp_path / "run", tmp_path / "said"
     assert run("grpo", *ARGS, "--steps", "1", "--out", str(out), said=said)[0] == 0
@@ -126,7 +123,6 @@ def test_a_folder_without_a_checkpoint_starts_from_the_beginning_and_says_so(tmp
     assert status == 0 and "no whole checkpoint; starting from the beginning" in words
 
 
-@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     out, said = tmp_path / "run", tmp_path / "said"
     assert run("grpo", *ARGS, "--steps", "3", "--checkpoint-every", "1", "--out", str(out), said=said)[0] == 0

@@ -64,9 +64,7 @@ def check_agreement(model, batch):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize(
-    "name", ["tiny", "tiny-agent", pytest.param("smollm2", marks=[pytest.mark.slow, pytest.mark.smollm2])]
-)
+@pytest.mark.parametrize("name", ["tiny", "tiny-agent", pytest.param("smollm2", marks=[pytest.mark.smollm2])])
 def test_engine_and_trainer_agree(name, temperature):
     engine = OwnEngine(load(name))
     check_agreement(engine.model, sampled(engine, Sampling(temperature=temperature, max_tokens=24)))

@@ -64,7 +64,6 @@ def engine(kind):
 KINDS = ["compact", "module", "wide"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_are_the_same_in_any_company(kind):
     """Each alone, in waves of three, all together, and in another order of arrival."""
@@ -75,7 +74,6 @@ def test_samples_are_the_same_in_any_company(kind):
     assert sample(engine(kind), 4, shuffled) == together, "in another order"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_the_rows_that_were_measured_the_law_is_seen_to_break(kind):
     """The same samples with any number of rows, unless that is what was measured."""
@@ -90,7 +88,6 @@ def rules(engine):
     return [decoder.compact.rows(), decoder.outputs()] if decoder.compact else decoder.linears.rules()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_law_holds_on_other_processors(name, tmp_path):
     """The tests above, in a process that sees another one; nothing that was measured here is known there."""

@@ -80,7 +80,6 @@ def quick(tmp_path_factory):
     return store(folder / "cases", cases), store(folder / "few", few)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_gradients_of_some_objectives(quick, ranks):
     found = run_ranks(ranks, compare_all, *quick)[0]
@@ -92,7 +91,6 @@ def test_gradients_of_some_objectives(quick, ranks):
         assert wrong["steer"] > 0.05 and wrong["grpo"] < EXACT, "what couples no rows may be taken rank by rank"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_gradients_of_every_objective(tmp_path, ranks):

@@ -59,7 +59,14 @@ def test_rounding_near_zero_is_no_change():
 
 
 def test_numbers_of_a_record_by_their_path():
-    record = {"step": 1, "loss": 0.5, "seconds/rollout": 3.0, "a": {"mean": 1, "low": 0.5}, "b": [2, math.nan], "c": "x"}
+    record = {
+        "step": 1,
+        "loss": 0.5,
+        "seconds/rollout": 3.0,
+        "a": {"mean": 1, "low": 0.5},
+        "b": [2, math.nan],
+        "c": "x",
+    }
     assert dict(numeric(record)) == {"loss": 0.5, "a.mean": 1.0, "b.0": 2.0}
 
 
@@ -115,12 +122,9 @@ def test_the_part_is_named_that_all_have_that_moved():
     assert suspects(scaled, held) == ["Scale"] and suspects([], arms) == []
 
 
-@pytest.mark.slow
 def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatch):
     """KL to a reference is measured with `RunContext.measure`; GRPO without KL has none."""
-    kl = canaries.Case(
-        runnable=catalogue.recipe("grpo", kl=0.04), settings=canaries.cases_of("rloo")[""].settings
-    )
+    kl = canaries.Case(runnable=catalogue.recipe("grpo", kl=0.04), settings=canaries.cases_of("rloo")[""].settings)
     plain = canaries.cases_of("rloo")[""]
     before = [canaries.watch(c, (2, 4)) for c in (kl, plain)]
     assert all(map(canaries.learns, before))

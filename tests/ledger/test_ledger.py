@@ -206,7 +206,6 @@ SMALL = """
 """
 
 
-@pytest.mark.slow
 def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
     """Three arms of two rates on a tuning seed, then these and the start on a seed of each block of a trial."""
     own = tmp_path / "small_experiment.py"

@@ -8,8 +8,6 @@ import pytest
 from palaestra.ledger.cells import REQUEST, CellRequest, run_requested
 from palaestra.run.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 
 def arm(lr=1e-4, *, seed=None, steps=2, task=""):
     sft = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=4, steps=steps))

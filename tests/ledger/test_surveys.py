@@ -216,7 +216,6 @@ def test_questions_ask_the_axes():
             assert set(values.split(",")) <= set(columns()[column].values)
 
 
-@pytest.mark.slow
 def test_all_pages_are_made():
     made = surveys.survey_pages()
     assert set(made) == {Path(e.page) for e in TEXTS} | {

@@ -495,7 +495,6 @@ def test_what_comes_with_the_package(name):
     assert (forward(model, batch, ("entropy",))["entropy"] >= 0).all()
 
 
-@pytest.mark.slow
 @pytest.mark.smollm2
 def test_smollm2_knows_paris():
     pytest.importorskip("gguf")

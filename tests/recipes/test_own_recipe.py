@@ -71,7 +71,6 @@ def test_it_is_shown_with_or_without_a_card(source, capsys):
     assert "claim: It is brief." in out and "difference from grpo" in out
 
 
-@pytest.mark.slow
 def test_it_trains_resumes_and_compares(source, capsys):
     file, small = source(), ["schedule.prompts=2", "collect.links.0.n=2"]
     assert main(["train", file, "--smoke", "--out", "run"]) == 0

@@ -300,7 +300,6 @@ def test_a_pipeline_says_which_model_is_not_there(tmp_path, context):
         asyncio.run(pipeline.run(context(out=tmp_path)))
 
 
-@pytest.mark.slow
 def test_a_reward_model_tells_right_from_wrong(context):
     """Pairs of chains of two operands: held-out pairs are ranked better than by chance."""
     easy = Bench(name="chain", tasks=ArithmeticChain(operands=(2, 2)), world=Question(), max_tokens=8)

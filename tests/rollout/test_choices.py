@@ -266,7 +266,7 @@ def test_the_gradient_is_that_of_the_restricted_distribution():
     assert (up - down) / 2e-5 == pytest.approx(float(found.norm()), rel=1e-3)
 
 
-@pytest.mark.parametrize("task", [pytest.param("grid-legal", marks=pytest.mark.slow), "tictactoe-legal"])
+@pytest.mark.parametrize("task", ["grid-legal", "tictactoe-legal"])
 def test_the_gradient_does_not_depend_on_the_split(task, context, small):
     """Law 2, rows of several turns among them."""
     if task.startswith("tictactoe"):
@@ -402,7 +402,6 @@ def test_an_endpoint_is_refused_or_counted():
 # ---- a run
 
 
-@pytest.mark.slow
 def test_grpo_learns_among_choices_and_resumes(tmp_path, capsys):
     """Four steps at once end as two and two: the weights, the log and the mass in both."""
     args = ["grpo", "--task", "grid-legal", "schedule.prompts=2", "collect.links.0.n=4", "--evaluate", "0"]

@@ -183,7 +183,6 @@ def test_what_cannot_be():
         TreeSearch(openings=0)
 
 
-@pytest.mark.slow
 def test_training_on_what_a_search_finds(tmp_path):
     """The tree's answers are attempts of the group like others: a run learns from them and goes on bit for bit."""
     found = pl.TreeSearch(openings=2, n=3)

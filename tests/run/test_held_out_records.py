@@ -159,7 +159,6 @@ def reward_model():
     return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Recorded()), learners={"reward": learner})
 
 
-@pytest.mark.slow
 def test_a_reward_model_is_measured_by_its_pairs_and_never_by_the_policys_answers(pairs, tmp_path):
     """By the summary, the report, the card and the table of the run."""
     recipe = pl.vary(reward_model(), schedule=pl.Schedule(prompts=8, steps=15))
@@ -176,7 +175,6 @@ def test_a_reward_model_is_measured_by_its_pairs_and_never_by_the_policys_answer
     assert "compared the two recorded answers" in card and "accuracy" not in card
 
 
-@pytest.mark.slow
 def test_imitation_without_answers_is_measured_by_its_loss(tmp_path):
     data = tmp_path / "demos.jsonl"
     data.write_text("\n".join(json.dumps({"prompt": q, "demonstration": f"= {a}"}) for q, a in SUMS))

@@ -1,14 +1,12 @@
 """What a run says while it evaluates and samples."""
 
 import palaestra as pl
-import pytest
 from palaestra.run import driver
 from palaestra.run.progress import Pulse
 
 SMALL = {"steps": 2, "evaluate": 2, "set": {"schedule.prompts": 2, "collect.links.0.n": 2}}
 
 
-@pytest.mark.slow
 def test_evaluations_and_steps_say_that_they_go_on(tmp_path, monkeypatch):
     begun, told = [], []
 

@@ -159,7 +159,6 @@ def test_the_signal_that_stops_a_run_is_known(place, context, small, number, mon
     assert stopped.value.signal == number
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_comparison_ends_its_cells_and_says_by_which_signal(place, number):
     argv = ["compare", "grpo", "rloo", "--seeds", "1", "--jobs", "1", "--tokens", "100000000", "--evaluate", "2"]

@@ -69,7 +69,6 @@ class Killed(BaseException):
     """Ends a run between its steps, as a kill does."""
 
 
-@pytest.mark.slow
 def test_a_run_ends_the_same_wherever_its_checkpoints_were(place, context, small, monkeypatch):
     """Killed after its fifth step, with a checkpoint of the steps before it, of the fourth alone, or none at all."""
     recipe, ends, logs = small(grpo.build(), **{"optimiser.lr": 0.001}), set(), set()
@@ -139,7 +138,6 @@ def test_every_checkpoint_is_a_model_where_that_is_asked_for(adapted):
     assert all((folder / f"step-{n}" / "model.safetensors").is_file() for n in (1, 2, 3))
 
 
-@pytest.mark.slow
 def test_adapters_alone_are_the_model_that_was_trained(adapted):
     """`load` puts them on the model they were trained on; what it gives is what would have been saved merged."""
     alone, whole = adapted(), adapted("--merged", out="merged")
@@ -150,7 +148,6 @@ def test_adapters_alone_are_the_model_that_was_trained(adapted):
     assert main(["eval", "--model", str(alone / "step-2"), "--task", "chain", "--n", "2", "--k", "1"]) == 0
 
 
-@pytest.mark.slow
 def test_a_run_with_adapters_goes_on_from_them_and_ends_whole(adapted, capsys):
     folder = adapted(steps="5", out="whole")
     adapted(steps="4", out="left")
@@ -315,7 +312,6 @@ def flying(context, **more):
     return ctx
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lag", [1, 2])
 def test_a_kill_while_a_checkpoint_waits_loses_nothing(place, context, small, monkeypatch, lag):
     """Killed after every step of a run whose attempts land late; gone on with here, where they never fly."""

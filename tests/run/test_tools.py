@@ -65,7 +65,6 @@ def lines(folder):
     return [json.loads(x) for x in Path(folder, "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.slow
 def test_from_the_command_line_train_evaluate_and_resume(place, forced, capsys):
     assert main(["train", "--data", "problems.jsonl", "--tools", "tools.py:add", "--out", "run", *SMALL]) == 0
     said, told = capsys.readouterr()
@@ -94,7 +93,6 @@ def test_tools_that_are_never_called_are_told(place, capsys):
     assert json.loads(Path("run/summary.json").read_text())["tools"] == {"calls": 0}
 
 
-@pytest.mark.slow
 def test_from_python_with_functions(place, forced):
     def add(a: int, b: int) -> int:
         """The sum of a and b."""
@@ -118,7 +116,6 @@ def test_with_the_sandbox(place, forced):
     assert [x["reward"] for x in lines("run") if "tools/calls" in x] == [1]
 
 
-@pytest.mark.slow
 def test_with_a_server(place, forced, monkeypatch):
     pytest.importorskip("mcp")
     closed, close = [], toolbox.Toolbox.close
@@ -131,7 +128,6 @@ def test_with_a_server(place, forced, monkeypatch):
     assert box not in toolbox.BOXES.values()
 
 
-@pytest.mark.slow
 def test_a_server_that_dies_pays_nothing(place, forced, capsys):
     pytest.importorskip("mcp")
     forced[0][0] = "die"
@@ -163,7 +159,6 @@ def test_mistakes_are_named_in_one_line(argv, said, place, capsys):
     assert said in line and line.startswith("palaestra: ") and not Path("run").exists()
 
 
-@pytest.mark.slow
 def test_tools_of_a_built_in_task(place):
     assert main(["train", "--task", "chain", "--tools", "tools.py:add", "--smoke", "--out", "run"]) == 0
 

@@ -191,7 +191,6 @@ def test_settings_without_code_are_not_asked_for(place):
     assert Executables.of(plain) == Executables()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer,status", [("y", 0), ("n", 2), ("", 2)])
 def test_a_person_at_a_terminal_is_asked(place, answer, status):
     parent, child = pty.openpty()

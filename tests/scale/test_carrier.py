@@ -27,7 +27,7 @@ from palaestra.types import Reward
 from tests.cluster import pid_of, run
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module", autouse=True)

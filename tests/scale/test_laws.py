@@ -187,7 +187,6 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.slow
 def test_a_windowed_run_goes_on_from_its_checkpoint(context, small, monkeypatch, unlimited, tmp_path):
     """Killed in the middle, gone on with under more workers, one of which dies as well: by the steps that count, each
     group is taken once, in the places that the checkpoint kept; none is lost, and none gets older than is said.

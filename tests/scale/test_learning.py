@@ -131,7 +131,6 @@ def start_of(name, keys):
     return {k: found.get(k, torch.zeros(())).detach() for k in keys}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n, run in RUNS.items() if run[2]])
 def test_a_checkpoint_goes_from_ranks_to_one_process_and_back(name, tmp_path):
     recipe, allowed = recipe_of(name), RUNS[name][2]
@@ -154,7 +153,6 @@ def test_a_checkpoint_goes_from_ranks_to_one_process_and_back(name, tmp_path):
         assert len(mine) > 20 and mine == pytest.approx(theirs, rel=max(allowed, 1e-3), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_ranks_measure_an_engine_that_rounds_otherwise(tmp_path):
     """The followers take part in a measurement that only rank 0, which has the engine, knows to be due."""
     asyncio.run(train(recipe_of("rounded"), context("rounded", 1, tmp_path / "one")))
@@ -184,7 +182,6 @@ def broken_run(mesh, folder):
     return before, result.metrics["weights_sha256"]
 
 
-@pytest.mark.slow
 def test_a_failed_update_is_dumped_whole(tmp_path):
     before, after = run_ranks(2, broken_run, tmp_path)[0]
     assert before == after
@@ -204,7 +201,6 @@ def deserted_run(mesh, folder):
     (folder / "seconds").write_text(str(time.monotonic() - begin))
 
 
-@pytest.mark.slow
 def test_a_rank_that_is_gone_ends_the_step_with_an_error(tmp_path):
     with pytest.raises(Fault, match="rank 1 ended without a word"):
         run_ranks(2, deserted_run, tmp_path)

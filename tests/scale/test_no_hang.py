@@ -113,7 +113,6 @@ def ends(begun, folder, lost, phase, how):
             process.join()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "how"),
     [*((p, signal.SIGSTOP) for p in PHASES), ("forward", signal.SIGKILL), ("gather", signal.SIGKILL)],
@@ -124,7 +123,6 @@ def test_a_rank_that_follows_is_missed_in_time(begun, tmp_path, phase, how):
     assert seconds < WAITS + 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "how"), [("forward", signal.SIGSTOP), ("gather", signal.SIGKILL)])
 def test_the_rank_that_drives_is_missed_in_time(begun, tmp_path, phase, how):
     """A follower ends with an error; under Ray it ends its part of the group, and all end with the driver."""

@@ -11,7 +11,7 @@ from palaestra.scale.own_gpu import Holder, gpu_here, hold
 from palaestra.scale.placement import place
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from palaestra.values import override
 from safetensors.torch import load_file
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 GIVEN = {"steps": 3, "evaluate": 4, "max_tokens": 8, "checkpoint_every": 2, "seed": 1, "quiet": True}
 FIELDS = {"schedule.prompts": 2, "collect.links.0.n": 4, "schedule.lag": 1, "optimiser.lr": 1e-3}
 

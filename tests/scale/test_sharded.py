@@ -1,7 +1,6 @@
 """How the parts of a batch are dealt to ranks, and what a model that is cut into slices says of them."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +48,6 @@ def say(mesh, path):
     return all(np.array_equal(a[k], b[k]) for a, b in zip(mine, theirs, strict=True) for k in NEEDS), local
 
 
-@pytest.mark.slow
 def test_slices_say_what_the_whole_says(tmp_path):
     cases = cases_of("grpo", override(override(grpo.build(), "schedule.prompts", 2), "collect.links.0.n", 4))
     said = run_ranks(2, say, store(tmp_path / "case", cases))

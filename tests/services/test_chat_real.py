@@ -20,7 +20,7 @@ from palaestra.tasks.oracle import episode_saying
 from palaestra.types import ChatRequest, Group, Reward, Task
 from pydantic import BaseModel
 
-pytestmark = [pytest.mark.slow, pytest.mark.smollm2]
+pytestmark = pytest.mark.smollm2
 
 QUESTION = question_messages("What is the capital of France?")
 TASK = Task(id="t/0", prompt=QUESTION, answer="Paris")

@@ -74,7 +74,6 @@ async def use(server):
     return pid.text
 
 
-@pytest.mark.slow
 def test_over_stdio():
     server = ToolServer(command())
 
@@ -119,7 +118,6 @@ def test_what_a_server_wrote_is_read_while_its_session_ends(monkeypatch):
     session.close()
 
 
-@pytest.mark.slow
 def test_over_http():
     with over_http() as url:
         server = ToolServer(url)
@@ -135,7 +133,6 @@ def test_over_http():
         server.close()
 
 
-@pytest.mark.slow
 def test_a_box_of_functions_and_a_servers_tools():
     box = Toolbox((f"mcp:{command()}",))
 
@@ -149,7 +146,6 @@ def test_a_box_of_functions_and_a_servers_tools():
     assert "no tool 'nope'" in wrong.content and wrong.name == "" and also_failed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["http://127.0.0.1:9/mcp", shlex.join([sys.executable, "-c", "print('no server')"])])
 def test_a_server_that_is_none_is_named(where):
     server = ToolServer(where)
@@ -198,7 +194,6 @@ def liar(tmp_path, mode):
     return ToolServer(shlex.join([sys.executable, str(file), mode])), pid
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["silent", "never lists"])
 def test_a_server_that_lists_no_tools_is_told_of_and_ended(tmp_path, mode, monkeypatch, capsys):
     monkeypatch.setattr(servers, "OPENING", 6.0)
@@ -213,7 +208,6 @@ def test_a_server_that_lists_no_tools_is_told_of_and_ended(tmp_path, mode, monke
     assert time.monotonic() - begin < 9 and not alive(pid.read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["silent", "never lists", "lingers"])
 def test_a_server_does_not_outlive_a_run_that_is_over(tmp_path, mode):
     """Also where it is still being opened, and nobody closes it."""

@@ -20,20 +20,17 @@ from palaestra.site.serve import SiteServer
 ENTRIES = catalogue.all_entries()
 
 
-@pytest.mark.slow
 def test_every_link_and_anchor_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
     assert site.dead() == []
     assert site.outside() == []
     assert len(site.pages) > len(ENTRIES) + 40
 
 
-@pytest.mark.slow
 def test_every_method_is_two_clicks_from_the_front_page(site):
     reached = {p.parent.name for p in site.reachable(2) if p.parent.parent.name in ("methods", "surveys")}
     assert {e.id for e in catalogue.rows()} <= reached and len(catalogue.rows()) == 221
 
 
-@pytest.mark.slow
 def test_nothing_of_a_page_is_lost_by_its_markdown(site):
     """No fence, table or heading that stayed text, and no file outside the navigation but the results."""
     for page in site.pages:
@@ -51,7 +48,6 @@ def search(site, words):
     return [x["location"].split("#")[0] for x in hits]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "method"),
     [
@@ -72,7 +68,6 @@ def test_search_finds_a_method(site, words, method):
     assert f"docs/methods/{method}/" in search(site, words)
 
 
-@pytest.mark.slow
 def test_the_reference_is_whole(site):
     text = lambda name: (site.folder / "reference" / name / "index.html").read_text()
     anchors = site.pages[site.folder / "reference/commands/index.html"].anchors
@@ -84,7 +79,6 @@ def test_the_reference_is_whole(site):
     assert set(pl.__all__) - {"__version__"} <= found
 
 
-@pytest.mark.slow
 def test_the_server_knows_this_machine_alone(folder):
     with SiteServer(folder) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

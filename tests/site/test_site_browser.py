@@ -8,7 +8,7 @@ from palaestra.site.serve import SiteServer
 
 from tests.view.conftest import browser  # noqa: F401
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 PAGES = (
     "",
     "methods/",

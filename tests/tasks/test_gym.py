@@ -33,9 +33,6 @@ try:
 except UserError as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
-SLOW = {  # over 25 ms an item
-    "countdown", "futoshiki", "knight_swap", "polynomial_equations", "quantum_lock", "sokoban", "sudoku", "zebra_puzzles",
-}  # fmt: skip
 HOSTILE = [
     "__import__('os').system('touch {mark}')", "[open('{mark}', 'w') for _ in [0]]", "(lambda: open('{mark}','w'))()",
     "9**9**9**9", "(9)**(9)**(9)**9", "10**10**10", "1e999999999", "[0 for a in 'x' * 10**9]", "1/0", "nan", "inf", "NaN",
@@ -71,7 +68,7 @@ def check_generator(generator, folder):
 
 
 def cases(names):
-    return [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in names if n not in HASH_ORDERED]
+    return [n for n in names if n not in HASH_ORDERED]
 
 
 @pytest.mark.parametrize("generator", cases(usable_generators()))
@@ -114,7 +111,6 @@ def test_refused_for_paying_what_is_wrong():
     assert any(coins.score_answer("0", coins[i]) == 1.0 for i in range(99))
 
 
-@pytest.mark.slow
 def test_items_are_the_same_in_every_process(tmp_path):
     """What HASH_ORDERED names is all that differs with Python's hash seed."""
     code = (

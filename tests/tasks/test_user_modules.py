@@ -115,7 +115,6 @@ def test_the_name_of_a_module_holds_its_path(path):
     assert path_of_user_module(name) == path == path_of_user_module(f"{name}.inner") and name.count(".") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["spawn", "forkserver"])
 def test_processes_of_a_reward_import_its_file(files, how):
     """Pools of both kinds; what they call stands in the file, or in one beside it."""

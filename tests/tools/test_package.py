@@ -23,8 +23,6 @@ from tools.package.contents import (
     wheel_contents,
 )
 
-pytestmark = pytest.mark.slow
-
 MOST_MB = 12  # of the wheel; its weights are half-precision and do not pack
 LEDGER = {"results": "results", "declared": "declarations"}  # folders of the checkout, of the wheel
 

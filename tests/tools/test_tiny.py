@@ -159,7 +159,6 @@ def test_muon_makes_updates_orthogonal(shape: tuple[int, int]) -> None:
     assert float(found.quantile(0.05)) > 0.5 and float(found.max()) < 1.3
 
 
-@pytest.mark.slow
 def test_a_short_build_learns_and_can_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

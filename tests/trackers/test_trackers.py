@@ -227,7 +227,6 @@ def test_a_stopped_run_can_be_sent(plugin, plain, capsys):
     assert "has not begun" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_resumed_run_is_told_where_it_goes_on(plugin):
     assert cli.main([*SMOKE, "--out", "run", "--track", "notes"]) == 0
     plugin.CALLS.clear()
@@ -240,7 +239,6 @@ def test_a_resumed_run_is_told_where_it_goes_on(plugin):
     assert not plugin.CALLS
 
 
-@pytest.mark.slow
 def test_parts_of_a_pipeline_are_runs_of_their_own(plugin):
     assert cli.main(["train", "sft-grpo", "--smoke", "--evaluate", "4", "--out", "pipe", "--track", "notes"]) == 0
     live = calls(plugin)
@@ -339,7 +337,6 @@ def test_a_tracker_that_cannot_be_made_again_is_left_out(plugin, plain):
     assert time.monotonic() - begin < 5 and len(said) == 1 and "0.2 seconds" in said[0]
 
 
-@pytest.mark.slow
 def test_a_process_ends_although_a_tracker_hangs(package, plain, tmp_path):
     """Even where the tracker's library holds the interpreter at its end."""
     place = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
@@ -491,7 +488,6 @@ def sent(plain, tmp_path_factory):
     return place
 
 
-@pytest.mark.slow
 def test_nothing_is_asked_outside(sent):
     assert not (sent / "asked").exists(), (sent / "asked").read_text()
 
@@ -504,7 +500,6 @@ def wanted(folder):
     return found
 
 
-@pytest.mark.slow
 def test_trackio_has_the_numbers_and_the_traces(sent, plain):
     base = sqlite3.connect(sent / "trackio" / "mine.db")
     found = {}
@@ -536,7 +531,6 @@ def wandb_records(file):
             part = b""
 
 
-@pytest.mark.slow
 def test_wandb_has_the_numbers_and_the_table(sent, plain):
     (file,) = sent.glob("wandb/offline-run-*/run-run.wandb")
     records = list(wandb_records(file))
@@ -556,7 +550,6 @@ def test_wandb_has_the_numbers_and_the_table(sent, plain):
     assert [[row[0], row[2]] for data in whole for row in data] == episodes
 
 
-@pytest.mark.slow
 def test_tensorboard_has_the_numbers(sent, plain):
     found = tensorboard_numbers(sent / "tb" / "run")
     told = {step: {k: pytest.approx(v, rel=1e-6, abs=1e-30) for k, v in told.items()} for step, told in found.items()}
@@ -629,7 +622,6 @@ def test_accelerate_does_not_join_processes(monkeypatch):
 # ---- the page
 
 
-@pytest.mark.slow
 def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     """In their order, at smoke size; what would leave the machine is only made ready."""
     for package in ("trackio", "wandb", "tensorboardX"):

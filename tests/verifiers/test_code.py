@@ -315,7 +315,6 @@ def test_an_audit_names_the_tests_that_what_solves_nothing_passes(tmp_path, caps
     assert found["findings"][0].startswith("2 of 5 problems are solved by a candidate that solves nothing")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
 @pytest.mark.parametrize(
     ("test", "name"),

@@ -44,11 +44,10 @@ CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql
 REFUSAL = sandbox_kind().refusal()
 
 
-def named(names=VERIFIERS, slow=CHILDREN):
+def named(names=VERIFIERS):
     skipped = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
     needs = {"sandbox": [skipped], "gym": [pytest.mark.gym]}
-    marks = lambda n: [pytest.mark.slow] * (n in slow) + needs.get(VERIFIERS[n].extra, [])
-    return [pytest.param(n, marks=marks(n)) for n in names]
+    return [pytest.param(n, marks=needs.get(VERIFIERS[n].extra, [])) for n in names]
 
 
 @pytest.mark.parametrize("name", named())
@@ -76,9 +75,7 @@ def test_answers_that_know_nothing(name):
     assert found["refuse"] < (0.85 if name in ("abstention", "factuality", "selective") else 0.5)
 
 
-@pytest.mark.parametrize(
-    "name", named([n for n in VERIFIERS if not n.startswith("code")], slow=("math", "antiderivative", "sql"))
-)
+@pytest.mark.parametrize("name", named([n for n in VERIFIERS if not n.startswith("code")]))
 def test_fuzz(name):
     result = fuzz(name, 15 if VERIFIERS[name].extra or name in ("stl", "stl-surface") else 300, seed=1)
     assert not result.found, result.found[:3]
@@ -88,7 +85,7 @@ def test_fuzz(name):
 LONG = ("a", "-", "<answer>x</answer>", "```python\\n", "{", "9,", "<tool_call>", "\\\\boxed{")
 
 
-@pytest.mark.parametrize("name", named([n for n in VERIFIERS if not n.startswith("code")], slow=()))
+@pytest.mark.parametrize("name", named([n for n in VERIFIERS if not n.startswith("code")]))
 def test_long_responses_take_linear_time(name):
     """Near the longest that is read; a limit against hanging, not a measurement."""
     case = golds(name)[0]
@@ -255,7 +252,7 @@ def test_what_the_user_got_wrong_is_said():
 JUNK = ("x", 5, 2.5, True, [5], [None], [[5]], {"a": 5}, [{"a": None}], {5: "x"})
 
 
-@pytest.mark.parametrize("name", named(slow=("math", "sql", "sql-duckdb", "code", "code-partial", "gym")))
+@pytest.mark.parametrize("name", named())
 def test_fields_of_another_type_are_the_users_mistake(name):
     """Whatever stands in a field, or in its lists, is judged or told in one line, and never a verifier that broke."""
     case = golds(name)[0]

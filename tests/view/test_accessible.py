@@ -9,7 +9,7 @@ from palaestra.store.columns import evaluation_path, path
 from tests.view.browsing import opened, rewrite
 from tests.view.test_viewer import served
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 VIEWS = {
     "groups": "#/0/groups", "chosen groups": "#/0/groups?outcome=cut&task=train-3", "why": "#/0/groups?from=2&to=9",
     "no group": "#/0/groups?q=nothing+like+that", "problems": "#/0/problems?fate=mixed", "signs": "#/0/signs",

@@ -146,7 +146,6 @@ def test_a_run_that_goes_on_is_followed(browser, made, tmp_path):
         page.wait_for_selector("output:has-text('96 groups')")
 
 
-@pytest.mark.slow
 def test_a_run_is_watched_from_its_first_step_to_its_end(browser, tmp_path):
     """A real one, in a process of its own; the page is opened once and never loaded again."""
     folder = tmp_path / "run"

@@ -140,7 +140,6 @@ def test_a_line_of_its_own(text, whole, place):
     assert asked.content == whole.replace("q", task.prompt[0].content)
 
 
-@pytest.mark.slow
 def test_a_run_on_rows_measures_what_the_world_pays(place, capsys):
     run = ["train", "grpo", "--data", "rows.jsonl", "--env", "envs.py:Guess", "--steps", "1", "--evaluate", "4"]
     assert main([*run, "--max-tokens", "8", "schedule.prompts=2", "sample.n=2", "--out", "run"]) == 0

@@ -98,7 +98,6 @@ def test_both_models_attempt_each_candidate(context, small):
     assert state["kept"] == {"add(d=2)": [0, 1], "bool(d=2)": [0, 1]} and ctx.sampled_tokens > 0
 
 
-@pytest.mark.slow
 def test_a_study_examines_every_domain_after_training_on_each(tmp_path):
     study = guru.build(n=4, samples=2)
     study = replace(study, recipe=pl.override(pl.override(study.recipe, "schedule.prompts", 2), "collect.links.0.n", 4))

@@ -98,7 +98,6 @@ def test_one_character_is_another_one():
 
 
 @pytest.mark.gym
-@pytest.mark.slow
 def test_verifiers_of_reasoning_gym_pay_their_oracle(context):
     names = ("chain_sum", "basic_arithmetic", "caesar_cipher", "gcd", "spell_backward", "letter_counting")
     found = audit(context("+".join(f"rg:{n}" for n in names)), 4)

@@ -113,7 +113,6 @@ def test_what_is_chosen(context, choose):
         assert max(abs(np.subtract(weights, (0.5, 0.3, 0.2)))) > 0.05
 
 
-@pytest.mark.slow
 def test_the_program_scores_pilots_by_domain_and_trains_with_what_it_chose(tmp_path):
     """Two pilots at their smallest."""
     small = pl.vary(

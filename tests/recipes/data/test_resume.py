@@ -10,7 +10,6 @@ from palaestra.recipes.rewards import knowrl_self_knowledge
 SIX = "+".join(f"knights(d={d})" for d in range(1, 7))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "task"),
     [

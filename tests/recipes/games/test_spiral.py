@@ -84,7 +84,6 @@ def test_the_arms_share_their_start_and_differ_in_one_thing():
     assert arms["start"]["rl"].runnable.schedule.steps == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", list(EXPERIMENT.every_arm))
 def test_an_arm_runs_and_is_measured(arm, context, tmp_path):
     """At smoke size; the start is measured as it is, the others after their games."""

@@ -54,7 +54,6 @@ def test_the_target_by_hand(agents):
     assert c.target_parts(agents, task, []) == {"right": 0.0, "polite": 0.0, "brief": 1.0}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"agents": ("right",)}, {"horizon": 3}, {"misjudged": True}, {"alpha": 1.0}])
 def test_alike_agents_say_what_one_says_and_keep_the_budget(agents, settings):
     """Where the one answer is right and as brief as can be, no search finds another, unless it is judged by another's."""
@@ -68,14 +67,12 @@ def test_alike_agents_say_what_one_says_and_keep_the_budget(agents, settings):
     assert sum(found["chosen_by"].values()) == pytest.approx(1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["best of n", "switch", "average"])
 def test_the_best_of_several_is_no_worse_and_keeps_the_budget(agents, method):
     one, many = (run(agents, method=method, forwards=n, tasks=2) for n in (200, 400))
     assert many["target"] >= one["target"] and one["forwards"] <= 200 < many["forwards"] <= 400
 
 
-@pytest.mark.slow
 def test_switching_between_equals_is_sampling_and_the_mean_of_equals_too(agents):
     """One law under three names: an answer's tokens are drawn from it, by whatever name."""
     task = agents.bench.tasks.task("test", 0)
@@ -89,7 +86,6 @@ def test_switching_between_equals_is_sampling_and_the_mean_of_equals_too(agents)
         assert {j for a in said for j in a.by} == ({-1} if average else {0, 1, 2})
 
 
-@pytest.mark.slow
 def test_a_search_finds_what_no_agent_says_alone(agents):
     """An agent that thanks wrong answers, and one that is right: both is what neither samples."""
     polite = agents.models["polite"]

@@ -66,7 +66,6 @@ def test_arms_differ_in_the_merge_alone():
     assert EXPERIMENT.every_arm["start"].parts["exam"].model is None
 
 
-@pytest.mark.slow
 def test_a_mixture_answers_with_both(two):
     found = asyncio.run(l2s.MergeExam(tasks=16, shares=(0.0, 1.0), mix=0.5).run(two)).metrics
     assert found["accuracy"]["merged"] == 1.0 and found["above_line"] == 0

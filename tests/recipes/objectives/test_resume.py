@@ -6,7 +6,6 @@ import pytest
 from palaestra.recipes.objectives import cola, kimi_k1_5, oreo, tba
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -61,7 +61,6 @@ def test_easy_inputs_come_first(context):
     assert len({t.id for t in tasks}) == 4
 
 
-@pytest.mark.slow
 def test_four_reward_models_then_ppo(context, tmp_path):
     small = make_smallest(restl.pipeline(steps=1))
     ctx = context(task="add(d=2)", out=tmp_path, evaluate=2, steps=1)

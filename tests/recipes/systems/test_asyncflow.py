@@ -92,7 +92,6 @@ def test_a_learner_on_several_ranks_is_no_arm():
         pl.OnCluster(runnable=asyncflow.build(), cluster=pl.Cluster(learners=2))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_worker_loses_nothing_and_makes_nothing_older(context, small):
     """I1: no age above eta. Every attempt is learned from once, and the rows are those of one process."""

@@ -9,7 +9,6 @@ from palaestra.scale.plan import CallOption, ModelCall, Parallelism, best_plan, 
 from palaestra.scale.resharding import TensorLayout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "share", "twice"), [("grouped", 1 / 4, 0), ("model group", 3 / 4, 1 / 4), ("all ranks", 3 / 4, 1 / 4)]
 )
@@ -29,7 +28,6 @@ def reshard_spoilt(world, way, layout, seed):
     return resharding.reshard(world, way, layout, seed)
 
 
-@pytest.mark.slow
 def test_a_wrong_shard_is_seen_in_the_logits_of_all():
     found = run_ranks(4, reshard_spoilt, "grouped", TensorLayout(data=1), 0)
     assert min(x.logits for x in found) > 1e-2

@@ -108,7 +108,6 @@ def test_the_demonstrations_have_a_bad_habit(context):
     assert 0.2 < np.mean(texts) < 0.8
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(sandbox_kind().refusal()), reason=sandbox_kind().refusal())
 def test_two_steps_in_the_notebook(context):
     """The same seed gives the same episodes, and no session is left."""

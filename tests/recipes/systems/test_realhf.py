@@ -70,7 +70,6 @@ def test_agreement_counts_ties():
     assert agreement(rows) == {"rank_correlation": pytest.approx(1.0), "largest_error": 0.5}
 
 
-@pytest.mark.slow
 def test_arms_and_rehearsal_run(context):
     small = {"nodes": (2,), "tries": 20, "small": 1, "tries_small": 5}
     arms = {"searched": PlanSearch("searched", rehearsal=Rehearsal(repeats=1, iterations=1), **small),

@@ -208,7 +208,6 @@ def test_it_is_said_once_before_the_first_step(context, monkeypatch):
     assert len([line for line in said if line.startswith("note: gym:Blackjack-v1: who gives no legal action")]) == 1
 
 
-@pytest.mark.slow
 def test_a_run_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     spec = "gym:FrozenLake-v1(is_slippery=False,solved=1)"
@@ -238,7 +237,6 @@ number = 3
 """
 
 
-@pytest.mark.slow
 def test_a_world_of_a_users_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lake.py").write_text(LAKE)

@@ -197,7 +197,6 @@ def test_a_pay_that_means_solved_is_known(world, line, solved):
     assert world(COUNTER.replace("class Counter:", f"class Counter:\n    {line}")).solved == solved
 
 
-@pytest.mark.slow
 def test_a_run_is_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(COUNTER)

@@ -48,7 +48,6 @@ def answer(world, index):
     return random.Random(world.task("train", index).meta["seed"]).randint(1, 8)
 
 
-@pytest.mark.slow
 def test_actions_pay_and_end(url, episode):
     world = world_by_name(f"openenv:{url}(most=9,sessions=2)")
     right = answer(world, 0)
@@ -59,12 +58,10 @@ def test_actions_pay_and_end(url, episode):
     assert frames[5].pay == {("policy", ""): 1.0} and frames[5].status == "finished" and frames[5].facts["illegal"] == 2
 
 
-@pytest.mark.slow
 def test_the_same_seed_is_the_same_episode_from_every_state(url, repeats):
     repeats(lambda: world_by_name(f"openenv:{url}(sessions=2)"), ["9", "8", "9", "9"])
 
 
-@pytest.mark.slow
 def test_own_renderer_and_reader(url, episode):
     world = OpenEnvWorld(
         url, sessions=2, render=lambda seen: seen["hint"].upper(), read=lambda said: {"number": int(said, 2)}
@@ -74,7 +71,6 @@ def test_own_renderer_and_reader(url, episode):
     assert text(frames[2]) == "LOWER"
 
 
-@pytest.mark.slow
 def test_what_breaks_there_is_a_status_and_the_session_is_given_back(url):
     world = world_by_name(f"openenv:{url}(sessions=2)")
 
@@ -86,7 +82,6 @@ def test_what_breaks_there_is_a_status_and_the_session_is_given_back(url):
         assert played.status == "error:environment" and "the machine is on fire" in played.facts["error"]
 
 
-@pytest.mark.slow
 def test_more_episodes_than_sessions_wait_and_who_goes_away_holds_nobody_up(url, monkeypatch):
     monkeypatch.setattr(base, "PATIENCE", 0.2)
     world = world_by_name(f"openenv:{url}(sessions=2)")

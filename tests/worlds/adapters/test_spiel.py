@@ -142,7 +142,6 @@ def test_mistakes(name, says):
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "of"), [("spiel:tic_tac_toe(against=random)", "accuracy"), ("spiel:kuhn_poker", "reward")]
 )
