@@ -100,3 +100,16 @@ def suggestion_or_all(word: str, known: Iterable[str]) -> str:
     """A suggestion, or else all the names that there are."""
     names = [str(k) for k in known]
     return suggestion(word, names) or f"; there are {', '.join(names)}"
+
+
+def no_setting(owner: str, key: str, known: Iterable[str]) -> str:
+    """What is said of a setting that its owner does not have, with the one that was probably meant, or
+    else all that there are.
+
+    Args:
+        owner: what has settings, as a message names it: "engine 'own'".
+        known: the settings that it has.
+    """
+    names = list(known)
+    hint = suggestion_or_all(key, names) if names else "; it has none"
+    return f"{owner} has no setting {key!r}{hint}"

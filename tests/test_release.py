@@ -78,7 +78,9 @@ def test_the_workflow_runs_every_python():
     jobs = yaml.safe_load((GITHUB / "workflows" / "check.yml").read_text())["jobs"]
     least, most = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()
     first = [s["with"]["python-version"] for s in jobs["tests"]["steps"] if "python-version" in s.get("with", {})]
-    assert [*first, *jobs["pythons"]["strategy"]["matrix"]["python"]] == [f"3.{n}" for n in range(int(least), int(most))]
+    assert [*first, *jobs["pythons"]["strategy"]["matrix"]["python"]] == [
+        f"3.{n}" for n in range(int(least), int(most))
+    ]
     run = "\n".join(s["run"] for job in jobs.values() for s in job["steps"] if "run" in s)
     assert ".ci/run" in run and "palaestra docs --build" in run and "python -m build" in run
 

@@ -273,11 +273,8 @@ def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContex
         return ctx
     from palaestra.scale import placement
     from palaestra.scale.cluster import Cluster
-    from palaestra.scale.engine_gpus import check_engine
 
-    cluster = Cluster.read(settings.cluster)
-    check_engine(cluster, ctx)
-    return placement.place(cluster, runnable, ctx)
+    return placement.place(Cluster.read(settings.cluster), runnable, ctx)
 
 
 def after_stop(places: Sequence[Path], settings: Settings) -> str:

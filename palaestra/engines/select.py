@@ -15,7 +15,7 @@ from palaestra.engines.vllm import VllmEngine, check_served
 from palaestra.errors import UserError
 from palaestra.models.load import Model
 from palaestra.plugins import pick
-from palaestra.suggest import suggestion_or_all
+from palaestra.suggest import no_setting
 from palaestra.tasks.spec import parse_alone
 
 ENGINES: Mapping[str, Callable[..., Engine]] = {"own": OwnEngine, "vllm": VllmEngine}
@@ -71,8 +71,9 @@ def _read(spec: str) -> tuple[Callable[..., Engine], Mapping[str, Any]]:
     takes = [n for n, kind in kinds.items() if n not in OF_THE_RUN and kind in NAMED]
     others = Parameter.VAR_KEYWORD in kinds.values()
     for key in part.settings:
-        if key in OF_THE_RUN or not (key in takes or others):
-            flag = f"; that is --{key.replace('_', '-')}" if key in OF_THE_RUN else ""
-            hint = flag or (suggestion_or_all(key, takes) if takes else "; it has none")
-            raise UserError(f"engine {part.name!r} has no setting {key!r}{hint}")
+        if key in OF_THE_RUN:
+            flag = key.replace("_", "-")
+            raise UserError(f"engine {part.name!r} has no setting {key!r}; that is --{flag}")
+        if key not in takes and not others:
+            raise UserError(no_setting(f"engine {part.name!r}", key, takes))
     return make, part.settings

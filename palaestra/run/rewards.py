@@ -32,7 +32,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.rewards.weighted import Weighted
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
-from palaestra.suggest import suggestion_or_all
+from palaestra.suggest import no_setting, suggestion_or_all
 from palaestra.tasks.spec import FILE_PART, SpecPart, parse_spec, split_outside
 from palaestra.tasks.user_code import load, spec_of
 from palaestra.verifiers.registry import VERIFIERS
@@ -156,7 +156,6 @@ def judge_of(given: Mapping[str, Any]) -> Judge:
     places |= {f.name: f.name for f in fields(Judge) if values.is_scalar(getattr(judge, f.name))}
     for name, x in given.items():
         if name not in places:
-            hint = suggestion_or_all(name, ["url", *places])
-            raise UserError(f"judge has no setting {name!r}{hint}")
+            raise UserError(no_setting("judge", name, ["url", *places]))
         judge = values.override(judge, places[name], x)
     return judge

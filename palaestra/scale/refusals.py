@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.rollout.cast import Snapshots
 from palaestra.step import Recipe
@@ -17,6 +18,7 @@ def refuse(cluster: Cluster, runnable: Any, ctx: RunContext) -> None:
     """Raises UserError, of one line, for what would fail only when processes are there."""
     _refuse_address(cluster)
     _refuse_without_gpus(cluster, ctx)
+    _refuse_few_gpus(cluster, ctx)
     if cluster.learners > 1:
         _refuse_ranks(runnable, ctx)
     if isinstance(runnable, Recipe):
@@ -45,6 +47,24 @@ def _refuse_without_gpus(cluster: Cluster, ctx: RunContext) -> None:
             raise UserError(
                 f"cluster: model {on_gpu[0]!r} is on a GPU, and {role} have none; give them {key} = "
                 "1, or a share such as 0.5, or train with --device cpu"
+            )
+
+
+def _refuse_few_gpus(cluster: Cluster, ctx: RunContext) -> None:
+    """An engine that takes several GPUs needs them in each process that samples."""
+    needed = select.gpus_of(ctx.engine_name)
+    if needed == 1 or all(m.device.type != "cuda" for m in ctx.models.values()):
+        return
+    learner = "the learner's process, which samples for evaluations,"
+    for role, count, gpus, key in (
+        ("rollout processes", cluster.workers, cluster.gpus, "gpus"),
+        ("judges", cluster.judges, cluster.judge_gpus, "judge_gpus"),
+        (learner, 1, cluster.learner_gpus, "learner_gpus"),
+    ):
+        if count and gpus < needed:
+            raise UserError(
+                f"cluster: --engine {ctx.engine_name} takes {needed} GPUs, and {role} with {key} = "
+                f"{gpus:g} would have fewer; set {key} = {needed}"
             )
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.suggest import suggestion, suggestion_or_all
+from palaestra.suggest import no_setting, suggestion
 from palaestra.tasks.spec import write_part
 from palaestra.types import Message, Task, seed_of, stage
 
@@ -208,8 +208,7 @@ def _settings(gym: Gym, config: type) -> dict[str, Any]:
     }
     for key, _ in gym.params:
         if key not in defaults:
-            hint = suggestion_or_all(key, defaults)
-            raise UserError(f"rg:{gym.generator} has no setting {key!r}{hint}")
+            raise UserError(no_setting(f"rg:{gym.generator}", key, defaults))
     return {
         k: list(v) if isinstance(defaults[k], list) and isinstance(v, tuple) else v
         for k, v in gym.params

@@ -16,7 +16,7 @@ import numpy as np
 
 from palaestra.abilities import split_size
 from palaestra.errors import UserError
-from palaestra.suggest import suggestion
+from palaestra.suggest import no_setting, suggestion
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.spec import SpecPart, parse_spec, write_part
 from palaestra.types import Task, Tasks, rng_of, stage
@@ -169,10 +169,7 @@ def _make_part(name: str, factory: Callable[..., Any], settings: Mapping[str, An
     takes = [p for p in inspect.signature(factory).parameters if p not in ("name", "size")]
     for key in settings:
         if key not in takes:
-            hint = suggestion(key, takes) or (
-                f"; there are {', '.join(takes)}" if takes else "; it has none"
-            )
-            raise UserError(f"task {name!r} has no setting {key!r}{hint}")
+            raise UserError(no_setting(f"task {name!r}", key, takes))
     try:
         made = factory(**settings)
         if settings:

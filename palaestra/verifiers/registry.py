@@ -16,7 +16,7 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.plugins import Plugin, find, pick
-from palaestra.suggest import suggestion
+from palaestra.suggest import no_setting
 from palaestra.tasks.spec import names_in, parse_spec
 from palaestra.types import value_class
 from palaestra.verifiers.base import PutsReference, ReadsForm, Verifier, fields_of
@@ -155,8 +155,7 @@ def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
     entry, kind = verifier_entry(name), verifier_class(name)
     known = inspect.signature(kind).parameters
     if strange := [k for k in settings if k not in known]:
-        hint = suggestion(strange[0], known) or f"; it has {', '.join(sorted(known)) or 'none'}"
-        raise UserError(f"verifier {name!r} has no setting {strange[0]!r}{hint}")
+        raise UserError(no_setting(f"verifier {name!r}", strange[0], sorted(known)))
     return kind(**{**entry.settings, **settings})
 
 

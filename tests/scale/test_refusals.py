@@ -13,8 +13,8 @@ from palaestra.recipes.base import grpo
 from palaestra.rollout.cast import Snapshots
 from palaestra.scale import placement
 from palaestra.scale.cluster import Cluster
-from palaestra.scale.engine_gpus import check_engine
 from palaestra.scale.placement import OnCluster, open_carrier, place
+from palaestra.scale.refusals import refuse
 from palaestra.values import override
 
 
@@ -118,16 +118,16 @@ ENOUGH = {"workers": 1, "gpus": 2, "judges": 1, "judge_gpus": 2, "learner_gpus":
 def test_an_engine_over_several_gpus_has_them_in_each_process(given, told, context, monkeypatch):
     cluster, ctx = Cluster(**ENOUGH | given), context(seed=3)
     ctx.engine_name = "vllm(tp=2)"
-    check_engine(cluster, ctx)  # on a processor there are none to count
+    refuse(cluster, GRPO, ctx)  # on a processor there are none to count
     monkeypatch.setattr(Model, "device", property(lambda self: torch.device("cuda")))
     if told is None:
-        check_engine(cluster, ctx)
+        refuse(cluster, GRPO, ctx)
     else:
         with pytest.raises(UserError) as refused:
-            check_engine(cluster, ctx)
+            refuse(cluster, GRPO, ctx)
         assert told in str(refused.value)
     ctx.engine_name = "vllm"
-    check_engine(cluster, ctx)
+    refuse(cluster, GRPO, ctx)
 
 
 @pytest.mark.parametrize("given", [{"workers": 0}, {"workers": 0, "waves": 3}])

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.suggest import suggestion, suggestion_or_all
+from palaestra.suggest import no_setting, suggestion, suggestion_or_all
 from palaestra.types import Frame, rng_of, stage
 from palaestra.worlds.adapters.base import (
     POLICY,
@@ -202,7 +202,7 @@ def load_game(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
     takes = kinds[name].parameter_specification
     for key, _ in settings:
         if key not in takes:
-            raise UserError(f"spiel:{name} has no setting {key!r}{suggestion_or_all(key, takes)}")
+            raise UserError(no_setting(f"spiel:{name}", key, takes))
     try:
         game = pyspiel.load_game(name, dict(settings))
         simultaneous = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
