@@ -248,14 +248,15 @@ class ShardedContext(RunContext):
 
     @contextmanager
     def learning(self, state: State, ready: Groups, seen: Groups) -> Generator[None]:
-        if self.leads:
-            self.send(("learn", ({k: state[k] for k in LEARNED}, ready, seen)))
-        self._learns = True
-        try:
-            with losses(f"learning from step {state['step']}", self.missing):
-                yield
-        finally:
-            self._learns = False
+        with super().learning(state, ready, seen):
+            if self.leads:
+                self.send(("learn", ({k: state[k] for k in LEARNED}, ready, seen)))
+            self._learns = True
+            try:
+                with losses(f"learning from step {state['step']}", self.missing):
+                    yield
+            finally:
+                self._learns = False
 
     def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
         if not self._learns:

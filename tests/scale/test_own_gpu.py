@@ -24,7 +24,8 @@ def two_gpus():
 def given(share):
     """A process that asks for a share, and the GPU that it gets."""
     holder = ray.remote(num_cpus=0, num_gpus=share)(Holder).remote()
-    return holder, ray.get(holder.gpu.remote(), timeout=60)
+    (gpu,) = ray.get(holder.gpus.remote(), timeout=60)
+    return holder, gpu
 
 
 @pytest.mark.parametrize(("mine", "others"), [("0", "1"), ("1", "0")])
@@ -48,7 +49,15 @@ def test_a_share_leaves_the_rest(two_gpus):
 def test_a_gpu_that_is_given_back_is_anybodys(two_gpus):
     learner = hold(1, "0")
     del learner
-    assert ray.get(hold(1, "0").gpu.remote()) == "0"
+    assert ray.get(hold(1, "0").gpus.remote()) == ["0"]
+
+
+def test_an_engine_over_several_has_those_that_it_takes(two_gpus, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    learner = hold(2, "1")
+    assert set(ray.get(learner.gpus.remote())) == {"0", "1"}
+    with pytest.raises(UserError, match="the learner's GPU is 0, 1, of which Ray has no 2 to give"):
+        hold(2, "1", seconds=3)
 
 
 @pytest.mark.parametrize("told", [0, 1])
@@ -62,6 +71,7 @@ def test_a_run_on_a_gpu_keeps_it(two_gpus, context, monkeypatch, told):
 
 def test_a_gpu_has_the_name_that_ray_gives_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert gpu_here() == "1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
