@@ -57,7 +57,8 @@ from .schedule import (
 from .stats import Interval as Interval, proportion as proportion
 
 # A method
-from .step import Learner as Learner, Recipe as Recipe, Schedule as Schedule, Unchanged as Unchanged
+from .method import Learner as Learner, Recipe as Recipe, Unchanged as Unchanged
+from .rollout.queue import Schedule as Schedule
 from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline, warm as warm
 from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
 from .mixing import (

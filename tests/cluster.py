@@ -27,6 +27,7 @@ import torch
 from palaestra.curriculum.pool import Everything
 from palaestra.models.load import load, weights_sha256
 from palaestra.recipes.base import grpo
+from palaestra.rollout.queue import max_age
 from palaestra.rollout.tickets import InProcess
 from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
@@ -35,7 +36,7 @@ from palaestra.run.plan import Plan
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.placement import open_carrier
 from palaestra.scale.simulate import Costs, simulate
-from palaestra.step import max_age, start, step
+from palaestra.step import start, step
 from palaestra.types import Episode, Reward, Row, Segment, rng_of
 from palaestra.values import override
 

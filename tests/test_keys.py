@@ -8,8 +8,9 @@ from palaestra.curriculum.pool import Everything
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue
 from palaestra.rollout.collect import Sample, Score, Until, links
+from palaestra.rollout.queue import Schedule
 from palaestra.run.driver import prepare
-from palaestra.step import Schedule, gather_groups, start
+from palaestra.step import gather_groups, start
 from palaestra.types import Group, stage
 
 AGAIN = Until(lambda rewards: False, links(Sample(2), Score()), rounds=2)

@@ -9,6 +9,7 @@ import palaestra as pl
 import pytest
 import torch
 from palaestra.errors import UserError
+from palaestra.method import Learner
 from palaestra.mixing import AdaptiveMixture, Interpolation, MetaWeight, MixtureReadings, look_ahead
 from palaestra.objective.algebra import Algebra
 from palaestra.objective.policy import Clipped, Imitation
@@ -16,7 +17,7 @@ from palaestra.recipes.data import amft
 from palaestra.run.driver import prepare
 from palaestra.scale.local_ranks import run_ranks
 from palaestra.scale.sharded import ShardedModel
-from palaestra.step import Learner, gather_groups, start, step
+from palaestra.step import gather_groups, start, step
 from palaestra.store.codec import decode, encode
 from palaestra.update import AdamW, Plain, backward, pack
 

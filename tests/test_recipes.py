@@ -8,10 +8,11 @@ import time
 
 import pytest
 from palaestra import catalogue
+from palaestra.method import Recipe
 from palaestra.models.load import weights_sha256
 from palaestra.run.driver import prepare
 from palaestra.run.setup import make_smallest
-from palaestra.step import Recipe, start, step
+from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.values import describe, difference, digest
 

@@ -14,10 +14,12 @@ import torch
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.table import Values
 from palaestra.curriculum.pool import Mixed
+from palaestra.method import Learner, Recipe
 from palaestra.objective.algebra import Algebra, reduce_terms
 from palaestra.objective.policy import Clipped, log_ratio
 from palaestra.rollout.collect import Until, When, links
-from palaestra.step import Learner, Recipe, Schedule, start, step
+from palaestra.rollout.queue import Schedule
+from palaestra.step import start, step
 from palaestra.types import Group, Segment, stage
 from palaestra.update import AdamW, backward, pack, recount
 

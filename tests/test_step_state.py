@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import Fault
+from palaestra.method import Learner, Recipe
 from palaestra.objective.policy import Clipped
-from palaestra.step import Learner, Recipe, Schedule, age_numbers, drop_old, start, step
+from palaestra.rollout.queue import Schedule, age_numbers, drop_old
+from palaestra.step import start, step
 from palaestra.types import Example, Group, Row, Segment
 
 from tests.fake import FakeContext, episode, task

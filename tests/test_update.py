@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from palaestra.method import Learner
 from palaestra.models.master import MasterWeights
 from palaestra.objective.algebra import Algebra
-from palaestra.step import Learner
 from palaestra.types import Example, Row, Segment
 from palaestra.update import AdamW, Cycle, Plain, backward, pack, step_optimiser
 

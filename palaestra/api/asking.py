@@ -30,6 +30,7 @@ from palaestra.explanation.trajectories import Trajectory, groups_from
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.digests import check_importable, packages
 from palaestra.ledger.measures import Cell
+from palaestra.method import Recipe
 from palaestra.run import setup
 from palaestra.run.checks import say_notes
 from palaestra.run.evaluation import evaluate as evaluate_context
@@ -48,7 +49,6 @@ from palaestra.stats import (
     share_difference,
     share_of_runs,
 )
-from palaestra.step import Recipe
 from palaestra.store.checkpoint import checkpoint_of, jsonable, make_folder, write_atomic
 from palaestra.store.folder import SUMMARY, is_run, read_summary
 

@@ -21,6 +21,7 @@ from palaestra.errors import UserError
 from palaestra.explanation.reading import sampled_remark
 from palaestra.explanation.recorded import explain_rollouts, settings_of
 from palaestra.explanation.rescoring import Rescoring, RewardPair, rescore
+from palaestra.method import Recipe
 from palaestra.models.load import load
 from palaestra.models.model import Model
 from palaestra.pipeline import Pipeline
@@ -32,7 +33,6 @@ from palaestra.run.rewards import reward_by_name, reward_text
 from palaestra.run.settings import VALUE
 from palaestra.run.setup import bench_of, build, own_settings
 from palaestra.services.chat.local import LocalModel
-from palaestra.step import Recipe
 from palaestra.store import columns
 from palaestra.store.columns import read_episodes
 from palaestra.store.folder import RunFolder, read_run

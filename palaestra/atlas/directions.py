@@ -25,6 +25,7 @@ from palaestra.explanation.given import (
     prepare_context,
     strip_rewards,
 )
+from palaestra.method import Recipe
 from palaestra.models.load import Model, load, trainable_copy
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
@@ -33,7 +34,6 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.parts import Parts
 from palaestra.run.plan import Plan
-from palaestra.step import Recipe
 from palaestra.types import Group, value_class
 
 SEED = 0

@@ -19,10 +19,11 @@ from palaestra import update
 from palaestra.bench.machine import spread
 from palaestra.bench.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
+from palaestra.method import Recipe
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.run.parts import Parts, Rounds
-from palaestra.step import Recipe, start, step
+from palaestra.step import start, step
 from palaestra.types import Batch, Objective
 
 Off = Callable[[RunContext], AbstractContextManager[None]]

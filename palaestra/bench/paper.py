@@ -24,6 +24,7 @@ from palaestra.abilities import CountsSamples, GivesBatches
 from palaestra.card import UNKNOWN, Card, Size
 from palaestra.engines.decoder import Decoder
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.models.load import Model, load
 from palaestra.models.lora import LoRA
 from palaestra.pipeline import Pipeline
@@ -33,7 +34,6 @@ from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare_models, train
 from palaestra.run.settings import FULL_LR, LORA_LR, Settings
-from palaestra.step import Recipe
 
 # name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads),
 # tied

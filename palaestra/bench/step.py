@@ -20,12 +20,13 @@ import numpy as np
 from palaestra.bench import machine
 from palaestra.bench.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
+from palaestra.method import Recipe
 from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
 from palaestra.run.context import PHASES, RunContext
 from palaestra.run.driver import peak_memory_mb, prepare
 from palaestra.run.parts import Parts, Rounds
-from palaestra.step import Recipe, start, step
+from palaestra.step import start, step
 from palaestra.store import columns, rollouts
 
 

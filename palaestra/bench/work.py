@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from palaestra.method import Recipe
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
@@ -17,7 +18,6 @@ from palaestra.run.benches import bench_by_name, from_data
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.settings import Settings
-from palaestra.step import Recipe
 
 REWARD = """def score(responses, answers, **fields):
     return [float(sum(map(ord, r)) % 2) for r in responses]

@@ -30,6 +30,7 @@ from palaestra.cores import cores
 from palaestra.engines.company import check_company
 from palaestra.engines.own import OwnEngine
 from palaestra.markdown import hide_folders
+from palaestra.method import Recipe
 from palaestra.models.load import DTYPES
 from palaestra.models.precision import precision_for
 from palaestra.models.smollm2 import INSTALL
@@ -45,7 +46,7 @@ from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
 from palaestra.services.sandbox import bubblewrap
-from palaestra.step import Recipe, start, step
+from palaestra.step import start, step
 
 EXTRAS = {
     "gym": (("reasoning_gym",), "the tasks rg:NAME; needs a C compiler"),

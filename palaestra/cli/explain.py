@@ -11,8 +11,8 @@ from palaestra import values
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.trajectories import read_groups
+from palaestra.method import Recipe
 from palaestra.run.setup import build
-from palaestra.step import Recipe
 from palaestra.store.checkpoint import make_folder
 
 LEGEND = (

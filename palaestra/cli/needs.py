@@ -12,12 +12,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from palaestra.bench.paper import FROZEN_STATE, STATE
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.models.files import NO_CODE, explain_failures, silence_transformers
 from palaestra.models.limits import check_config
 from palaestra.run import setup
 from palaestra.run.settings import Settings
 from palaestra.scale.cluster import Cluster
-from palaestra.step import Recipe
 
 WIDE = 2  # times the bytes of bfloat16 that a frozen or sampling weight has in float32
 ROLES = {

@@ -14,10 +14,10 @@ import torch
 
 from palaestra.errors import UserError
 from palaestra.explanation.reading import derivative, varies_within_episode
+from palaestra.method import Learner, Recipe
 from palaestra.rollout.collect import Links, Sample
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
-from palaestra.step import Learner, Recipe
 from palaestra.types import Batch, Example, Group, value_class
 from palaestra.update import backward, pack
 from palaestra.values import brief

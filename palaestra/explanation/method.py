@@ -33,9 +33,9 @@ from palaestra.explanation.trajectories import (
     lengths_of,
     place,
 )
+from palaestra.method import Learner, Recipe
 from palaestra.run.stages import check_stages
 from palaestra.schedule import resolve
-from palaestra.step import Learner, Recipe
 from palaestra.types import Example, Signals
 from palaestra.update import pack
 

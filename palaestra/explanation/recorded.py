@@ -18,6 +18,7 @@ from palaestra.explanation.reading import (
     other_links_remark,
     sampled_remark,
 )
+from palaestra.method import Recipe
 from palaestra.models.load import find, load
 from palaestra.pictures import Picture, by_digest, pictures_in
 from palaestra.run import setup
@@ -25,7 +26,6 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.run.trust import check_code
-from palaestra.step import Recipe
 from palaestra.store.columns import SCHEMA, sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml

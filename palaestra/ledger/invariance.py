@@ -12,7 +12,7 @@ from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.trajectories import groups_from
-from palaestra.step import Recipe
+from palaestra.method import Recipe
 
 Shifted = Literal["same", "moved", "unknown"]
 REWARDS = ((1.0, 0.0, 0.0, 1.0), (0.0, 0.5, 0.0, 1.0))  # two prompts, four answers each

@@ -8,7 +8,7 @@ from palaestra import catalogue
 from palaestra.abilities import CountsSamples
 from palaestra.ledger.placements import placed
 from palaestra.ledger.read_off import has
-from palaestra.step import Recipe
+from palaestra.method import Recipe
 from palaestra.types import value_class
 from palaestra.values import walk
 

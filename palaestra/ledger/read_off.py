@@ -16,10 +16,11 @@ from palaestra import catalogue
 from palaestra.abilities import ReplaysRecords
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.matrix import names_of
+from palaestra.method import Learner, Recipe
 from palaestra.rollout.collect import Score
+from palaestra.rollout.queue import Schedule
 from palaestra.run.benches import bench_by_name
 from palaestra.schedule import Scheduled
-from palaestra.step import Learner, Recipe, Schedule
 from palaestra.types import value_class
 from palaestra.values import walk
 

@@ -9,8 +9,8 @@ from palaestra import catalogue, values
 from palaestra.context import Context
 from palaestra.ledger.measures import AT_TEMPERATURE
 from palaestra.rollout.collect import Sample
+from palaestra.rollout.queue import Schedule
 from palaestra.run.evaluation import attempt_tasks, sampled_scores
-from palaestra.step import Schedule
 from palaestra.types import Result, stage
 
 

@@ -26,6 +26,7 @@ from palaestra.ends import (
     evaluation_of,
 )
 from palaestra.errors import Fault, Paused, Stopped, UserError
+from palaestra.method import Recipe
 from palaestra.models.eyes import EYES
 from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.rollout.cast import Snapshots
@@ -48,7 +49,7 @@ from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
 from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
-from palaestra.step import Recipe, start, step
+from palaestra.step import start, step
 from palaestra.store import checkpoint, rollouts
 from palaestra.types import Metrics, Result, State
 

@@ -22,7 +22,9 @@ from palaestra.abilities import (
 from palaestra.context import Bench
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
+from palaestra.method import Learner, Recipe
 from palaestra.rollout.collect import Sample, Score
+from palaestra.rollout.queue import check_some
 from palaestra.stats import (
     Interval,
     best_at_k,
@@ -34,7 +36,6 @@ from palaestra.stats import (
     ratio_interval,
     unbounded_interval,
 )
-from palaestra.step import Learner, Recipe, check_some
 from palaestra.types import Batch, Group
 from palaestra.update import MEASURE_BUDGET, pack, split
 from palaestra.worlds.tools import tool_numbers

@@ -21,10 +21,10 @@ from palaestra.types import Group, Key, State, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Collect, Draw, Evaluator, Observe
+    from palaestra.method import Recipe
     from palaestra.run.context import RunContext
     from palaestra.run.plan import Plan
     from palaestra.run.settings import Settings
-    from palaestra.step import Recipe
 
 OWN_EVALUATION = "held-out"  # the run's own evaluation
 

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from palaestra.context import Flight
 from palaestra.errors import Fault, Paused
+from palaestra.method import Recipe
 from palaestra.models.load import save, save_adapters
-from palaestra.step import Recipe, check_some, copy_state
+from palaestra.rollout.queue import check_some
+from palaestra.step import copy_state
 from palaestra.store import checkpoint, columns, rollouts
 from palaestra.types import Group, State, rng_of
 

@@ -17,6 +17,7 @@ from palaestra import catalogue, values
 from palaestra.context import Bench, Runnable
 from palaestra.engines import select
 from palaestra.errors import PalaestraError, UserError
+from palaestra.method import Recipe
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model
@@ -31,7 +32,6 @@ from palaestra.run.rewards import reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.services.tools.names import GIVEN
-from palaestra.step import Recipe
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 from palaestra.trackers.registry import tracker_names

@@ -19,8 +19,8 @@ from palaestra.rollout.tickets import InProcess
 from palaestra.types import State
 
 if TYPE_CHECKING:
+    from palaestra.method import Recipe
     from palaestra.run.context import RunContext
-    from palaestra.step import Recipe
 
 Weights = dict[str, Tensor]  # by parameter
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from palaestra.abilities import needs_several
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Links, Sample, Score
 from palaestra.run.settings import Settings
 from palaestra.schedule import resolve
-from palaestra.step import Recipe
 from palaestra.tasks.user_code import accepts
 from palaestra.update import Plain
 from palaestra.values import walk

@@ -31,6 +31,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from palaestra.context import Engine
 from palaestra.errors import Fault, UserError
+from palaestra.method import Recipe
 from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
 from palaestra.models.master import Optimizer
 from palaestra.run.context import RunContext
@@ -38,7 +39,7 @@ from palaestra.run.driver import prepare
 from palaestra.run.mismatch import compared, gaps
 from palaestra.run.moves import TokenMoves
 from palaestra.scale.sharded import ShardedModel
-from palaestra.step import Recipe, learn
+from palaestra.step import learn
 from palaestra.types import Batch, Example, Groups, Key, Metrics, Objective, Outputs, State
 
 Order: TypeAlias = tuple[str, tuple[Any, ...]]  # the name of a method of `Follower`, and arguments

@@ -10,6 +10,7 @@ import ray
 from ray import exceptions
 
 from palaestra.errors import Fault
+from palaestra.method import Recipe
 from palaestra.scale.cluster import STARTING
 from palaestra.scale.learning import (
     CLOSE,
@@ -23,7 +24,6 @@ from palaestra.scale.learning import (
     sharded_context,
 )
 from palaestra.scale.worker import WorkerParts
-from palaestra.step import Recipe
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.engines import select
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.rollout.cast import Snapshots
-from palaestra.step import Recipe
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext

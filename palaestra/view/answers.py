@@ -109,8 +109,8 @@ def explained(run: RunReader, method: str, step: int, group: int) -> dict[str, A
     if method not in methods():
         raise UserError(f"{method!r} is no built method of the catalogue")
     from palaestra.explanation.recorded import explain_rollouts
+    from palaestra.method import Recipe
     from palaestra.run.setup import build
-    from palaestra.step import Recipe
 
     recipe = build(method, {})
     if not isinstance(recipe, Recipe):

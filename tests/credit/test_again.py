@@ -11,7 +11,8 @@ from palaestra.credit.preferences import Compare
 from palaestra.errors import UserError
 from palaestra.recipes.data import pf_ppo
 from palaestra.recipes.data.pf_ppo import ByReward, fit_r2
-from palaestra.step import Schedule, start, step
+from palaestra.rollout.queue import Schedule
+from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group
 

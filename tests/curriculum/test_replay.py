@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt, trim_buffer
 from palaestra.recipes.objectives import tba
+from palaestra.rollout.queue import Schedule
 from palaestra.run.driver import prepare
-from palaestra.step import Schedule, start, step
+from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Task, rng_of
 

@@ -27,8 +27,8 @@ from palaestra.recipes.objectives import (
     tempo,
 )
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.queue import Schedule
 from palaestra.schedule import Linear
-from palaestra.step import Schedule
 from palaestra.values import vary
 
 from tests.recipes.helpers import FOUR

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from palaestra.curriculum.pool import Mixed
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
-from palaestra.step import Schedule, drop_old, start, step
+from palaestra.rollout.queue import Schedule, drop_old
+from palaestra.step import start, step
 from palaestra.types import Group, Row, Sampling, Segment
 
 from tests.fake import episode, task

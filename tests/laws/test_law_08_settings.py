@@ -9,6 +9,7 @@ from palaestra.credit.preferences import Compare
 from palaestra.credit.rows import Imitate
 from palaestra.credit.turns import Blend
 from palaestra.errors import UserError
+from palaestra.method import Learner, Unchanged
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.pipeline import Part, Pipeline
 from palaestra.recipes.base import grpo, ppo
@@ -19,7 +20,7 @@ from palaestra.run.driver import prepare
 from palaestra.run.settings import Settings
 from palaestra.run.setup import build, merge
 from palaestra.schedule import Sigmoid, read, resolve
-from palaestra.step import Learner, Unchanged, start, step
+from palaestra.step import start, step
 from palaestra.types import Reward
 from palaestra.values import brief, digest, find, flatten, override, vary, walk
 

@@ -17,8 +17,8 @@ from palaestra.rewards.calls import POOLS
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.weighted import Weighted
 from palaestra.rollout.collect import apply_reward
+from palaestra.rollout.queue import check_some
 from palaestra.run.describe import describe
-from palaestra.step import check_some
 from palaestra.tasks.files import first_tasks
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task

@@ -13,6 +13,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Odds
 from palaestra.judges.train import Verdicts
+from palaestra.method import Learner, Recipe
 from palaestra.models.load import find, load, save
 from palaestra.models.score import score_texts
 from palaestra.objective.policy import Imitation
@@ -23,11 +24,12 @@ from palaestra.rewards import learned
 from palaestra.rewards.critique import Critiqued, CritiqueThenScore
 from palaestra.rewards.learned import Below, Ensemble, Learned, Robust, min_over_heads, robust
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.queue import Schedule
 from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
 from palaestra.run.rewards import reward_by_name
 from palaestra.services.chat.local import LocalModel
-from palaestra.step import Learner, Recipe, Schedule, start, step
+from palaestra.step import start, step
 from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage

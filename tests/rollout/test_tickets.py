@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from palaestra.context import Flight, Ticket
 from palaestra.errors import Fault, Paused
 from palaestra.recipes.base import grpo
+from palaestra.rollout.queue import land
 from palaestra.rollout.tickets import InProcess, cut, with_keys
 from palaestra.run.driver import prepare
-from palaestra.step import gather_groups, land, start, step
+from palaestra.step import gather_groups, start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Group, Row, Task
 

@@ -12,10 +12,11 @@ from palaestra.curriculum.pool import Everything
 from palaestra.errors import Paused, UserError
 from palaestra.models.load import weights_sha256
 from palaestra.recipes.base import grpo
+from palaestra.rollout.queue import Schedule, max_age, window_groups
 from palaestra.rollout.tickets import InProcess
 from palaestra.run.driver import prepare
 from palaestra.run.saving import landed
-from palaestra.step import Schedule, copy_state, gather_groups, max_age, start, step, window_groups
+from palaestra.step import copy_state, gather_groups, start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 

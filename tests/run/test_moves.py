@@ -9,9 +9,9 @@ import torch
 from palaestra.api.run import Run
 from palaestra.catalogue import recipe
 from palaestra.curriculum.pool import Mixed
+from palaestra.rollout.queue import kept
 from palaestra.run.driver import train
 from palaestra.run.moves import TokenMoves
-from palaestra.step import kept
 from palaestra.store.columns import path
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.values import override, vary

@@ -15,13 +15,15 @@ from palaestra.credit.seats import Reader, Seat, freeze_row, pay
 from palaestra.credit.turns import TurnReturns
 from palaestra.curriculum.pool import Mixed, is_mixed
 from palaestra.errors import UserError
+from palaestra.method import Learner, Recipe
 from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.queue import Schedule
 from palaestra.run.describe import describe
 from palaestra.run.driver import prepare, train
-from palaestra.step import Learner, Recipe, Schedule, start, step
+from palaestra.step import start, step
 from palaestra.toys.base import final_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task, stage

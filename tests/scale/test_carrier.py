@@ -17,11 +17,11 @@ from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.queue import max_age
 from palaestra.rollout.tickets import InProcess
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.nodes import marked, node_here, survey, troubles
 from palaestra.scale.placement import open_carrier, place
-from palaestra.step import max_age
 from palaestra.types import Reward
 
 from tests.cluster import pid_of, run

@@ -19,6 +19,7 @@ from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.queue import max_age
 from palaestra.rollout.tickets import InProcess, cut
 from palaestra.run.driver import carriage, prepare
 from palaestra.run.saving import Saves
@@ -26,7 +27,6 @@ from palaestra.scale.cluster import Cluster
 from palaestra.services.chat.base import client_of, question_messages
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
-from palaestra.step import max_age
 from palaestra.store import checkpoint
 from palaestra.types import ChatRequest, Group, Reward, stage
 from palaestra.values import override

@@ -78,7 +78,7 @@ def test_kimi_trains_with_everything_on(context, small):
 
 def test_fresh_moments():
     """With AdamW a first step from fresh moments has the size of the rate, whatever the gradient before."""
-    from palaestra.step import Learner
+    from palaestra.method import Learner
     from palaestra.update import AdamW, Plain
 
     from tests.fake import FakeContext

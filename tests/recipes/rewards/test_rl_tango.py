@@ -13,9 +13,10 @@ from palaestra.explanation.method import explain
 from palaestra.ledger.measures import Balanced, Cell, Moving
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import rl_tango
+from palaestra.rollout.queue import Schedule
 from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
-from palaestra.step import Schedule, start, step
+from palaestra.step import start, step
 from palaestra.types import Episode, Group
 from palaestra.values import override, vary
 
