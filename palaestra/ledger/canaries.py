@@ -15,7 +15,6 @@ import asyncio
 import json
 import math
 import multiprocessing
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from palaestra import catalogue, values
 from palaestra.cores import cores
@@ -41,12 +41,14 @@ from palaestra.run import setup
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
-from palaestra.store.checkpoint import write_atomic
+from palaestra.scale.placement import OnCluster
+from palaestra.store.checkpoint import STATE, write_atomic
 from palaestra.store.columns import read_episodes
 from palaestra.store.folder import is_step, records
 from palaestra.types import value_class
 
 STEPS = 2
+ROUNDS = 4  # of draws for a step, where a gate drops groups
 SHOWN = 16  # characters of digests
 EVALUATED = 4  # held-out problems
 SIZES = (
@@ -75,6 +77,7 @@ class Canary:
         ids: digest of the token ids of the first step's rollouts.
         numbers: by name, such as "rl/step 2/loss".
         nearest: the smallest distance of a draw to the edge of its token, in probability.
+        ended: the fault that ended the run, as where so few answers leave a gate without a batch.
     """
 
     configuration: str
@@ -82,14 +85,16 @@ class Canary:
     ids: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     nearest: float = 1.0
+    ended: str = ""
 
 
 @value_class
-class Moved:
+class Movement:
     """How the canary of an arm differs from the recorded one.
 
     Args:
-        undecided: a draw lies so near to a boundary that another processor may draw another token.
+        undecided: other tokens were drawn, and a draw lies so near to a boundary that another
+            processor may draw another one.
     """
 
     what: str
@@ -97,7 +102,7 @@ class Moved:
 
 
 @value_class
-class Case:
+class CanaryCase:
     """What a canary runs: an arm of an experiment, or a method as it is built by default.
 
     Args:
@@ -114,42 +119,57 @@ class Case:
         return digests.classes(self.runnable, self.settings)
 
 
-def watch(case: Case, size: Sequence[int]) -> Canary:
-    """Runs the canary of a case with seed 0, at a size: problems a step and answers a problem."""
+def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None) -> Canary:
+    """Runs the canary of a case with seed 0.
+
+    Args:
+        size: problems a step and answers a problem.
+        out: where its run folder stays; None = nowhere.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="canary-") as place:
+            return watch(case, size, Path(place) / "run")
     settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
     small = setup.change_parts(setup.make_smallest(case.runnable), lambda part: resize(part, size))
     configuration = digests.configuration(small, settings, 0, 0, case.budget)
-    out = Path(tempfile.mkdtemp(prefix="canary-"))
-    try:
-        with observing() as nearest:
-            ctx = setup.context(settings, out=out / "run", talk=False)
-            ctx.plan = Plan(evaluate=settings.evaluate, budget=case.budget)
-            try:
-                result = asyncio.run(small.run(ctx))
-            finally:
-                ctx.close()
-        ids, numbers = read_run(out / "run")
-        numbers |= {f"summary/{n}": x for n, x in numeric(result.metrics)}
-    finally:
-        shutil.rmtree(out, ignore_errors=True)
+    metrics, ended = {}, ""
+    with observing() as nearest:
+        ctx = setup.context(settings, out=out, talk=False)
+        ctx.plan = Plan(evaluate=settings.evaluate, budget=case.budget)
+        try:
+            metrics = asyncio.run(small.run(ctx)).metrics
+        except Fault as fault:
+            ended = str(fault)
+        finally:
+            ctx.close()
+    ids, numbers = read_run(out)
+    numbers |= {f"summary/{n}": x for n, x in numeric(metrics)}
     return Canary(
         configuration=digests.sha256(configuration)[:SHOWN],
         size=list(size),
         ids=ids[:SHOWN],
         numbers={n: float(f"{x:.5g}") for n, x in sorted(numbers.items())},
         nearest=float(f"{nearest[0]:.2g}"),
+        ended=ended,
     )
 
 
 def resize(part: Any, size: Sequence[int]) -> Any:
-    """A recipe of at most two steps with so many problems a step and answers a problem, where it has
-    such fields.
+    """A recipe or a program of at most two steps, with so many problems a step and answers a
+    problem, where it has such fields.
     """
     known = values.flatten(part)
-    given = {"schedule.prompts": size[0], "collect.links.0.n": size[1]}
-    given |= {"schedule.steps": min(STEPS, known.get("schedule.steps", STEPS))}
-    for path in given.keys() & known.keys():
-        part = values.override(part, path, given[path])
+    for path, given in known.items():
+        if path.endswith("schedule.prompts"):
+            part = values.override(part, path, size[0])
+        elif path.endswith("collect.links.0.n"):
+            part = values.override(part, path, size[1])
+        elif path.endswith("schedule.steps") or path == "steps":
+            part = values.override(part, path, min(STEPS, given))
+        elif path.endswith(".rounds"):
+            part = values.override(part, path, min(ROUNDS, given))
+        elif path == "tasks" or (path.startswith("evaluate.") and path.endswith(".n")):
+            part = values.override(part, path, min(EVALUATED, given))
     return part
 
 
@@ -187,7 +207,20 @@ def read_run(folder: Path) -> tuple[str, dict[str, float]]:
                     numbers[key] = numbers.get(key, 0.0) + sum(filter(math.isfinite, known))
                 key = f"{at}rollouts {i + 1}/trained"
                 numbers[key] = numbers.get(key, 0.0) + sum(map(bool, row["trained"] or ()))
+        numbers |= {f"{at}moved/{n}": x for n, x in distances(file.parent / "checkpoints")}
     return ids.hexdigest(), numbers
+
+
+def distances(checkpoints: Path) -> Iterator[tuple[str, float]]:
+    """How far weights went with the second step, ||theta_2 - theta_1||, by file."""
+    before, after = (checkpoints / f"step-{i}" for i in (STEPS - 1, STEPS))
+    for file in sorted(after.rglob("*.safetensors")):
+        name = file.relative_to(after)
+        if name.name == STATE[1] or not (before / name).is_file():
+            continue
+        then, now = load_file(before / name), load_file(file)
+        squares = sum(float((now[n].float() - x.float()).square().sum()) for n, x in then.items())
+        yield str(name.with_suffix("")), math.sqrt(squares)
 
 
 def rows_of(file: Path) -> Iterator[Mapping[str, Any]]:
@@ -216,24 +249,27 @@ def is_measured(name: str) -> bool:
 # ---- comparing
 
 
-def compare(recorded: Canary, today: Canary) -> Moved | None:
+def compare(recorded: Canary, today: Canary) -> Movement | None:
     """How today's canary differs from the recorded one; None = it does not.
 
     A number that is recorded and gone counts; one that is new does not.
     """
-    gone = [n for n in recorded.numbers if n not in today.numbers]
-    others = [
-        f"{n} {x:.5g}, it was {recorded.numbers[n]:.5g}"
+    gone = [f"no {n}" for n in recorded.numbers if n not in today.numbers]
+    others = {
+        n: f"{n} {x:.5g}, it was {recorded.numbers[n]:.5g}"
         for n, x in today.numbers.items()
         if n in recorded.numbers and not alike(x, recorded.numbers[n])
-    ]
+    }
     ids = [] if recorded.ids == today.ids else ["other tokens in the first step"]
-    differences = [*ids, *others, *(f"no {n}" for n in gone)]
+    ended = (recorded.ended or "whole", today.ended or "whole")
+    ends = [] if ended[0] == ended[1] else [f"its run is {ended[1]}, it was {ended[0]}"]
+    differences = [*ids, *ends, *others.values(), *gone]
     if not differences:
         return None
     more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
     near = min(recorded.nearest, today.nearest) < BOUNDARY
-    return Moved(what="; ".join(differences[:3]) + more, undecided=near)
+    same_tokens = not ids and any("step 1/" in n for n in others)
+    return Movement(what="; ".join(differences[:3]) + more, undecided=near and not same_tokens)
 
 
 def alike(a: float, b: float) -> bool:
@@ -243,7 +279,7 @@ def alike(a: float, b: float) -> bool:
 # ---- of methods
 
 
-def cases_of(name: str) -> dict[str, Case]:
+def cases_of(name: str) -> dict[str, CanaryCase]:
     """The canaries of a method or of an experiment, by arm: "" is the method's default.
 
     Args:
@@ -251,21 +287,27 @@ def cases_of(name: str) -> dict[str, Case]:
     """
     method, tier = parted(name)
     entry = catalogue.entry_of(method)
-    cases: dict[str, Case] = {}
+    cases: dict[str, CanaryCase] = {}
     if not tier and entry.built and (entry.shape == "recipe" or not entry.claim):
         module = catalogue.find(method)
         given = Settings(
             recipe=method, task=module.CARD.task or "chain", model="tiny", evaluate=EVALUATED
         )
-        cases[""] = Case(runnable=module.build(), settings=given)
+        cases[""] = CanaryCase(runnable=module.build(), settings=given)
     if entry.claim and not (experiment := experiment_of(name)).not_testable:
         given = settings_of(experiment, experiment.tasks[0])
         for arm, runnable in experiment.every_arm.items():
-            cases[arm] = Case(runnable=runnable, settings=given, budget=experiment.budget)
+            alone = setup.change_parts(runnable, without_cluster)
+            cases[arm] = CanaryCase(runnable=alone, settings=given, budget=experiment.budget)
     return cases
 
 
-def record(case: Case) -> Canary:
+def without_cluster(part: Any) -> Any:
+    """A part of an arm in one process, where the same tokens are sampled."""
+    return part.runnable if isinstance(part, OnCluster) else part
+
+
+def record(case: CanaryCase) -> Canary:
     """The canary of a case at the first size at which it learns, with the numbers that a second run
     gives again.
 
@@ -287,9 +329,9 @@ def record(case: Case) -> Canary:
 
 
 def learns(canary: Canary) -> bool:
-    """Whether its first update had a gradient, or there was nothing to update."""
+    """Whether its run is whole, and its first update had a gradient or nothing was to update."""
     norms = {n: x for n, x in canary.numbers.items() if n.endswith("grad_norm") and "step 1/" in n}
-    return not norms or all(norms.values())
+    return not canary.ended and (not norms or all(norms.values()))
 
 
 def path_of(name: str) -> Path:
@@ -329,7 +371,7 @@ class Report:
     """
 
     ran: int
-    moved: Mapping[str, Moved]
+    moved: Mapping[str, Movement]
     unknown: Sequence[str]
     suspects: Sequence[str]
 
@@ -358,12 +400,12 @@ def check(
     """
     asked = pick(methods, share)
     headway.expect(len(asked))
-    results: dict[tuple[str, str], Moved | str | None] = {}
+    results: dict[tuple[str, str], Movement | str | None] = {}
     with pool(jobs) as workers:
         for case, outcome in zip(asked, workers.map(check_one, asked), strict=True):
             results[case] = outcome
             headway.advance(1, describe(case))
-    moved = {c: r for c, r in results.items() if isinstance(r, Moved)}
+    moved = {c: r for c, r in results.items() if isinstance(r, Movement)}
     held = [c for c, r in results.items() if r is None]
     firm = [c for c, r in moved.items() if not r.undecided]
     return Report(
@@ -392,7 +434,7 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def check_one(case: tuple[str, str]) -> Moved | str | None:
+def check_one(case: tuple[str, str]) -> Movement | str | None:
     """How a canary moved; None = it did not; text = there is nothing to compare it with."""
     name, arm = case
     if (recorded := read(name).get(arm)) is None:
@@ -400,7 +442,7 @@ def check_one(case: tuple[str, str]) -> Moved | str | None:
     try:
         today = watch(cases_of(name)[arm], recorded.size)
     except Exception as error:  # whatever a change of the code may raise
-        return Moved(what=f"{type(error).__name__}: {error}")
+        return Movement(what=f"{type(error).__name__}: {error}")
     if today.configuration != recorded.configuration:
         return "another configuration"
     return compare(recorded, today)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, field, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import chain, zip_longest
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -43,6 +44,7 @@ from palaestra.ledger.digests import (
 )
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.measures import Cell
+from palaestra.processor import arithmetic, processor
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.evaluators import exams_of
@@ -384,8 +386,15 @@ def clock_cell(place: Path) -> Generator[Callable[[], dict[str, float | None]]]:
 
 def machine_of(device: str) -> str:
     """What a cell runs on, in words."""
-    cores = f"{os.cpu_count()} cores"
-    here = f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch {torch.__version__}"
+    versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
+    cpu = " ".join([processor(), *arithmetic()[:2]])  # AVX2 and AVX-512 round differently
+    facts = [
+        platform.machine(),
+        cpu,
+        f"{os.cpu_count()} cores",
+        f"Python {platform.python_version()}",
+    ]
+    here = ", ".join([*facts, *versions])
     return f"{torch.cuda.get_device_name()}, {here}" if device == "cuda" else here
 
 

@@ -9,9 +9,10 @@ import torch
 from palaestra import catalogue
 from palaestra.engines import sampling
 from palaestra.ledger import canaries, versions
-from palaestra.ledger.canaries import Canary, Moved, compare, numeric, pick, suspects
+from palaestra.ledger.canaries import Canary, Movement, compare, numeric, pick, suspects
 from palaestra.ledger.versions import Version
 from palaestra.run.context import RunContext
+from safetensors.torch import save_file
 
 RECORDED = Canary(
     configuration="c", size=[2, 2], ids="a", numbers={"step 1/loss": 0.5, "step 1/reward": 0.25}, nearest=0.01
@@ -42,16 +43,37 @@ def test_what_is_no_change(today):
         (with_numbers(loss=-0.5, reward=0.25), "step 1/loss -0.5, it was 0.5"),
         (with_numbers(reward=0.25), "no step 1/loss"),
         (replace(RECORDED, ids="b"), "other tokens in the first step"),
+        (replace(RECORDED, ended="starved"), "its run is starved, it was whole"),
     ],
 )
 def test_what_is_a_change(today, says):
-    assert compare(RECORDED, today) == Moved(what=says)
+    assert compare(RECORDED, today) == Movement(what=says)
 
 
 def test_a_draw_at_a_boundary_is_not_decided():
     other = replace(RECORDED, ids="b", nearest=canaries.BOUNDARY / 2)
-    assert compare(RECORDED, other) == Moved(what="other tokens in the first step", undecided=True)
+    assert compare(RECORDED, other) == Movement(what="other tokens in the first step", undecided=True)
     assert compare(other, RECORDED).undecided
+
+
+def test_other_numbers_from_the_same_tokens_are_decided():
+    """Only another token is a matter of a boundary: loss .7 instead of .5 from equal tokens is none."""
+    near = replace(RECORDED, nearest=canaries.BOUNDARY / 2)
+    assert compare(near, with_numbers(loss=0.7, reward=0.25)).undecided is False
+    late = replace(near, numbers={"step 2/loss": 0.5})
+    assert compare(late, replace(late, numbers={"step 2/loss": 0.7})).undecided
+
+
+def test_how_far_the_weights_went(tmp_path):
+    """||(3, 0) - (0, 4)|| = 5; what only one of two checkpoints has, and the optimiser's state, count nothing."""
+    for i, x in ((1, (3.0, 0.0)), (2, (0.0, 4.0))):
+        place = tmp_path / f"step-{i}"
+        place.mkdir()
+        save_file({"w": torch.tensor(x)}, place / "model.safetensors")
+        save_file({"w": torch.tensor(x)}, place / "state.safetensors")
+        save_file({"w": torch.tensor(x)}, place / f"only-{i}.safetensors")
+    assert dict(canaries.distances(tmp_path)) == {"model": 5.0}
+    assert dict(canaries.distances(tmp_path / "none")) == {}
 
 
 def test_rounding_near_zero_is_no_change():
@@ -124,7 +146,9 @@ def test_the_part_is_named_that_all_have_that_moved():
 
 def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatch):
     """KL to a reference is measured with `RunContext.measure`; GRPO without KL has none."""
-    kl = canaries.Case(runnable=catalogue.recipe("grpo", kl=0.04), settings=canaries.cases_of("rloo")[""].settings)
+    kl = canaries.CanaryCase(
+        runnable=catalogue.recipe("grpo", kl=0.04), settings=canaries.cases_of("rloo")[""].settings
+    )
     plain = canaries.cases_of("rloo")[""]
     before = [canaries.watch(c, (2, 4)) for c in (kl, plain)]
     assert all(map(canaries.learns, before))
