@@ -11,7 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 from palaestra.errors import Fault, PalaestraError
 from palaestra.types import (
@@ -45,12 +54,14 @@ from palaestra.types import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from torch import Tensor
+    from torch.nn import Parameter
 
     from palaestra.models.dialect import Chat
     from palaestra.models.master import Optimizer
     from palaestra.models.model import Model
 
 M = TypeVar("M", bound="BaseModel")
+R = TypeVar("R")  # a recipe, or another value with schedules in it
 
 
 @runtime_checkable
@@ -219,6 +230,27 @@ class Carrier(Protocol):
     def close(self) -> None: ...
 
 
+class Optimises(Protocol):
+    """How the weights of a learner move."""
+
+    @property
+    def clip_norm(self) -> float: ...
+    def build(self, parameters: Sequence[Parameter]) -> Optimizer: ...
+    def set(self, optimiser: Optimizer, clock: int) -> None: ...
+    def rate(self, clock: int) -> float: ...
+
+
+class Learns(Protocol):
+    """What of a learner its update needs; see `method.Learner`, a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def objective(self) -> Objective: ...
+    @property
+    def optimiser(self) -> Optimises: ...
+
+
 RewardFn: TypeAlias = Callable[
     ["Context", Group], Awaitable[Sequence[Reward | Fault]]
 ]  # one per episode, in order; a fault leaves the episode unscored
@@ -283,7 +315,7 @@ class Context(Protocol):
 
     # ---- parts
 
-    def at(self, recipe: Any, step: int, version: int | None = None) -> Any:
+    def at(self, recipe: R, step: int, version: int | None = None) -> R:
         """The recipe with its schedules as numbers; what is sampled from here on carries the
         version, that of the step if none is given.
         """
@@ -319,7 +351,7 @@ class Context(Protocol):
         """
         ...
 
-    def optimiser(self, name: str, learner: Any) -> Optimizer:
+    def optimiser(self, name: str, learner: Learns) -> Optimizer:
         """The optimiser of a learner's model, made when it is first asked for."""
         ...
 
@@ -371,7 +403,7 @@ class Context(Protocol):
         """Keeps the attempts of an evaluation for the run folder."""
         ...
 
-    def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
+    def dump(self, name: str, learner: Learns, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""
         ...
 
@@ -397,7 +429,7 @@ class Context(Protocol):
         """A note to the person at the terminal."""
         ...
 
-    async def train(self, recipe: Any) -> Result:
+    async def train(self, recipe: Runnable) -> Result:
         """Runs a recipe in this context: the driver's steps, evaluations and checkpoints."""
         ...
 
@@ -500,5 +532,5 @@ class Update(Protocol):
     """Moves the weights of one learner: packs, splits, accumulates, steps the optimiser."""
 
     def __call__(
-        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+        self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]: ...

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ from palaestra.types import (
 from palaestra.update import Plain, recount
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Learns
 
 ENTROPY = "policy_entropy"  # the column of a learner that needs ("policy", "entropy")
 
@@ -139,7 +139,7 @@ class AdaptiveMixture:
         need_at_least(self, every=0, warmup=0)
 
     def __call__(
-        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+        self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]:
         if not isinstance(learner.objective, Interpolation):
             raise UserError(
@@ -160,8 +160,9 @@ class AdaptiveMixture:
         else:
             gain, found["due"] = 0.0, state.get("due", 0) + 1
             if self.every and found["due"] >= self.every and held is not None:
-                mixed = replace(learner, objective=replace(learner.objective, weight=mu))
-                gain = self._gain(ctx, name, mixed, trained, held, inner.get("clock", 0))
+                rate = learner.optimiser.rate(inner.get("clock", 0))
+                mixed = replace(learner.objective, weight=mu)
+                gain = self._gain(ctx, name, mixed, trained, held, rate)
                 told, found["due"] = {"mix/gain": gain}, 0
             readings = self._readings(gain, trained, state.get("entropies", []))
             mu = found["mu"] = self.rule(mu, readings)
@@ -196,19 +197,18 @@ class AdaptiveMixture:
         return MixtureReadings(gain=gain, entropy=entropy, target=target)
 
     def _gain(
-        self, ctx: Context, name: str, learner: Any, trained: Batch, held: Batch, clock: int
+        self,
+        ctx: Context,
+        name: str,
+        objective: Interpolation,
+        trained: Batch,
+        held: Batch,
+        rate: float,
     ) -> float:
         """M of one look-ahead; 0 where something in it is not finite."""
-        rate = learner.optimiser.rate(clock)
+        room = self.update.room(ctx.model(name))
         return look_ahead(
-            ctx,
-            name,
-            learner.objective,
-            (trained, held),
-            self.valid,
-            rate,
-            self.update.room(ctx.model(name)),
-            self.cosine,
+            ctx, name, objective, (trained, held), self.valid, rate, room, self.cosine
         )
 
 

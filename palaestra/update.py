@@ -39,7 +39,7 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Learns
     from palaestra.models.model import Model
 
 Forward = Callable[[Batch], Outputs]
@@ -372,7 +372,7 @@ class Plain:
         need_at_least(self, epochs=1, minibatches=1, budget=1, memory_mb=1)
 
     def __call__(
-        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+        self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]:
         if self.fresh:
             ctx.optimiser(name, learner).state.clear()
@@ -408,7 +408,7 @@ class Plain:
 
 
 def step_optimiser(
-    ctx: Context, name: str, learner: Any, batch: Batch, clock: int, budget: int
+    ctx: Context, name: str, learner: Learns, batch: Batch, clock: int, budget: int
 ) -> dict[str, float]:
     """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps
     the case.
@@ -453,7 +453,7 @@ class Cycle:
     warms: bool = False
 
     def __call__(
-        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+        self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]:
         step = ctx.step - self.warmup
         mine = self.warms if step < 0 else step % self.period in self.on

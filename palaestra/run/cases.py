@@ -10,6 +10,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from palaestra.context import Learns
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, load, save
@@ -20,7 +21,7 @@ from palaestra.update import backward
 
 
 def dump_case(
-    directory: Path, model: Model, learner: Any, batch: Batch, metrics: Mapping[str, float]
+    directory: Path, model: Model, learner: Learns, batch: Batch, metrics: Mapping[str, float]
 ) -> None:
     """Writes the model before the update, the batch and the learner: the folder has its name when
     it is whole.

@@ -24,6 +24,7 @@ from palaestra.context import (
     Client,
     Collects,
     Engine,
+    Learns,
     RewardFn,
     Runnable,
     Source,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 
 M = TypeVar("M", bound="BaseModel")
+R = TypeVar("R")  # a recipe, or another value with schedules in it
 Opened: TypeAlias = tuple[Bench, Mapping[str, Player]]
 Asks: TypeAlias = Callable[["RunContext", RewardFn, Group], Awaitable[Sequence[Reward | Fault]]]
 # of a user: takes the number of a step and its metrics; True = the run ends after it
@@ -140,7 +142,7 @@ class RunContext:
 
     # ---- parts
 
-    def at(self, recipe: Any, step: int, version: int | None = None) -> Any:
+    def at(self, recipe: R, step: int, version: int | None = None) -> R:
         """The recipe with its schedules as numbers. Tokens sampled from here on carry the version,
         that of the step if none is given.
         """
@@ -218,7 +220,7 @@ class RunContext:
             name, dtype=str(start.dtype).removeprefix("torch."), device=start.device, lora=lora
         )
 
-    def optimiser(self, name: str, learner: Any) -> Optimizer:
+    def optimiser(self, name: str, learner: Learns) -> Optimizer:
         if name not in self.optimisers:
             self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
         return self.optimisers[name]
@@ -231,7 +233,7 @@ class RunContext:
         """What an optimiser needs to go on, whole, as files hold it."""
         return self.optimisers[name].state_dict()
 
-    def restore(self, name: str, learner: Any, folder: Path, optimiser: dict[str, Any]) -> None:
+    def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
         """Sets a learner's weights, heads and optimiser to those of a checkpoint."""
         load_heads(self.model(name), folder)
         self.model(name).load_weights(folder)
@@ -435,7 +437,7 @@ class RunContext:
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
 
-    async def train(self, recipe: Any) -> Result:
+    async def train(self, recipe: Runnable) -> Result:
         """Runs a recipe in this context."""
         return await self.drive(recipe, self)
 
@@ -542,7 +544,7 @@ class RunContext:
         if self.attempts is not None:
             self.attempts.setdefault(label, []).extend(groups)
 
-    def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
+    def dump(self, name: str, learner: Learns, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""
         if self.out is not None:
             dump_case(

@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from palaestra.context import Engine
+from palaestra.context import Engine, Learns
 from palaestra.errors import Fault, UserError
 from palaestra.method import Recipe
 from palaestra.models.load import Model, frozen_copy, load_heads, trainable_copy
@@ -201,7 +201,7 @@ class ShardedContext(RunContext):
 
     # ---- optimisers
 
-    def optimiser(self, name: str, learner: Any) -> Optimizer:
+    def optimiser(self, name: str, learner: Learns) -> Optimizer:
         if name not in self.optimisers:
             self.optimisers[name] = learner.optimiser.build(self.sharded(name).model.trainable())
         return self.optimisers[name]
@@ -226,7 +226,7 @@ class ShardedContext(RunContext):
         assert isinstance(found, torch.optim.Optimizer)
         return found
 
-    def restore(self, name: str, learner: Any, folder: Path, optimiser: dict[str, Any]) -> None:
+    def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
         self.optimiser(name, learner)
         super().moving(name)
         load_heads(self.whole(name), folder)
@@ -302,7 +302,7 @@ class ShardedContext(RunContext):
             mine.join(self.sharded(name).gather_objects(mine.on_cpu()))
         super().record(seen, examples, kept)
 
-    def dump(self, name: str, learner: Any, batch: Batch, metrics: Any) -> None:
+    def dump(self, name: str, learner: Learns, batch: Batch, metrics: Any) -> None:
         """The model as a whole: every rank takes part, and rank 0 writes."""
         self.whole(name)
         super().dump(name, learner, batch, metrics)
