@@ -16,7 +16,7 @@ import json
 import math
 import multiprocessing
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, field, replace
@@ -174,7 +174,7 @@ def resize(part: Any, size: Sequence[int]) -> Any:
 
 
 @contextmanager
-def observing() -> Iterator[list[float]]:
+def observing() -> Generator[list[float]]:
     """Collects how near draws come to the edges of their tokens."""
     nearest = [1.0]
 
@@ -422,7 +422,7 @@ def describe(case: tuple[str, str]) -> str:
 
 
 @contextmanager
-def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+def pool(jobs: int) -> Generator[ProcessPoolExecutor]:
     """Processes of one thread each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
