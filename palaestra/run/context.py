@@ -44,7 +44,7 @@ from palaestra.run.cases import dump_case
 from palaestra.run.checks import check_bench
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
-from palaestra.run.moves import TokenMoves, moves_by_row
+from palaestra.run.moves import TokenMoves, has_tokens_of, moves_by_row
 from palaestra.run.plan import PartRun, Plan
 from palaestra.schedule import resolve
 from palaestra.store.rollouts import NOTHING, StepTrace
@@ -529,13 +529,14 @@ class RunContext:
     ) -> None:
         """Keeps the step's episodes and what it made of them for the run folder."""
         self.seen = list(seen)
+        rows = {r.key: r for g in seen for e in g.episodes for r in e.rows}
         credit = {
             e.row.key: e.columns["advantage"]
             for each in examples.values()
             for e in each
-            if "advantage" in e.columns and e.row.key
+            if "advantage" in e.columns and has_tokens_of(e.row, rows.get(e.row.key))
         }
-        weights, ratios = moves_by_row(self.moves, examples)
+        weights, ratios = moves_by_row(self.moves, examples, rows)
         self.trace = StepTrace(advantages=credit, weights=weights, ratios=ratios, kept=kept)
         self.moves.clear()
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.types import Batch, Example, Key, Outputs
+from palaestra.types import Batch, Example, Key, Outputs, Row
 
 Forward = Callable[[Batch], Outputs]
 
@@ -68,10 +68,15 @@ class TokenMoves:
 
 
 def moves_by_row(
-    moves: Mapping[str, TokenMoves], examples: Mapping[str, Sequence[Example]]
+    moves: Mapping[str, TokenMoves],
+    examples: Mapping[str, Sequence[Example]],
+    rows: Mapping[Key, Row],
 ) -> tuple[dict[Key, np.ndarray], dict[Key, np.ndarray]]:
     """The weights and ratios of a step by the key of the row. A row may stand in several examples,
     of several learners: weights add up, and the ratio is that of whoever trains the token.
+
+    Args:
+        rows: those that the step keeps; others count for nothing.
     """
     weights: dict[Key, np.ndarray] = {}
     ratios: dict[Key, np.ndarray] = {}
@@ -81,8 +86,19 @@ def moves_by_row(
         weight, ratio = seen.rows([len(v.ids_T) for v in views])
         for i, weight_T in weight.items():
             key = each[i].row.key
+            if not has_tokens_of(each[i].row, rows.get(key)):
+                continue
             trained_T = np.array(each[i].columns.get("trained", views[i].trained_T), bool)
             weights[key] = weights.get(key, 0.0) + weight_T
             before_T = ratios.get(key, np.full(len(trained_T), np.nan))
             ratios[key] = np.where(trained_T, ratio[i], before_T)
     return weights, ratios
+
+
+def has_tokens_of(row: Row, kept: Row | None) -> bool:
+    """Whether training saw the tokens of the row that is kept under its key. A credit may add some
+    that nobody sampled, such as the place where a reward model is read.
+    """
+    if kept is None or row is kept:
+        return kept is not None
+    return np.array_equal(row.view().ids_T, kept.view().ids_T)

@@ -9,9 +9,9 @@ import torch
 from palaestra.api.run import Run
 from palaestra.catalogue import recipe
 from palaestra.curriculum.pool import Mixed
-from palaestra.rollout.queue import kept
+from palaestra.rollout.outcomes import outcomes
 from palaestra.run.driver import train
-from palaestra.run.moves import TokenMoves
+from palaestra.run.moves import TokenMoves, has_tokens_of, moves_by_row
 from palaestra.store.columns import path
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.values import override, vary
@@ -73,9 +73,8 @@ def test_why_an_episode_was_not_trained_on():
         return Group(task=Task(id=name), episodes=(Episode(rows=(row,), reward=Reward(total=0.0), muted=muted),))
 
     seen = [group("a"), group("b", muted=True), group("c"), group("d"), group("e", version=2), group("f")]
-    state = {"step": 5, "pool": {"waiting": [seen[3]]}, "again": []}
-    made = vary(recipe("grpo"), pool=Mixed())
-    found = kept(made, state, seen[:3], seen, {"policy": [Example(row=seen[0].episodes[0].rows[0], columns={})]})
+    learned = {"policy": [Example(row=seen[0].episodes[0].rows[0], columns={})]}
+    found = outcomes(seen, ready=seen[:3], later=[seen[3]], examples=learned, oldest=5, pool="Mixed")
     assert [found[n,] for n in "abcdef"] == ["trained", "muted", "no credit", "held:Mixed", "stale", "dropped:Mixed"]
 
 
@@ -88,3 +87,30 @@ def test_what_ranks_saw_is_joined_pass_by_pass():
     weights, ratios = moves.rows([2, 1])
     assert weights[0].tolist() == [3.0, 3.0] and ratios[0].tolist() == [9.0, 9.0]
     assert weights[1].tolist() == [3.0] and ratios[1].tolist() == [8.0]
+
+
+def test_rows_that_a_credit_lengthened_say_nothing_of_the_row_that_was_sampled(context, small, tmp_path):
+    """The reward model of mm-rlhf reads a marker behind the critique, under the key of the critique's row."""
+    out = tmp_path / "run"
+    out.mkdir()
+    asyncio.run(train(small(recipe("mm-rlhf")), context(out=out, steps=1)))
+    for episode in episodes(out):
+        assert all(len(r["trained"]) == len(r["ids"]) for r in episode["rows"])
+
+
+def test_whose_tokens_training_saw():
+    row = Row(key=("k",), segments=(Segment(ids=(1, 2), trained=True),))
+    longer = row.add(Segment(ids=(3,), trained=True))
+    assert has_tokens_of(row, row) and has_tokens_of(Row(key=("k",), segments=row.segments), row)
+    assert not has_tokens_of(longer, row) and not has_tokens_of(row, None)
+    hidden = row.add(Segment(ids=(3,), hidden=True))
+    assert has_tokens_of(hidden, row)  # training sees neither
+
+
+def test_moves_of_a_row_that_is_not_kept_count_for_nothing():
+    moves = TokenMoves()
+    moves.keep(torch.tensor([0.0, 1.0]), -torch.ones(2, 3), torch.full((2, 3), 2.0))
+    row = Row(key=("k",), segments=(Segment(ids=(1, 2), trained=True, policy="policy"),))
+    examples = {"policy": [Example(row=row, columns={}), Example(row=row.add(Segment(ids=(3,))), columns={})]}
+    weights, ratios = moves_by_row({"policy": moves}, examples, {("k",): row})
+    assert weights[("k",)].tolist() == [1.0, 1.0] and ratios[("k",)].tolist() == [2.0, 2.0]
