@@ -529,7 +529,7 @@ class RunContext:
     ) -> None:
         """Keeps the step's episodes and what it made of them for the run folder."""
         self.seen = list(seen)
-        rows = {r.key: r for g in seen for e in g.episodes for r in e.rows}
+        rows = {r.key: r for g in seen for e in g.episodes for r in e.rows if r.key}
         credit = {
             e.row.key: e.columns["advantage"]
             for each in examples.values()
