@@ -8,13 +8,12 @@ import pytest
 import torch
 from palaestra.api.run import Run
 from palaestra.catalogue import recipe
-from palaestra.curriculum.pool import Mixed
 from palaestra.rollout.outcomes import outcomes
 from palaestra.run.driver import train
 from palaestra.run.moves import TokenMoves, has_tokens_of, moves_by_row
 from palaestra.store.columns import path
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
-from palaestra.values import override, vary
+from palaestra.values import override
 
 
 def episodes(out, step=1):
