@@ -23,7 +23,8 @@ from palaestra.engines.own import OwnEngine
 from palaestra.method import Recipe
 from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
-from palaestra.run.context import PHASES, RunContext
+from palaestra.run.clocks import PHASES
+from palaestra.run.context import RunContext
 from palaestra.run.driver import peak_memory_mb, prepare
 from palaestra.run.parts import Parts, Rounds
 from palaestra.step import start, step

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import copy
 import sys
-import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from palaestra.abilities import HasBudget, OffersTools
@@ -42,12 +40,14 @@ from palaestra.rollout.tickets import InProcess
 from palaestra.run import programs
 from palaestra.run.cases import dump_case
 from palaestra.run.checks import check_bench
+from palaestra.run.clocks import Clocks
 from palaestra.run.describe import describe
+from palaestra.run.measuring import measure
 from palaestra.run.mismatch import mismatch
-from palaestra.run.moves import TokenMoves, has_tokens_of, moves_by_row
+from palaestra.run.moves import TokenMoves, trace_of
 from palaestra.run.plan import PartRun, Plan
 from palaestra.schedule import resolve
-from palaestra.store.rollouts import NOTHING, StepTrace
+from palaestra.store.rollouts import NOTHING
 from palaestra.trackers.feed import Trackers
 from palaestra.types import (  # fmt: skip
     Batch,
@@ -68,12 +68,10 @@ from palaestra.types import (  # fmt: skip
     Signals,
     State,
 )
-from palaestra.update import MEASURE_BUDGET, backward, pack, split
+from palaestra.update import backward
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 
 M = TypeVar("M", bound="BaseModel")
 R = TypeVar("R")  # a recipe, or another value with schedules in it
@@ -124,9 +122,9 @@ class RunContext:
         self.versions: dict[str, int] = {}
         # of references that move: the steps that their models are of, the oldest first
         self.held: dict[str, dict[str, int]] = {}
-        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.clocks = Clocks(self.on_gpu, lambda: self.engine_seconds)
+        self.seconds = self.clocks.seconds
         self.step = 0
-        self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
         self.trace = NOTHING
         self.moves: dict[str, TokenMoves] = {}  # of the step under way, by learner
@@ -289,55 +287,8 @@ class RunContext:
             out = run(batch.part(rows).to(device))
             yield {k: v.double().cpu().numpy() for k, v in out.items()}
 
-    @torch.no_grad()
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref",
-        "logp") -> "ref_logp".
-
-        Features of whole rows are [1, D], distributions [T, V]. An episode's fact "exponent" is
-        that of its "power_logp".
-        """
-        signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
-        places = [
-            (g, e, r)
-            for g, rows in enumerate(signals)
-            for e, each in enumerate(rows)
-            for r in range(len(each))
-        ]
-        examples = [
-            Example(
-                row=groups[g].episodes[e].rows[r],
-                columns={
-                    "place": float(i),
-                    "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0)),
-                },
-            )
-            for i, (g, e, r) in enumerate(places)
-        ]
-        batch = pack(examples) if needs else None
-        if batch is None:
-            return signals
-        blank: dict[str, tuple[int, ...]] = {}  # shapes of features
-        for model in dict.fromkeys(m for m, _ in needs):
-            quantities = [q for m, q in needs if m == model]
-            parts = split(batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs)
-            found = self.outputs(model, quantities, batch, parts)
-            for rows, out in zip(parts, found, strict=True):
-                part = batch.part(rows)
-                blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
-                for i, (place, length) in enumerate(
-                    zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
-                ):
-                    g, e, r = places[place]
-                    for q in quantities:
-                        signals[g][e][r][f"{model}_{q}"] = out[q][i, :length]
-        for g, e, r in places:  # rows without a trained token have nothing to measure
-            row = signals[g][e][r]
-            missing = [f"{m}_{q}" for m, q in needs if f"{m}_{q}" not in row]
-            T = len(groups[g].episodes[e].rows[r].view().ids_T)
-            shapes = {k: blank.get(k, (T,)) for k in missing}
-            row |= {k: np.zeros(s if s[0] == 1 else (T, *s[1:])) for k, s in shapes.items()}
-        return signals
+        return measure(self, groups, needs)
 
     @property
     def learners_engines(self) -> dict[str, Engine]:
@@ -363,23 +314,9 @@ class RunContext:
 
     # ---- clocks
 
-    @contextmanager
-    def phase(self, name: str) -> Generator[None]:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Charges the time of a synchronous block to a phase, without what inner phases take."""
-        self._settle()
-        begin = time.perf_counter()
-        inner = sum(self.seconds.values())
-        try:
-            yield
-        finally:
-            self._settle()
-            inside = sum(self.seconds.values()) - inner
-            self.seconds[name] += time.perf_counter() - begin - inside
-
-    def _settle(self) -> None:
-        """Lets a GPU finish what it was given: its work is done behind the program's back."""
-        if any(m.device.type == "cuda" for m in self.models.values()):
-            torch.cuda.synchronize()
+        return self.clocks.phase(name)
 
     async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
         """What a reward says of a group's episodes, in this process or where `ask_elsewhere` asks."""
@@ -387,22 +324,15 @@ class RunContext:
             return await reward(self, group)
         return await self.ask_elsewhere(self, reward, group)
 
-    @contextmanager
-    def judging(self) -> Generator[None]:
+    def judging(self) -> AbstractContextManager[None]:
         """Charges to "reward" the time in which at least one reward is awaited, without what
         engines take meanwhile.
         """
-        if self._judging == 0:
-            self._judged_from = time.perf_counter() - self.engine_seconds
-        self._judging += 1
-        try:
-            yield
-        finally:
-            self._judging -= 1
-            if self._judging == 0:
-                self.seconds["reward"] += (
-                    time.perf_counter() - self.engine_seconds - self._judged_from
-                )
+        return self.clocks.judging()
+
+    def on_gpu(self) -> bool:
+        """Whether some of its models are."""
+        return any(m.device.type == "cuda" for m in self.models.values())
 
     @property
     def sampling(self) -> bool:
@@ -529,15 +459,7 @@ class RunContext:
     ) -> None:
         """Keeps the step's episodes and what it made of them for the run folder."""
         self.seen = list(seen)
-        rows = {r.key: r for g in seen for e in g.episodes for r in e.rows if r.key}
-        credit = {
-            e.row.key: e.columns["advantage"]
-            for each in examples.values()
-            for e in each
-            if "advantage" in e.columns and has_tokens_of(e.row, rows.get(e.row.key))
-        }
-        weights, ratios = moves_by_row(self.moves, examples, rows)
-        self.trace = StepTrace(advantages=credit, weights=weights, ratios=ratios, kept=kept)
+        self.trace = trace_of(seen, examples, kept, self.moves)
         self.moves.clear()
 
     def attempted(self, label: str, groups: Groups) -> None:

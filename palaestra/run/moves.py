@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.types import Batch, Example, Key, Outputs, Row
+from palaestra.store.rollouts import StepTrace
+from palaestra.types import Batch, Example, Groups, Key, Outputs, Row
 
 Forward = Callable[[Batch], Outputs]
 
@@ -65,6 +66,30 @@ class TokenMoves:
                 weights[i] = weights.get(i, 0.0) + weight_T
                 ratios[i] = ratio_T
         return weights, ratios
+
+
+def trace_of(
+    seen: Groups,
+    examples: Mapping[str, Sequence[Example]],
+    kept: Mapping[Key, str],
+    moves: Mapping[str, TokenMoves],
+) -> StepTrace:
+    """What a step made of the episodes that it saw.
+
+    Args:
+        examples: what was learned from, by learner.
+        kept: what became of the episode of each row, by its key.
+        moves: what updates did to tokens, by learner.
+    """
+    rows = {r.key: r for g in seen for e in g.episodes for r in e.rows if r.key}
+    credit = {
+        e.row.key: e.columns["advantage"]
+        for each in examples.values()
+        for e in each
+        if "advantage" in e.columns and has_tokens_of(e.row, rows.get(e.row.key))
+    }
+    weights, ratios = moves_by_row(moves, examples, rows)
+    return StepTrace(advantages=credit, weights=weights, ratios=ratios, kept=kept)
 
 
 def moves_by_row(
