@@ -53,11 +53,11 @@ PAGE = Path("docs/runs.md")
 
 def problems(ctx: pl.Context, n: int) -> list[pl.Task]:
     """The first `n` training problems of each family."""
-    return [task for part in pl.arms_of(ctx.bench.tasks) for task in of_family(part, n)]
+    return [task for part in pl.curriculum.arms_of(ctx.bench.tasks) for task in of_family(part, n)]
 
 
 def of_family(part: pl.Tasks, n: int) -> list[pl.Task]:
-    return [pl.part_task(part, "train", i) for i in range(n)]
+    return [pl.tasks.part_task(part, "train", i) for i in range(n)]
 
 
 async def solved(ctx: pl.Context, name: str, tasks: Sequence[pl.Task], n: int) -> list[float]:
@@ -78,9 +78,9 @@ async def written_hints(ctx: pl.Context) -> dict[str, Any]:
         "with a hint": len(pairs),
         "words": float(np.median([len(h.split()) for _, h in pairs])) if pairs else None,
         "bare": await solved(ctx, "bare", [t for t, _ in pairs], 8),
-        "hinted": await solved(ctx, "hinted", behind(pl.HintColumn()), 8),
+        "hinted": await solved(ctx, "hinted", behind(pl.rollout.HintColumn()), 8),
         "told": await solved(ctx, "told", behind(AnswerTold()), 8),
-        "examples": [{"question": pl.question_text(t), "hint": h} for t, h in pairs[:3]],
+        "examples": [{"question": pl.toys.question_text(t), "hint": h} for t, h in pairs[:3]],
     }
 
 
@@ -94,7 +94,7 @@ def behind_examples(task: pl.Task) -> pl.Task:
     return replace(task, prompt=(*said, *task.prompt))
 
 
-def hinted(ctx: pl.Context, source: pl.GuidanceSource, task: pl.Task, hint: str) -> pl.Task:
+def hinted(ctx: pl.Context, source: pl.rollout.GuidanceSource, task: pl.Task, hint: str) -> pl.Task:
     group = pl.Group(task=replace(task, meta={**task.meta, "hint": hint}))
     found = pl.Hinted(source)(ctx, group, np.random.default_rng(0))
     assert found is not None
@@ -103,7 +103,7 @@ def hinted(ctx: pl.Context, source: pl.GuidanceSource, task: pl.Task, hint: str)
 
 async def instructions(ctx: pl.Context, n: int = 48) -> dict[str, Any]:
     """REFINE-AF: further instructions, in the form that is asked for and unlike all others."""
-    shown = [pl.prompt_text(t) for t in problems(ctx, 8)]
+    shown = [pl.curriculum.prompt_text(t) for t in problems(ctx, 8)]
     kept: list[list[str]] = [text.split() for text in shown]
 
     async def ask(i: int) -> str:
@@ -113,7 +113,7 @@ async def instructions(ctx: pl.Context, n: int = 48) -> dict[str, Any]:
     made = [text for text in await asyncio.gather(*map(ask, range(n))) if text]
     novel: list[str] = []
     for text in made:
-        if is_novel([pl.rouge_l(text.split(), other) for other in kept]):
+        if is_novel([pl.verifiers.rouge_l(text.split(), other) for other in kept]):
             novel.append(text)
             kept.append(text.split())
     return {"asked": n, "in form": len(made), "novel": len(novel), "examples": novel[:3]}
@@ -123,11 +123,11 @@ async def instructions(ctx: pl.Context, n: int = 48) -> dict[str, Any]:
 class Recorded:
     """A writer that remembers its orders."""
 
-    writer: pl.ProblemWriter
-    orders: list[pl.ProblemOrder] = field(default_factory=list)
+    writer: pl.curriculum.ProblemWriter
+    orders: list[pl.curriculum.ProblemOrder] = field(default_factory=list)
     written: int = 0
 
-    async def __call__(self, ctx: pl.Context, key: pl.Key, order: pl.ProblemOrder) -> list[pl.Task]:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, order: pl.curriculum.ProblemOrder) -> list[pl.Task]:
         self.orders.append(order)
         made = await self.writer(ctx, key, order)
         self.written += len(made)
@@ -140,8 +140,8 @@ async def failures(ctx: pl.Context) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     writers = {
-        "source": pl.ProblemsFromSource(),
-        "model": pl.ProblemsByModel(client=MODEL, votes=4, max_tokens=256),
+        "source": pl.curriculum.ProblemsFromSource(),
+        "model": pl.curriculum.ProblemsByModel(client=MODEL, votes=4, max_tokens=256),
     }
     for name, writer in writers.items():
         recorded = Recorded(writer)
@@ -160,7 +160,7 @@ async def failures(ctx: pl.Context) -> dict[str, Any]:
 async def families(ctx: pl.Context) -> dict[str, Any]:
     """InternBootcamp: what each verifier pays; and the share of attempts that the model solves."""
     rates = {
-        p.name: await solved(ctx, p.name, of_family(p, 12), 8) for p in pl.arms_of(ctx.bench.tasks)
+        p.name: await solved(ctx, p.name, of_family(p, 12), 8) for p in pl.curriculum.arms_of(ctx.bench.tasks)
     }
     return {"audit": dict(await VerifierAudit(16)(ctx)), "solved": rates}
 

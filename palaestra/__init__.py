@@ -1,10 +1,13 @@
 """Reinforcement learning of language models: methods as small recipes over one engine.
 
-Every public name is a name of this module: `import palaestra as pl`, then `pl.train`, `pl.vary`.
-Where it lies is no promise. A module is imported when one of its names is asked for.
+`import palaestra as pl` is the public interface. On top stand what a user calls, the nouns, and the
+parts that many methods use: `pl.train`, `pl.Task`, `pl.Center`. The rest is in namespaces that are
+the rooms of the package: `pl.credit.Ema`. In which module of a room a name lies is no promise. A
+module is imported when one of its names is asked for.
 """
 
 import os
+from pathlib import Path
 
 import lazy_loader
 
@@ -14,4 +17,17 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.1.0"
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    """A public name. Raises AttributeError, which says where it is if a namespace has it."""
+    try:
+        return _get(name)
+    except AttributeError:
+        here = Path(__file__).parent
+        if name.startswith("_") or (here / name).is_dir() or (here / f"{name}.py").is_file():
+            raise
+        from palaestra.names import where_it_is
+
+        raise AttributeError(where_it_is(name)) from None

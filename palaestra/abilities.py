@@ -33,6 +33,35 @@ from palaestra.types import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = [
+    "Answers",
+    "Casts",
+    "Checks",
+    "CountsSamples",
+    "Demonstrates",
+    "DropsEqual",
+    "FindsMistakes",
+    "GivesBatches",
+    "GivesTasks",
+    "HeldOutSize",
+    "HoldsEpisodes",
+    "KeepsEqual",
+    "LeavesEqual",
+    "LimitsTurns",
+    "Mixes",
+    "OffersTools",
+    "PaysGold",
+    "PutsAnswers",
+    "ReadsCalls",
+    "Solves",
+    "SolvesSome",
+    "Spreads",
+    "TakesForms",
+    "TrainingSize",
+    "Warns",
+    "WritesAnswers",
+]
+
 # ---- clients
 
 

@@ -8,6 +8,11 @@ from typing import Any, Literal, TypeAlias
 from palaestra.stats import Interval
 from palaestra.types import value_class
 
+__all__ = [
+    "HeldOut",
+    "at_ends",
+]
+
 End = Literal["before", "after"]
 ENDS: tuple[End, ...] = ("before", "after")
 HeldOutKind: TypeAlias = Literal["accuracy", "reward", "ranking", "margin", "loss"]

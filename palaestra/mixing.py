@@ -42,6 +42,14 @@ from palaestra.update import Plain, recount
 if TYPE_CHECKING:
     from palaestra.context import Context, Learns
 
+__all__ = [
+    "AdaptiveMixture",
+    "Interpolation",
+    "MetaWeight",
+    "MixtureReadings",
+    "WeightRule",
+]
+
 ENTROPY = "policy_entropy"  # the column of a learner that needs ("policy", "entropy")
 
 

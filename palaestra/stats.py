@@ -17,6 +17,11 @@ import numpy as np
 
 from palaestra.types import Key, rng_of, value_class
 
+__all__ = [
+    "Interval",
+    "proportion",
+]
+
 LEVEL = 0.95
 MOST_FLIPPED = 20  # differences whose subsets are all looked at
 

@@ -5,17 +5,20 @@ import importlib
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import nbclient
 import nbformat
 import palaestra as pl
 import pytest
+from palaestra.names import namespaces, public_names
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "palaestra"
-STUB = ast.parse((PACKAGE / "__init__.pyi").read_text())
-PLACES = {a.name: f"palaestra.{n.module}" for n in STUB.body if isinstance(n, ast.ImportFrom) for a in n.names}
+PLACES = public_names()
+TOP = [name for name in PLACES if "." not in name]
+MODULES = {"palaestra", *(f"palaestra.{space}" for space in namespaces())}
 STAGE_ROOMS = (
     "tasks",
     "toys",
@@ -39,14 +42,28 @@ SCRIPT = next(code for _, code in BLOCKS if code.startswith("# script.py"))
 
 
 def test_each_name_leads_to_what_its_module_calls_so():
-    assert sorted(pl.__all__) == sorted(PLACES)
+    assert sorted(pl.__all__) == sorted([*TOP, *namespaces()])
     for name, module in PLACES.items():
-        assert getattr(pl, name) is getattr(importlib.import_module(module), name)
+        space, _, bare = name.rpartition(".")
+        assert attrgetter(name)(pl) is getattr(importlib.import_module(module), bare)
+        assert not space or bare in importlib.import_module(f"palaestra.{space}").__all__
 
 
-def test_no_room_is_called_as_a_public_name():
-    rooms = {p.stem for p in PACKAGE.iterdir() if p.is_dir() or p.suffix == ".py"}
-    assert not rooms & set(PLACES)
+def test_the_top_is_short():
+    assert len(TOP) <= 160
+
+
+def test_no_module_is_called_as_a_public_name_beside_it():
+    """It would stand in the name's place once it is imported."""
+    modules = {p.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".") for p in PACKAGE.rglob("*")}
+    assert not modules & set(PLACES)
+
+
+def test_a_name_that_is_not_on_top_says_where_it_is():
+    with pytest.raises(AttributeError, match=r"^pl\.Ema is pl\.credit\.Ema$"):
+        pl.Ema  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^pl has no 'Nothing'$"):
+        pl.Nothing  # noqa: B018
 
 
 def test_the_import_waits_for_no_library():
@@ -65,22 +82,27 @@ def test_every_stage_is_public(room):
         if isinstance(node, ast.ClassDef) and any(ast.unparse(d) == "stage" for d in node.decorator_list)
     }
     assert stages
-    assert not stages - set(PLACES)
+    assert not stages - {name.rpartition(".")[2] for name in PLACES}
 
 
-def public_names(tree):
-    """X of every `from palaestra import X`, and of every `pl.X` where `pl` is the package."""
+def used_names(tree):
+    """X of every `from palaestra import X`, and of every `pl.X` where `pl` is the package; SPACE.X of a namespace."""
     found = set()
     packages = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "palaestra":
-            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            space = node.module.removeprefix("palaestra").lstrip(".")
+            found |= {f"{space}.{alias.name}" if space else alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             packages |= {a.asname or a.name for a in node.names if a.name == "palaestra"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
             found.add(node.attr)
-    return found
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+            package, _, space = ast.unparse(node.value).partition(".")
+            if package in packages and space in namespaces():
+                found.add(f"{space}.{node.attr}")
+    return found - set(namespaces())
 
 
 def imported(code):
@@ -88,13 +110,13 @@ def imported(code):
     tree = ast.parse(code)
     modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
     modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    return {m for m in modules if m.split(".")[0] == "palaestra"}, public_names(tree)
+    return {m for m in modules if m.split(".")[0] == "palaestra"}, used_names(tree)
 
 
 @pytest.mark.parametrize(("name", "code"), [*BLOCKS, *WRITTEN])
 def test_recipes_claims_examples_and_pages_use_nothing_else(name, code):
     modules, names = imported(code)
-    others = modules - {"palaestra"}
+    others = modules - MODULES
     if name.startswith("palaestra/claims/"):  # a claim may use the parts of the recipe that it is about
         own = name.removesuffix(".py").replace("/", ".").replace(".claims.", ".recipes.")
         others = {m for m in others if m != own and not m.startswith("palaestra.claims.")}
@@ -104,14 +126,17 @@ def test_recipes_claims_examples_and_pages_use_nothing_else(name, code):
 
 def test_no_recipe_runs_anything():
     above = {name for name, place in PLACES.items() if place.split(".")[1] in ("api", "ledger")}
+    assert {"train", "ledger.Experiment"} <= above
     for name, code in WRITTEN:
         if name.startswith("palaestra/recipes/"):
             assert not imported(code)[1] & above
 
 
 def test_names_of_the_package_are_seen_under_whatever_name_it_has():
-    tree = ast.parse("import palaestra\nimport palaestra as p\npalaestra.vary; p.stage; q.Fault")
-    assert public_names(tree) == {"vary", "stage"}
+    tree = ast.parse("import palaestra\nimport palaestra as p\npalaestra.vary; p.stage; q.Fault; p.credit.Ema.state")
+    assert used_names(tree) == {"vary", "stage", "credit.Ema"}
+    tree = ast.parse("from palaestra import vary\nfrom palaestra.credit import Ema\nfrom palaestra.step import start")
+    assert used_names(tree) == {"vary", "credit.Ema"}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def sampled(collect: pl.Collect = pl.Sample(n=8)) -> pl.Pipeline:
 def begun(share: float, unit: Any = "steps", shuffled: bool = False) -> pl.Pipeline:
     """The reply begins with a share of the working, of another task's where it is shuffled."""
     said = pl.Working(share, unit, shuffled)
-    return sampled(pl.Begin(said, pl.Sample(n=8), "guided", share))
+    return sampled(pl.rollout.Begin(said, pl.Sample(n=8), "guided", share))
 
 
 def hinted(share: float) -> pl.Pipeline:
@@ -35,7 +35,7 @@ def hinted(share: float) -> pl.Pipeline:
     return sampled(pl.Under(said, pl.Sample(n=8), "guided", share))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Of chains of 6 or 7 numbers modulo 9, more are right where more of the working begins the "
     "reply: at least 10 points more with a half of it than without.",
     quantity="no paper's: whether a hint has a dose in this model, and where",
@@ -47,15 +47,15 @@ EXPERIMENT = pl.Experiment(
         **{f"another task's {share}": begun(share, shuffled=True) for share in SHARES},
         **{f"in the prompt {share}": hinted(share) for share in SHARES},
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "begun 0.5", "bare", by=0.1, why="the least room in which methods of guidance could differ"
     ),
     falsified_if="half of the working adds less than 10 points",
     reasons=(
-        pl.Needs("first line", "more than a beginning that switches to working"),
-        pl.Needs("another task's 0.5", "the working of this task"),
+        pl.ledger.Needs("first line", "more than a beginning that switches to working"),
+        pl.ledger.Needs("another task's 0.5", "the working of this task"),
     ),
-    measure=pl.Logged("reward", last=0),
+    measure=pl.ledger.Logged("reward", last=0),
     metric="share of right answers at temperature 1, nothing trained",
     task=f"chain(modulo=9,operands=(6,7),max_tokens={LONGEST})",
     tokens=12_000,

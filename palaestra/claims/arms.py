@@ -41,14 +41,16 @@ class DrawnShare:
     arms: tuple[str, ...] = HARD_ARMS
     skip: int = 0
 
-    def __call__(self, cell: pl.Cell) -> float:
+    def __call__(self, cell: pl.ledger.Cell) -> float:
         several = [s for s in cell.steps if any(k.startswith("drawn/") for k in s)][self.skip :]
         shares = [sum(float(s.get(f"drawn/{a}") or 0) for a in self.arms) for s in several]
         return sum(shares) / len(shares) if shares else float("nan")
 
 
-ACCURACY = pl.Final("sampled_after.pass@1.mean")
-EASY_TO_HARD = pl.EasyToHard(tasks=640, batches=1, difficulty=people)  # 40 steps of 16 prompts
+ACCURACY = pl.ledger.Final("sampled_after.pass@1.mean")
+EASY_TO_HARD = pl.curriculum.EasyToHard(
+    tasks=640, batches=1, difficulty=people
+)  # 40 steps of 16 prompts
 NOTE = (
     "Accuracy could not decide: in trials of 60,000 tokens no arm gained more than 3 points of the "
     "greedy accuracy that it began with (.39, known to 7 points in a cell), since the small model "
@@ -66,15 +68,15 @@ NOTE = (
 
 
 def curriculum_experiment(
-    *, claim: str, quantity: str, bandit: pl.Recipe, name: str, expect: pl.Greater, note: str,
+    *, claim: str, quantity: str, bandit: pl.Recipe, name: str, expect: pl.ledger.Greater, note: str,
     falsified_if: str,
-) -> pl.Experiment:  # fmt: skip
+) -> pl.ledger.Experiment:  # fmt: skip
     """The share of groups that teach, of six arms, at equal sampled tokens: `bandit`, called
     `name`, beside draws that are uniform, easy to hard, by a bandit that stops to learn, and by
     probes.
     """
     uniform = pl.recipe("grpo")
-    return pl.Experiment(
+    return pl.ledger.Experiment(
         claim=claim,
         quantity=quantity,
         start=unmoved(uniform, steps=30),
@@ -83,13 +85,13 @@ def curriculum_experiment(
             name: bandit,
             "frozen": pl.vary(bandit, observe=FrozenAfter(bandit.observe)),
             "easy to hard": pl.vary(uniform, draw=EASY_TO_HARD),
-            "probed": pl.vary(uniform, draw=pl.ProbedArms(every=5, tasks=2)),
+            "probed": pl.vary(uniform, draw=pl.curriculum.ProbedArms(every=5, tasks=2)),
         },
         expect=expect,
         falsified_if=falsified_if,
-        reasons=(pl.Needs("frozen", "that the arms' values follow the policy"),),
-        vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.03)},
-        measure=pl.Logged("groups_mixed", last=30),
+        reasons=(pl.ledger.Needs("frozen", "that the arms' values follow the policy"),),
+        vetoes={"sampled accuracy": pl.ledger.Veto(ACCURACY, falls=0.03)},
+        measure=pl.ledger.Logged("groups_mixed", last=30),
         metric="share of groups whose rewards differ, last 30 steps",
         tuned={"optimiser.lr": (RATE,)},
         task=SIX_ARMS,
@@ -98,7 +100,7 @@ def curriculum_experiment(
         samples=4,
         seconds=60.0,
         controls={
-            "mixed groups, whole run": pl.Logged("groups_mixed", last=0),
+            "mixed groups, whole run": pl.ledger.Logged("groups_mixed", last=0),
             "draws of the hard arms": DrawnShare(),
             "draws of the hard arms later": DrawnShare(skip=25),
         },

@@ -13,12 +13,15 @@ class BestAccuracy:
     several temperatures, the largest of all.
     """
 
-    def __call__(self, cell: pl.Cell) -> float:
-        own = [float(pl.Final()(cell)), float(pl.Final("sampled_after.pass@1.mean")(cell))]
+    def __call__(self, cell: pl.ledger.Cell) -> float:
+        own = [
+            float(pl.ledger.Final()(cell)),
+            float(pl.ledger.Final("sampled_after.pass@1.mean")(cell)),
+        ]
         others = cell.summary.get("at_temperature", {}).values()
         return max([*own, *(float(s["pass@1"]["mean"]) for s in others)])
 
 
-def untrained(tasks: int) -> pl.Untrained:
+def untrained(tasks: int) -> pl.ledger.Untrained:
     """The start at all these temperatures, on as many held-out tasks as the arms."""
-    return pl.Untrained(temperatures=TEMPERATURES, tasks=tasks, samples=4)
+    return pl.ledger.Untrained(temperatures=TEMPERATURES, tasks=tasks, samples=4)

@@ -62,14 +62,16 @@ def samplers(difficulty: Callable[[pl.Task], float], tasks: int) -> dict[str, pl
     """Ways to choose what is drawn, how often it is tried, and what is kept; `tasks` are about as many
     as the budget pays for.
     """
-    ordered = pl.EasyToHard(tasks=tasks, batches=1, difficulty=difficulty)
+    ordered = pl.curriculum.EasyToHard(tasks=tasks, batches=1, difficulty=difficulty)
     # two answers to each measure it first, for a seventh of the budget: the rest pays for so many
     measured = pl.recipe("adcl-egsr", tasks=9 * tasks // 10, probe=2, expert="", say="")
     return {
         UNIFORM: shaped(pl.recipe("grpo")),
         "mixed only": only_mixed(),
         "easy to hard": shaped(pl.vary(pl.recipe("grpo"), draw=ordered)),
-        "probed": shaped(pl.vary(pl.recipe("grpo"), draw=pl.ProbedArms(every=5, tasks=2))),
+        "probed": shaped(
+            pl.vary(pl.recipe("grpo"), draw=pl.curriculum.ProbedArms(every=5, tasks=2))
+        ),
         "dump": shaped(pl.recipe("dump")),
         "sec": shaped(pl.recipe("sec")),
         "pcl": shaped(pl.recipe("pcl")),
@@ -123,10 +125,10 @@ def study(
     what: str,
     tokens: int,
     demonstrations: int,
-    controls: Mapping[str, pl.Measure] | None = None,
+    controls: Mapping[str, pl.ledger.Measure] | None = None,
     note: str = "",
     **given: Any,
-) -> pl.Experiment:
+) -> pl.ledger.Experiment:
     """Uniform draws and `ways` from one start, which `taught` makes, or which is the model as it is.
     `demonstrations` are steps of 8 of them, as many as the arms see that mix them in.
     """
@@ -140,25 +142,27 @@ def study(
         name: {RATE.format(part): (LR,) for part in ("rl", "more") if part in arm.parts}
         for name, arm in arms.items()
     }
-    return pl.Experiment(
+    return pl.ledger.Experiment(
         claim=f"On {what}, training on groups whose rewards differ alone, with twice the tokens to find "
         "them, gives a held-out accuracy at least 3 points above uniform draws: what is drawn matters.",
         quantity="no paper's: about what a choice of tasks could gain here that costs nothing",
-        start=behind(taught, pl.Untrained()),
+        start=behind(taught, pl.ledger.Untrained()),
         arms=arms,
-        expect=pl.Greater(CEILING, UNIFORM, by=0.03, why="less than this no reader would act on"),
+        expect=pl.ledger.Greater(
+            CEILING, UNIFORM, by=0.03, why="less than this no reader would act on"
+        ),
         falsified_if="rejection whose samples cost nothing gains less than 3 points",
-        reasons=(pl.Needs(TWICE, "the choice, and not the tokens"),),
-        measure=pl.Final("sampled_after.pass@1.mean"),
+        reasons=(pl.ledger.Needs(TWICE, "the choice, and not the tokens"),),
+        measure=pl.ledger.Final("sampled_after.pass@1.mean"),
         metric="held-out accuracy (temperature 1)",
         constants=rates,
         tokens=tokens,
         evaluate=192,
         samples=4,
         controls={
-            "groups with a gradient": pl.Logged("groups_mixed", last=0),
-            "answers a step": pl.Logged("episodes", last=0),
-            "length": pl.Logged("length"),
+            "groups with a gradient": pl.ledger.Logged("groups_mixed", last=0),
+            "answers a step": pl.ledger.Logged("episodes", last=0),
+            "length": pl.ledger.Logged("length"),
             **(controls or {}),
         },
         note="All arms have one rate, 1e-4, and one update a step: rates chosen by six steps on two seeds "

@@ -8,7 +8,7 @@ from typing import Any
 import palaestra as pl
 from palaestra.claims.short import short
 
-PASS_AT_1 = pl.Final("sampled_after.pass@1.mean")
+PASS_AT_1 = pl.ledger.Final("sampled_after.pass@1.mean")
 ONE_RATE = {"optimiser.lr": (1e-4,)}
 BOOLEAN = (
     "All arms have one rate, 1e-4. Looked at before the declaration, on two trial seeds: of such formulas the "
@@ -29,42 +29,42 @@ def pass_at_8_experiment(
     claim: str,
     quantity: str,
     arms: Mapping[str, pl.Recipe],
-    expect: pl.Greater,
-    reasons: tuple[pl.Needs, ...],
+    expect: pl.ledger.Greater,
+    reasons: tuple[pl.ledger.Needs, ...],
     falsified_if: str,
     note: str,
     tuned: Mapping[str, tuple[Any, ...]] = ONE_RATE,
     constants: Mapping[str, Mapping[str, tuple[Any, ...]]] | None = None,
-    vetoes: Mapping[str, pl.Veto] | None = None,
-    controls: Mapping[str, pl.Measure] | None = None,
-) -> pl.Experiment:
+    vetoes: Mapping[str, pl.ledger.Veto] | None = None,
+    controls: Mapping[str, pl.ledger.Measure] | None = None,
+) -> pl.ledger.Experiment:
     """Held-out pass@8 after 24,000 sampled tokens at one rate, less that of the start at the nearest
     pass@1. `constants` are tried in addition, `controls` are further numbers of every cell.
     """
-    return pl.Experiment(
+    return pl.ledger.Experiment(
         claim=claim,
         quantity=quantity,
-        start=pl.Untrained(temperatures=SAMPLED_AT, tasks=96),
+        start=pl.ledger.Untrained(temperatures=SAMPLED_AT, tasks=96),
         arms={n: short(a) for n, a in arms.items()},
         expect=expect,
         falsified_if=falsified_if,
         reasons=reasons,
-        vetoes=vetoes or {"pass@1": pl.Veto(PASS_AT_1, falls=0.03)},
-        measure=pl.OverMatchedStart(8),
+        vetoes=vetoes or {"pass@1": pl.ledger.Veto(PASS_AT_1, falls=0.03)},
+        measure=pl.ledger.OverMatchedStart(8),
         metric="held-out pass@8 (temperature 1) above that of the start at its nearest pass@1",
         tuned=tuned,
         constants=constants or {},
-        blocks=pl.TWENTY_SEEDS,
+        blocks=pl.ledger.TWENTY_SEEDS,
         task="bool(d=5)+bool(d=6)",
         tokens=24_000,
         evaluate=192,
         samples=8,
         seconds=15.0,
         controls={
-            "pass@8": pl.Final("sampled_after.pass@8.mean"),
+            "pass@8": pl.ledger.Final("sampled_after.pass@8.mean"),
             **(controls or {}),
-            "entropy": pl.Logged("entropy_sampled", last=3),
-            "length": pl.Logged("length"),
+            "entropy": pl.ledger.Logged("entropy_sampled", last=3),
+            "length": pl.ledger.Logged("length"),
         },
         note=note,
     )

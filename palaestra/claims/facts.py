@@ -20,9 +20,9 @@ KNOWN = (
 )
 
 
-def right_of(exam: str) -> pl.Final:
+def right_of(exam: str) -> pl.ledger.Final:
     """The share of an exam's questions that are answered rightly at temperature 1."""
-    return pl.Final(f"evaluations.{exam}.after.pass@1.mean")
+    return pl.ledger.Final(f"evaluations.{exam}.after.pass@1.mean")
 
 
 def on_facts(**differences: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ class HastyOracle:
     was found last, which is wrong.
     """
 
-    def __init__(self, world: pl.Search, hasty: float, key: pl.Key) -> None:
+    def __init__(self, world: pl.worlds.Search, hasty: float, key: pl.Key) -> None:
         self.world, self.hasty, self.rng = world, hasty, pl.rng_of(key)
         self.seats = world.seats
 
@@ -41,7 +41,7 @@ class DemonstrateSearch:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = ctx.bench.world
-        if not isinstance(world, pl.Search):
+        if not isinstance(world, pl.worlds.Search):
             raise pl.UserError(f"{ctx.bench.name} is no world of searches")
         played = HastyOracle(replace(world, seconds=0.0), self.hasty, key)
         there = ctx.with_bench(replace(ctx.bench, world=played))

@@ -7,7 +7,7 @@ from typing import Any
 import palaestra as pl
 from palaestra.claims.starts import RATES
 
-ACCURACY = pl.Final("sampled_after.pass@1.mean")
+ACCURACY = pl.ledger.Final("sampled_after.pass@1.mean")
 THREE_POINTS = "three points, the least that a reader of the paper's tables would act on"
 FRESH = pl.Schedule(prompts=8, steps=400)  # for as many steps as the tokens pay for
 STALE = pl.Schedule(prompts=8, lag=6, steps=400)  # every batch is six updates old

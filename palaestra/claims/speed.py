@@ -16,7 +16,7 @@ class LogSpeed:
 
     skip: int = SKIPPED
 
-    def __call__(self, cell: pl.Cell) -> float:
+    def __call__(self, cell: pl.ledger.Cell) -> float:
         begin, *steps = cell.steps[self.skip - 1 :] or [{}]
         if not steps:
             return float("nan")

@@ -31,16 +31,16 @@ class DemonstrateVerdict:
         answer = (
             source.demonstration(task, rng, how)
             if right
-            else pl.wrong_answer(source, task, rng, how)
+            else pl.toys.wrong_answer(source, task, rng, how)
         )
         own = (
-            [*source.steps(task), f"{task.answer} {pl.final_answer(answer)}"]
+            [*source.steps(task), f"{task.answer} {pl.toys.final_answer(answer)}"]
             if rng.random() < self.works
             else []
         )
-        judged = pl.judging_task(task, answer, right)
+        judged = pl.toys.judging_task(task, answer, right)
         made = pl.recorded_episode(
-            ctx, "policy", judged.prompt, pl.format_answer(own, judged.answer), 1.0
+            ctx, "policy", judged.prompt, pl.toys.format_answer(own, judged.answer), 1.0
         )
         return pl.Group(task=task, episodes=(made,))
 
@@ -52,7 +52,7 @@ class ThinkInstead:
     """
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
-        return pl.add_instruction(group.task, pl.THINK_STEPWISE)
+        return pl.toys.add_instruction(group.task, pl.toys.THINK_STEPWISE)
 
 
 def imitation(

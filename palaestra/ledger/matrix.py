@@ -7,27 +7,30 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from importlib import resources
+from operator import attrgetter
+from typing import Any
 
 import palaestra
 from palaestra import catalogue
 from palaestra.ledger.experiment import experiment_of
 from palaestra.markdown import code, render
+from palaestra.names import public_names
 from palaestra.run.benches import bench_by_name
 from palaestra.values import walk
 
-SECTIONS = (  # of the public names, those that hold parts of a row
-    "Problems and worlds",
-    "Which problems",
-    "Attempts",
-    "Rewards",
-    "Credit",
-    "Losses",
-    "Weights that are merged or adapted, and what reads and steers a model",
-    "Learners that are no language models, and what guides them",
-)
+SECTIONS = {  # of parts of a row, by the rooms that hold them
+    "Problems and worlds": ("tasks", "toys", "worlds"),
+    "Which problems": ("curriculum",),
+    "Attempts": ("rollout",),
+    "Rewards": ("rewards", "verifiers", "judges"),
+    "Credit": ("credit",),
+    "Losses": ("objective", "mixing"),
+    "Models": ("models",),
+    "Learners that are no language models": ("control",),
+}
 MOST = 6  # rows named in a line; the others are counted
 
 
@@ -35,8 +38,12 @@ def parts_page() -> str:
     """Every public part with the rows that use it, and those that no row uses."""
     used = rows_by_part()
     sections = [
-        (name, [part_row(p, used[p]) for p in parts if used[p]], [p for p in parts if not used[p]])
-        for name, parts in public_parts().items()
+        (
+            section,
+            [part_row(p, rows) for p in parts if (rows := used[bare(p)])],
+            [p for p in parts if not used[bare(p)]],
+        )
+        for section, parts in public_parts().items()
     ]
     return render("parts.md", sections=sections)
 
@@ -48,19 +55,22 @@ def part_row(part: str, rows: Sequence[str]) -> tuple[str, ...]:
 
 
 def public_parts() -> dict[str, list[str]]:
-    """The public classes of the sections that hold parts, in the order in which they are listed."""
-    text = resources.files("palaestra").joinpath("__init__.pyi").read_text()
-    heads = {
-        n: line[2:].strip() for n, line in enumerate(text.splitlines(), 1) if line.startswith("# ")
+    """The public classes of the rooms that hold parts, as a user writes them, by section."""
+    room_of = {name: module.split(".")[1] for name, module in public_names().items()}
+    return {
+        section: [n for n, room in room_of.items() if room in rooms and inspect.isclass(get(n))]
+        for section, rooms in SECTIONS.items()
     }
-    found: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    for node in ast.parse(text).body:
-        section = heads[max((n for n in heads if n < node.lineno), default=min(heads))]
-        if isinstance(node, ast.ImportFrom) and section in found:
-            found[section] += [
-                a.name for a in node.names if inspect.isclass(getattr(palaestra, a.name))
-            ]
-    return found
+
+
+def get(name: str) -> Any:
+    """What a public name stands for."""
+    return attrgetter(name)(palaestra)
+
+
+def bare(name: str) -> str:
+    """A public name without its namespace."""
+    return name.rpartition(".")[2]
 
 
 def rows_by_part() -> Mapping[str, list[str]]:
@@ -85,11 +95,6 @@ def rows_by_part() -> Mapping[str, list[str]]:
 
 
 def names_of(source: str) -> set[str]:
-    """The public names that code uses: `pl.NAME`."""
-    return {
-        node.attr
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "pl"
-    }
+    """The public names that code uses, without their namespaces: `pl.NAME`, `pl.SPACE.NAME`."""
+    chains = [ast.unparse(n) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)]
+    return {bare(chain) for chain in chains if re.fullmatch(r"pl(\.\w+){1,2}", chain)}

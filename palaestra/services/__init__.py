@@ -1,1 +1,5 @@
-"""What effects go through: the sandbox for model-written code."""
+"""What effects go through: chat models, tools, and the sandbox for model-written code."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from html import escape
 from importlib import resources
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 import palaestra as pl
 from palaestra.markdown import render, table
+from palaestra.names import namespaces, public_names
 from palaestra.run.settings import Settings, flag_of
 from palaestra.site.formulas import article, mixed
 from palaestra.store.columns import ROW, SCHEMA, VERDICT
@@ -27,7 +29,7 @@ ENTRY = re.compile(r"^([*\w.`]+(?:, [*\w.`]+)*): (.*)$")
 
 def pages(parsers: Mapping[str, argparse.ArgumentParser]) -> dict[str, str]:
     """All of them by their paths in the tree."""
-    sections = public_names()
+    sections = sections_of_names()
     made = {
         "reference/commands.md": commands_page(parsers),
         "reference/settings.md": settings_page(),
@@ -111,8 +113,10 @@ def rollouts_page() -> str:
 # ---- Python
 
 
-def public_names() -> dict[str, list[str]]:
-    """The names of the public interface by the headings of palaestra/__init__.pyi."""
+def sections_of_names() -> dict[str, list[str]]:
+    """The public names: those on top by the headings of palaestra/__init__.pyi, the others by their
+    namespaces.
+    """
     text = resources.files("palaestra").joinpath("__init__.pyi").read_text(encoding="utf-8")
     heads = {
         n: line[2:].strip()
@@ -121,9 +125,11 @@ def public_names() -> dict[str, list[str]]:
     }
     found: dict[str, list[str]] = {}
     for node in ast.parse(text).body:
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom) and node.module:
             section = heads[max(n for n in heads if n < node.lineno)]
             found.setdefault(section, []).extend(a.asname or a.name for a in node.names)
+    for space in namespaces():
+        found[f"pl.{space}"] = [n for n in public_names() if n.startswith(f"{space}.")]
     return found
 
 
@@ -136,12 +142,12 @@ def python_page(section: str, names: list[str]) -> str:
     return render(
         "python.md",
         section=section,
-        things=[(name, signature_of(name), docstring_of(getattr(pl, name))) for name in names],
+        things=[(name, signature_of(name), docstring_of(attrgetter(name)(pl))) for name in names],
     )
 
 
 def signature_of(name: str) -> str:
-    thing = getattr(pl, name)
+    thing = attrgetter(name)(pl)
     if not callable(thing):
         return f"pl.{name}: {type(thing).__name__}"
     try:

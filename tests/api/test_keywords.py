@@ -30,8 +30,16 @@ WIDER = {  # settings that a program may give in other forms: what they are, and
     "test_data": (Data, ["d.jsonl", Path("d.jsonl"), [{"prompt": "a"}]]),
     "model": (File, ["tiny", Path("folder")]),
     "env": (File, ["e.py:E", Path("e.py:E")]),
-    "reward": (RewardLike, ["math", pl.boxed_answer, ["math", pl.boxed_answer], {"math": 2.0, pl.boxed_answer: 1}]),
-    "tools": (ToolsLike, ["python", pl.boxed_answer, ["python", pl.boxed_answer]]),
+    "reward": (
+        RewardLike,
+        [
+            "math",
+            pl.verifiers.boxed_answer,
+            ["math", pl.verifiers.boxed_answer],
+            {"math": 2.0, pl.verifiers.boxed_answer: 1},
+        ],
+    ),
+    "tools": (ToolsLike, ["python", pl.verifiers.boxed_answer, ["python", pl.verifiers.boxed_answer]]),
     "columns": (get_type_hints(TrainKeywords)["columns"], ["q=prompt", {"q": "prompt", "gold": "answer"}]),
     "track": (get_type_hints(TrainKeywords)["track"], ["trackio", ["trackio", "wandb"]]),
     "exams": (get_type_hints(TrainKeywords)["exams"], ["knights", ["knights", "add(d=4)"]]),

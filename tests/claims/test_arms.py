@@ -17,7 +17,7 @@ def group(*totals):
 
 
 def test_a_frozen_bandit_stops_to_learn():
-    frozen, state = FrozenAfter(pl.Learnability(ddof=0, alpha=1.0), steps=2), {}
+    frozen, state = FrozenAfter(pl.curriculum.Learnability(ddof=0, alpha=1.0), steps=2), {}
     values = []
     for totals in ((1, 0), (1, 1), (1, 0)):
         state = frozen([group(*totals)], {}, state)
@@ -35,7 +35,7 @@ def test_the_share_of_the_hard_arms():
     """A step that draws from one arm says nothing of shares."""
     steps = [{"drawn/knights(d=1)": 0.5, f"drawn/{HARD_ARMS[0]}": 0.5}, {"reward": 1.0}]
     steps.append({f"drawn/{HARD_ARMS[1]}": 0.75, f"drawn/{HARD_ARMS[2]}": 0.25, "drawn/knights(d=2)": None})
-    cell = pl.Cell(summary={}, steps=steps)
+    cell = pl.ledger.Cell(summary={}, steps=steps)
     assert DrawnShare()(cell) == 0.75 and DrawnShare(skip=1)(cell) == 1.0
     assert DrawnShare(skip=2)(cell) != DrawnShare(skip=2)(cell)
 

@@ -83,7 +83,7 @@ def test_every_arm_is_tuned_alike(method):
 
 def test_easy_prompts_get_what_hard_ones_would():
     """TopUp("equal") of 8 answers: none right 24 more, two right 3, half right none."""
-    count = Mirrored(pl.TopUp("equal", most=32))
+    count = Mirrored(pl.rollout.TopUp("equal", most=32))
     rates = [np.array([1.0] * k + [0.0] * (8 - k)) for k in range(9)]
     assert [count(x) for x in rates] == [0, 0, 0, 0, 0, 1, 3, 11, 24]
 

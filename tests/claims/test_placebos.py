@@ -70,17 +70,17 @@ def test_mixed_length_rewards_stay_among_the_right_and_among_the_wrong():
     lengths, right = [1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 1, 1, 0, 0, 0, 0]
     table = Table([Group(task=TASK, episodes=tuple(map(answer, lengths, right)))], [], {})
     zero = pl.Values(level="episode", x_N=np.zeros(8))
-    plain, mixed = (stage(zero, table).x_N for stage in (pl.LengthReward(2.0), MixedLengthReward(2.0)))
+    plain, mixed = (stage(zero, table).x_N for stage in (pl.credit.LengthReward(2.0), MixedLengthReward(2.0)))
     assert sorted(plain[:4]) == sorted(mixed[:4]) and sorted(plain[4:]) == sorted(mixed[4:])
     assert mixed.tolist() != plain.tolist() and plain[0] == 1.0
-    assert MixedLengthReward.spreads is pl.LengthReward.spreads is True
+    assert MixedLengthReward.spreads is pl.credit.LengthReward.spreads is True
 
 
 def test_a_fall_is_measured_from_the_best_window():
     steps = [{"reward": x} for x in (0.0, 0.5, 1.0, 1.0, 0.2, 0.0)]
-    assert Collapse(window=2)(pl.Cell(summary={}, steps=steps)) == pytest.approx(0.9)
-    assert Collapse(window=2)(pl.Cell(summary={}, steps=steps[:4])) == 0.0
-    assert np.isnan(Collapse(window=7)(pl.Cell(summary={}, steps=steps)))
+    assert Collapse(window=2)(pl.ledger.Cell(summary={}, steps=steps)) == pytest.approx(0.9)
+    assert Collapse(window=2)(pl.ledger.Cell(summary={}, steps=steps[:4])) == 0.0
+    assert np.isnan(Collapse(window=7)(pl.ledger.Cell(summary={}, steps=steps)))
 
 
 def test_twice_has_twice_the_tokens():

@@ -83,7 +83,7 @@ def test_steps_get_the_values_of_others():
 
 @pytest.mark.parametrize(("said", "same"), [("= 42", False), ("= 42.0", True)])
 def test_a_literal_verifier_reads_the_text(said, same):
-    text = pl.GRADE_PROMPT.format(question="40+2", reference="42.0", response=said, instruction="")
+    text = pl.judges.GRADE_PROMPT.format(question="40+2", reference="42.0", response=said, instruction="")
     assert is_same_text(ChatRequest(messages=(Message(role="user", content=text),))) == same
 
 

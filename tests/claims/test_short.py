@@ -82,7 +82,7 @@ def test_terms_elsewhere_are_those_of_their_answer():
     made = tuple(episode((0,), ids, float(r)) for ids, r in zip(texts, (1, 0, 1, 0), strict=True))
     table = Table([Group(task=Task(id="a/0", domain="a"), episodes=made)], [], {})
     x = pl.Values(level="episode", x_N=np.array([1.0, -1.0, 1.0, -1.0]))
-    own, other = (stage(x, table).x_N.reshape(4, 4) for stage in (pl.PrefixTree(1.0), TermsElsewhere()))
+    own, other = (stage(x, table).x_N.reshape(4, 4) for stage in (pl.credit.PrefixTree(1.0), TermsElsewhere()))
     assert [Counter(r.round(6)) for r in own] == [Counter(r.round(6)) for r in other]
     assert not np.allclose(own, other)
 

@@ -36,14 +36,14 @@ def twice(situation_NK):
     return 2 * situation_NK
 
 
-TWICE = pl.ComputedGuide(twice)
+TWICE = pl.control.ComputedGuide(twice)
 
 
 def test_a_chat_model_is_asked_about_each_situation_and_failures_are_counted():
-    guide = pl.ChatGuide(pl.Scripted(answer_once), spell, Answer, read, fallback=(0.0, 0.5))
+    guide = pl.control.ChatGuide(pl.Scripted(answer_once), spell, Answer, read, fallback=(0.0, 0.5))
     found = says([[1, 0], [2, 0]], guide)
     assert found.value_NG.tolist() == [[7.0, 1.0], [0.0, 0.5]] and found.fallbacks == 1
-    strict = pl.ChatGuide(pl.Scripted(answer_once), spell, Answer, read)
+    strict = pl.control.ChatGuide(pl.Scripted(answer_once), spell, Answer, read)
     with pytest.raises(Fault, match="no fitting JSON in 2 replies"):
         says([[1, 0], [2, 0]], strict)
 
@@ -51,16 +51,16 @@ def test_a_chat_model_is_asked_about_each_situation_and_failures_are_counted():
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_shuffled_guidance_is_that_of_others_in_the_same_run(n):
     rows = np.arange(n)[:, None] * [1.0, 10.0]
-    found = says(rows, pl.ShuffledGuide(TWICE)).value_NG
+    found = says(rows, pl.control.ShuffledGuide(TWICE)).value_NG
     assert sorted(found.tolist()) == sorted((2 * rows).tolist())  # the same rows, whole
     assert not (found == 2 * rows).all(1).any()  # none has its own
-    assert (found == says(rows, pl.ShuffledGuide(TWICE)).value_NG).all()  # by key
-    assert n < 50 or (found != says(rows, pl.ShuffledGuide(TWICE), ("other",)).value_NG).any()
+    assert (found == says(rows, pl.control.ShuffledGuide(TWICE)).value_NG).all()  # by key
+    assert n < 50 or (found != says(rows, pl.control.ShuffledGuide(TWICE), ("other",)).value_NG).any()
 
 
 def test_one_situation_has_no_other():
     with pytest.raises(UserError, match="no other"):
-        says([[1, 0]], pl.ShuffledGuide(TWICE))
+        says([[1, 0]], pl.control.ShuffledGuide(TWICE))
 
 
 def test_the_nearest_situation_within_the_radius_counts():
@@ -97,13 +97,13 @@ def test_old_guidance_is_asked_for_anew_and_holds_until_then():
 
 
 def played(n=4, key=("advice",)):
-    sim = pl.Rooms()
-    return sim, pl.play_games(sim, pl.PPO().start(sim, key).act, n, key)
+    sim = pl.control.Rooms()
+    return sim, pl.control.play_games(sim, pl.control.PPO().start(sim, key).act, n, key)
 
 
 def test_an_advisor_asks_between_iterations_and_is_neutral_where_nothing_is_known():
     sim, paths = played()
-    advisor = pl.Asking(most=8, every=2).start(pl.ComputedGuide(sim.best_ways), 4, ("a",), neutral=-1.0)
+    advisor = pl.control.Asking(most=8, every=2).start(pl.control.ComputedGuide(sim.best_ways), 4, ("a",), neutral=-1.0)
     assert (advisor(paths["obs"]) == -1.0).all()
     assert asyncio.run(advisor.ask(paths, 1))["guide/asked"] == 0  # every second iteration
     assert asyncio.run(advisor.ask(paths, 2))["guide/asked"] == 8
@@ -118,19 +118,22 @@ def test_an_advisor_asks_between_iterations_and_is_neutral_where_nothing_is_know
 def test_nothing_is_asked_where_fewer_are_wanted_than_shuffling_needs():
     sim, paths = played(1)
     one = {k: v[:, :, :1] if v.ndim > 2 else v[:, :1] for k, v in paths.items()}
-    advisor = pl.Asking().start(pl.ShuffledGuide(pl.ComputedGuide(sim.best_ways)), 4, ("a",))
+    advisor = pl.control.Asking().start(pl.control.ShuffledGuide(pl.control.ComputedGuide(sim.best_ways)), 4, ("a",))
     assert asyncio.run(advisor.ask(one, 1))["guide/asked"] == 0
 
 
 def advise(obs):
-    return np.where(pl.Rooms().best_ways(obs), 0.0, -4.0)
+    return np.where(pl.control.Rooms().best_ways(obs), 0.0, -4.0)
 
 
 def test_an_oracle_helps_a_learner_and_a_shuffled_one_does_not():
-    sim, found = pl.Rooms(), {}
-    for name, guide in (("oracle", pl.ComputedGuide(advise)), ("shuffled", pl.ShuffledGuide(pl.ComputedGuide(advise)))):
-        advisor = pl.Asking(most=128).start(guide, 4, ("advice", name))
-        learner, lines = pl.DoubleQ(updates=16, prior=0.05), []
+    sim, found = pl.control.Rooms(), {}
+    for name, guide in (
+        ("oracle", pl.control.ComputedGuide(advise)),
+        ("shuffled", pl.control.ShuffledGuide(pl.control.ComputedGuide(advise))),
+    ):
+        advisor = pl.control.Asking(most=128).start(guide, 4, ("advice", name))
+        learner, lines = pl.control.DoubleQ(updates=16, prior=0.05), []
         asyncio.run(learner.learn(sim, 6_000, ("q",), prior=advisor, between=advisor.ask, log=lines.append))
         found[name] = np.mean([m["reward"] for m in lines[-5:]])
         assert lines[-1]["guide/asked"] > 100 and json.dumps(lines[-1])

@@ -28,7 +28,7 @@ class Short(gymnasium.Env):
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_a_copy_is_the_environment(name):
-    sim, rng = pl.GymSimulator(name, horizon=30), pl.rng_of(("gym", name))
+    sim, rng = pl.control.GymSimulator(name, horizon=30), pl.rng_of(("gym", name))
     first = pl.rng_of(("gym", name)).integers(1 << 31, size=3).tolist()
     state, envs = sim.reset(rng, 3), [gymnasium.make(name) for _ in range(3)]
     seen = [e.reset(seed=s)[0] for e, s in zip(envs, first, strict=True)]
@@ -46,22 +46,22 @@ def test_a_copy_is_the_environment(name):
 
 
 def test_sizes_limits_and_actions():
-    sim = pl.GymSimulator("Pendulum-v1")
-    assert (sim.horizon, sim.observation, sim.actions) == (200, 3, pl.Box(low=(-2.0,), high=(2.0,)))
-    short = pl.GymSimulator(Short, horizon=5)
+    sim = pl.control.GymSimulator("Pendulum-v1")
+    assert (sim.horizon, sim.observation, sim.actions) == (200, 3, pl.control.Box(low=(-2.0,), high=(2.0,)))
+    short = pl.control.GymSimulator(Short, horizon=5)
     assert (short.observation, short.actions) == (4, 2)
-    games = pl.play_games(short, lambda o, legal, rng: {"act": np.ones(o.shape[:2], int)}, 2, ("short",))
-    assert games["over"].sum(1).tolist() == [1, 1] and pl.returns_of(games).tolist() == [6.0, 6.0]
+    games = pl.control.play_games(short, lambda o, legal, rng: {"act": np.ones(o.shape[:2], int)}, 2, ("short",))
+    assert games["over"].sum(1).tolist() == [1, 1] and pl.control.returns_of(games).tolist() == [6.0, 6.0]
     assert games["obs"][0, 0].argmax(-1).tolist() == [0, 1, 2]
     sim.close()
 
 
 def test_what_cannot_be_a_simulator_is_said():
     with pytest.raises(UserError, match="needs a horizon"):
-        pl.GymSimulator(Short)
+        pl.control.GymSimulator(Short)
     with pytest.raises(UserError, match="NoSuchThing"):
-        pl.GymSimulator("NoSuchThing-v0")
-    sim = pl.GymSimulator(Short, horizon=5)
+        pl.control.GymSimulator("NoSuchThing-v0")
+    sim = pl.control.GymSimulator(Short, horizon=5)
     old = sim.reset(pl.rng_of(("old",)), 1)
     sim.step(old, np.zeros((1, 1), int), pl.rng_of(("old",)))
     with pytest.raises(UserError, match="older state"):
@@ -69,13 +69,13 @@ def test_what_cannot_be_a_simulator_is_said():
     Short.action_space, before = gymnasium.spaces.MultiDiscrete([2, 2]), Short.action_space
     try:
         with pytest.raises(UserError, match="flat Box"):
-            pl.GymSimulator(Short, horizon=5)
+            pl.control.GymSimulator(Short, horizon=5)
     finally:
         Short.action_space = before
 
 
 def test_law_06_an_environment_learned_from_twice_gives_the_same_bits():
-    learn = lambda: asyncio.run(pl.PPO(games=4).learn(pl.GymSimulator("CartPole-v1"), 200, ("gym",)))
+    learn = lambda: asyncio.run(pl.control.PPO(games=4).learn(pl.control.GymSimulator("CartPole-v1"), 200, ("gym",)))
     one, other = (learn().state_dict() for _ in "ab")
     assert all((one[k] == other[k]).all() for k in one)
 
@@ -85,10 +85,10 @@ def test_cartpole_is_learned_as_by_stable_baselines3():
     sb3 = pytest.importorskip("stable_baselines3")
     steps, found = 30_000, {"ours": [], "theirs": []}
     for seed in range(2):
-        sim = pl.GymSimulator("CartPole-v1")
-        learner = pl.PPO(games=8, bootstrap=True, epochs=8)
+        sim = pl.control.GymSimulator("CartPole-v1")
+        learner = pl.control.PPO(games=8, bootstrap=True, epochs=8)
         policy = asyncio.run(learner.learn(sim, steps, ("cartpole", seed)))
-        found["ours"].append(pl.mean_return(sim, policy.act, 50, ("test", seed)))
+        found["ours"].append(pl.control.mean_return(sim, policy.act, 50, ("test", seed)))
         env = sb3.common.env_util.make_vec_env("CartPole-v1", n_envs=8, seed=seed)
         peer = sb3.PPO("MlpPolicy", env, n_steps=256, batch_size=256, learning_rate=1e-3, seed=seed, device="cpu")
         peer.learn(steps)

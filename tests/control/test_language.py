@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from palaestra.control.language import COMPUTE, TWO, Operation, bounds_of, compute
 from palaestra.errors import Fault, UserError
 
-DECLARED = {"x": pl.Quantity(low=-1.0, high=2.0), "d": pl.Quantity(low=0.0, high=3.0, about="a distance")}
+DECLARED = {
+    "x": pl.control.Quantity(low=-1.0, high=2.0),
+    "d": pl.control.Quantity(low=0.0, high=3.0, about="a distance"),
+}
 COLUMNS = {"x": np.array([[-0.5, 1.0], [2.0, 0.0]]), "d": np.array([[0.0, 1.0], [3.0, 9.0]])}
 
 
@@ -20,9 +23,9 @@ def op(name, *args):
 
 def test_factors_and_a_linear_decoder_of_the_catalogue():
     """Rows (1, 0), (0, 1), (1, 1) with weights (2, -1): 2, -1, 1, sum 2."""
-    declared = {n: pl.Quantity(low=0.0, high=1.0) for n in "ab"}
+    declared = {n: pl.control.Quantity(low=0.0, high=1.0) for n in "ab"}
     columns = {"a": np.array([1.0, 0.0, 1.0]), "b": np.array([0.0, 1.0, 1.0])}
-    phi = pl.columns_of(["a", "b"], columns, declared)
+    phi = pl.control.columns_of(["a", "b"], columns, declared)
     assert phi.tolist() == [[1, 0], [0, 1], [1, 1]]
     assert (phi @ [2, -1]).tolist() == [2, -1, 1]
     whole = op("subtract", op("multiply", 2, "a"), "b")
@@ -69,7 +72,7 @@ def trees():
 @given(trees(), st.floats(-10, 10), st.floats(-10, 10))
 def test_what_passes_stays_within_its_bounds(expression, x, d):
     columns = {"x": np.array([x]), "d": np.array([d])}
-    if pl.lint_expression(expression, DECLARED):
+    if pl.control.lint_expression(expression, DECLARED):
         return
     low, high = bounds_of(expression, DECLARED)
     found = compute(expression, columns, DECLARED)
@@ -96,16 +99,16 @@ def deep(n):
     ],
 )
 def test_what_is_refused(expression, why):
-    assert why in pl.lint_expression(expression, DECLARED, COLUMNS)[0]
+    assert why in pl.control.lint_expression(expression, DECLARED, COLUMNS)[0]
 
 
 def test_what_may_be_used():
-    assert not pl.lint_expression(op("exp", op("neg", "d")), DECLARED, COLUMNS)
+    assert not pl.control.lint_expression(op("exp", op("neg", "d")), DECLARED, COLUMNS)
     with pytest.raises(UserError, match="no quantity 'y'"):
-        pl.columns_of(["y"], COLUMNS, DECLARED)
+        pl.control.columns_of(["y"], COLUMNS, DECLARED)
     with pytest.raises(UserError, match="no quantity 'd'"):
         compute("d", {"x": COLUMNS["x"]}, DECLARED)  # declared, not given
-    assert "- d, 0 to 3: a distance" in pl.spell_quantities(DECLARED)
+    assert "- d, 0 to 3: a distance" in pl.control.spell_quantities(DECLARED)
 
 
 def test_a_model_hears_what_is_wrong_with_its_program():
@@ -115,11 +118,11 @@ def test_a_model_hears_what_is_wrong_with_its_program():
         heard.append(request.messages[-1].content)
         return {"expressions": ["reward"] if len(heard) == 1 else ["d", {"op": "neg", "args": ["x"]}]}
 
-    request = pl.ChatRequest(messages=pl.question_messages("?"))
-    model = pl.checked_program(DECLARED, COLUMNS, most=2)
-    found = asyncio.run(pl.ask(pl.Scripted(answer).open(), request, model))
+    request = pl.ChatRequest(messages=pl.services.question_messages("?"))
+    model = pl.control.checked_program(DECLARED, COLUMNS, most=2)
+    found = asyncio.run(pl.services.ask(pl.Scripted(answer).open(), request, model))
     assert "no quantity 'reward'" in heard[1]
     assert found.expressions == ["d", op("neg", "x")]
     many = pl.Scripted(lambda r: {"expressions": ["x", "d", "x"]}).open()
     with pytest.raises(Fault, match="at most 2"):
-        asyncio.run(pl.ask(many, request, model))
+        asyncio.run(pl.services.ask(many, request, model))

@@ -21,7 +21,7 @@ class Aim:
     horizon: int = 1
     agents: int = 2
     observation: int = 1
-    actions: pl.Box = pl.Box(low=(-1.0,), high=(1.0,))
+    actions: pl.control.Box = pl.control.Box(low=(-1.0,), high=(1.0,))
 
     def reset(self, rng, n):
         return rng.uniform(-0.8, 0.8, (n, self.agents, 1))
@@ -75,7 +75,7 @@ def test_a_step_of_ppo_by_hand():
     batch = rows_of(Batch(columns=columns, unit_B=torch.arange(1), n_tokens=0, n_rows=0, n_units=0), torch.arange(1))
     assert (batch.n_tokens, batch.n_rows) == (2, 1)
     out = {"logp": logp, "value": torch.tensor([[0.0, 1.0]]), "entropy": torch.full((1, 2), 0.5)}
-    loss, metrics = pl.PPO().objective(out, batch)
+    loss, metrics = pl.control.PPO().objective(out, batch)
     # the value loss is half of the squares 1 and 4 on average, its weight one half
     assert loss.item() == pytest.approx((-1.2 + 0.8) / 2 + 0.5 * 1.25 - 0.01 * 0.5)
     assert float(metrics["clipped"]) == 1.0
@@ -86,7 +86,7 @@ def test_a_step_of_ppo_by_hand():
 def test_actions_that_are_not_legal_have_no_probability_and_no_entropy():
     logp = log_softmax_of_legal(torch.zeros(4), torch.tensor([True, False, True, False]))
     assert logp.exp().tolist() == [0.5, 0.0, 0.5, 0.0]
-    policy = pl.PPO().start(pl.Rooms(), ("legal",))
+    policy = pl.control.PPO().start(pl.control.Rooms(), ("legal",))
     obs = torch.zeros(1, 1, 57)
     legal = torch.tensor([[[True, False, True, False]]])
     out = policy({"obs": obs, "act": torch.tensor([[2.0]]), "legal": legal})
@@ -94,10 +94,10 @@ def test_actions_that_are_not_legal_have_no_probability_and_no_entropy():
     assert np.isfinite(out["logp"].item())
 
 
-@pytest.mark.parametrize("sim", [pl.SimpleSpread(), pl.Rooms(), Aim()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("sim", [pl.control.SimpleSpread(), pl.control.Rooms(), Aim()], ids=lambda s: type(s).__name__)
 def test_a_policy_that_plays_notes_the_log_probability_that_it_is_trained_with(sim):
-    policy = pl.PPO().start(sim, ("logp",))
-    batch = pl.PPO().batch_of(policy, pl.play_games(sim, policy.act, 8, ("logp",)))
+    policy = pl.control.PPO().start(sim, ("logp",))
+    batch = pl.control.PPO().batch_of(policy, pl.control.play_games(sim, policy.act, 8, ("logp",)))
     out = policy(batch.columns)
     off = (out["logp"] - batch["behaviour_logp"]) * batch.mask
     assert off.abs().max().item() < 1e-5
@@ -108,30 +108,32 @@ def test_a_policy_that_plays_notes_the_log_probability_that_it_is_trained_with(s
 
 
 def test_a_game_that_the_horizon_cuts_is_worth_what_the_critic_says():
-    sim = pl.SimpleSpread(horizon=1)
-    policy = pl.PPO().start(sim, ("cut",))
-    paths = pl.play_games(sim, policy.act, 4, ("cut",))
-    plain, more = (pl.PPO(bootstrap=b, gamma=0.5).batch_of(policy, paths)["return"] for b in (False, True))
+    sim = pl.control.SimpleSpread(horizon=1)
+    policy = pl.control.PPO().start(sim, ("cut",))
+    paths = pl.control.play_games(sim, policy.act, 4, ("cut",))
+    plain, more = (pl.control.PPO(bootstrap=b, gamma=0.5).batch_of(policy, paths)["return"] for b in (False, True))
     with torch.no_grad():
         after = policy.critic(torch.from_numpy(paths["next_obs"][:, :, -1]).float())
     assert (more - plain).flatten().tolist() == pytest.approx((0.5 * after).flatten().tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("learner", [pl.PPO(games=8), pl.DoubleQ(games=8, updates=4)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "learner", [pl.control.PPO(games=8), pl.control.DoubleQ(games=8, updates=4)], ids=lambda s: type(s).__name__
+)
 def test_law_06_the_same_key_learns_the_same_bits(learner):
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    learn = lambda key: asyncio.run(learner.learn(pl.Rooms(), 400, key))
+    learn = lambda key: asyncio.run(learner.learn(pl.control.Rooms(), 400, key))
     one, other = learn(("bits", 0)), learn(("bits", 0))
     assert same(one, other) and not same(one, learn(("bits", 1)))
     assert torch.equal(before, torch.get_rng_state())  # the global stream stands where it stood
 
 
 def test_ppo_learns_continuous_actions_for_two_agents():
-    found = asyncio.run(pl.PPO(games=256, lr=3e-3, epochs=8).learn(Aim(), 256 * 40, ("aim",)))
-    start = pl.mean_return(Aim(), pl.PPO().start(Aim(), ("aim",)).act, 500, ("test",))
+    found = asyncio.run(pl.control.PPO(games=256, lr=3e-3, epochs=8).learn(Aim(), 256 * 40, ("aim",)))
+    start = pl.control.mean_return(Aim(), pl.control.PPO().start(Aim(), ("aim",)).act, 500, ("test",))
     assert start < -1.0
-    assert pl.mean_return(Aim(), found.act, 500, ("test",)) > 0.3 * start
+    assert pl.control.mean_return(Aim(), found.act, 500, ("test",)) > 0.3 * start
 
 
 def test_targets_of_double_q_by_hand():
@@ -150,16 +152,16 @@ def test_pessimism_by_hand():
 
 
 def test_a_prior_decides_between_equal_actions_and_its_weight_counts():
-    sim, told = pl.Rooms(), np.log([0.1, 0.2, 0.6, 0.1])
+    sim, told = pl.control.Rooms(), np.log([0.1, 0.2, 0.6, 0.1])
     prior = lambda obs: np.broadcast_to(told, (*obs.shape[:-1], 4))
-    values = pl.DoubleQ().start(sim, ("prior",))
+    values = pl.control.DoubleQ().start(sim, ("prior",))
     for p in values.parameters():
         torch.nn.init.zeros_(p)
     obs, rng = np.zeros((1, 1, 57)), pl.rng_of(("prior",))
-    act = pl.DoubleQ(prior=1.0).acting(values, 0.0, prior)
+    act = pl.control.DoubleQ(prior=1.0).acting(values, 0.0, prior)
     assert act(obs, None, rng)["act"].item() == 2
     assert act(obs, np.array([[[True, True, False, False]]]), rng)["act"].item() == 1  # of the legal ones
-    many = pl.DoubleQ().acting(values, 1.0, prior)(np.zeros((4000, 1, 57)), None, rng)["act"]
+    many = pl.control.DoubleQ().acting(values, 1.0, prior)(np.zeros((4000, 1, 57)), None, rng)["act"]
     assert (many == 2).mean() == pytest.approx(0.6, abs=0.04)  # exploring follows the prior
 
 
@@ -168,9 +170,9 @@ def test_the_weight_of_pessimism_lowers_what_was_not_tried():
         "obs": np.ones((4, 57), np.float32), "next_obs": np.ones((4, 57), np.float32),
         "act": np.zeros(4, int), "reward": np.zeros(4), "over": np.ones(4, bool),
     }  # fmt: skip
-    values, other = (pl.DoubleQ().start(pl.Rooms(), ("cql",)) for _ in "ab")
-    plain = float(pl.DoubleQ().loss(values, other, drawn).detach())
-    weighed = float(pl.DoubleQ(cql=0.5).loss(values, other, drawn).detach())
+    values, other = (pl.control.DoubleQ().start(pl.control.Rooms(), ("cql",)) for _ in "ab")
+    plain = float(pl.control.DoubleQ().loss(values, other, drawn).detach())
+    weighed = float(pl.control.DoubleQ(cql=0.5).loss(values, other, drawn).detach())
     q = values(torch.ones(1, 57))
     assert weighed - plain == pytest.approx(0.5 * float((torch.logsumexp(q, 1) - q[:, 0]).detach()), rel=1e-4)
 
@@ -189,7 +191,7 @@ def test_replay_keeps_the_last_transitions_of_living_games():
 
 
 def test_a_network_follows_by_a_share():
-    leading, following = (pl.DoubleQ().start(pl.Rooms(), ("follow", i)) for i in (0, 1))
+    leading, following = (pl.control.DoubleQ().start(pl.control.Rooms(), ("follow", i)) for i in (0, 1))
     before, other = (next(n.parameters()).detach().clone() for n in (following, leading))
     follow_network(following, leading, 0.25)
     assert torch.allclose(next(following.parameters()), 0.75 * before + 0.25 * other)
@@ -197,32 +199,34 @@ def test_a_network_follows_by_a_share():
 
 def test_q_learning_has_no_continuous_actions():
     with pytest.raises(UserError, match="PPO takes continuous"):
-        asyncio.run(pl.DoubleQ().learn(Aim(), 10, ("no",)))
+        asyncio.run(pl.control.DoubleQ().learn(Aim(), 10, ("no",)))
 
 
-@pytest.mark.parametrize("learner", [pl.PPO(games=32), pl.DoubleQ(updates=24)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "learner", [pl.control.PPO(games=32), pl.control.DoubleQ(updates=24)], ids=lambda s: type(s).__name__
+)
 def test_both_find_the_way_through_two_rooms(learner):
-    sim = pl.Rooms()
+    sim = pl.control.Rooms()
     found = asyncio.run(learner.learn(sim, 30_000, ("rooms", 0)))
     act = found.act if isinstance(found, ActorCritic) else learner.acting(found)
-    assert pl.mean_return(sim, act, 200, ("test",)) > 0.85
+    assert pl.control.mean_return(sim, act, 200, ("test",)) > 0.85
 
 
-@pytest.mark.parametrize("sim", [pl.Rooms(), Aim()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("sim", [pl.control.Rooms(), Aim()], ids=lambda s: type(s).__name__)
 def test_a_policy_is_kept_as_numbers(sim, tmp_path):
-    policy = pl.PPO(width=16).start(sim, ("kept",))
-    pl.save_policy(policy, tmp_path / "it")
+    policy = pl.control.PPO(width=16).start(sim, ("kept",))
+    pl.control.save_policy(policy, tmp_path / "it")
     assert sorted(p.name for p in (tmp_path / "it").iterdir()) == ["policy.json", "policy.safetensors"]
-    again = pl.load_policy(tmp_path / "it")
+    again = pl.control.load_policy(tmp_path / "it")
     assert type(again) is type(policy) and same(policy, again) and again.actions == policy.actions
 
 
 def test_action_values_are_kept_too_and_damage_is_said(tmp_path):
-    values = pl.DoubleQ(width=16).start(pl.Rooms(), ("kept",))
-    pl.save_policy(values, tmp_path)
-    assert same(values, pl.load_policy(tmp_path))
+    values = pl.control.DoubleQ(width=16).start(pl.control.Rooms(), ("kept",))
+    pl.control.save_policy(values, tmp_path)
+    assert same(values, pl.control.load_policy(tmp_path))
     (tmp_path / "policy.json").write_text('{"kind": "other"}')
     with pytest.raises(UserError, match="holds no policy"):
-        pl.load_policy(tmp_path)
+        pl.control.load_policy(tmp_path)
     with pytest.raises(UserError, match="holds no policy"):
-        pl.load_policy(tmp_path / "nowhere")
+        pl.control.load_policy(tmp_path / "nowhere")

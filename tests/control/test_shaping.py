@@ -13,7 +13,7 @@ from palaestra.errors import UserError
 
 
 def games_of(sim, n=32, key=("games",)):
-    return pl.play_games(sim, pl.PPO().start(sim, key).act, n, key)
+    return pl.control.play_games(sim, pl.control.PPO().start(sim, key).act, n, key)
 
 
 @pytest.mark.parametrize(("total", "expected"), [(10.0, 0.0), (9.0, 0.0625)])
@@ -34,9 +34,9 @@ def test_rewards_by_hand():
         "obs": np.array([[[[1.0], [2.0], [9.0]]] * 2]).reshape(1, 2, 3, 1),
         "next_obs": np.array([[[[2.0], [3.0], [9.0]]] * 2]).reshape(1, 2, 3, 1),
     }  # fmt: skip
-    assert pl.as_paid(paths) is paths["reward"]
-    assert pl.at_the_end(paths).tolist() == [[[0.0, 5.0, 0.0], [0.0, 5.0, 0.0]]]
-    found = pl.Potential(first_number, gamma=0.5)(paths)
+    assert pl.control.as_paid(paths) is paths["reward"]
+    assert pl.control.at_the_end(paths).tolist() == [[[0.0, 5.0, 0.0], [0.0, 5.0, 0.0]]]
+    found = pl.control.Potential(first_number, gamma=0.5)(paths)
     assert found.tolist() == [[[1 + 0.5 * 2 - 1, 2 + 0 - 2, 0.0], [3 + 0.5 * 2 - 1, 4 + 0 - 2, 0.0]]]
 
 
@@ -46,8 +46,8 @@ def first_number(obs):
 
 def test_a_potential_adds_the_same_to_every_game_that_begins_alike():
     """Discounted, all that it adds is -phi of the first state, as phi after the end is 0."""
-    paths = games_of(pl.Rooms(), key=("potential",))
-    added = pl.Potential(far_right, gamma=0.9)(paths) - paths["reward"]
+    paths = games_of(pl.control.Rooms(), key=("potential",))
+    added = pl.control.Potential(far_right, gamma=0.9)(paths) - paths["reward"]
     ended = paths["over"].any(1)
     discounted = (added[:, 0] * 0.9 ** np.arange(added.shape[-1])).sum(1)
     assert ended.any()
@@ -68,57 +68,57 @@ def shares(paths):
 
 
 def test_a_decomposition_finds_the_rewards_that_it_can_see():
-    sim = pl.SimpleSpread(horizon=5)
-    told = pl.Decomposition(updates=600, lr=3e-3).start(shares, ("finds",))
+    sim = pl.control.SimpleSpread(horizon=5)
+    told = pl.control.Decomposition(updates=600, lr=3e-3).start(shares, ("finds",))
     games = games_of(sim, 64)
     found = told(games)
     assert told.loss < 0.05
     assert np.corrcoef(found.ravel(), games["reward"].ravel())[0, 1] > 0.95
     # an agent's rewards sum to the team's return
-    off = found.sum(2).mean(1) - pl.returns_of(games)
-    assert np.abs(off).mean() < 0.2 * pl.returns_of(games).std() + 0.5
+    off = found.sum(2).mean(1) - pl.control.returns_of(games)
+    assert np.abs(off).mean() < 0.2 * pl.control.returns_of(games).std() + 0.5
 
 
 @pytest.mark.parametrize("sampled", [0, 4])
 def test_law_06_a_decomposition_is_its_keys(sampled):
-    games = games_of(pl.Rooms(), key=("bits",))  # of several lengths
-    made = pl.Decomposition(sampled=0 if not sampled else 2, updates=3)
+    games = games_of(pl.control.Rooms(), key=("bits",))  # of several lengths
+    made = pl.control.Decomposition(sampled=0 if not sampled else 2, updates=3)
     one, other, third = (made.start(steps_of, ("bits", k))(games) for k in (0, 0, 1))
     assert (one == other).all() and not (one == third).all()
     assert not one[~games["alive"][:, None]].any()
 
 
 def test_a_store_keeps_the_last_games():
-    told = pl.Decomposition(keep=40, updates=1).start(steps_of, ("keep",))
+    told = pl.control.Decomposition(keep=40, updates=1).start(steps_of, ("keep",))
     for i in range(3):
-        told(games_of(pl.SimpleSpread(), 16, ("keep", i)))
+        told(games_of(pl.control.SimpleSpread(), 16, ("keep", i)))
     assert len(told.stored) == 40
 
 
 def test_what_cannot_be_decomposed_is_said():
     with pytest.raises(UserError, match="take 2"):
-        pl.Decomposition(sampled=1)
-    told = pl.Decomposition(sampled=30).start(steps_of, ("few",))
+        pl.control.Decomposition(sampled=1)
+    told = pl.control.Decomposition(sampled=30).start(steps_of, ("few",))
     with pytest.raises(UserError, match="has 15 steps, fewer than 30"):
-        told(games_of(pl.SimpleSpread(horizon=5)))
+        told(games_of(pl.control.SimpleSpread(horizon=5)))
     with pytest.raises(UserError, match="fitted to nothing"):
-        pl.Decomposition().start(steps_of, ("none",)).reward(games_of(pl.SimpleSpread(horizon=5)))
+        pl.control.Decomposition().start(steps_of, ("none",)).reward(games_of(pl.control.SimpleSpread(horizon=5)))
 
 
 def test_a_learner_learns_from_what_is_shaped():
     """With rewards that say the opposite, the policy does the opposite."""
-    learner = replace(pl.PPO(), games=32, lr=3e-3)
+    learner = replace(pl.control.PPO(), games=32, lr=3e-3)
     good, bad = (
-        asyncio.run(learner.learn(pl.SimpleSpread(), 12_000, ("sign",), shaping=s)) for s in (approach, retreat)
+        asyncio.run(learner.learn(pl.control.SimpleSpread(), 12_000, ("sign",), shaping=s)) for s in (approach, retreat)
     )
     assert (
-        pl.mean_return(pl.SimpleSpread(), good.act, 100, ("t",))
-        > pl.mean_return(pl.SimpleSpread(), bad.act, 100, ("t",)) + 10
+        pl.control.mean_return(pl.control.SimpleSpread(), good.act, 100, ("t",))
+        > pl.control.mean_return(pl.control.SimpleSpread(), bad.act, 100, ("t",)) + 10
     )
 
 
 def approach(paths):
-    return pl.SimpleSpread().quantities(paths)["approach"]
+    return pl.control.SimpleSpread().quantities(paths)["approach"]
 
 
 def retreat(paths):

@@ -13,7 +13,7 @@ def at_random(actions):
 
 def test_a_step_of_spread_by_hand():
     """Two agents 1 apart, each on a landmark; the first one pushes right with speed 1 before it."""
-    sim = pl.SimpleSpread(agents=2, local=0.5)
+    sim = pl.control.SimpleSpread(agents=2, local=0.5)
     at = np.array([[[0.0, 0.0], [1.0, 0.0]]])
     state = SpreadState(at_nAd=at, speed_nAd=np.array([[[1.0, 0.0], [0.0, 0.0]]]), goal_nLd=at)
     after, reward, over = sim.step(state, np.array([[2, 0]]), pl.rng_of(("unused",)))
@@ -29,20 +29,20 @@ def test_agents_that_touch_are_pushed_apart_and_pay():
     assert force[0, 0] == pytest.approx([-CONTACT_FORCE * (2 * SIZE - 0.2), 0.0])  # 0.1 deep
     assert force[0, 1] == pytest.approx(-force[0, 0])
     state = SpreadState(at_nAd=close, speed_nAd=0 * close, goal_nLd=close)
-    _, reward, _ = pl.SimpleSpread(agents=2).step(state, np.array([[0, 0]]), pl.rng_of(("unused",)))
+    _, reward, _ = pl.control.SimpleSpread(agents=2).step(state, np.array([[0, 0]]), pl.rng_of(("unused",)))
     assert reward[0] == pytest.approx([-0.5, -0.5])
 
 
 def test_an_observation_of_spread_says_where_others_are_from_here():
     at = np.array([[[0.0, 0.0], [1.0, 0.5]]])
     state = SpreadState(at_nAd=at, speed_nAd=0 * at, goal_nLd=at + 0.25)
-    seen = pl.SimpleSpread(agents=2).observe(state)[0]
+    seen = pl.control.SimpleSpread(agents=2).observe(state)[0]
     assert seen[1] == pytest.approx([0, 0, 1, 0.5, -0.75, -0.25, 0.25, 0.25, -1, -0.5])
-    assert seen.shape[1] == pl.SimpleSpread(agents=2).observation
+    assert seen.shape[1] == pl.control.SimpleSpread(agents=2).observation
 
 
 def test_quantities_of_spread():
-    sim = pl.SimpleSpread()
+    sim = pl.control.SimpleSpread()
     games = play_games(sim, at_random(5), 4, ("quantities",))
     found = sim.quantities(games)
     assert {v.shape for v in found.values()} == {(4, 3, 25)}
@@ -51,7 +51,7 @@ def test_quantities_of_spread():
     assert (found["touching"] == np.round(found["touching"])).all()
 
 
-@pytest.mark.parametrize("sim", [pl.SimpleSpread(), pl.Rooms()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("sim", [pl.control.SimpleSpread(), pl.control.Rooms()], ids=lambda s: type(s).__name__)
 def test_law_06_the_same_key_plays_the_same_bits(sim):
     np.random.seed(3)  # is not read
     one = play_games(sim, at_random(4), 8, ("bits", 1))
@@ -63,7 +63,7 @@ def test_law_06_the_same_key_plays_the_same_bits(sim):
 
 
 def test_rooms_lock_doors_until_their_key_is_taken():
-    sim = pl.Rooms(rooms=2, size=2)
+    sim = pl.control.Rooms(rooms=2, size=2)
     door = int(np.flatnonzero(sim._door_C >= 0)[0])
     begin, key, goal = 3, 0, len(sim._places) - 1  # right below the door's place; cells go down a column
     from palaestra.control.rooms import RoomsState
@@ -83,17 +83,17 @@ def test_rooms_lock_doors_until_their_key_is_taken():
 
 
 def test_the_best_ways_through_rooms_lead_to_the_goal():
-    sim = pl.Rooms(rooms=3, size=3, horizon=60)
+    sim = pl.control.Rooms(rooms=3, size=3, horizon=60)
     act = lambda obs, legal, rng: {"act": (sim.best_ways(obs) & legal).argmax(-1)}
     games = play_games(sim, act, 100, ("best",))
     assert games["over"].any(1).all()
     lengths = games["alive"].sum(1)
-    assert pl.returns_of(games) == pytest.approx(1 - 0.01 * lengths)
+    assert pl.control.returns_of(games) == pytest.approx(1 - 0.01 * lengths)
     assert games["reward"][~games["alive"][:, None]].sum() == 0  # who is over is paid nothing
 
 
 def test_what_follows_the_end_counts_for_nothing():
-    games = play_games(pl.Rooms(), at_random(4), 50, ("over",))
+    games = play_games(pl.control.Rooms(), at_random(4), 50, ("over",))
     ended = games["over"].any(1)
     first = games["over"].argmax(1)
     assert ended.any() and (games["over"].sum(1) <= 1).all()
@@ -103,7 +103,7 @@ def test_what_follows_the_end_counts_for_nothing():
 def test_spread_is_that_of_mpe2():
     """The library's simple_spread_v3 from the same state by the same actions, contacts among them."""
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3")
-    sim, rng, worst, touched = pl.SimpleSpread(), pl.rng_of(("mpe2",)), 0.0, 0
+    sim, rng, worst, touched = pl.control.SimpleSpread(), pl.rng_of(("mpe2",)), 0.0, 0
     for game in range(20):
         env = simple_spread.parallel_env(N=3, max_cycles=25, local_ratio=0.5, dynamic_rescaling=False)
         env.reset(seed=game)

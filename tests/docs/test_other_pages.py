@@ -47,7 +47,7 @@ def test_command(page, command, place, capsys):
 def test_the_program_of_rewards():
     made = {}
     exec(programs(DOCS / "rewards.md")[0], made)
-    assert isinstance(made["gated"], pl.Gate) and isinstance(made["both"], pl.Min)
+    assert isinstance(made["gated"], pl.verifiers.Gate) and isinstance(made["both"], pl.verifiers.Min)
 
 
 def test_the_judge_of_judges(monkeypatch):
@@ -60,7 +60,9 @@ def test_the_judge_of_judges(monkeypatch):
 def test_the_audit_of_judges(monkeypatch, capsys):
     always = pl.Scripted(lambda request: "[[YES]]" if "[[YES]]" in str(request) else "[[A]]")
     made = {
-        "judge": pl.Judge(client=always, template=pl.GRADE_PROMPT, read=pl.MarkedLabel((("YES", 1.0), ("NO", 0.0))))
+        "judge": pl.Judge(
+            client=always, template=pl.judges.GRADE_PROMPT, read=pl.judges.MarkedLabel((("YES", 1.0), ("NO", 0.0)))
+        )
     }
     exec(programs(DOCS / "judges.md")[-1], made)
     attacks, order, trust = capsys.readouterr().out.splitlines()
@@ -98,7 +100,7 @@ def test_the_fake_endpoint_is_heard_once(fakes, tmp_path):
     client = pl.Endpoint(
         url=f"http://localhost:{server.server_port}/v1", cache=str(tmp_path / "kept"), retries=0
     ).open()
-    text = pl.GRADE_PROMPT.format(question="2+2", reference="4", response="= 4", instruction="")
+    text = pl.judges.GRADE_PROMPT.format(question="2+2", reference="4", response="= 4", instruction="")
     asked = pl.ChatRequest(messages=(pl.Message(role="user", content=text),))
     said = [asyncio.run(client.chat(asked)).text for _ in range(2)]
     server.shutdown()

@@ -13,7 +13,7 @@ from palaestra.engines.vllm import VllmEngine
 from palaestra.errors import UserError
 from palaestra.explanation.recorded import read_recorded
 from palaestra.judges.prompt import fields_of
-from palaestra.models.activations import activations, steered
+from palaestra.models.activation import activations, steered
 from palaestra.models.attention import attention_scores
 from palaestra.models.cursor import Cursor
 from palaestra.models.dialect import Chat

@@ -7,7 +7,7 @@ from palaestra.ledger import matrix
 def test_parts_are_the_public_classes_of_their_sections():
     parts = matrix.public_parts()
     assert list(parts) == list(matrix.SECTIONS) and all(parts.values())
-    assert {"Sample", "Score", "TreeSearch"} <= set(parts["Attempts"])
+    assert {"Sample", "Score", "rollout.TreeSearch"} <= set(parts["Attempts"])
     assert {"Clipped", "DPO", "KL"} <= {*parts["Losses"]} and "KLKind" not in parts["Losses"]
     assert "Center" in parts["Credit"]
     flat = [p for each in parts.values() for p in each]
@@ -27,4 +27,5 @@ def test_who_uses_a_part(monkeypatch):
 
 
 def test_names_in_code():
-    assert matrix.names_of("import palaestra as pl\nx = pl.Sample(n=2)\ny = other.Score()\n") == {"Sample"}
+    code = "import palaestra as pl\nx = pl.Sample(n=2)\ny = other.Score()\nz = pl.credit.Ema().state\n"
+    assert {"Sample", "Ema"} <= matrix.names_of(code) and not {"Score", "state"} & matrix.names_of(code)

@@ -58,7 +58,7 @@ class Praise:
     """A reward of a recipe's own, whose code asks a public part."""
 
     async def __call__(self, ctx, group):
-        return [pl.AnswerProbability()]
+        return [pl.rewards.AnswerProbability()]
 
 
 SAMPLED = pl.links(pl.Sample(n=2), pl.Score())
@@ -80,11 +80,11 @@ CASES = {
     "and nothing is paid": (pl.recipe("sft"), "reward", {"none"}),
     "what is imitated alone is supervised": (pl.recipe("sft"), "phase", {"supervised"}),
     "recorded attempts are offline": (
-        pl.vary(BASE, collect=pl.links(pl.Recorded())), "optimiser", {"offline"}),
+        pl.vary(BASE, collect=pl.links(pl.rollout.Recorded())), "optimiser", {"offline"}),
     "another's samples as records are offline as well": (
         pl.vary(BASE, collect=pl.links(pl.Sample(n=2, model="ref"), pl.Score(), pl.Offline())),
         "optimiser", {"critic-free", "offline"}),
-    "a balance is a residual": (pl.vary(BASE, objective=pl.Balance()), "optimiser", {"residual"}),
+    "a balance is a residual": (pl.vary(BASE, objective=pl.objective.Balance()), "optimiser", {"residual"}),
     "the problem's own rule": (BASE, "reward", {"verifiable"}),
     "a judge": (pl.vary(BASE, collect=pl.links(pl.Sample(n=2), pl.Score(reward=ASKED))), "reward", {"judge"}),
     "comes from another model": (
@@ -92,11 +92,11 @@ CASES = {
     "a fitted reward": (
         pl.vary(BASE, collect=pl.links(pl.Sample(n=2), pl.Score(reward=pl.Learned("reward")))), "reward", {"learned"}),
     "its own probabilities": (
-        pl.vary(BASE, collect=pl.links(pl.Sample(n=2), pl.Score(reward=pl.AnswerProbability()))), "feedback", {"self"}),
+        pl.vary(BASE, collect=pl.links(pl.Sample(n=2), pl.Score(reward=pl.rewards.AnswerProbability()))), "feedback", {"self"}),
     "what the code of its own reward asks": (
         pl.vary(BASE, collect=pl.links(pl.Sample(n=2), pl.Score(reward=Praise()))), "reward", {"intrinsic"}),
     "turns that are paid": (
-        pl.vary(BASE, credit=pl.chain(pl.TurnReturns(), pl.Center("group"))), "reward", {"verifiable", "process"}),
+        pl.vary(BASE, credit=pl.chain(pl.credit.TurnReturns(), pl.Center("group"))), "reward", {"verifiable", "process"}),
     "all parts of a pipeline": (pl.recipe("sft-grpo"), "phase", {"supervised", "rl"}),
     "nothing of a program without parts": (pl.recipe("best-of-n"), "optimiser", set()),
 }  # fmt: skip

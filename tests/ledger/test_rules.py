@@ -27,8 +27,8 @@ PLAIN = claim.EXPERIMENT
 EXPERIMENT = replace(
     PLAIN,
     tuned={"optimiser.lr": RATES},
-    reasons=(pl.Needs("batch mean", "the group"),),
-    vetoes={"luck": pl.Veto(pl.Final("luck"), falls=0.03, against="start")},
+    reasons=(pl.ledger.Needs("batch mean", "the group"),),
+    vetoes={"luck": pl.ledger.Veto(pl.ledger.Final("luck"), falls=0.03, against="start")},
     samples=4,
     evaluate=16,
 )
@@ -71,7 +71,7 @@ def run(tmp_path, monkeypatch):
             sampled = {"sampled_after": {"pass@1": {"mean": x}}, "sampled_tokens": 100}
             sampled |= {"wall_seconds": 2.0, "processor_seconds": 1.5}
             told = {"accuracy_after": {"mean": x}, "luck": luck(cell), **sampled}
-            return CellOutcome(request=r, folder=tmp_path, cell=pl.Cell(summary=told))
+            return CellOutcome(request=r, folder=tmp_path, cell=pl.ledger.Cell(summary=told))
 
         run.asked, run.budgets = [], set()
         for module in (results, command, once_more):
@@ -199,7 +199,7 @@ def test_a_setting_that_failed_anywhere_is_not_chosen(run, fails, level, chosen)
 
 def test_what_is_chosen_by_is_what_was_declared_to_choose_by(run):
     """The second rate is luckier, the first more accurate."""
-    by_luck = replace(EXPERIMENT, choose=pl.Final("luck"))
+    by_luck = replace(EXPERIMENT, choose=pl.ledger.Final("luck"))
     number, luck = (lambda c: ends(c) - 0.1 * (c.rate == 3e-4)), lambda c: c.rate
     chosen = lambda e: run(e, number, luck)["arms"]["rloo"]
     assert chosen(EXPERIMENT)["setting"] == {"optimiser.lr": 1e-4}
@@ -262,7 +262,7 @@ def test_the_untrained_start_makes_no_step():
             seen.append(recipe.schedule.steps)
             return Result()
 
-    asyncio.run(pl.Untrained().run(Context()))
+    asyncio.run(pl.ledger.Untrained().run(Context()))
     assert seen == [0]
 
 
@@ -323,13 +323,15 @@ def test_the_cost_of_a_result_has_the_tuning_in_it(run):
 
 def test_only_the_start_may_lack_what_training_leaves_behind(run):
     """Else a path that is written wrongly would be a verdict."""
-    lacking = replace(PLAIN, controls={"x": pl.Final("nobody.has.it")})
+    lacking = replace(PLAIN, controls={"x": pl.ledger.Final("nobody.has.it")})
     with pytest.raises(UserError, match=r"no 'nobody\.has\.it'"):
         run(lacking)
 
 
 def test_what_every_result_shows_beside_its_measure():
-    shown = replace(PLAIN, samples=4, measure=pl.Logged("x"), controls={"more": pl.Logged("y")}).every_control
+    shown = replace(
+        PLAIN, samples=4, measure=pl.ledger.Logged("x"), controls={"more": pl.ledger.Logged("y")}
+    ).every_control
     assert list(shown) == ["greedy", "sampled", "area", "more"]
     assert list(replace(PLAIN, samples=4).every_control) == ["sampled", "area"]  # greedy is the measure itself
 
@@ -341,7 +343,7 @@ def test_a_start_of_its_own_takes_the_place_of_the_untrained_one():
 
 
 def test_an_experiment_names_only_arms_that_it_has():
-    veto, rival = {"x": pl.Veto(against="c")}, pl.Greater("c", "rloo")
+    veto, rival = {"x": pl.ledger.Veto(against="c")}, pl.ledger.Greater("c", "rloo")
     for wrong in ({"vetoes": veto}, {"constants": {"c": {}}}, {"expect": rival}):
         with pytest.raises(UserError, match="an arm 'c' that does not exist"):
             replace(PLAIN, **wrong)
@@ -349,7 +351,7 @@ def test_an_experiment_names_only_arms_that_it_has():
 
 def test_no_two_controls_have_one_name():
     """A result keeps them by name: a veto would take the place of a reason."""
-    for said in ({"vetoes": {"batch mean": pl.Veto()}}, {"controls": {"luck": pl.Final("luck")}}):
+    for said in ({"vetoes": {"batch mean": pl.ledger.Veto()}}, {"controls": {"luck": pl.ledger.Final("luck")}}):
         with pytest.raises(UserError, match="two controls have the name"):
             replace(EXPERIMENT, **said)
 

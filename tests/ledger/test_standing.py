@@ -29,7 +29,9 @@ from palaestra.stats import mean_interval, t_quantile
 from palaestra.view.drawing import INK
 
 EXPERIMENT = claim.EXPERIMENT
-JUDGED = replace(EXPERIMENT, reasons=(pl.Needs("batch mean", "the group"),), vetoes={"accuracy": pl.Veto()})
+JUDGED = replace(
+    EXPERIMENT, reasons=(pl.ledger.Needs("batch mean", "the group"),), vetoes={"accuracy": pl.ledger.Veto()}
+)
 UP = {"start": 0.1, "no baseline": 0.2, "rloo": 0.4, "batch mean": 0.3}
 CURVE = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
 
@@ -46,7 +48,9 @@ def result(**more):
         blocks=[list(b) for b in BLOCKS],
         vetoes={"accuracy": arms},
     )
-    judged = judge(EXPERIMENT.expect, measured, (pl.Needs("batch mean", "the group"),), {"accuracy": pl.Veto()})
+    judged = judge(
+        EXPERIMENT.expect, measured, (pl.ledger.Needs("batch mean", "the group"),), {"accuracy": pl.ledger.Veto()}
+    )
     said = judged.pop("said")
     said["accuracy"] |= {"values": arms}
     record = lambda v: {
@@ -304,11 +308,11 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
         {"claim": "Another."},
         {"expect": replace(EXPERIMENT.expect, by=0.01)},
         {"arms": {**EXPERIMENT.arms, "more": pl.recipe("grpo")}},
-        {"vetoes": {"a": pl.Veto()}},
-        {"reasons": (pl.Needs("batch mean", "x"),)},
+        {"vetoes": {"a": pl.ledger.Veto()}},
+        {"reasons": (pl.ledger.Needs("batch mean", "x"),)},
         {"tuned": {"optimiser.lr": (1e-4,)}},
-        {"measure": pl.Logged("reward")},
-        {"choose": pl.Logged("reward")},
+        {"measure": pl.ledger.Logged("reward")},
+        {"choose": pl.ledger.Logged("reward")},
         {"metric": "m"},
         {"quantity": "q"},
         {"falsified_if": "f"},
@@ -316,7 +320,7 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
         {"model": "m"},
         {"illustration": True},
         {"not_testable": "a robot"},
-        {"controls": {"x": pl.Logged("reward")}},
+        {"controls": {"x": pl.ledger.Logged("reward")}},
         {"start": None},
         {"tokens": 1},
         {"evaluate": 1},
@@ -329,7 +333,7 @@ def test_whatever_decides_is_declared(change):
 
 
 def test_the_measure_is_declared_also_where_another_chooses():
-    of = lambda name: declared.digest(replace(EXPERIMENT, measure=pl.Logged(name), choose=pl.Final()))
+    of = lambda name: declared.digest(replace(EXPERIMENT, measure=pl.ledger.Logged(name), choose=pl.ledger.Final()))
     assert of("a") != of("b")
 
 
@@ -347,14 +351,14 @@ def test_what_a_declaration_lacks_is_named():
     whole = replace(
         EXPERIMENT,
         quantity="q",
-        reasons=(pl.Needs("batch mean", "the group"),),
+        reasons=(pl.ledger.Needs("batch mean", "the group"),),
         expect=replace(EXPERIMENT.expect, why="w"),
         tuned={"optimiser.lr": (1e-4, 3e-4)},
     )
     assert whole.lacks() == []
-    for course in (pl.Moving(), Area()):
+    for course in (pl.ledger.Moving(), Area()):
         assert replace(whole, measure=course).lacks() == ["a measure at the end"]
-    assert replace(whole, measure=pl.Logged("reward", last=0)).lacks() == ["a measure at the end"]
+    assert replace(whole, measure=pl.ledger.Logged("reward", last=0)).lacks() == ["a measure at the end"]
     assert replace(whole, start=None).lacks() == ["a start"]
     one = replace(whole, blocks=(range(5),))
     assert one.lacks() == ["a second block of seeds"] and replace(one, model="smollm2").lacks() == []
@@ -365,7 +369,7 @@ def test_arms_are_tuned_over_what_they_have():
     asked = replace(
         EXPERIMENT,
         arms=arms,
-        expect=pl.Greater("a", "b"),
+        expect=pl.ledger.Greater("a", "b"),
         tuned={"optimiser.lr": (1e-4, 3e-4), "objective.high": (0.2, 0.3)},
         constants={"b": {"schedule.prompts": (8, 16)}},
     )
@@ -376,7 +380,7 @@ def test_arms_are_tuned_over_what_they_have():
     with pytest.raises(UserError, match="no arm has the path"):
         replace(asked, tuned={"optimiser.lrr": (1.0,)})
     with pytest.raises(UserError, match="names an arm 'c' that does not exist"):
-        replace(asked, reasons=(pl.Needs("c", "x"),))
+        replace(asked, reasons=(pl.ledger.Needs("c", "x"),))
 
 
 # ---- earlier looks
@@ -440,7 +444,7 @@ def third_block(tmp_path, monkeypatch):
     def run(experiment, ends, **published):
         def measured(work, chosen, headway):
             assert work.blocks == [[200, 201, 202, 203, 204]] and set(chosen) == set(work.arms) == set(ends)
-            cell = lambda arm, i: pl.Cell(
+            cell = lambda arm, i: pl.ledger.Cell(
                 summary={"accuracy_after": {"mean": ends[arm] + 0.01 * (i % 2 if arm == "rloo" else 0)}}
             )
             asked = lambda arm, seed: work.request(arm, chosen[arm], "count", seed)
@@ -486,7 +490,7 @@ def test_a_third_block_that_ran_before_is_kept_where_it_said_something_else(thir
 
 
 def test_a_third_block_can_be_vetoed(third_block):
-    vetoed = replace(EXPERIMENT, vetoes={"accuracy": pl.Veto(falls=0.03, against="start")})
+    vetoed = replace(EXPERIMENT, vetoes={"accuracy": pl.ledger.Veto(falls=0.03, against="start")})
     ends = {"start": 0.9, "no baseline": 0.2, "rloo": 0.4}
     found = third_block(vetoed, ends, verdict="not-reproduced")["fresh"]
     assert found["repeats"] and found["reason"].startswith("vetoed: accuracy: -0.49")
@@ -590,14 +594,14 @@ def test_a_veto_is_recomputed_against_its_arm():
     found = result()
     numbers = {a: values(x) for a, x in spoken.items()}
     found["controls"]["accuracy"] |= {"values": numbers, "against": "start", "effect": -0.1, "speaks": True}
-    against = replace(JUDGED, vetoes={"accuracy": pl.Veto(against="start")})
+    against = replace(JUDGED, vetoes={"accuracy": pl.ledger.Veto(against="start")})
     assert "verdict is reproduced, and its values give not-reproduced" in recompute(found, against)
 
 
 def test_several_tasks_and_equivalences_are_recomputed():
     arms = {n: {"count": values(x), "chain": values(x + 0.3, 0.02)} for n, x in UP.items()}
     arms["rloo"]["chain"] = values(0.8, 0.03)
-    expect = pl.Same("rloo", "no baseline", within=0.01)
+    expect = pl.ledger.Same("rloo", "no baseline", within=0.01)
     judged = judge(expect, Measured(arms=arms, blocks=[list(b) for b in BLOCKS], vetoes={}))
     of = lambda e: replace(EXPERIMENT, expect=e, task=("count", "chain"))
     told = {"expected": str(expect), "task": ["count", "chain"], "controls": {}}

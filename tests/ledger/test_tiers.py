@@ -134,9 +134,9 @@ def test_a_page_says_that_it_was_a_gpu():
 
 def test_ten_seeds_a_block_are_another_declaration_with_the_first_five_among_them():
     e = experiment_of(ID)
-    more = replace(e, blocks=pl.TWENTY_SEEDS)
+    more = replace(e, blocks=pl.ledger.TWENTY_SEEDS)
     assert [set(a) < set(b) for a, b in zip(e.blocks, more.blocks, strict=True)] == [
         True,
         True,
-    ] or e.blocks == pl.TWENTY_SEEDS
-    assert more.is_whole(more.every_arm, pl.TWENTY_SEEDS, more.tokens)
+    ] or e.blocks == pl.ledger.TWENTY_SEEDS
+    assert more.is_whole(more.every_arm, pl.ledger.TWENTY_SEEDS, more.tokens)

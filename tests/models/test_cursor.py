@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from palaestra.errors import UserError
-from palaestra.models.activations import steered
+from palaestra.models.activation import steered
 from palaestra.models.cursor import Cursor
 from palaestra.models.load import load
 

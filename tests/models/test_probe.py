@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from palaestra.models.activations import activations
+from palaestra.models.activation import activations
 from palaestra.models.load import load
 from palaestra.models.probe import fit_probe
 

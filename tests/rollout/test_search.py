@@ -19,7 +19,7 @@ def searched(ctx, search, key=(0, "s")):
     return asyncio.run(search(ctx, key, group)).episodes
 
 
-@pytest.mark.parametrize("select", [pl.Uct(), Puct(), BestFirst()])
+@pytest.mark.parametrize("select", [pl.rollout.Uct(), Puct(), BestFirst()])
 def test_answers_go_on_from_the_steps_of_others(context, select):
     """Each opening gives n answers which begin as an earlier answer does, cut at the end of a line; what they
     share is not sampled again.
@@ -185,7 +185,7 @@ def test_what_cannot_be():
 
 def test_training_on_what_a_search_finds(tmp_path):
     """The tree's answers are attempts of the group like others: a run learns from them and goes on bit for bit."""
-    found = pl.TreeSearch(openings=2, n=3)
+    found = pl.rollout.TreeSearch(openings=2, n=3)
     recipe = pl.vary(pl.recipe("grpo"), collect=found, schedule=pl.Schedule(prompts=2))
     settings = {"task": "chain", "seed": 3, "evaluate": 4, "quiet": True}
     whole = pl.train(recipe, **settings, steps=2, out=tmp_path / "whole")

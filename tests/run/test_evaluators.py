@@ -34,7 +34,7 @@ def losses(folder):
 def test_an_exam_moves_nothing_of_the_training(context, tmp_path):
     plain, asked = tmp_path / "plain", tmp_path / "asked"
     one = asyncio.run(grpo().run(context(out=plain, steps=3, evaluate=4)))
-    exams = {"hard": pl.Exam("add(d=3)", n=4, samples=2), "world": pl.Exam("tictactoe", n=2)}
+    exams = {"hard": pl.run.Exam("add(d=3)", n=4, samples=2), "world": pl.run.Exam("tictactoe", n=2)}
     recipe = grpo(evaluate=exams)
     two = asyncio.run(recipe.run(context(out=asked, steps=3, evaluate=4, evaluate_every=1)))
     assert one.metrics["weights_sha256"] == two.metrics["weights_sha256"]
@@ -46,7 +46,7 @@ def test_an_exam_moves_nothing_of_the_training(context, tmp_path):
 
 
 def test_every_attempt_is_kept_as_a_table(context, tmp_path):
-    recipe = grpo(evaluate={"hard": pl.Exam("add(d=3)", n=4, samples=2)})
+    recipe = grpo(evaluate={"hard": pl.run.Exam("add(d=3)", n=4, samples=2)})
     asyncio.run(recipe.run(context(out=tmp_path, steps=2, evaluate=3, evaluate_every=1)))
     run = Run(tmp_path)
     own, exam, samples = run.attempts(), run.attempts("hard"), run.attempts("hard samples")
@@ -136,14 +136,14 @@ def test_a_memory_exam_remembers_from_round_to_round_and_leaves_the_run_alone(co
         e = episode((0,), (1,), right)
         return replace(group, episodes=(replace(e, reward=pl.Reward(total=right, parts={"half": right / 2})),))
 
-    observe = pl.Memorise(lambda g: [pl.Note(text=g.task.id)])
-    draw = pl.Recalled(put, draw=pl.Series(3, split="test", staggered=False))
+    observe = pl.curriculum.Memorise(lambda g: [pl.curriculum.Note(text=g.task.id)])
+    draw = pl.curriculum.Recalled(put, draw=pl.curriculum.Series(3, split="test", staggered=False))
     ctx = context()
-    found = asyncio.run(pl.MemoryExam(draw, collect, observe, rounds=3, n=2)(ctx))
+    found = asyncio.run(pl.run.MemoryExam(draw, collect, observe, rounds=3, n=2)(ctx))
     first = ctx.bench.first_held_out * 3
     ids = [ctx.bench.tasks.task("test", first + i).id for i in (0, 3, 1, 4, 2, 5)]
     assert seen == list(zip(ids, (0, 0, 2, 2, 4, 4), strict=True))
     assert [found[f"round {k}"]["mean"] for k in (1, 2, 3)] == [0, 1, 1]
     assert [found[f"round {k}"]["part/half"] for k in (1, 2, 3)] == [0, 0.5, 0.5]
     with pytest.raises(UserError, match="rounds"):
-        pl.MemoryExam(draw, collect, observe, rounds=0)
+        pl.run.MemoryExam(draw, collect, observe, rounds=0)

@@ -155,7 +155,7 @@ def test_a_judged_recipe_needs_no_answers(tmp_path, capsys):
     recipe.write_text(
         "import palaestra as pl\n"
         "def words(response, answer): return float(len(response))\n"
-        "OWN = pl.UserReward(words)\n"
+        "OWN = pl.rewards.UserReward(words)\n"
         "def build():\n"
         "    return pl.vary(pl.recipe('grpo'), collect=pl.links(pl.Sample(n=4), pl.Score(reward=OWN, shadow=True)))\n"
     )

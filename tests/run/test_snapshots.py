@@ -100,7 +100,7 @@ def test_adapters_are_not_shared(context):
     """Adapters that change nothing yet are one module with their base; a snapshot must not be that module."""
     pytest.importorskip("peft")
     ctx = context("kuhn")
-    ctx.models["policy"] = ctx.load("tiny", pl.LoRA(rank=2))
+    ctx.models["policy"] = ctx.load("tiny", pl.models.LoRA(rank=2))
     state = start(0) | {"run": {}}
     follow_learners(recipe(every=1, keep=1), ctx, state)
     before = weights(ctx.model("past"))

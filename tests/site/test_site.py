@@ -257,7 +257,7 @@ def test_bars_in_code_inside_tables():
 
 
 def test_signatures_and_arguments_are_readable():
-    assert reference.signature_of("leave_one_out").startswith("pl.leave_one_out(")
+    assert reference.signature_of("leave_one_out").startswith("pl.credit.leave_one_out(")
     assert " at 0x" not in reference.signature_of("train")
     assert list(reference.split_arguments("a: dict[str, int], b=(1, 2)")) == ["a: dict[str, int]", "b=(1, 2)"]
     import palaestra as pl

@@ -5,7 +5,7 @@ import sys
 import palaestra as pl
 
 
-class Counting(pl.OwnEngine):
+class Counting(pl.engines.OwnEngine):
     """Made with the model and the settings `slots` and `cache_mb`, as every engine is."""
 
     requests = 0

@@ -12,8 +12,8 @@ class Vowels:
     forgiven: int = 0  # vowels too many or too few
     put: ClassVar[str] = ""  # a reference is no response
 
-    @pl.guard_verifier
-    def __call__(self, response: str, answer: Any) -> pl.Judgement:
-        wanted = pl.require_field(answer, "answer", int, self)
-        count = sum(c in "aeiou" for c in pl.strip_thinking(response).lower())
-        return pl.binary_judgement(abs(count - wanted) <= self.forgiven, vowels=float(count))
+    @pl.verifiers.guard_verifier
+    def __call__(self, response: str, answer: Any) -> pl.verifiers.Judgement:
+        wanted = pl.verifiers.require_field(answer, "answer", int, self)
+        count = sum(c in "aeiou" for c in pl.verifiers.strip_thinking(response).lower())
+        return pl.verifiers.binary_judgement(abs(count - wanted) <= self.forgiven, vowels=float(count))

@@ -32,7 +32,7 @@ class DemonstrateReading:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world, rng = ctx.bench.world, pl.rng_of(key)
-        if not isinstance(world, pl.Lake):
+        if not isinstance(world, pl.toys.Lake):
             raise pl.UserError(f"{ctx.bench.name} is not T-lake")
         start = group.task.meta["start"]
         goal, hole = start.names["goal"], start.names["hole"]
@@ -48,9 +48,9 @@ class DemonstrateReading:
         while frame.asks:
             ends = (frame.state.goal, frame.state.hole)
             target, around = ends if aim == goal else ends[::-1]
-            move = pl.way_to(frame.state, target, around)[0]
+            move = pl.toys.way_to(frame.state, target, around)[0]
             name = told.get(move) or rng.choice(untried)
-            text = f"t{aim}{pl.square_name(target)} {move}{name}"
+            text = f"t{aim}{pl.toys.square_name(target)} {move}{name}"
             act = pl.Act(ask=frame.asks[0], text=text, call=None, finish="eos", n_tokens=0)
             frame = world.step(frame.state, (act,), key)
             shown = pl.Message(role="assistant", content=text, author="demonstration", trained=True)
@@ -64,7 +64,7 @@ def show_shuffled(task: pl.Task, known: WorldTexts) -> pl.Task:
     form and the same words, and nothing of the world.
     """
     rng, rules, aim = pl.rng_of(("shuffled", task.id)), read_rules(known.rules), known.playbook
-    actions = pl.question_text(task).splitlines()[-2].split()[1:]
+    actions = pl.toys.question_text(task).splitlines()[-2].split()[1:]
     names = rng.permutation(actions)[: len(rules)]
     mixed = " ".join(f"{d}{name}" for d, name in zip(rules, names, strict=True))
     aim = f"t{rng.choice(things_in(task))}" if aim else ""
@@ -93,9 +93,9 @@ class LateEpisodes:
     first: int = 6
     last: int = 10
 
-    def __call__(self, cell: pl.Cell) -> float:
+    def __call__(self, cell: pl.ledger.Cell) -> float:
         each = (
-            pl.Final(f"evaluations.new worlds.after.round {k}.mean")(cell)
+            pl.ledger.Final(f"evaluations.new worlds.after.round {k}.mean")(cell)
             for k in range(self.first, self.last + 1)
         )
         return sum(each) / (self.last - self.first + 1)
@@ -111,7 +111,7 @@ def unmoved_start() -> pl.Recipe:
     return pl.vary(playing(), schedule=pl.Schedule(prompts=8, steps=0))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="In new worlds with made-up names, a policy that reads rules and playbook that are written "
     "anew after every episode wins at least 10 points more of its sixth to tenth episodes, sampled at "
     "temperature 1, than one whose texts are frozen after the first episode.",
@@ -124,7 +124,7 @@ EXPERIMENT = pl.Experiment(
         "no memory": after_showing(playing(show=show_nothing)),
     },
     start=after_showing(unmoved_start()),
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "cel",
         "frozen",
         by=0.10,
@@ -133,10 +133,10 @@ EXPERIMENT = pl.Experiment(
     falsified_if="the sixth to tenth episodes are won less than 10 points more often than with texts "
     "frozen after the first",
     reasons=(
-        pl.Needs("shuffled", "what the texts say of this world"),
-        pl.Needs("no memory", "texts"),
+        pl.ledger.Needs("shuffled", "what the texts say of this world"),
+        pl.ledger.Needs("no memory", "texts"),
     ),
-    vetoes={"the first episode": pl.Veto(LateEpisodes(1, 1), 0.10)},
+    vetoes={"the first episode": pl.ledger.Veto(LateEpisodes(1, 1), 0.10)},
     measure=LateEpisodes(),
     metric="share of the sixth to tenth episodes of new worlds that are won (temperature 1)",
     tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
@@ -148,7 +148,7 @@ EXPERIMENT = pl.Experiment(
         "first episode won": LateEpisodes(1, 1),
         "fifth episode won": LateEpisodes(5, 5),
         "tenth episode won": LateEpisodes(10, 10),
-        "moves that the rules predict, tenth episode": pl.Final(
+        "moves that the rules predict, tenth episode": pl.ledger.Final(
             "evaluations.new worlds.after.round 10.part/rules"
         ),
     },

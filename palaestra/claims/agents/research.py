@@ -17,7 +17,7 @@ class RetrievedFirst:
     the question, and the next message is the last.
     """
 
-    world: pl.Search
+    world: pl.worlds.Search
     seats: tuple[str, ...] = ("policy",)
 
     async def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
@@ -44,7 +44,7 @@ class Elsewhere:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = ctx.bench.world
-        if not isinstance(world, pl.Search):
+        if not isinstance(world, pl.worlds.Search):
             raise pl.UserError(f"{ctx.bench.name} is no world of searches")
         other: pl.World = (
             RetrievedFirst(replace(world, turns=2))
@@ -80,7 +80,7 @@ def searching(where: Literal["", "retrieved", "shuffled"] = "", masked: bool = T
     sample: pl.Collect = pl.Sample(n=5)
     sampled = Elsewhere(sample, where) if where else sample
     unmasked = () if masked else (TrainResults(),)
-    reward = pl.AnswerF1(floor=0.1)
+    reward = pl.rewards.AnswerF1(floor=0.1)
     return pl.vary(
         own,
         collect=pl.links(sampled, pl.Score(), reward, TellSearches(), *unmasked),
@@ -89,7 +89,7 @@ def searching(where: Literal["", "retrieved", "shuffled"] = "", masked: bool = T
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On two-hop questions over a made-up wiki, a model that was shown a few searches with a bad "
     "habit answers at least 20 points more of fresh questions rightly, sampled at temperature 1 in "
     "the last ten steps, after rewards for outcomes than the same model, searching untrained.",
@@ -101,7 +101,7 @@ EXPERIMENT = pl.Experiment(
         "shuffled index": after_showing(searching("shuffled"), SHOWN),
         "retrieved once": after_showing(searching("retrieved"), SHOWN),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "research",
         "start",
         by=0.20,
@@ -109,10 +109,10 @@ EXPERIMENT = pl.Experiment(
     ),
     falsified_if="training brings less than 20 points",
     reasons=(
-        pl.Needs("unmasked", "what is found is masked from the loss"),
-        pl.Needs("shuffled index", "what is found has to do with the query"),
+        pl.ledger.Needs("unmasked", "what is found is masked from the loss"),
+        pl.ledger.Needs("shuffled index", "what is found has to do with the query"),
     ),
-    measure=pl.Logged("part/right", last=10),
+    measure=pl.ledger.Logged("part/right", last=10),
     metric="share of fresh training questions answered rightly in the last ten steps (temperature 1)",
     tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
     task="wiki-2",
@@ -121,12 +121,12 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=300.0,
     controls={
-        "searches an episode": pl.Logged("part/searches", last=10),
-        "pages on the way found": pl.Logged("part/coverage", last=10),
-        "in the right form": pl.Logged("part/formed", last=10),
-        "turns that could not be read": pl.Logged("part/malformed", last=10),
-        "cut": pl.Logged("part/cut", last=10),
-        "searches in the first 30 steps": pl.Logged("part/searches", last=0),
+        "searches an episode": pl.ledger.Logged("part/searches", last=10),
+        "pages on the way found": pl.ledger.Logged("part/coverage", last=10),
+        "in the right form": pl.ledger.Logged("part/formed", last=10),
+        "turns that could not be read": pl.ledger.Logged("part/malformed", last=10),
+        "cut": pl.ledger.Logged("part/cut", last=10),
+        "searches in the first 30 steps": pl.ledger.Logged("part/searches", last=0),
     },
     note="The questions of training are drawn anew in every step and hardly ever repeat, so their "
     "share of right answers is one of unseen questions; each arm is measured in its own world. "

@@ -3,7 +3,7 @@
 import palaestra as pl
 from palaestra.recipes.base.rloo import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="At equal sampled tokens, REINFORCE learns more with a leave-one-out baseline per prompt "
     "than without a baseline.",
     arms={
@@ -11,7 +11,7 @@ EXPERIMENT = pl.Experiment(
         "rloo": build(),
         "batch mean": pl.recipe("reinforce"),
     },
-    expect=pl.Greater(better="rloo", than="no baseline"),
+    expect=pl.ledger.Greater(better="rloo", than="no baseline"),
     falsified_if="The held-out accuracy of rloo is not at least 2 points higher at the end.",
     task="count",
     tokens=60_000,

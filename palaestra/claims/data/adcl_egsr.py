@@ -25,7 +25,7 @@ def arm(**options: Any) -> pl.Recipe:
 
 
 def in_order(difficulty: Any) -> pl.Recipe:
-    return pl.vary(arm(), draw=pl.EasyToHard(TASKS, 1, difficulty=difficulty))
+    return pl.vary(arm(), draw=pl.curriculum.EasyToHard(TASKS, 1, difficulty=difficulty))
 
 
 ARMS = {
@@ -33,30 +33,34 @@ ARMS = {
     "static": arm(curriculum="static"),
     "adcl": arm(),
     "hard to easy": in_order(long_first),
-    "egsr": pl.vary(arm(expert="solution"), draw=pl.EasyToHard(TASKS, 1, difficulty=as_given)),
+    "egsr": pl.vary(
+        arm(expert="solution"), draw=pl.curriculum.EasyToHard(TASKS, 1, difficulty=as_given)
+    ),
     "both": arm(expert="solution"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On Boolean formulas of three to six operators, drawing the same tasks from easy to hard, as hard as "
     "the policy of then finds them, gives a held-out accuracy at least 3 points above that of a random "
     "order, at equal sampled tokens.",
     quantity="with self-reformulation 10 points on AIME24 and 16.6 on AIME25 above zero RL; the order "
     "alone less, no number is known to us",
     arms=ARMS,
-    expect=pl.Greater("adcl", "random", by=0.03, why="a third of the smaller gain in the paper"),
+    expect=pl.ledger.Greater(
+        "adcl", "random", by=0.03, why="a third of the smaller gain in the paper"
+    ),
     falsified_if="the adaptive order is less than 3 points above a random one, or not above the order of "
     "the start",
     reasons=(
-        pl.Needs("static", "difficulty that is measured anew"),
-        pl.Needs("hard to easy", "easy tasks first"),
+        pl.ledger.Needs("static", "difficulty that is measured anew"),
+        pl.ledger.Needs("hard to easy", "easy tasks first"),
     ),
     vetoes={
-        "the order of the start": pl.Veto(
-            pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="static"
+        "the order of the start": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.0, against="static"
         )
     },
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="bool(d=3)+bool(d=4)+bool(d=5)+bool(d=6)",
@@ -65,8 +69,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=25.0,
     controls={
-        "groups with a gradient": pl.Logged("groups_mixed", last=0),
-        "share of guided tokens": pl.Logged("is:guided", last=0),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed", last=0),
+        "share of guided tokens": pl.ledger.Logged("is:guided", last=0),
     },
     note="All arms draw the same 160 tasks, in five batches of four steps, and begin again if tokens are "
     "left. Measuring difficulty samples two answers a task, which is in the budget: adcl learns from fewer "

@@ -34,22 +34,22 @@ ARMS = {
 MU, BEGINS = "parts.rl.runnable.learners.policy.objective.weight", (0.5, 0.8, 0.95)
 WEIGHTS = {a: {MU: BEGINS} for a in ARMS} | {"linear decay": {f"{MU}.start": BEGINS}}
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, a weight between imitation and reinforcement that "
     "follows the meta-gradient and the entropy gives a held-out accuracy at least 2 points above that "
     "of the best of three fixed weights.",
     quantity="the best of several ways to join imitation and reinforcement, on maths, General Points "
     "and V-IRL; none of the paper's numbers is relied on, as its authors asked to withdraw it",
-    start=half_taught(pl.Untrained()),
+    start=half_taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("full", "fixed", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("full", "fixed", by=0.02, why=TWO_POINTS),
     falsified_if="the learned weight is less than 2 points above the best fixed one, or what is left "
     "of it without the meta-gradient, or with that turned round, does as well",
     reasons=(
-        pl.Needs("entropy only", "the meta-gradient"),
-        pl.Needs("sign flipped", "the direction of the meta-gradient"),
+        pl.ledger.Needs("entropy only", "the meta-gradient"),
+        pl.ledger.Needs("sign flipped", "the direction of the meta-gradient"),
     ),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     constants={a: {**WEIGHTS[a], "rl.optimiser.lr": RATES[:2]} for a in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
@@ -59,8 +59,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=60.0,
     controls={
-        "weight, last steps": pl.Logged("mix/weight"),
-        "entropy": pl.Logged("entropy_sampled"),
+        "weight, last steps": pl.ledger.Logged("mix/weight"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="What was seen before: one cell an arm on a seed that decides nothing, rate 3e-4, 128 tasks x 4: "
     "start .39; weights kept at .2, .5 and .8: .46, .53 and .56; linear decay .51; entropy only .54 "

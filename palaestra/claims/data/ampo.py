@@ -22,12 +22,12 @@ TEACHERS: Mapping[str, Callable[[int, int, int], str]] = {
 
 def solution(task: pl.Task, column: Callable[[int, int, int], str]) -> str:
     """A sum of two numbers worked out from the right, a line a column as `column` writes it."""
-    a, b = pl.question_text(task).split("+")
+    a, b = pl.toys.question_text(task).split("+")
     lines, carry = list[str](), 0
     for x, y in zip(map(int, reversed(a)), map(int, reversed(b)), strict=True):
         lines.append(column(x, y, carry))
         carry = (x + y + carry) // 10
-    return pl.format_answer(lines, task.answer)
+    return pl.toys.format_answer(lines, task.answer)
 
 
 @pl.stage
@@ -56,7 +56,7 @@ def guided(teachers: tuple[str, ...] = tuple(TEACHERS), **options: Any) -> pl.Re
 
 def unguided() -> pl.Recipe:
     """The same losses and rewards, without teachers."""
-    score = pl.Score(reward=pl.AccuracyAndFormat(0.1, accuracy=0.9))
+    score = pl.Score(reward=pl.rewards.AccuracyAndFormat(0.1, accuracy=0.9))
     return pl.vary(
         build(length=LONGEST),
         collect=pl.links(pl.Sample(n=8), score),
@@ -66,7 +66,7 @@ def unguided() -> pl.Recipe:
 
 ONE, BEST = ("two sums",), ("columns",)
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, of which the start solves few, two of four "
     "teachers' solutions where all answers fail give a held-out accuracy at least 5 points above GRPO.",
     quantity="4.3% on maths and 12.2% elsewhere over GRPO, and higher pass@k",
@@ -79,16 +79,16 @@ EXPERIMENT = pl.Experiment(
         "best teacher": guided(BEST, k=1),
         "mean of each": guided(level="sequences"),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "ampo", "grpo", by=0.05, why="between the paper's gains on maths and elsewhere"
     ),
     falsified_if="accuracy is less than 5 points above GRPO, or one teacher for every prompt does as well",
     reasons=(
-        pl.Needs("random", "the choice by comprehension"),
-        pl.Needs("one teacher", "several teachers"),
-        pl.Needs("one teacher always", "teachers only where all answers fail"),
+        pl.ledger.Needs("random", "the choice by comprehension"),
+        pl.ledger.Needs("one teacher", "several teachers"),
+        pl.ledger.Needs("one teacher always", "teachers only where all answers fail"),
     ),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     **instead(
         tuned={"optimiser.lr": RATES[:2]},
         task="add(d=6,max_tokens=96)",
@@ -98,8 +98,8 @@ EXPERIMENT = pl.Experiment(
         seconds=75.0,
     ),
     controls={
-        "probability of a teacher's token": pl.Logged("demonstration/probability", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
+        "probability of a teacher's token": pl.ledger.Logged("demonstration/probability", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="Of the four teachers the first writes as the start does when it works, and the others as it never "
     "does; the start comprehends them by .76, .75, .03 and .19 (16 tasks of six digits), so the choice by "

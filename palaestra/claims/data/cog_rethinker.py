@@ -14,7 +14,7 @@ def staged(**options: Any) -> pl.Recipe:
     step"; that an answer is wrong it is told by the message behind it.
     """
     setting: dict[str, Any] = {
-        "decompose": pl.THINK_STEPWISE.text,
+        "decompose": pl.toys.THINK_STEPWISE.text,
         "reflect": "",
         "size": SIZE,
         **options,
@@ -22,7 +22,7 @@ def staged(**options: Any) -> pl.Recipe:
     return pl.vary(build(**setting), schedule=pl.Schedule(prompts=SIZE, steps=100, rounds=64))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On Boolean expressions of depth 6, at equal sampled tokens, decomposition and reflection "
     "whose right answers are imitated in the direct prompt give a held-out accuracy with that prompt at "
     "least 2 points above that of DAPO.",
@@ -37,16 +37,16 @@ EXPERIMENT = pl.Experiment(
         "both but no examples": staged(shots=0),
         "plain second attempts": staged(stages=(2,), decompose="", shots=0),
     },
-    expect=pl.Greater("both", "dapo", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("both", "dapo", by=0.02, why=TWO_POINTS),
     falsified_if="both stages with imitation end less than 2 points above DAPO with as many tokens",
     reasons=(
-        pl.Needs(
+        pl.ledger.Needs(
             "both but no imitation", "right answers of other prompts, imitated in the direct one"
         ),
-        pl.Needs("decomposition", "reflection"),
-        pl.Needs("plain second attempts", "another prompt than before"),
+        pl.ledger.Needs("decomposition", "reflection"),
+        pl.ledger.Needs("plain second attempts", "another prompt than before"),
     ),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy with the direct prompt (temperature 1)",
     tuned={"optimiser.lr": RATES[:2]},
     task="bool(d=6)",
@@ -56,8 +56,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=60.0,
     controls={
-        "groups with a gradient": pl.Logged("groups_mixed_trained", last=0),
-        "prompts drawn a step": pl.Logged("groups", last=0),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed_trained", last=0),
+        "prompts drawn a step": pl.ledger.Logged("groups", last=0),
     },
     note="A rate of 3e-4 is not tried, at which seeds of such tasks fall in other claims. "
     "What was looked at: one collection of 32 training tasks x 8 with the start on a seed that decides "

@@ -18,7 +18,7 @@ class OfWrong:
     of it.
     """
 
-    rewrite: "pl.Rewrite | None" = None
+    rewrite: "pl.rollout.Rewrite | None" = None
 
     def __call__(
         self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator
@@ -38,13 +38,13 @@ class AnyLine:
         told = pl.Feedback("critique")(ctx, group, rng)
         if told is None:
             return None
-        working = pl.written_answer(ctx.bench.tasks, group.task, rng, "work").splitlines()
+        working = pl.rollout.written_answer(ctx.bench.tasks, group.task, rng, "work").splitlines()
         line = int(rng.integers(len(working))) + 1
         said = replace(told.prompt[-1], content=f"line {line} is wrong, try again")
         return replace(told, prompt=(*told.prompt[:-1], said))
 
 
-def refined(rewrite: "pl.Rewrite | None" = None, **options: Any) -> pl.Recipe:
+def refined(rewrite: "pl.rollout.Rewrite | None" = None, **options: Any) -> pl.Recipe:
     """8 prompts a step; a wrong answer is shown as `rewrite` puts it in the place of a critique."""
     setting: dict[str, Any] = {"kind": "critique", "length": LONGEST, **options}
     learned = build(**setting)
@@ -64,7 +64,7 @@ def plain() -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers, refinements of wrong answers behind the number of the first "
     "wrong line give a held-out accuracy without critiques at least 3 points above GRPO with eight "
     "answers, at as many sampled tokens.",
@@ -79,19 +79,19 @@ EXPERIMENT = pl.Experiment(
         "any line": refined(AnyLine()),
         "think instead": refined(OfWrong(ThinkInstead())),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "critique", "grpo", by=0.03, why="three of the 4.5 points that the paper gains"
     ),
     falsified_if="with critiques the accuracy is less than 3 points above GRPO",
     reasons=(
-        pl.Needs("asked again", "more than another attempt of which the best is kept"),
-        pl.Needs("any line", "where the answer is wrong"),
-        pl.Needs(
+        pl.ledger.Needs("asked again", "more than another attempt of which the best is kept"),
+        pl.ledger.Needs("any line", "where the answer is wrong"),
+        pl.ledger.Needs(
             "think instead", "what is said of the answer, and not only a word that says to work"
         ),
-        pl.Needs("not learned", "the refinement in the loss"),
+        pl.ledger.Needs("not learned", "the refinement in the loss"),
     ),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy without critiques (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task=f"chain(operands=(6,7),max_tokens={LONGEST})",
@@ -100,8 +100,8 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=40.0,
     controls={
-        "surrogate of refinements": pl.Logged(f"{MARK}/shaped", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
+        "surrogate of refinements": pl.ledger.Logged(f"{MARK}/shaped", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="What a critique says is of no use to this model, only that one is made: of wrong answers, one "
     "trial seed, 16 tasks x 6: asked again .30, verdict .52, first wrong line .80, any line .80, `think "

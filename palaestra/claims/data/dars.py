@@ -17,7 +17,7 @@ class Mirrored:
     prompts get what hard ones would.
     """
 
-    count: pl.TopUp
+    count: pl.rollout.TopUp
 
     def __call__(self, rewards_G: np.ndarray) -> int:
         return self.count(1 - rewards_G)
@@ -49,18 +49,21 @@ ARMS = {
     "dars": arm(build()),
     "hard": arm(build("hard")),
     "easy": sampled(
-        pl.Sample(n=N), pl.Score(), pl.Extra(Mirrored(pl.TopUp("equal", most=32))), pl.Score()
+        pl.Sample(n=N),
+        pl.Score(),
+        pl.rollout.Extra(Mirrored(pl.rollout.TopUp("equal", most=32))),
+        pl.Score(),
     ),
     "alike weight": arm(build(), credit=pl.chain(pl.Center("group"), AlikeGroups())),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On Boolean formulas of five or six operators, up to 24 more answers to prompts of which less than "
     "half of eight are right give a held-out pass@8 at least 3 points above that of sixteen "
     "answers to every prompt, at equal sampled tokens.",
     quantity="pass@128 of 79.6 to 82.1 with a 1.5B model and of 81.4 to 83.5 with 7B",
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "dars",
         "sixteen",
         by=0.03,
@@ -68,11 +71,11 @@ EXPERIMENT = pl.Experiment(
     ),
     falsified_if="pass@8 is less than 3 points above that of sixteen answers to every prompt",
     reasons=(
-        pl.Needs("easy", "that the hard prompts get the answers"),
-        pl.Needs("alike weight", "that hard prompts weigh more"),
+        pl.ledger.Needs("easy", "that the hard prompts get the answers"),
+        pl.ledger.Needs("alike weight", "that hard prompts weigh more"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@8.mean"),
+    vetoes={"pass@1": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="bool(d=5)+bool(d=6)",
@@ -81,9 +84,9 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=12.0,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "answers sampled in a step": pl.Logged("episodes", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "answers sampled in a step": pl.ledger.Logged("episodes", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="Looked at before the declaration, on trial seed 2000 with 24,000 tokens at 1e-4: pass@8 .63 at "
     "the start, .91 with `dars` after 7 steps of 143 answers on average, and .89 with `sixteen` after "

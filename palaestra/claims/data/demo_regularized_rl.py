@@ -3,24 +3,28 @@
 import palaestra as pl
 from palaestra.recipes.data.demo_regularized_rl import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="In random tables of 10 states, 3 actions and 5 steps, the log-log slope of the episodes until "
     "a policy is known to be within 0.5% of the optimum, over 25 to 1,600 demonstrations of the expert, "
     "is at least 0.6 steeper than over as many demonstrations of nobody.",
     quantity="a bound: poly(S, A, H) / (epsilon^2 N_E) episodes, a slope of -1",
     arms={"start": build(most=0), "nobody": build("nobody"), "expert": build()},
     start=None,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "expert",
         "nobody",
         by=0.6,
         why="the flattest slope that a law of 1 / N_E would be seen in, as both ends of the range bend",
     ),
-    reasons=(pl.Needs("nobody", "an expert whose actions the clone has"),),
+    reasons=(pl.ledger.Needs("nobody", "an expert whose actions the clone has"),),
     falsified_if="the slope with the expert's demonstrations is not 0.6 steeper than with nobody's, or "
     "above -0.3 by itself",
-    vetoes={"value of the policy": pl.Veto(pl.Less(pl.Final("missing")), falls=0.005)},
-    measure=pl.Less(pl.Final("slope")),
+    vetoes={
+        "value of the policy": pl.ledger.Veto(
+            pl.ledger.Less(pl.ledger.Final("missing")), falls=0.005
+        )
+    },
+    measure=pl.ledger.Less(pl.ledger.Final("slope")),
     metric="fall of log10 episodes by a factor of ten in demonstrations",
     tuned={"strength": (0.3, 1.0, 3.0)},
     tokens=0,
@@ -28,9 +32,9 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=15,
     controls={
-        "powers of ten fewer episodes to know, 1,600 against none": pl.Final("saved"),
-        "powers of ten fewer episodes to find": pl.Final("saved_first"),
-        "missing value in the end": pl.Final("missing"),
+        "powers of ten fewer episodes to know, 1,600 against none": pl.ledger.Final("saved"),
+        "powers of ten fewer episodes to find": pl.ledger.Final("saved_first"),
+        "missing value in the end": pl.ledger.Final("missing"),
     },
     note="Exact tables and no language model: what the KL-regularised losses of one end in is tested with "
     "the same solver. Looked at before the declaration, on trial seeds 2000 to 2002: with this bonus a "

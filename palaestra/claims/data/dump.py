@@ -12,7 +12,7 @@ EXPERIMENT = curriculum_experiment(
     "30 steps at equal sampled tokens, and costs at most 3 points of accuracy over all six.",
     quantity="curves only: faster convergence and a higher reward at the end on the harder of 12 "
     "distributions",
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "dump", "uniform", by=0.08, why="a quarter more than the third that uniform draws find"
     ),
     falsified_if="there are not 8 points more such groups, or accuracy falls by more than 3",

@@ -28,28 +28,28 @@ ARMS = {
     "eframe": arm(build()),
     "no further": sampled(5, replay=True),
     "no replay": arm(build(replay=False)),
-    "no filter": arm(build(), credit=pl.Rehearse(KEPT_ALL, capacity=CAPACITY, every=5)),
+    "no filter": arm(build(), credit=pl.credit.Rehearse(KEPT_ALL, capacity=CAPACITY, every=5)),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 8 or 9 numbers modulo 9, of which the start solves about one in eight, twenty more "
     "attempts at what five did not solve, filtered and replayed, give a held-out pass@8 at least 5 "
     "points above that of twenty answers to every prompt, at equal sampled tokens.",
     quantity="problems in reach that are not in GRPO's; the abstract gives no number",
-    start=half_taught(pl.Untrained()),
+    start=half_taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "eframe", "twenty", by=0.05, why="what would be called another reach, as no number is given"
     ),
     falsified_if="pass@8 is less than 5 points above that of twenty answers to every prompt, or pass@1 "
     "more than 3 below it",
     reasons=(
-        pl.Needs("no further", "further attempts at what nobody solved"),
-        pl.Needs("no filter", "that failures among further attempts do not train"),
-        pl.Needs("no replay", "replay"),
+        pl.ledger.Needs("no further", "further attempts at what nobody solved"),
+        pl.ledger.Needs("no filter", "that failures among further attempts do not train"),
+        pl.ledger.Needs("no replay", "replay"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@8.mean"),
+    vetoes={"pass@1": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 (temperature 1)",
     constants={a: {"rl.optimiser.lr": RATES} for a in ARMS},
     task="chain(modulo=9,operands=(8,9),max_tokens=112)",
@@ -58,9 +58,9 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=25.0,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "answers sampled in a step": pl.Logged("episodes", last=0, skip=25),
-        "entropy": pl.Logged("entropy_sampled"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "answers sampled in a step": pl.ledger.Logged("episodes", last=0, skip=25),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="The start has 25 steps of imitation of chains of 4 to 6 numbers. One start solved .07 of these "
     "tasks in one answer and .33 in eight, that of trial seed 2000 .19 and .50, so all five answers "

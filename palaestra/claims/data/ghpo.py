@@ -33,14 +33,14 @@ ARMS = {
     "shuffled": half_taught(guided(shuffled=True)),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, forced starts of the reply that grow only where all "
     "answers are wrong give a held-out accuracy without hints at least 3 points above that of a fixed "
     "half of the working for every prompt.",
     quantity="about 5% on average over GRPO and over a curriculum, on six benchmarks",
-    start=half_taught(pl.Untrained()),
+    start=half_taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "ladder",
         "fixed share",
         by=0.03,
@@ -49,13 +49,17 @@ EXPERIMENT = pl.Experiment(
     falsified_if="the ladder is less than 3 points above the fixed share, or more than 3 points below GRPO "
     "without hints",
     reasons=(
-        pl.Needs("grpo", "hints"),
-        pl.Needs("half where all fail", "a hint that grows"),
-        pl.Needs("first line", "more than a first line"),
-        pl.Needs("shuffled", "what the hint says of this task"),
+        pl.ledger.Needs("grpo", "hints"),
+        pl.ledger.Needs("half where all fail", "a hint that grows"),
+        pl.ledger.Needs("first line", "more than a first line"),
+        pl.ledger.Needs("shuffled", "what the hint says of this task"),
     ),
-    vetoes={"without hints": pl.Veto(pl.Final("sampled_after.pass@1.mean"), 0.03, against="grpo")},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={
+        "without hints": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), 0.03, against="grpo"
+        )
+    },
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy without hints (temperature 1)",
     constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
@@ -64,9 +68,9 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={
-        "mean share shown": pl.Logged("is:guided", last=0),
-        "mean share shown, last steps": pl.Logged("is:guided"),
-        "groups with a gradient": pl.Logged("groups_mixed_trained", last=0),
+        "mean share shown": pl.ledger.Logged("is:guided", last=0),
+        "mean share shown, last steps": pl.ledger.Logged("is:guided"),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed_trained", last=0),
     },
     note="Hints are forced starts by steps of the working, as a hint in the prompt moves this model only from "
     "guessing to working, whatever it says: one dose of the start, on 40 tasks x 8: bare .34, first line "

@@ -20,7 +20,7 @@ def unguided() -> pl.Recipe:
     return pl.vary(told(), collect=pl.links(pl.Sample(n=4), pl.Score()))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of four digits, where a prompt that all answers miss is told the right one, Guide's "
     "weights to the told prompt end at least 3 points of held-out accuracy above the same updates with "
     "weights to the bare one.",
@@ -33,33 +33,33 @@ EXPERIMENT = pl.Experiment(
         "always": told(every=True),
         "verdict": told(guidance="verdict"),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "guide", "uncorrected", by=0.03, why="three of the four points that the paper gains at most"
     ),
     falsified_if="without the correction the accuracy is no more than 3 points lower, or GRPO without "
     "guidance is better",
     reasons=(
-        pl.Needs("as it was seen", "learning for the bare prompt"),
-        pl.Needs("always", "guidance only where all answers fail"),
+        pl.ledger.Needs("as it was seen", "learning for the bare prompt"),
+        pl.ledger.Needs("always", "guidance only where all answers fail"),
     ),
     vetoes={
-        "without guidance": pl.Veto(
-            pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="grpo"
+        "without guidance": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.0, against="grpo"
         )
     },
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy without guidance (temperature 1)",
     tuned={"optimiser.lr": RATES},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="add(d=4)",
     tokens=8_000,
     evaluate=128,
     samples=8,
     seconds=60.0,
     controls={
-        "guided tokens": pl.Logged(f"is:{MARK}", last=0),
-        "weight of a guided token": pl.Logged(f"{MARK}/shaped", last=0),
-        "groups with a gradient": pl.Logged("groups_mixed", last=0),
+        "guided tokens": pl.ledger.Logged(f"is:{MARK}", last=0),
+        "weight of a guided token": pl.ledger.Logged(f"{MARK}/shaped", last=0),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed", last=0),
     },
     note="Only a told answer makes a gap to correct in this model. Looked at on trial seeds, 24 tasks x 4: "
     "of 57 right answers behind `wrong, it is X` 19 are copies without working, whose log-prob behind "

@@ -17,12 +17,12 @@ class Mismatched:
     """A worked example whose working is that of another problem."""
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
-        asked, worked = (pl.another_task(ctx, group.task, rng) for _ in range(2))
-        text = pl.written_answer(ctx.bench.tasks, worked, rng, "work")
-        return pl.add_examples(group.task, [(asked, text)])
+        asked, worked = (pl.rollout.another_task(ctx, group.task, rng) for _ in range(2))
+        text = pl.rollout.written_answer(ctx.bench.tasks, worked, rng, "work")
+        return pl.toys.add_examples(group.task, [(asked, text)])
 
 
-def expert(rewrite: "pl.Rewrite | None" = None, **options: Any) -> pl.Recipe:
+def expert(rewrite: "pl.rollout.Rewrite | None" = None, **options: Any) -> pl.Recipe:
     """8 prompts a step; the expert sees what `rewrite` shows in the place of an example."""
     setting: dict[str, Any] = {"fades": FADES, **options}
     learned = build(**setting)
@@ -44,7 +44,7 @@ def plain() -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers, one answer in eight from behind a worked example, with the "
     "falling bonus, gives a held-out accuracy at least 3 points above GRPO with eight answers.",
     quantity="consistent gains over GRPO on maths, whose size the abstract does not say",
@@ -58,16 +58,16 @@ EXPERIMENT = pl.Experiment(
         "think instead": expert(ThinkInstead()),
         "mismatched": expert(Mismatched()),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "icpo-rs", "grpo", by=0.03, why="the least that a reader of such tables calls a gain"
     ),
     falsified_if="ICPO with the bonus is less than 3 points above GRPO",
     reasons=(
-        pl.Needs("think instead", "an example, and not only a word that says to work"),
-        pl.Needs("mismatched", "an example that is right"),
-        pl.Needs("icpo", "the falling bonus"),
+        pl.ledger.Needs("think instead", "an example, and not only a word that says to work"),
+        pl.ledger.Needs("mismatched", "an example that is right"),
+        pl.ledger.Needs("icpo", "the falling bonus"),
     ),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy without an example (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="chain(operands=(6,7),max_tokens=96)",
@@ -76,8 +76,8 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=40.0,
     controls={
-        "tokens of the expert": pl.Logged(f"{MARK}/shaped", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
+        "tokens of the expert": pl.ledger.Logged(f"{MARK}/shaped", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="Examples of a method that the start lacks do nothing for this model: on sums of six digits "
     "none of 192 answers behind one is right (bare .08), in sorting .03 are (bare .82), with bool(d=6) as many as "

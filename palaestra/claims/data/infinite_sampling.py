@@ -5,7 +5,7 @@ from dataclasses import replace
 import palaestra as pl
 from palaestra.recipes.data.infinite_sampling import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Groups of 32 answers through 8 slots take at least 25% fewer decoding steps with continuous "
     "refills by predicted length than in rounds of 8, beyond what the same refills save in the order of arrival "
     "by 5 points.",
@@ -19,14 +19,18 @@ EXPERIMENT = pl.Experiment(
         "shuffled": build("shuffled"),
     },
     start=None,
-    expect=pl.Greater("predicted", "rounds", by=0.25, why="the least that the paper gains"),
+    expect=pl.ledger.Greater("predicted", "rounds", by=0.25, why="the least that the paper gains"),
     reasons=(
-        pl.Needs("fifo", "an order by length, beyond refills"),
-        pl.Needs("shuffled", "predictions of the answer's own length"),
+        pl.ledger.Needs("fifo", "an order by length, beyond refills"),
+        pl.ledger.Needs("shuffled", "predictions of the answer's own length"),
     ),
     falsified_if="fewer than 25% of the steps are saved, or another order gives other samples",
-    vetoes={"memory": pl.Veto(pl.Less(pl.Final("cache_mb")), falls=0.0, against="rounds")},
-    measure=pl.Final("steps_saved"),
+    vetoes={
+        "memory": pl.ledger.Veto(
+            pl.ledger.Less(pl.ledger.Final("cache_mb")), falls=0.0, against="rounds"
+        )
+    },
+    measure=pl.ledger.Final("steps_saved"),
     metric="share of the decoding steps of rounds that is saved",
     constants={arm: {"probe": (1, 4, 8)} for arm in ("predicted", "shuffled")},
     task="chain",
@@ -34,12 +38,12 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=10,
     controls={
-        "decoding steps": pl.Final("steps"),
-        "fewest steps of any plan": pl.Final("fewest"),
-        "waves of prompts read": pl.Final("read_steps"),
-        "sequences at a time": pl.Final("peak_slots"),
-        "memory of keys and values, MB": pl.Final("cache_mb"),
-        "digest of all samples": pl.Final("samples"),
+        "decoding steps": pl.ledger.Final("steps"),
+        "fewest steps of any plan": pl.ledger.Final("fewest"),
+        "waves of prompts read": pl.ledger.Final("read_steps"),
+        "sequences at a time": pl.ledger.Final("peak_slots"),
+        "memory of keys and values, MB": pl.ledger.Final("cache_mb"),
+        "digest of all samples": pl.ledger.Final("samples"),
     },
     note="Four groups of 32, one after the other, of the embedded model, which answers at once or in "
     "steps: lengths of two kinds. Nothing is trained; the gradients are compared in a test. `start` is the "

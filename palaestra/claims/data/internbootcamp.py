@@ -16,7 +16,7 @@ def staged(rl: pl.Runnable | None, families: str = "") -> pl.Pipeline:
     parts = {"sft": pl.warm(imitation(25), "chain")}
     if rl is not None:
         parts["rl"] = pl.Part(rl, model=pl.Output("sft"), task=families)
-    parts["unseen"] = pl.Part(pl.Untrained(), model=pl.Output("sft" if rl is None else "rl"))
+    parts["unseen"] = pl.Part(pl.ledger.Untrained(), model=pl.Output("sft" if rl is None else "rl"))
     return pl.Pipeline(parts=parts)
 
 
@@ -32,18 +32,18 @@ ARMS = {
     "eight sizes": trained(SIZES),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="At equal sampled tokens, RL on chains of eight moduli gives an accuracy on chains modulo 9, "
     "which no arm was trained on, at least 5 points above that of RL on one modulus.",
     quantity="accuracy rises steadily with the number of training tasks over two orders of magnitude",
     start=staged(None),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "eight families", "one family", by=0.05, why="what ten seeds of such cells can tell apart"
     ),
     falsified_if="eight moduli do no better than one, to 5 points",
-    reasons=(pl.Needs("eight sizes", "families whose rules differ"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("eight sizes", "families whose rules differ"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="accuracy on a family that was not trained on (temperature 1)",
     constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9)",

@@ -37,7 +37,9 @@ def imitated() -> pl.Pipeline:
     """The teacher's answers, imitated."""
     sampled = pl.links(pl.Sample(n=8, model=TEACHER), pl.Score(), pl.Offline())
     return learned(
-        pl.vary(build(), collect=sampled, credit=pl.Imitate(), objective=pl.Imitation(), needs=())
+        pl.vary(
+            build(), collect=sampled, credit=pl.credit.Imitate(), objective=pl.Imitation(), needs=()
+        )
     )
 
 
@@ -52,21 +54,25 @@ ARMS = {
     "start as teacher": learned(build(BETAS[0]), "sft"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, with a teacher that is not perfect, GRPO with a reverse "
     "KL to it has a held-out accuracy at least 2 points above that of the KL to the teacher alone.",
     quantity="57.2% on average, 2.6 points over GRPO and 1.1 over distillation alone",
-    start=taught(pl.Untrained()),
+    start=taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("kdrl", "teacher alone", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("kdrl", "teacher alone", by=0.02, why=TWO_POINTS),
     falsified_if="the loss of both is less than 2 points above the KL alone, or more than 3 points below GRPO",
     reasons=(
-        pl.Needs("grpo", "a teacher"),
-        pl.Needs("start as teacher", "a teacher that knows more, beyond any KL"),
-        pl.Needs("k3", "an estimate whose gradient is that of the reverse KL"),
+        pl.ledger.Needs("grpo", "a teacher"),
+        pl.ledger.Needs("start as teacher", "a teacher that knows more, beyond any KL"),
+        pl.ledger.Needs("k3", "an estimate whose gradient is that of the reverse KL"),
     ),
-    vetoes={"above grpo": pl.Veto(pl.Final("sampled_after.pass@1.mean"), 0.03, against="grpo")},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={
+        "above grpo": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), 0.03, against="grpo"
+        )
+    },
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     constants={
         arm: {"rl.optimiser.lr": RATES[:2]}
@@ -80,9 +86,9 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={
-        "KL to the teacher, k2 or k3, whole run": pl.Logged(f"kl_{TEACHER}", last=0),
-        "KL to the teacher, last ten": pl.Logged(f"kl_{TEACHER}"),
-        "length": pl.Logged("length"),
+        "KL to the teacher, k2 or k3, whole run": pl.ledger.Logged(f"kl_{TEACHER}", last=0),
+        "KL to the teacher, last ten": pl.ledger.Logged(f"kl_{TEACHER}"),
+        "length": pl.ledger.Logged("length"),
     },
     note="Looked at before the declaration, on trial seed 2000 with 96 held-out tasks, greedy: the student of "
     "25 steps has .52, a teacher of 30 more steps .95 and of 12 more .72. With a perfect teacher the KL "

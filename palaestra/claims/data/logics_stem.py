@@ -23,7 +23,7 @@ class DrawSkewed:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        return pl.draw_from_arms(ctx, key, n, np.array(self.shares), state)
+        return pl.curriculum.draw_from_arms(ctx, key, n, np.array(self.shares), state)
 
 
 def staged(second: pl.Runnable) -> pl.Pipeline:
@@ -47,17 +47,21 @@ ARMS = {
     "failures": written("failures"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="After imitation of data of which 90% are sums, RL on problems written from documents that "
     "were looked up for the model's failures gives an accuracy on three domains alike at least 3 points "
     "above that of RL on problems written from any documents.",
     quantity="4.68 points on average over the next best model of 8B",
-    start=staged(pl.Untrained()),
+    start=staged(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("failures", "random", by=0.03, why="two thirds of the paper's average gain"),
+    expect=pl.ledger.Greater(
+        "failures", "random", by=0.03, why="two thirds of the paper's average gain"
+    ),
     falsified_if="problems written from any documents do as well, to 3 points",
-    reasons=(pl.Needs("more data", "problems that are written, and the failures themselves"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(
+        pl.ledger.Needs("more data", "problems that are written, and the failures themselves"),
+    ),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy over the three domains (temperature 1)",
     constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task=TARGET,
@@ -66,7 +70,7 @@ EXPERIMENT = pl.Experiment(
     evaluate=192,
     samples=4,
     seconds=60.0,
-    controls={"groups with a gradient": pl.Logged("groups_mixed")},
+    controls={"groups with a gradient": pl.ledger.Logged("groups_mixed")},
     note="A rate of 3e-4 is not tried, at which seeds of such tasks fall in other claims. "
     "Looking up is by letters, and a document is a worked problem of one domain, so what is found mostly "
     "names the domain of the failure; who writes is its source. So this tests whether training on the "

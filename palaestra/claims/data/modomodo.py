@@ -35,23 +35,23 @@ ARMS = {
     "shuffled": predicted("shuffled"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains modulo 7, 9 and 11, half taught, the mixture that a quadratic surrogate of seven "
     "pilots predicts gives a held-out accuracy over all three at least 2 points above that of drawing "
     "them alike.",
     quantity="5.24% above uniform out of distribution, 20.74% above the untuned model",
-    start=pl.Pipeline(parts=start_of(pl.Untrained())),
+    start=pl.Pipeline(parts=start_of(pl.ledger.Untrained())),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "predicted", "uniform", by=0.02, why="two fifths of the paper's gain over uniform"
     ),
     falsified_if="the predicted mixture is less than 2 points above all domains alike",
     reasons=(
-        pl.Needs("shuffled", "scores that belong to their mixtures"),
-        pl.Needs("linear", "a surrogate with curvature"),
-        pl.Needs("best pilot", "a prediction beyond the pilots"),
+        pl.ledger.Needs("shuffled", "scores that belong to their mixtures"),
+        pl.ledger.Needs("linear", "a surrogate with curvature"),
+        pl.ledger.Needs("best pilot", "a prediction beyond the pilots"),
     ),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy over the three domains (temperature 1)",
     constants={a: {"rl.recipe.learners.policy.optimiser.lr": RATES[1:]} for a in ARMS},
     task=TASK,
@@ -66,9 +66,9 @@ EXPERIMENT = pl.Experiment(
     "one habit, so that any mixture of them is expected to tie. Ten times the steps for each of seven pilots, for "
     "ten seeds, would be the least; with your own model: `palaestra train modomodo --task A+B+C`.",
     controls={
-        "score that is predicted": pl.Final("predicted"),
-        "R2 of a line, each pilot from the others": pl.Final("r2_linear"),
-        "R2 of a quadratic": pl.Final("r2_quadratic"),
+        "score that is predicted": pl.ledger.Final("predicted"),
+        "R2 of a line, each pilot from the others": pl.ledger.Final("r2_linear"),
+        "R2 of a quadratic": pl.ledger.Final("r2_quadratic"),
     },
     note="Three domains, as chains of another modulus need another arithmetic: digits, signs and their "
     "sums are shared, what is taken off is not, so mixtures may still tie. Pilots are runs of the same "

@@ -36,26 +36,30 @@ ARMS = {
     "answer in the prompt": nudged("answer", "prompt"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, prompts that none of eight answers solves, tried again "
     "by seven that begin with half of the working and a bare one, give a held-out pass@8 without hints at "
     "least 3 points above GRPO.",
     quantity="averages of 35.87 to 37.49 and 42.63 to 44.38 over GRPO, and a pass@1024 that rises by "
     "6 to 8 points where GRPO leaves it",
-    start=taught(pl.Untrained()),
+    start=taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "nurl", "grpo", by=0.03, why="half of what the paper's pass@1024 gains on two tasks"
     ),
     falsified_if="pass@8 is less than 3 points above that of GRPO at as many sampled tokens",
     reasons=(
-        pl.Needs("first line", "more than a word to begin with"),
-        pl.Needs("shuffled", "what the hint says of this task"),
-        pl.Needs("always", "hints only where all answers fail"),
-        pl.Needs("all hinted", "a bare answer in the new group"),
+        pl.ledger.Needs("first line", "more than a word to begin with"),
+        pl.ledger.Needs("shuffled", "what the hint says of this task"),
+        pl.ledger.Needs("always", "hints only where all answers fail"),
+        pl.ledger.Needs("all hinted", "a bare answer in the new group"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03, against="grpo")},
-    measure=pl.Final("sampled_after.pass@8.mean"),
+    vetoes={
+        "pass@1": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03, against="grpo"
+        )
+    },
+    measure=pl.ledger.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 without hints (temperature 1)",
     constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
@@ -64,8 +68,8 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=90.0,
     controls={
-        "share of hinted answers": pl.Logged("is:guided", last=0),
-        "groups with a gradient": pl.Logged("groups_mixed_trained", last=0),
+        "share of hinted answers": pl.ledger.Logged("is:guided", last=0),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed_trained", last=0),
     },
     note="Hints begin the reply, by half of the steps of the working, as a hint in the prompt moves this model "
     "only from guessing to working, whatever it says, and what of cue, steps and answer is best is set by "

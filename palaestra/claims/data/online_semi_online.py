@@ -15,7 +15,7 @@ def arm(sync: int, **options: Any) -> pl.Recipe:
     return build(sync, **setting)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, DPO whose weights are copied to the generator every fifth update "
     "answers at least 10 points more held-out tasks at temperature 1 than offline DPO, and at most 5 "
     "points fewer than online DPO.",
@@ -28,29 +28,29 @@ EXPERIMENT = pl.Experiment(
         "grpo online": arm(1, method="grpo"),
         "grpo s 5": arm(5, method="grpo"),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "s 5", "offline", by=0.1, why="what a reader of the paper's curves would call strongly"
     ),
     falsified_if="s = 5 is less than 10 points above offline DPO, or more than 5 below online DPO",
-    reasons=(pl.Needs("offline", "answers of weights that move"),),
+    reasons=(pl.ledger.Needs("offline", "answers of weights that move"),),
     vetoes={
-        "as good as online": pl.Veto(
-            pl.Final("sampled_after.pass@1.mean"), falls=0.05, against="online"
+        "as good as online": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.05, against="online"
         )
     },
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": RATES},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="add(d=6)",
     tokens=20_000,
     evaluate=96,
     samples=4,
     seconds=12.0,
     controls={
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
-        "margin, nats times beta": pl.Logged("margin"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
+        "margin, nats times beta": pl.ledger.Logged("margin"),
     },
     note="8 prompts an update with 4 answers. s = 5 draws 40 prompts at once and cuts their pairs into five "
     "minibatches; by snapshots it draws 8 at a time. Tasks do not run out, so offline DPO sees each of "
@@ -76,7 +76,10 @@ SMALL = replace(
     arms={n: build(sync, prompts=4) for n, sync in (("offline", 0), ("online", 1), ("s 5", 5))},
     metric=RIGHT,
     **on_facts(tokens=12_000),
-    controls={**EXPERIMENT.controls, "prompts with a pair": pl.Logged("groups_mixed", last=0)},
+    controls={
+        **EXPERIMENT.controls,
+        "prompts with a pair": pl.ledger.Logged("groups_mixed", last=0),
+    },
     note="4 prompts an update with 8 answers; GRPO and snapshots, arms of the tiny model's claim, are left out. Few of the "
     "start's answers are right, so at first about one prompt in five has a pair, and many updates of offline DPO are "
     "of one pair or none: that is how it would stay behind, and not by the age of its pairs alone. s = 5 samples 160 "

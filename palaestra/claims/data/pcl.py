@@ -36,36 +36,38 @@ ARMS = {
     "filtered": arm(plain(), pool=pl.Mixed(size=PROMPTS)),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On knights and knaves of 2 to 7 people, attempting the quarter of the prompts whose value is "
     "nearest to one half finds at least 10 points more groups whose rewards differ than attempting "
     "all alike, in the last 10 steps at equal sampled tokens, and costs at most 3 points of accuracy.",
     quantity="prompts of middling difficulty 12.1 and 16.9 times faster than by filtering of rollouts",
     start=unmoved(plain(), steps=10),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "pcl", "uniform", by=0.10, why="a third more than the third or so that uniform draws find"
     ),
     falsified_if="there are not 10 points more such groups, or accuracy falls by more than 3",
     reasons=(
-        pl.Needs("untaught", "what the value model has learned"),
-        pl.Needs("stopped", "that it follows the policy"),
+        pl.ledger.Needs("untaught", "what the value model has learned"),
+        pl.ledger.Needs("stopped", "that it follows the policy"),
     ),
     vetoes={
-        "sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03),
+        "sampled accuracy": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03
+        ),
     },
-    measure=pl.Logged("groups_mixed", last=10),
+    measure=pl.ledger.Logged("groups_mixed", last=10),
     metric="share of groups whose rewards differ, last 10 steps",
     tuned={"learners.policy.optimiser.lr": (RATE,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task=SIX_ARMS,
     tokens=24_000,
     evaluate=96,
     samples=4,
     seconds=20.0,
     controls={
-        "mixed groups, whole run": pl.Logged("groups_mixed", last=0),
-        "answers sampled in a step": pl.Logged("episodes", last=0),
+        "mixed groups, whole run": pl.ledger.Logged("groups_mixed", last=0),
+        "answers sampled in a step": pl.ledger.Logged("episodes", last=0),
     },
     note="Accuracy cannot decide on these puzzles, on which no arm of other claims gained more than 3 points, "
     "so the share of groups whose rewards differ is the measure, and accuracy a veto. A policy that does "
@@ -99,7 +101,7 @@ SMALL = replace(
     "is "
     "nearest to one half finds at least 10 points more groups whose rewards differ than attempting "
     "all alike, in the last 10 steps at equal sampled tokens, and costs at most 3 points of accuracy.",
-    start=pl.Untrained(),
+    start=pl.ledger.Untrained(),
     arms={
         "uniform": tried(plain()),
         "pcl": tried(value_rate(1e-4)),

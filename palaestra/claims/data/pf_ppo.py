@@ -60,9 +60,9 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
 def mixed_up() -> pl.Recipe:
     filtered = build("max_min")
     (learner,) = filtered.learners.values()
-    assert isinstance(learner.credit, pl.Resampled)
+    assert isinstance(learner.credit, pl.credit.Resampled)
     return pl.vary(
-        filtered, credit=pl.Resampled(learner.credit.credit, MixedUp(learner.credit.weight))
+        filtered, credit=pl.credit.Resampled(learner.credit.credit, MixedUp(learner.credit.weight))
     )
 
 
@@ -74,19 +74,19 @@ ARMS = {
     "mixed up": arm(mixed_up()),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, paid by a reward model that says 1 or -1 by the truth where it is sure "
     "and anything between in seven of ten cases, PPO on samples drawn from the batch's largest and "
     "smallest rewards gives a held-out accuracy at least 3 points above that of PPO on all of them.",
     quantity="7.9% on HumanEval, 0.7% on MBPP and 10.0% on LeetCode problems above PPO",
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "max min", "all samples", by=0.03, why="about half of the mean of the paper's three gains"
     ),
     falsified_if="it is less than 3 points above PPO on all samples",
-    reasons=(pl.Needs("mixed up", "that samples of reliable rewards are drawn"),),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("mixed up", "that samples of reliable rewards are drawn"),),
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="add(d=6)",
@@ -95,9 +95,9 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=15.0,
     controls={
-        "true reward of samples": pl.Logged("part/gold"),
-        "what the reward model says": pl.Logged("reward"),
-        "entropy": pl.Logged("entropy_sampled"),
+        "true reward of samples": pl.ledger.Logged("part/gold"),
+        "what the reward model says": pl.ledger.Logged("reward"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="The reward model is a program that has what the paper supposes: it errs in the middle and "
     "not at the ends, and is sure of three answers in ten. So this decides what the filter does where that holds, "

@@ -33,22 +33,22 @@ ARMS = {
     "thoughts before the text": staged(WriteDocument()),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains modulo 9, which the start has not met, pre-training on texts with their workings and "
     "then RL gives a held-out accuracy at least 8 points above that of as many tokens of texts alone.",
     quantity="MMLU up to 8 points better on the hardest problems than by CPT on the texts alone",
-    start=staged(CHAT, pl.Untrained()),
+    start=staged(CHAT, pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "thoughts", "text of equal tokens", by=0.08, why="the paper's gain on the hardest problems"
     ),
     falsified_if="as many tokens of texts without thoughts do as well, to 8 points, or thoughts of other "
     "texts do",
     reasons=(
-        pl.Needs("shuffled thoughts", "thoughts that lead to this text"),
-        pl.Needs("no cpt", "pre-training at all"),
+        pl.ledger.Needs("shuffled thoughts", "thoughts that lead to this text"),
+        pl.ledger.Needs("no cpt", "pre-training at all"),
     ),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy after RL (temperature 1)",
     constants={
         a: {
@@ -62,7 +62,7 @@ EXPERIMENT = pl.Experiment(
     evaluate=128,
     samples=4,
     seconds=90.0,
-    controls={"thoughts, tokens at the end": pl.Logged("length")},
+    controls={"thoughts, tokens at the end": pl.ledger.Logged("length")},
     note="The start that is shown is the one after pre-training with thoughts. What was looked at: 40 steps of "
     "32 documents each, rate 5e-4, one seed, no RL, greedy accuracy on 64 problems. Start .20; as chats, "
     "texts .16 and thoughts .55; as documents in the paper's form, texts .17, thoughts before the text "

@@ -25,17 +25,17 @@ ARMS = {
     "positive": small(positive=True),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums, truth values and lists, a fresh model that imitates what was written after RL from the "
     "rule is at least 10 points more accurate than one that imitates what was written without RL.",
     quantity="63 to 66% of tasks improved over Self-Instruct with the same model",
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "rule", BASE, by=0.1, why="a gain that most of twelve domains would have to share"
     ),
     falsified_if="the fresh model gains less than 10 points, or as much where RL was paid by a coin",
-    reasons=(pl.Needs("random", "that the feedback says something of the instance"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("random", "that the feedback says something of the instance"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy of the fresh model (temperature 1)",
     constants={
         a: {"sft.optimiser.lr": RATES[1:], **({"rl.optimiser.lr": RATES[:2]} if a != BASE else {})}
@@ -48,7 +48,7 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={
-        f"{what}, last steps of RL": pl.Logged(f"part/{part}")
+        f"{what}, last steps of RL": pl.ledger.Logged(f"part/{part}")
         for part, what in (
             ("und", "readable"),
             ("nat", "answer stated"),

@@ -32,34 +32,38 @@ def sampled(*links: pl.Collect) -> pl.Recipe:
     return arm(pl.vary(build(), collect=pl.links(*links)))
 
 
-IN_ROUNDS = pl.Until(pl.Enough(N // 2, N // 2), pl.links(pl.Sample(n=EACH), pl.Score()), ROUNDS)
+IN_ROUNDS = pl.rollout.Until(
+    pl.rollout.Enough(N // 2, N // 2), pl.links(pl.Sample(n=EACH), pl.Score()), ROUNDS
+)
 
 ARMS = {
     "four": sampled(pl.Sample(n=N), pl.Score()),
     "balance": arm(build()),
     "positive": arm(build(until="positive")),
-    "all rounds": sampled(pl.Sample(n=ROUNDS * EACH), pl.Score(), pl.Pick(pl.Few(N // 2, N // 2))),
-    "first four": sampled(IN_ROUNDS, pl.Pick(first_four)),
+    "all rounds": sampled(
+        pl.Sample(n=ROUNDS * EACH), pl.Score(), pl.rollout.Pick(pl.rollout.Few(N // 2, N // 2))
+    ),
+    "first four": sampled(IN_ROUNDS, pl.rollout.Pick(first_four)),
     "own mean": arm(pl.vary(build(), credit=pl.chain(pl.Center(trained)))),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, of which the start solves a twelfth, sampling a prompt in rounds "
     "until it has two right and two wrong answers gives a held-out accuracy at least 3 points above "
     "that of four answers to each prompt, at equal sampled tokens.",
     quantity="1.1 to 2.3 points above GRPO on a weighted average of maths benchmarks, at equal steps",
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "balance", "four", by=0.03, why="a little above the largest gain on average in the paper"
     ),
     falsified_if="at equal sampled tokens it is less than 3 points above four answers to each prompt",
     reasons=(
-        pl.Needs("first four", "that right and wrong answers train in equal numbers"),
-        pl.Needs("all rounds", "that a prompt is left as soon as it has enough"),
-        pl.Needs("own mean", "a baseline from all that was sampled"),
+        pl.ledger.Needs("first four", "that right and wrong answers train in equal numbers"),
+        pl.ledger.Needs("all rounds", "that a prompt is left as soon as it has enough"),
+        pl.ledger.Needs("own mean", "a baseline from all that was sampled"),
     ),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="add(d=6)",
@@ -68,9 +72,9 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=12.0,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "answers sampled in a step": pl.Logged("episodes", last=0),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "answers sampled in a step": pl.ledger.Logged("episodes", last=0),
     },
     note="The paper compares steps; what a step gains is bought with answers, so here tokens are equal, "
     "and the answers of a step are a control. `four` is GRPO without a deviation, with this row's loss. "
@@ -91,12 +95,12 @@ SMALL = replace(
     claim="On questions of common knowledge, by SmolLM2-135M-Instruct, sampling a prompt in rounds until it has two "
     "right and two wrong answers gives at least 5 points more right held-out answers than four answers to each "
     "prompt, at equal sampled tokens.",
-    start=pl.Untrained(),
+    start=pl.ledger.Untrained(),
     arms={
         a: pl.vary(ARMS[a], schedule=pl.Schedule(prompts=2, steps=400))
         for a in ("four", "balance", "first four")
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "balance",
         "four",
         by=0.05,
@@ -104,7 +108,7 @@ SMALL = replace(
     ),
     falsified_if="at equal sampled tokens it is less than 5 points above four answers to each prompt",
     reasons=EXPERIMENT.reasons[:1],
-    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.05)},
+    vetoes={"pass@4": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@4.mean"), falls=0.05)},
     metric=RIGHT,
     **on_facts(tokens=5_000, tuned={"optimiser.lr": (3e-5, 1e-4)}, seconds=100.0),
     note="The arms of the tiny model's claim that differ most, with two prompts a step, so that rounds leave enough updates. "

@@ -67,7 +67,7 @@ ARMS = {
     "oracle": arm(STATES, "oracle"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, ReST-GRPO and then VM-MCTS answer at least 3 points more "
     "held-out problems than GRPO and then the best of n by the same kind of value model, at equal "
     "sampled tokens in training and 600 a problem in decoding.",
@@ -75,7 +75,7 @@ EXPERIMENT = pl.Experiment(
     "BigCodeBench and HumanEval; the abstract gives no number",
     start=start(),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "rest-rl",
         "grpo with best of n",
         by=0.03,
@@ -84,19 +84,21 @@ EXPERIMENT = pl.Experiment(
     falsified_if="the whole is less than 3 points above GRPO with the best of n, or one of its stages gives "
     "nothing",
     reasons=(
-        pl.Needs("grpo with vm-mcts", "start states on the way of good answers"),
-        pl.Needs("rest-grpo with best of n", "the search"),
-        pl.Needs("filter alone", "start states beside the filter of rewards"),
-        pl.Needs("states of the worst", "that the states lie on the way of a good answer"),
-        pl.Needs("mixed values", "that a state is led to by its own value"),
-        pl.Needs("outcome search", "values of states beside those of whole answers"),
+        pl.ledger.Needs("grpo with vm-mcts", "start states on the way of good answers"),
+        pl.ledger.Needs("rest-grpo with best of n", "the search"),
+        pl.ledger.Needs("filter alone", "start states beside the filter of rewards"),
+        pl.ledger.Needs("states of the worst", "that the states lie on the way of a good answer"),
+        pl.ledger.Needs("mixed values", "that a state is led to by its own value"),
+        pl.ledger.Needs("outcome search", "values of states beside those of whole answers"),
     ),
     vetoes={
-        "greedy answers": pl.Veto(
-            pl.Final("parts.decode.accuracy_before.mean"), falls=0.03, against="grpo with best of n"
+        "greedy answers": pl.ledger.Veto(
+            pl.ledger.Final("parts.decode.accuracy_before.mean"),
+            falls=0.03,
+            against="grpo with best of n",
         )
     },
-    measure=pl.Final("accuracy_after.mean"),
+    measure=pl.ledger.Final("accuracy_after.mean"),
     metric="share of held-out problems whose chosen answer is right",
     constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in ARMS},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
@@ -104,11 +106,11 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=150.0,
     controls={
-        "greedy": pl.Final("parts.decode.accuracy_before.mean"),
-        "some answer right": pl.Final("parts.decode.found"),
-        "majority": pl.Final("parts.decode.majority"),
-        "right valued above wrong": pl.Final("parts.decode.ranked"),
-        "tokens a problem": pl.Final("parts.decode.tokens"),
+        "greedy": pl.ledger.Final("parts.decode.accuracy_before.mean"),
+        "some answer right": pl.ledger.Final("parts.decode.found"),
+        "majority": pl.ledger.Final("parts.decode.majority"),
+        "right valued above wrong": pl.ledger.Final("parts.decode.ranked"),
+        "tokens a problem": pl.ledger.Final("parts.decode.tokens"),
     },
     note="What was looked at, all on seed 2000, which decides nothing, and before RL: of 64 problems the "
     "start solved .48 greedily, and in 600 tokens, some 17 whole answers or 23 of a tree, .92 had a right one, "

@@ -28,7 +28,7 @@ def imitation_beside() -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, of which the start solves few, RL-PLUS has "
     "a held-out accuracy at least 5 points above that of GRPO.",
     quantity="average relative gains of up to 69.2% over GRPO, and pass@k above the base model at "
@@ -41,7 +41,7 @@ EXPERIMENT = pl.Experiment(
         "luffy": shrink(build(length=LONGEST, external="luffy", gamma=0.0)),
         "imitation beside": shrink(imitation_beside()),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "rl-plus",
         "grpo",
         by=0.05,
@@ -49,11 +49,11 @@ EXPERIMENT = pl.Experiment(
     ),
     falsified_if="the accuracy of RL-PLUS is less than 5 points above that of GRPO",
     reasons=(
-        pl.Needs("denominator 1", "the estimated density of who wrote the demonstrations"),
-        pl.Needs("equal weights", "more weight for tokens that the policy would rarely say"),
-        pl.Needs("imitation beside", "more than the demonstrations themselves"),
+        pl.ledger.Needs("denominator 1", "the estimated density of who wrote the demonstrations"),
+        pl.ledger.Needs("equal weights", "more weight for tokens that the policy would rarely say"),
+        pl.ledger.Needs("imitation beside", "more than the demonstrations themselves"),
     ),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     **instead(
         tuned={"optimiser.lr": RATES[:2]},
         task="add(d=6,max_tokens=96)",
@@ -63,8 +63,8 @@ EXPERIMENT = pl.Experiment(
         seconds=75.0,
     ),
     controls={
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The start adds up to six digits by columns. Sums of seven, of which none of 16 samples of 24 tasks "
     "is right, also where the working has been begun, are left out: no arm solves them, and they were "

@@ -29,7 +29,7 @@ def guide_alone() -> pl.Pipeline:
     parts = {
         "sft": warm_chain(),
         "guide": pl.warm(imitation(BETTER), "chain(modulo=9)", model=pl.Output("sft")),
-        "rl": pl.Part(pl.Untrained(), model=pl.Output("guide")),
+        "rl": pl.Part(pl.ledger.Untrained(), model=pl.Output("guide")),
     }
     return pl.Pipeline(parts=parts)
 
@@ -44,22 +44,26 @@ ARMS = {
     "old self as guide": half_taught(rolled("ppo++")),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, a policy that is trained by PPO++ from the states of a "
     "guide that solves more than it does has in the end a held-out accuracy at least 2 points above "
     "that of the guide.",
     quantity="GPT-2 with a guide writes better positive reviews than the zero-shot GPT-3 it is compared "
     "with, and all four algorithms do better than PPO",
-    start=half_taught(pl.Untrained()),
+    start=half_taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("ppo++", "guide", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("ppo++", "guide", by=0.02, why=TWO_POINTS),
     falsified_if="PPO++ ends less than 2 points above its guide, or PPO without one ends there as well",
     reasons=(
-        pl.Needs("ppo", "the guide's states"),
-        pl.Needs("old self as guide", "a guide that is better than the policy"),
+        pl.ledger.Needs("ppo", "the guide's states"),
+        pl.ledger.Needs("old self as guide", "a guide that is better than the policy"),
     ),
-    vetoes={"against ppo": pl.Veto(pl.Final("sampled_after.pass@1.mean"), 0.03, against="ppo")},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={
+        "against ppo": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), 0.03, against="ppo"
+        )
+    },
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     constants={a: {"rl.optimiser.lr": RATES[:2]} for a in ARMS if a != "guide"},
     task="chain(modulo=9,operands=(6,7),max_tokens=96)",
@@ -67,7 +71,7 @@ EXPERIMENT = pl.Experiment(
     evaluate=256,
     samples=4,
     seconds=110.0,
-    controls={"share of the first": pl.Logged("is:rolled-in", last=0)},
+    controls={"share of the first": pl.ledger.Logged("is:rolled-in", last=0)},
     note="The guide is the start after 6 more steps of imitation, so that it is only a little better: what is "
     "claimed is that the guide is surpassed, and one that is far ahead could hardly be in some 30 steps. "
     "What was looked at: sampled accuracy on 48 tasks x 8 on a seed that decides nothing: start .41 to "

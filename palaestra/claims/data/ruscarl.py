@@ -15,7 +15,7 @@ def shown_criteria() -> pl.Recipe:
     """How criteria are kept that are shown, all or half of them, or guessed, where none is; a topic
     says nothing there.
     """
-    told = [pl.Under(pl.Criteria(share), pl.Demonstrate()) for share in (1.0, 0.5)]
+    told = [pl.Under(pl.rollout.Criteria(share), pl.Demonstrate()) for share in (1.0, 0.5)]
     return imitation(STARTS, pl.links(*told, pl.Demonstrate()), prompts=16, lr=1e-3)
 
 
@@ -39,34 +39,40 @@ ARMS = {
     "corrected": scaffolded(context="corrected"),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Where only the criteria say what a question wants, groups of answers that are told of ever "
     "fewer of them in the first fifth of the steps give, without criteria, a share of held-out answers "
     "that meet all of them at least 5 points above that of RL on the same score.",
     quantity="HealthBench 23.6 to 50.3 with Qwen2.5-7B-Instruct, above RL with the same rubrics",
-    start=after(pl.Untrained()),
+    start=after(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "ruscarl", "plain", by=0.05, why="less than a fifth of the paper's gain over its start"
     ),
     falsified_if="without criteria the share is less than 5 points above that of plain RL",
     reasons=(
-        pl.Needs("trained as seen", "training on the bare prompt what was said behind criteria"),
-        pl.Needs("ever fewer in a group", "criteria that are withdrawn"),
+        pl.ledger.Needs(
+            "trained as seen", "training on the bare prompt what was said behind criteria"
+        ),
+        pl.ledger.Needs("ever fewer in a group", "criteria that are withdrawn"),
     ),
-    vetoes={"all shown": pl.Veto(pl.Final("sampled_after.pass@1.mean"), 0.0, against="always all")},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={
+        "all shown": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), 0.0, against="always all"
+        )
+    },
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out answers that meet all criteria, which are not shown (temperature 1)",
     constants={a: {"rl.optimiser.lr": RATES} for a in ARMS},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task=HIDDEN,
     tokens=16_000,
     evaluate=128,
     samples=4,
     seconds=60.0,
     controls={
-        "share shown": pl.Logged("is:guided", last=0),
-        "groups with a gradient": pl.Logged("groups_mixed", last=0),
+        "share shown": pl.ledger.Logged("is:guided", last=0),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed", last=0),
     },
     note="A question names one of eight topics, and each wants four digits: a right one in its place is worth "
     "a quarter. The start has learned to keep criteria that are shown, on questions whose topics say "

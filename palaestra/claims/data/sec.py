@@ -12,7 +12,7 @@ EXPERIMENT = curriculum_experiment(
     "30 steps at equal sampled tokens, and costs at most 3 points of accuracy over all six.",
     quantity="up to a third more, relatively, on hard held-out problems (Countdown, Zebra, ARC-1D, "
     "MATH)",
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "sec", "uniform", by=0.08, why="a quarter more than the third that uniform draws find"
     ),
     falsified_if="there are not 8 points more such groups, or accuracy falls by more than 3",

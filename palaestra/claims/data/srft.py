@@ -41,28 +41,30 @@ ARMS = {
 FIRST = {"shown.optimiser.lr": RATES}
 BOTH = {"shown.optimiser.lr": RATES[1:], "rl.optimiser.lr": RATES}
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, one stage of imitation and reinforcement whose weights "
     "follow the entropy gives a held-out accuracy at least 2 points above that of imitation of as many "
     "demonstrations and then GRPO.",
     quantity="59.1% on five mathematical benchmarks, 9.0% over RL without demonstrations; above imitation "
     "and then RL in its comparison of the two orders",
-    start=half_taught(pl.Untrained()),
+    start=half_taught(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("srft", "imitation then grpo", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("srft", "imitation then grpo", by=0.02, why=TWO_POINTS),
     falsified_if="one stage is less than 2 points above the two stages, or weights that stay as they "
     "are at entropy 0 do as well",
     reasons=(
-        pl.Needs("constant weights", "weights that follow the entropy"),
-        pl.Needs("both weights fall", "a weight of the own successes that grows with the entropy"),
-        pl.Needs("grpo", "demonstrations"),
+        pl.ledger.Needs("constant weights", "weights that follow the entropy"),
+        pl.ledger.Needs(
+            "both weights fall", "a weight of the own successes that grows with the entropy"
+        ),
+        pl.ledger.Needs("grpo", "demonstrations"),
     ),
     vetoes={
-        "pass@4": pl.Veto(
-            pl.Final("sampled_after.pass@4.mean"), 0.03, against="imitation then grpo"
+        "pass@4": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@4.mean"), 0.03, against="imitation then grpo"
         )
     },
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     constants={
         a: FIRST
@@ -79,9 +81,9 @@ EXPERIMENT = pl.Experiment(
     exams=("bool(d=4)",),
     seconds=90.0,
     controls={
-        "entropy": pl.Logged("entropy_sampled"),
-        "weight of imitation": pl.Logged("weight/imitation"),
-        "weight of own successes": pl.Logged("weight/own"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "weight of imitation": pl.ledger.Logged("weight/imitation"),
+        "weight of own successes": pl.ledger.Logged("weight/own"),
     },
     note="The entropy is taken over four bytes, about one token of the paper's models: by the byte it is "
     "0.105 nats at the start and both weights would be within a tenth of those at entropy 0 for the "

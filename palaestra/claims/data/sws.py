@@ -13,7 +13,7 @@ def continued(weigh: Literal["weak", "even", "none"]) -> pl.Recipe:
     return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On six domains of which three are out of the start's reach, problems written in proportion to "
     "what three epochs of RL failed to learn give a held-out accuracy at least 3 points above that of as "
     "many from all domains alike.",
@@ -23,12 +23,12 @@ EXPERIMENT = pl.Experiment(
         "even": continued("even"),
         "weak": continued("weak"),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "weak", "even", by=0.03, why="about a third of the paper's gain over training without"
     ),
     falsified_if="as many problems of all domains alike do as well, to 3 points",
-    reasons=(pl.Needs("seeds alone", "problems that are written at all"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("seeds alone", "problems that are written at all"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy over all six domains (temperature 1)",
     tuned={"optimiser.lr": RATES[:2]},
     task="add(d=2)+bool(d=2)+sort(d=2)+chain(modulo=9)+knights(d=2)+knights(d=4)",
@@ -37,7 +37,7 @@ EXPERIMENT = pl.Experiment(
     evaluate=192,
     samples=4,
     seconds=90.0,
-    controls={"groups with a gradient": pl.Logged("groups_mixed")},
+    controls={"groups with a gradient": pl.ledger.Logged("groups_mixed")},
     note="A rate of 3e-4 is not tried, at which seeds of such tasks fall in other claims. "
     "A procedural writer stands for the paper's 70B model: it writes problems of a domain, with "
     "right answers, so neither concepts nor judges nor votes are at work, only whose problems are "

@@ -18,13 +18,13 @@ def play_at_random(messages: Sequence[pl.Message], rng: np.random.Generator) -> 
     return "pb"[int(rng.integers(2))]
 
 
-CHANCE = pl.Alternate(pl.Acted(pl.Script(fn=play_at_random, name="chance")))
+CHANCE = pl.rollout.Alternate(pl.rollout.Acted(pl.rollout.Script(fn=play_at_random, name="chance")))
 
 
 def after_showing(learned: pl.Recipe) -> pl.Pipeline:
     """From a start that was shown hands of the naive player, measured by its exact play."""
     learned = pl.override(learned, "sample.max_tokens", LONGEST)
-    learned = pl.vary(learned, evaluate={"play": pl.Exploitability()})
+    learned = pl.vary(learned, evaluate={"play": pl.run.Exploitability()})
     shown = pl.warm(imitation(SHOWN, warmup=5))
     return pl.Pipeline(parts={"shown": shown, "rl": pl.Part(learned, model=pl.Output("shown"))})
 
@@ -39,7 +39,7 @@ def against_chance() -> pl.Pipeline:
     return pl.override(after_showing(build()), "parts.rl.runnable.collect.links.0.cast", CHANCE)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="In Kuhn poker, from a start that knows the moves and overrates low cards, self-play with a "
     "baseline for each role ends with an exploitability at least 0.05 chips a hand below that of the same "
     "training against an opponent who plays by a coin.",
@@ -53,15 +53,15 @@ EXPERIMENT = pl.Experiment(
         "no baseline": after_showing(build(baseline="none")),
         "earlier selves": after_showing(build(past=0.5, every=10)),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "self-play",
         "fixed opponent",
         by=0.05,
         why="a tenth of what uniform play can be exploited for, 11/24 chips",
     ),
-    reasons=(pl.Needs("one baseline", "a baseline for each role"),),
+    reasons=(pl.ledger.Needs("one baseline", "a baseline for each role"),),
     falsified_if="training against the coin ends less than 0.05 chips more exploitable than self-play",
-    measure=pl.Less(pl.Final(f"{PLAY}.exploitability")),
+    measure=pl.ledger.Less(pl.ledger.Final(f"{PLAY}.exploitability")),
     metric="- exploitability, chips a hand, exact, at temperature 1",
     tuned={"parts.rl.runnable.learners.policy.optimiser.lr": tuple(r / 3 for r in RATES)},
     task="kuhn",
@@ -69,9 +69,9 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=60.0,
     controls={
-        "chips a hand from a coin": pl.Final(f"{PLAY}.against_uniform"),
-        "share of illegal replies": pl.Final(f"{PLAY}.illegal"),
-        "exploitability of the likeliest moves": pl.Final(f"{PLAY}.greedy"),
+        "chips a hand from a coin": pl.ledger.Final(f"{PLAY}.against_uniform"),
+        "share of illegal replies": pl.ledger.Final(f"{PLAY}.illegal"),
+        "exploitability of the likeliest moves": pl.ledger.Final(f"{PLAY}.greedy"),
     },
     note="One hand is a game, paid in chips, so that the exploitability of a policy is exact and its "
     "measure has no noise of sampling. The start imitates 60 steps of a naive player who bets high "

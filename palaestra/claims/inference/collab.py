@@ -23,7 +23,7 @@ def alone(agent: str) -> pl.Pipeline:
     return exam("best of n", (agent,), forwards=0)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="For a target that no one of three agents meets, the mean target is at least 0.2 higher when "
     "the agent is chosen at every token by its implicit Q than for the best of samples of all "
     "agents, within the same 1,500 forwards a problem.",
@@ -42,7 +42,7 @@ EXPERIMENT = pl.Experiment(
         "short sight": exam(horizon=8),
         "misjudged": exam(misjudged=True),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "collab",
         "best of n",
         by=0.2,
@@ -51,11 +51,11 @@ EXPERIMENT = pl.Experiment(
     falsified_if="collab gains less than 0.2 over the best of n, or gains as much where an agent is "
     "drawn, where there is one agent, or where another problem's target is looked ahead to",
     reasons=(
-        pl.Needs("one agent", "several agents"),
-        pl.Needs("random switching", "the choice of the agent by its value"),
-        pl.Needs("misjudged", "the target of this problem"),
+        pl.ledger.Needs("one agent", "several agents"),
+        pl.ledger.Needs("random switching", "the choice of the agent by its value"),
+        pl.ledger.Needs("misjudged", "the target of this problem"),
     ),
-    measure=pl.Final("target"),
+    measure=pl.ledger.Final("target"),
     metric="right + polite / 2 + (1 - tokens / 64) / 2, mean over 24 held-out problems",
     constants={
         **{
@@ -73,11 +73,11 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=60.0,
     controls={
-        "right": pl.Final("right"),
-        "polite": pl.Final("polite"),
-        "tokens": pl.Final("tokens"),
-        "forwards a problem": pl.Final("forwards"),
-        "nats a token under the start": pl.Final("nats"),
+        "right": pl.ledger.Final("right"),
+        "polite": pl.ledger.Final("polite"),
+        "tokens": pl.ledger.Final("tokens"),
+        "forwards a problem": pl.ledger.Final("forwards"),
+        "nats a token under the start": pl.ledger.Final("nats"),
     },
     note="Agents are three fine-tunes of the built-in model, 20 steps of imitation each; the start is "
     "the model itself, and the reference of the KL. The target knows the right answer, while "

@@ -23,7 +23,7 @@ def unrelated() -> pl.Pipeline:
     """
     parts = dict(build("average").parts)
     models = {"short": pl.Output("elsewhere"), "long": pl.Output("long")}
-    moved = pl.Merged(("short",), pl.PermuteUnits())
+    moved = pl.run.Merged(("short",), pl.models.PermuteUnits())
     elsewhere = pl.Part(moved, models={"short": pl.Output("short")})
     merged, exam = (replace(parts.pop(n), models=models) for n in ("merged", "exam"))
     return pl.Pipeline(parts={**parts, "elsewhere": elsewhere, "merged": merged, "exam": exam})
@@ -36,7 +36,7 @@ def unmerged() -> pl.Pipeline:
     return pl.Pipeline(parts={**parts, "exam": replace(parts["exam"], model=None)})
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On problems of which the model guesses two thirds, merging a model that answers at once "
     "with one that works by TIES gives an accuracy at least 8 points above that of answers of the two, "
     "mixed to the same mean length.",
@@ -50,7 +50,7 @@ EXPERIMENT = pl.Experiment(
         "dare": build("dare"),
         "unrelated": unrelated(),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "ties",
         "mixture",
         by=0.08,
@@ -59,8 +59,8 @@ EXPERIMENT = pl.Experiment(
     ),
     falsified_if="no point of TIES lies 8 points above the line between the two models in (length, "
     "accuracy)",
-    reasons=(pl.Needs("unrelated", "one basin of the loss"),),
-    measure=pl.Final("above_line"),
+    reasons=(pl.ledger.Needs("unrelated", "one basin of the loss"),),
+    measure=pl.ledger.Final("above_line"),
     metric="accuracy above the line of the two models in (length, accuracy), greedy",
     constants={
         "ties": {f"{WHERE}.removed": (0.2, 0.8), f"{WHERE}.scale": (0.5, 1.0)},
@@ -74,13 +74,13 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=40.0,
     controls={
-        "accuracy of the short model": pl.Final("accuracy.short"),
-        "accuracy of the long model": pl.Final("accuracy.long"),
-        "accuracy": pl.Final("accuracy.merged"),
-        "tokens of the short model": pl.Final("length.short"),
-        "tokens of the long model": pl.Final("length.long"),
-        "tokens": pl.Final("length.merged"),
-        "barrier, nats a token": pl.Final("barrier"),
+        "accuracy of the short model": pl.ledger.Final("accuracy.short"),
+        "accuracy of the long model": pl.ledger.Final("accuracy.long"),
+        "accuracy": pl.ledger.Final("accuracy.merged"),
+        "tokens of the short model": pl.ledger.Final("length.short"),
+        "tokens of the long model": pl.ledger.Final("length.long"),
+        "tokens": pl.ledger.Final("length.merged"),
+        "barrier, nats a token": pl.ledger.Final("barrier"),
     },
     note="Two fine-tunes of the built-in model, 20 steps of imitation each: answers alone, and "
     "workings; no second pre-training is needed. What lies elsewhere is the short model with its MLP "

@@ -3,7 +3,7 @@
 import palaestra as pl
 from palaestra.recipes.llm4rl.lare import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="After 150,000 steps of cooperative navigation with rewards at the end of a game alone, the "
     "true return is at least 3 higher with a decomposition over a language model's factors than with "
     "one over raw observations.",
@@ -20,15 +20,15 @@ EXPERIMENT = pl.Experiment(
         "constant": build("constant", steps=150_000),
     },
     start=None,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "factors", "state", by=3.0, why="an eighth of what separates the start from true rewards"
     ),
     reasons=(
-        pl.Needs("shuffled", "factors of the step that is rewarded"),
-        pl.Needs("constant", "factors that differ between steps"),
+        pl.ledger.Needs("shuffled", "factors of the step that is rewarded"),
+        pl.ledger.Needs("constant", "factors that differ between steps"),
     ),
     falsified_if="factors gain less than 3 over raw observations, or shuffled factors gain as much",
-    measure=pl.Final("return"),
+    measure=pl.ledger.Final("return"),
     metric="mean true return of 256 games of 25 steps, three agents together",
     tuned={"learner.lr": (5e-4, 1e-3, 2e-3)},
     tokens=0,
@@ -36,10 +36,10 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=40,
     controls={
-        "correlation of given and true rewards": pl.Final("correlation"),
-        "environment steps": pl.Final("env_steps"),
-        "factors": pl.Final("factors"),
-        "calls of the chat model": pl.Final("calls"),
+        "correlation of given and true rewards": pl.ledger.Final("correlation"),
+        "environment steps": pl.ledger.Final("env_steps"),
+        "factors": pl.ledger.Final("factors"),
+        "calls of the chat model": pl.ledger.Final("calls"),
     },
     note="Factors are those of a recorded transcript, which a large model wrote while it built the"
     " row: it knew the simulator and its rewards, so they are nearly an oracle's; the "

@@ -51,13 +51,13 @@ GREY = "screen(theme=grey)"  # the same screens on a background that nothing was
 BLIND = "screen(blind=True)"  # the same questions without their picture
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="After 300,000 sampled tokens on 136 screens that the start gets wrong, rewards by rules "
     "solve at least 5 points more screens of other layouts and of another background than imitation "
     "of 136 screens in as many draws does.",
     quantity="136 chosen screens add 15 points to the action's type and 10.3 to its place on "
     "AndroidControl, and 22.1 on ScreenSpot",
-    start=after_seeing(pl.Untrained()),
+    start=after_seeing(pl.ledger.Untrained()),
     arms={
         "imitation": after_seeing(imitation_with_eyes(100, 1e-4, 8, ITEMS)),
         "imitation of fresh screens": after_seeing(imitation_with_eyes(100, 1e-4, 8)),
@@ -67,14 +67,16 @@ EXPERIMENT = pl.Experiment(
         "length": after_seeing(by_rules(items=ITEMS, length=True)),
         "blind": after_seeing(by_rules(items=ITEMS), BLIND),
     },
-    expect=pl.Greater("rules", "imitation", by=0.05, why="half of the paper's smallest gain"),
+    expect=pl.ledger.Greater(
+        "rules", "imitation", by=0.05, why="half of the paper's smallest gain"
+    ),
     falsified_if="rules solve less than 5 points more screens of the other background than imitation",
     reasons=(
-        pl.Needs("first", "screens that the start gets wrong"),
-        pl.Needs("no place", "a reward for the place"),
-        pl.Needs("blind", "the picture"),
+        pl.ledger.Needs("first", "screens that the start gets wrong"),
+        pl.ledger.Needs("no place", "a reward for the place"),
+        pl.ledger.Needs("blind", "the picture"),
     ),
-    measure=pl.Final(f"evaluations.{GREY}.after.greedy.mean"),
+    measure=pl.ledger.Final(f"evaluations.{GREY}.after.greedy.mean"),
     metric="right action at the right place, greedy, on held-out layouts of another background",
     tuned={RATE: (1e-5, *RATES[:2])},
     task="screen",
@@ -84,9 +86,9 @@ EXPERIMENT = pl.Experiment(
     evaluate=128,
     seconds=150.0,
     controls={
-        "its own task": pl.Final(),
-        "without the picture": pl.Final(f"evaluations.{BLIND}.after.greedy.mean"),
-        "tokens an answer": pl.Logged("length"),
+        "its own task": pl.ledger.Final(),
+        "without the picture": pl.ledger.Final(f"evaluations.{BLIND}.after.greedy.mean"),
+        "tokens an answer": pl.ledger.Logged("length"),
     },
     note="The start is right on 0.67 and 0.71 of the held-out screens of its own background (128 each), "
     "on 0.30 and 0.33 of those on grey, on 0.01 of those on light, where nothing can be told apart, "

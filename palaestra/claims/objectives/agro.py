@@ -15,7 +15,7 @@ def arm(recipe: pl.Recipe, schedule: pl.Schedule = STALE, **differences: Any) ->
     return short(recipe, collect=collect, schedule=schedule, **differences)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With answers six updates old, and each arm at its best rate, AGRO gives a held-out accuracy at "
     "least 3 points above that of GRPO, whose ratios are clipped.",
     quantity="about 7% above the baseline on MATH with Llama 3 8B, off-policy (a summary; the abstract "
@@ -36,19 +36,21 @@ EXPERIMENT = pl.Experiment(
         "agro fresh": arm(build(), FRESH),
         "grpo fresh": arm(pl.recipe("grpo"), FRESH),
     },
-    expect=pl.Greater("agro", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("agro", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="GRPO with its clipped ratios comes to within 3 points on answers of the same age",
     reasons=(
-        pl.Needs("no log-ratios", "that rewards less log-ratios are made consistent"),
-        pl.Needs("clipped", "more than leaving out GRPO's deviation and its mean over each answer"),
+        pl.ledger.Needs("no log-ratios", "that rewards less log-ratios are made consistent"),
+        pl.ledger.Needs(
+            "clipped", "more than leaving out GRPO's deviation and its mean over each answer"
+        ),
     ),
     constants={"agro": {"objective.beta": BETAS}, "agro fresh": {"objective.beta": BETAS}},
     **instead(evaluate=192, seconds=13.0),
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     controls={
-        "clipped tokens": pl.Logged("clipped", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "reward": pl.Logged("reward"),
+        "clipped tokens": pl.ledger.Logged("clipped", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "reward": pl.ledger.Logged("reward"),
     },
     note="The older test compared the mean over the run, and at its end GRPO was as accurate. Here the end "
     "decides, every arm has its best of three rates up to 3e-4, and AGRO the better of two betas, which the "

@@ -41,7 +41,7 @@ def mixed() -> pl.Recipe:
     return short(learned, credit=pl.Chain((*kept, MixedStcr())))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On lists of seven digits to sort, at one rate and equal sampled tokens, STCR with base 1.1 makes wrong "
     "answers at least 2 tokens shorter than GRPO with the same KL loss, and accuracy falls by no more than 1 point.",
     quantity="7% above the base model on average for DADS and STCR together; what STCR takes off wrong answers is "
@@ -54,24 +54,26 @@ EXPERIMENT = pl.Experiment(
         "stcr at 1.01": short(build(dads=False, base=1.01)),
         "apo": short(build(base=BASE)),
     },
-    expect=pl.Greater("stcr", "grpo", by=2.0, why="a tenth of a wrong answer, of some 21 tokens"),
+    expect=pl.ledger.Greater(
+        "stcr", "grpo", by=2.0, why="a tenth of a wrong answer, of some 21 tokens"
+    ),
     falsified_if="wrong answers are less than 2 tokens shorter with STCR, or more than a point fewer are right",
-    reasons=(pl.Needs("stcr mixed up", "that the longer wrong answers weigh more"),),
-    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.01)},
-    measure=pl.Less(pl.Logged("length_wrong", last=LAST)),
+    reasons=(pl.ledger.Needs("stcr mixed up", "that the longer wrong answers weigh more"),),
+    vetoes={"sampled accuracy": pl.ledger.Veto(ACCURACY, falls=0.01)},
+    measure=pl.ledger.Less(pl.ledger.Logged("length_wrong", last=LAST)),
     metric=f"tokens of a wrong training answer, last {LAST} steps, with a minus",
     tuned={"optimiser.lr": (1e-4,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="sort(d=5)",
     tokens=32_000,
     evaluate=128,
     samples=4,
     seconds=16.0,
     controls={
-        "length of right answers": pl.Logged("length_right", last=LAST),
-        "training answers right": pl.Logged("reward", last=LAST),
-        "entropy": pl.Logged("entropy_sampled", last=LAST),
-        "KL": pl.Logged("kl_ref", last=LAST),
+        "length of right answers": pl.ledger.Logged("length_right", last=LAST),
+        "training answers right": pl.ledger.Logged("reward", last=LAST),
+        "entropy": pl.ledger.Logged("entropy_sampled", last=LAST),
+        "KL": pl.ledger.Logged("kl_ref", last=LAST),
     },
     note="The older look had base 1.01, with which a wrong answer that is five tokens too long weighs 5% more, and "
     "lists of five digits, of which the last steps had few wrong answers: its interval was eleven tokens wide. "

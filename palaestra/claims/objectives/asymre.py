@@ -20,7 +20,7 @@ class Collapse:
 
     window: int = 5
 
-    def __call__(self, cell: pl.Cell) -> float:
+    def __call__(self, cell: pl.ledger.Cell) -> float:
         rewards = [s["reward"] for s in cell.steps if s.get("reward") is not None]
         if len(rewards) < self.window:
             return float("nan")
@@ -28,24 +28,26 @@ class Collapse:
         return float(means.max() - means[-1])
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With samples eight updates old, and each at its best rate, sampled accuracy is at least "
     "2 points higher with the baseline 0.1 below the group's mean than 0.1 above it.",
     quantity="training stays stable with a baseline below the mean reward of the sampler and "
     "collapses with one above it (curves; no single number)",
     arms={f"{shift:+g}": pl.vary(build(shift), schedule=STALE) for shift in (-0.5, -0.1, 0.0, 0.1)},
-    expect=pl.Greater("-0.1", "+0.1", why=f"{TWO_POINTS}; the collapse that is claimed is more"),
+    expect=pl.ledger.Greater(
+        "-0.1", "+0.1", why=f"{TWO_POINTS}; the collapse that is claimed is more"
+    ),
     falsified_if="a baseline above the mean is not worse by two points",
-    reasons=(pl.Needs("+0", "a baseline below the mean, not only none above it"),),
+    reasons=(pl.ledger.Needs("+0", "a baseline below the mean, not only none above it"),),
     tuned={"optimiser.lr": RATES},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tokens=80_000,
     samples=4,
     seconds=70,
     controls={
-        "entropy": pl.Logged("entropy_sampled"),
-        "reward": pl.Logged("reward"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "reward": pl.ledger.Logged("reward"),
         "fall from its best": Collapse(),
     },
     note="The paper's sampler is synchronised every N steps; here every batch is eight steps old, "
@@ -80,14 +82,16 @@ SMALL = replace(
     claim="On questions of common knowledge, by SmolLM2-135M-Instruct after some twelve steps of GRPO, with samples eight "
     "updates old and at one rate, at least 10 points more held-out ones are answered rightly with the baseline 0.1 "
     "below the group's mean than 0.1 above it, and no fewer than before.",
-    start=half_learned(pl.Untrained()),
+    start=half_learned(pl.ledger.Untrained()),
     arms=SHIFTED,
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "-0.1", "+0.1", by=0.1, why="ours: one question in ten; a collapse would be more"
     ),
     falsified_if="a baseline above the mean is not worse by ten points, or one below it ends under the start",
     vetoes={
-        "no collapse": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="start")
+        "no collapse": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.0, against="start"
+        )
     },
     metric=RIGHT,
     **on_facts(

@@ -6,7 +6,7 @@ import palaestra as pl
 from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
 from palaestra.recipes.objectives.attention_rhythm import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, credit amplified at planning and anchor tokens "
     "gives a held-out accuracy at least 3 points above that of GRPO, at equal sampled tokens.",
     quantity="52.6 to 63.1 on countdown and 48.0 to 50.1 on CrossThink-QA; up to 5.0 points on AIME25 and 6.3 "
@@ -18,18 +18,18 @@ EXPERIMENT = pl.Experiment(
         "random": short(build("random")),
         "bottom": short(build("bottom")),
     },
-    expect=pl.Greater("coupled", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("coupled", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="coupled credit is less than 3 points above GRPO",
     reasons=(
-        pl.Needs("random", "that attention picks the tokens"),
-        pl.Needs("bottom", "that anchors are picked and not what is looked at least"),
-        pl.Needs("global", "that planning tokens are coupled with anchors"),
+        pl.ledger.Needs("random", "that attention picks the tokens"),
+        pl.ledger.Needs("bottom", "that anchors are picked and not what is looked at least"),
+        pl.ledger.Needs("global", "that planning tokens are coupled with anchors"),
     ),
     **SHORT,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
     },
     note="Anchors are looked back to from 2 to 10 tokens away, in answers of 10 to 50 tokens, where the "
     "paper has 10 to 50 in hundreds. `random` amplifies as many tokens as `global` and `bottom` do; "

@@ -13,7 +13,7 @@ class OtherStep:
     other.
     """
 
-    oracle: pl.Oracle = pl.Oracle()
+    oracle: pl.rewards.Oracle = pl.rewards.Oracle()
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, lines: Sequence[str]
@@ -27,11 +27,11 @@ class OtherStep:
 
 def misplaced() -> pl.Recipe:
     """One critique, since four would name different steps and a majority none."""
-    collect = pl.links(pl.Sample(n=8), pl.Score(), pl.Critique(OtherStep(), n=1))
+    collect = pl.links(pl.Sample(n=8), pl.Score(), pl.rewards.Critique(OtherStep(), n=1))
     return pl.vary(build(), collect=collect)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, with an oracle for the first wrong step, CAPO "
     "gives a held-out accuracy at least 3 points above that of GRPO at equal sampled tokens.",
     quantity="above GRPO on six mathematical benchmarks; AIME 2024 with Qwen2.5-7B 10.8 from 3.6 (a summary)",
@@ -43,18 +43,18 @@ EXPERIMENT = pl.Experiment(
         "penalty above reward": short(build(right=1.0, wrong=2.0)),
         "noisy majority": short(build(noise=0.3)),
     },
-    expect=pl.Greater("capo", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("capo", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="the outcome alone teaches as much to within 3 points",
     reasons=(
-        pl.Needs("no penalty", "the penalty, not only a mean and deviation over all tokens"),
-        pl.Needs("other step", "that the step which is penalised is the wrong one"),
+        pl.ledger.Needs("no penalty", "the penalty, not only a mean and deviation over all tokens"),
+        pl.ledger.Needs("other step", "that the step which is penalised is the wrong one"),
     ),
     **instead(tuned={"optimiser.lr": (1e-4,)}, evaluate=192),
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The older test compared the mean over the run, on chains that every arm solved in the end. Here the end "
     "decides, below the ceiling. All arms have one rate, 1e-4: advantages of all are of size one, and Adam does "

@@ -13,19 +13,19 @@ def arm(recipe: pl.Runnable) -> pl.Pipeline:
     return half_taught(pl.vary(recipe, schedule=pl.Schedule(prompts=32, steps=400)))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, after a short imitation, CARFT gives a held-out accuracy at least 3 "
     "points above that of ReFT, the same PPO without the contrastive loss, at equal sampled tokens.",
     quantity="up to 10.15% above ReFT and others on GSM8K and SVAMP with CodeLlama-7B and Qwen2.5",
-    start=half_taught(pl.Untrained()),
+    start=half_taught(pl.ledger.Untrained()),
     arms={
         "reft": arm(build(contrast=0.0)),
         "carft": arm(build()),
         "shuffled": arm(build(shuffled=True)),
     },
-    expect=pl.Greater("carft", "reft", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("carft", "reft", by=0.03, why=THREE_POINTS),
     falsified_if="the contrastive loss adds less than 3 points, or as much with annotations of other problems",
-    reasons=(pl.Needs("shuffled", "the annotation of the same problem"),),
+    reasons=(pl.ledger.Needs("shuffled", "the annotation of the same problem"),),
     measure=ACCURACY,
     metric="held-out accuracy (temperature 1)",
     constants={"reft": RATE, "carft": RATE | WEIGHT, "shuffled": RATE | WEIGHT},
@@ -36,10 +36,10 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=50.0,
     controls={
-        "similarity": pl.Logged("similarity"),
-        "contrast": pl.Logged("contrast"),
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
+        "similarity": pl.ledger.Logged("similarity"),
+        "contrast": pl.ledger.Logged("contrast"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
     },
     note="ReFT begins with an imitation of worked solutions, and so do all arms here, which leaves about .4 right; "
     "the older test began with a model that guesses half of the time and ended at .99 in both arms, at one weight of "

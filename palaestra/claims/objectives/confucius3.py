@@ -14,9 +14,9 @@ def arm(rsr: bool, pshw: bool, **differences: Any) -> pl.Recipe:
     return short(learned, pool=pl.Mixed(8), schedule=schedule, **differences)
 
 
-EASY_FIRST = pl.chain(pl.Outcome(1.0, -1.0), Hardness(slope=0.256, level=1.256))
+EASY_FIRST = pl.chain(pl.credit.Outcome(1.0, -1.0), Hardness(slope=0.256, level=1.256))
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, recovered groups and weights by hardness "
     "give a held-out accuracy at least 3 points above that of DAPO's sampling alone, at equal sampled "
     "tokens.",
@@ -28,19 +28,19 @@ EXPERIMENT = pl.Experiment(
         "+rsr": arm(True, False),
         "easy first": arm(True, False, credit=EASY_FIRST),
     },
-    expect=pl.Greater("+both", "dapo", by=0.03, why="the gain that the report gives"),
+    expect=pl.ledger.Greater("+both", "dapo", by=0.03, why="the gain that the report gives"),
     falsified_if="the two together are less than 3 points above DAPO's sampling alone",
     reasons=(
-        pl.Needs("+pshw", "that surplus groups are recovered"),
-        pl.Needs("+rsr", "that groups weigh by hardness"),
-        pl.Needs("easy first", "that the hard groups weigh more"),
+        pl.ledger.Needs("+pshw", "that surplus groups are recovered"),
+        pl.ledger.Needs("+rsr", "that groups weigh by hardness"),
+        pl.ledger.Needs("easy first", "that the hard groups weigh more"),
     ),
     **instead(tokens=40_000, tuning_tokens=20_000, seconds=18.0),
     controls={
-        "groups drawn in a step": pl.Logged("groups", last=0),
-        "groups of an update": pl.Logged("groups_ready", last=0),
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
+        "groups drawn in a step": pl.ledger.Logged("groups", last=0),
+        "groups of an update": pl.ledger.Logged("groups_ready", last=0),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="All arms have DAPO's clip, which never acts, as there is one update a batch, and the report's sum over "
     "tokens with a constant divisor; they draw until "

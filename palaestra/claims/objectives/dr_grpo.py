@@ -7,7 +7,7 @@ from palaestra.recipes.objectives.dr_grpo import build
 
 LAST = 15  # steps of which answers are measured, half of a run or less
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On lists of seven digits to sort, at one rate and equal sampled tokens, wrong answers end at least 2 "
     "tokens "
     "shorter under Dr. GRPO than under GRPO, and accuracy no more than 3 points lower.",
@@ -22,29 +22,29 @@ EXPERIMENT = pl.Experiment(
             pl.recipe("grpo"), objective=pl.Clipped(reduce="constant", length=64)
         ),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "dr-grpo", "grpo", by=2.0, why="a twelfth of a wrong answer, of some 24 tokens"
     ),
     falsified_if="wrong answers are less than 2 tokens shorter under Dr. GRPO, or fewer are right",
     reasons=(
-        pl.Needs("no std", "a constant instead of each answer's length"),
-        pl.Needs("constant length", "rewards that no deviation divides"),
+        pl.ledger.Needs("no std", "a constant instead of each answer's length"),
+        pl.ledger.Needs("constant length", "rewards that no deviation divides"),
     ),
-    vetoes={"sampled accuracy": pl.Veto(ACCURACY, falls=0.03)},
-    measure=pl.Less(pl.Logged("length_wrong", last=LAST)),
+    vetoes={"sampled accuracy": pl.ledger.Veto(ACCURACY, falls=0.03)},
+    measure=pl.ledger.Less(pl.ledger.Logged("length_wrong", last=LAST)),
     metric=f"tokens of a wrong training answer, last {LAST} steps, with a minus",
     tuned={"optimiser.lr": (1e-4,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="sort(d=5)",
     tokens=40_000,
     evaluate=128,
     samples=4,
     seconds=18.0,
     controls={
-        "length of right answers": pl.Logged("length_right", last=LAST),
-        "cut off": pl.Logged("truncated", last=LAST),
-        "training answers right": pl.Logged("reward", last=LAST),
-        "entropy": pl.Logged("entropy_sampled", last=LAST),
+        "length of right answers": pl.ledger.Logged("length_right", last=LAST),
+        "cut off": pl.ledger.Logged("truncated", last=LAST),
+        "training answers right": pl.ledger.Logged("reward", last=LAST),
+        "entropy": pl.ledger.Logged("entropy_sampled", last=LAST),
     },
     note="The older look ended where 97 of 100 answers were right, so that ten steps had few wrong ones, and the "
     "interval was six tokens wide. Here one answer in five to ten is wrong, and twenty seeds decide. What "

@@ -40,11 +40,11 @@ EXPERIMENT = pass_at_8_experiment(
         "placebo": build(stride=2, placebo=True),
         "count of tokens": of_length(),
     },
-    expect=pl.Greater("verl", "grpo", by=0.03, why="a seventh of the paper's largest gain"),
+    expect=pl.ledger.Greater("verl", "grpo", by=0.03, why="a seventh of the paper's largest gain"),
     falsified_if="VERL is less than 3 points above GRPO, or bonuses of other answers do as well",
     reasons=(
-        pl.Needs("placebo", "that the bonus belongs to the answer whose states earned it"),
-        pl.Needs("count of tokens", "a rank of states, and not a count of tokens"),
+        pl.ledger.Needs("placebo", "that the bonus belongs to the answer whose states earned it"),
+        pl.ledger.Needs("count of tokens", "a rank of states, and not a count of tokens"),
     ),
     constants=dict.fromkeys(("verl", "placebo", "count of tokens"), KAPPA),
     note="In the older test no arm was above the untrained start. Prefixes of 2 tokens in answers of 10 to 50, "

@@ -6,7 +6,7 @@ from palaestra.recipes.objectives.egsw import build
 
 ALPHA, P = "credit.links.2.alpha", "credit.links.2.temperature"
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, weights from advantage and entropy "
     "together give a held-out accuracy at least 3 points above that of GRPO, at equal sampled tokens.",
     quantity="more reward for equal samples (curves; no number in the abstract)",
@@ -16,11 +16,11 @@ EXPERIMENT = pl.Experiment(
         "advantage alone": short(build(alpha=0.0)),
         "entropy alone": short(build(advantage=0.0)),
     },
-    expect=pl.Greater("egsw", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("egsw", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="EGSW is less than 3 points above GRPO, or as far above without the entropy",
     reasons=(
-        pl.Needs("advantage alone", "the entropy of an answer"),
-        pl.Needs("entropy alone", "the advantage of an answer"),
+        pl.ledger.Needs("advantage alone", "the entropy of an answer"),
+        pl.ledger.Needs("entropy alone", "the advantage of an answer"),
     ),
     constants={
         "egsw": {ALPHA: (0.3, 1.0), P: (1.0, 3.0)},
@@ -28,11 +28,11 @@ EXPERIMENT = pl.Experiment(
         "entropy alone": {ALPHA: (0.3, 1.0)},
     },
     **instead(tuned={"optimiser.lr": (5e-5, 1e-4, 2e-4)}, evaluate=192, seconds=11.0),
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The paper searched alpha and P and prints neither; here each arm has two values of each that it "
     "has, beside three rates. A trial at 3e-4 rose to a reward of .45 within 8,000 tokens and ended at .19, so "

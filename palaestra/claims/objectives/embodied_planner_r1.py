@@ -53,7 +53,7 @@ def arm(*scored: pl.Collect) -> pl.Recipe:
     return pl.vary(recipe, collect=pl.links(pl.Sample(n=8), *scored)) if scored else recipe
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-grid with 4 x 4 cells, training with a reward for completion alone raises the best success on unseen "
     "problems, greedy or sampled, by at least 5 points over the untrained start at its best temperature.",
     quantity="97.78% of ALFWorld and 79.92% of ScienceWorld; 31.05% and 22.05% before (the latter second-hand)",
@@ -63,11 +63,11 @@ EXPERIMENT = pl.Experiment(
         "coin": arm(pl.Score(), Coin()),
         "dense": arm(pl.Score(), TaskCompletion(), Approach()),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "completion", "start", by=0.05, why="what is claimed is far more; less would be sharpening"
     ),
     falsified_if="training on completion alone is less than 5 points above the start at its best temperature",
-    reasons=(pl.Needs("coin", "that what is completed is paid"),),
+    reasons=(pl.ledger.Needs("coin", "that what is completed is paid"),),
     measure=BestAccuracy(),
     metric="success on held-out problems, the better of greedy and temperature 1; of the start, the best of six",
     tuned={"optimiser.lr": (1e-4, 3e-4)},
@@ -77,9 +77,9 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "training reward": pl.Logged("reward", last=3),
-        "tokens an episode": pl.Logged("length", last=3),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "training reward": pl.ledger.Logged("reward", last=3),
+        "tokens an episode": pl.ledger.Logged("length", last=3),
     },
     note="The start has played 3 x 3 grids only, so every layout is unseen. The older test compared samples at "
     "temperature 1: .25 after training against .17, while greedy answers stayed at .28, so the gain was one of "

@@ -20,14 +20,16 @@ EXPERIMENT = pass_at_8_experiment(
         "mixed groups": pl.vary(build(weight=0.5), pool=MIXED),
         "placebo of mixed groups": pl.vary(build(weight=0.5, placebo=True), pool=MIXED),
     },
-    expect=pl.Greater("g2rl", "grpo", by=0.03, why="a third of what the paper gains in one sample"),
+    expect=pl.ledger.Greater(
+        "g2rl", "grpo", by=0.03, why="a third of what the paper gains in one sample"
+    ),
     falsified_if="G2RL is less than 3 points above GRPO, or permuted novelty does as well",
-    reasons=(pl.Needs("placebo", "the direction of an answer's gradient"),),
+    reasons=(pl.ledger.Needs("placebo", "the direction of an answer's gradient"),),
     constants=dict.fromkeys(
         ("g2rl", "g2rl by equation 12", "placebo", "mixed groups", "placebo of mixed groups"),
         WEIGHTS,
     ),
-    controls={"maj@8": pl.Final("sampled_after.maj@8.mean")},
+    controls={"maj@8": pl.ledger.Final("sampled_after.maj@8.mean")},
     note="In the older test no arm was above the untrained start. The paper prints no lambda: each arm that "
     "has one gets the better of two. The placebo permutes the novelty within the group. "
     "A third of the start's groups are all wrong, in which GRPO has no advantage and novelty one of full size: "

@@ -10,9 +10,12 @@ def turn_return_recipe(gamma: float = 0.95) -> pl.Recipe:
     state.
     """
     whole = (pl.Center("group"), pl.Scale("group"))
-    steps = (pl.TurnReturns(gamma), *whole)
+    steps = (pl.credit.TurnReturns(gamma), *whole)
     return pl.vary(
-        build(), credit=pl.chain(pl.Peers(pl.SameState()), pl.Blend(((1.0, whole), (1.0, steps))))
+        build(),
+        credit=pl.chain(
+            pl.credit.Peers(pl.credit.SameState()), pl.credit.Blend(((1.0, whole), (1.0, steps)))
+        ),
     )
 
 
@@ -21,7 +24,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
     return pl.vary(learned, schedule=pl.Schedule(prompts=8))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state solves at "
     "least 3 points more held-out tasks, sampled at temperature 1, at the end than GRPO's advantage alone.",
     quantity="success on ALFWorld 12 points, on WebShop 9 points above GRPO",
@@ -31,12 +34,12 @@ EXPERIMENT = pl.Experiment(
         "any-state": shrink(turn_return_recipe()),
         "step-only": shrink(build(episode=0.0, std=True, invalid=0.0)),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "gigpo", "episode-only", by=0.03, why="a third of the smaller gain in the paper"
     ),
     falsified_if="the step advantage adds less than 3 points although states repeat within a group",
-    reasons=(pl.Needs("any-state", "comparisons in the same state"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("any-state", "comparisons in the same state"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out success (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="grid",
@@ -45,8 +48,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={
-        "turns in the same state": pl.Logged("peers", last=0),
-        "tokens an episode": pl.Logged("length"),
+        "turns in the same state": pl.ledger.Logged("peers", last=0),
+        "tokens an episode": pl.ledger.Logged("length"),
     },
     note="Every advantage is divided by the standard deviation of what it is compared with (ddof "
     "1), as the paper does on ALFWorld, so `episode-only` is GRPO with a token mean. No arm has "

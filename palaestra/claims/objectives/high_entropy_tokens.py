@@ -14,7 +14,7 @@ def arm(share: float, by: Literal["entropy", "low-entropy", "random"] = "entropy
     return short(build(share, by, variant="released"), pool=pl.recipe("grpo").pool)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, a policy gradient on the fifth of the tokens "
     "with the highest entropy gives a held-out accuracy at least 5 points above that on the other four "
     "fifths, and at most 3 points below that on all tokens.",
@@ -27,18 +27,18 @@ EXPERIMENT = pl.Experiment(
         "random 20%": arm(0.2, "random"),
         "top 50%": arm(0.5),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "top 20%", "bottom 80%", by=0.05, why="below the smallest gap of the paper's curves"
     ),
     falsified_if="the other four fifths come to within 5 points of it, or all tokens are more than 3 "
     "points above it",
-    reasons=(pl.Needs("random 20%", "that the tokens have the highest entropy"),),
-    vetoes={"as good as all": pl.Veto(ACCURACY, falls=0.03, against="all")},
+    reasons=(pl.ledger.Needs("random 20%", "that the tokens have the highest entropy"),),
+    vetoes={"as good as all": pl.ledger.Veto(ACCURACY, falls=0.03, against="all")},
     **SHORT,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "tokens selected": pl.Logged("tokens_selected", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "tokens selected": pl.ledger.Logged("tokens_selected", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="DAPO's loss without its dynamic sampling, in all arms, so that every draw trains. Entropy is that "
     "of the policy before a step; of an answer that works most tokens have none, so the first token, "

@@ -10,7 +10,7 @@ def few(recipe: pl.Recipe) -> pl.Recipe:
     return pl.vary(recipe, schedule=pl.Schedule(prompts=4, steps=400))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-hop, IGPO solves at least 3 points more held-out tasks in one sample than GRPO with the outcome "
     "alone at equal sampled tokens.",
     quantity="above GRPO and turn-level rewards on seven search benchmarks (the abstract gives no number)",
@@ -20,23 +20,23 @@ EXPERIMENT = pl.Experiment(
         "separate": few(build(pool="separate")),
         "shuffled": few(build(shuffle=True)),
     },
-    expect=pl.Greater("igpo", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("igpo", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="gains add less than 3 points to the outcome, or as much when they are dealt out at random",
-    reasons=(pl.Needs("shuffled", "that each turn has its own gain"),),
+    reasons=(pl.ledger.Needs("shuffled", "that each turn has its own gain"),),
     measure=ACCURACY,
     metric="held-out success (temperature 1)",
     tuned={"optimiser.lr": (1e-4,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="hop",
     tokens=12_000,
     evaluate=96,
     samples=8,
     seconds=20.0,
     controls={
-        "gain a token": pl.Logged("gain", last=0),
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "tokens an episode": pl.Logged("length"),
-        "entropy": pl.Logged("entropy_sampled"),
+        "gain a token": pl.ledger.Logged("gain", last=0),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "tokens an episode": pl.ledger.Logged("length"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="The older test compared the mean over a run of 60,000 tokens, after which both arms had .99 to 1.00 of their "
     "greedy answers right. Here the end decides, below the ceiling: in that test training reward was .35 in the first "

@@ -17,7 +17,7 @@ def after_imitation(form: Literal["root", "branch", "whole"]) -> pl.Pipeline:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="After 60,000 sampled tokens, continuations included, rejecting wrong answers up to "
     "their pit gives an accuracy 2 points above that of rejecting them whole.",
     arms={
@@ -25,8 +25,8 @@ EXPERIMENT = pl.Experiment(
         "per-step": after_imitation("root"),
         "per-step-branch": after_imitation("branch"),
     },
-    expect=pl.Greater("per-step", than="whole"),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    expect=pl.ledger.Greater("per-step", than="whole"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy of sampled answers (temperature 1)",
     falsified_if="the accuracy with negatives cut at the pit is less than 2 points above that with "
     "whole ones",
@@ -36,9 +36,9 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=75,
     controls={
-        "accuracy (greedy)": pl.Final(),
-        "accuracy after imitation (greedy)": pl.Final("parts.sft.accuracy_after.mean"),
-        "pairs with steps behind the pit": pl.Logged("late", last=0),
+        "accuracy (greedy)": pl.ledger.Final(),
+        "accuracy after imitation (greedy)": pl.ledger.Final("parts.sft.accuracy_after.mean"),
+        "pairs with steps behind the pit": pl.ledger.Logged("late", last=0),
     },
     note="The model has seen no chain modulo 9: 35 steps of imitation, 1,120 demonstrations, teach "
     "it to work, and about half of its workings go wrong, at any step. Both arms pay for the "

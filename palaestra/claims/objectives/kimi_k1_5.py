@@ -23,7 +23,7 @@ class MixedLengthReward:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         x = table.lift(x, "episode")
-        bonus_E = pl.LengthReward(self.weight)(x, table).x_N - x.x_N
+        bonus_E = pl.credit.LengthReward(self.weight)(x, table).x_N - x.x_N
         right_E = table.reward_E >= 1
         for g, right in product(np.unique(table.group_E), (True, False)):
             mine = np.flatnonzero((table.group_E == g) & (right_E == right))
@@ -38,7 +38,7 @@ def placebo(length_from: int = 20) -> pl.Recipe:
     return pl.vary(build(), credit=pl.Chain((mixed, pl.Center("group")), unit="group"))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="A length reward that starts after 20 steps makes right answers shorter by at least a "
     "token, and costs at most 3 points of accuracy.",
     quantity="short answers of nearly the accuracy of long ones (60.8 on AIME within short "
@@ -50,17 +50,19 @@ EXPERIMENT = pl.Experiment(
         "length-at-once": build(length=0.5, length_from=0),
         "length-mixed-up": placebo(),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "length-late",
         than="mirror-descent",
         by=1.0,
         why="a token, about a tenth of a right answer without the length reward",
     ),
     falsified_if="right answers are no shorter than without the length reward, or fewer are right",
-    reasons=(pl.Needs("length-mixed-up", "that the reward goes to the brief answers"),),
-    vetoes={"sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    choose=pl.Final("sampled_after.pass@1.mean"),
-    measure=pl.Less(pl.Logged("length_right")),
+    reasons=(pl.ledger.Needs("length-mixed-up", "that the reward goes to the brief answers"),),
+    vetoes={
+        "sampled accuracy": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03)
+    },
+    choose=pl.ledger.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Less(pl.ledger.Logged("length_right")),
     metric="tokens of a right answer, last 10 steps, with a minus",
     tuned={"optimiser.lr": RATES},
     task="sort",
@@ -89,15 +91,17 @@ SMALL = replace(
         "length-at-once": of_facts(build(length=0.5, length_from=0)),
         "length-mixed-up": of_facts(placebo(length_from=0)),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "length-at-once",
         than="mirror-descent",
         by=2.0,
         why="a fifth of an answer of some ten tokens",
     ),
     falsified_if="right answers are less than two tokens shorter, or accuracy falls by more than 5 points",
-    vetoes={"sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.05)},
-    measure=pl.Less(pl.Logged("length_right", last=5)),
+    vetoes={
+        "sampled accuracy": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.05)
+    },
+    measure=pl.ledger.Less(pl.ledger.Logged("length_right", last=5)),
     metric="tokens of a right training answer, last 5 steps, with a minus",
     **on_facts(task=REAL, tuned={"optimiser.lr": (3e-5,)}),
     note="Nothing that is asked is unknown, so `unknown`, which is brief, is right nowhere. The length reward from the "

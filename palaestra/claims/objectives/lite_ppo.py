@@ -6,7 +6,7 @@ from palaestra.recipes.objectives.lite_ppo import build
 
 TOKENS = pl.Clipped(reduce="tokens")
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, rewards divided by the batch's deviation "
     "and a mean over tokens give a held-out accuracy at least 3 points above that of GRPO, at equal "
     "sampled tokens.",
@@ -21,17 +21,17 @@ EXPERIMENT = pl.Experiment(
             pl.recipe("grpo"), credit=pl.chain(pl.Center("group")), objective=TOKENS
         ),
     },
-    expect=pl.Greater("lite-ppo", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("lite-ppo", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="Lite PPO is less than 3 points above GRPO at the end",
     reasons=(
-        pl.Needs("deviation of the group", "the deviation of the whole batch"),
-        pl.Needs("mean over answers", "a mean over all tokens"),
+        pl.ledger.Needs("deviation of the group", "the deviation of the whole batch"),
+        pl.ledger.Needs("mean over answers", "a mean over all tokens"),
     ),
     **SHORT,
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "gradient norm": pl.Logged("grad_norm"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "gradient norm": pl.ledger.Logged("grad_norm"),
     },
     note="Where the deviation of a group differs from the batch's, its answers weigh otherwise: here half of "
     "the tasks are sums and half formulas, and a group has from none to all of its eight answers right. "

@@ -26,7 +26,7 @@ def fresh() -> pl.Recipe:
     return pl.vary(learned, schedule=pl.Schedule(prompts=1, steps=400))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-hop, LOOP with ratios of tokens solves at least 3 points more held-out tasks in one sample, "
     "at equal sampled tokens and equal steps of the optimiser, than one pass over the same batches in minibatches "
     "of half the size.",
@@ -40,11 +40,11 @@ EXPERIMENT = pl.Experiment(
         "trajectory": reused("sequence"),
         "std": reused(baseline="std"),
     },
-    expect=pl.Greater("token", "once", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("token", "once", by=0.03, why=THREE_POINTS),
     falsified_if="LOOP is less than 3 points above one pass that takes as many steps",
     reasons=(
-        pl.Needs("trajectory", "a ratio of each token"),
-        pl.Needs("std", "an advantage that is not divided by a deviation"),
+        pl.ledger.Needs("trajectory", "a ratio of each token"),
+        pl.ledger.Needs("std", "an advantage that is not divided by a deviation"),
     ),
     measure=ACCURACY,
     metric="held-out success (temperature 1)",
@@ -55,9 +55,9 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=10.0,
     controls={
-        "clipped": pl.Logged("clipped", last=0),
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "tokens an episode": pl.Logged("length"),
+        "clipped": pl.ledger.Logged("clipped", last=0),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "tokens an episode": pl.ledger.Logged("length"),
     },
     note="The older test let LOOP take eight steps of the optimiser where RLOO took one. Here every arm takes one for "
     "every eight episodes that are sampled: LOOP two epochs of two minibatches on 32 episodes, `once` one epoch of four, "

@@ -10,7 +10,7 @@ from palaestra.recipes.objectives.nsr import build
 
 def any_answer() -> pl.Recipe:
     """Pushes every answer down, right or wrong."""
-    return pl.vary(build(), credit=pl.chain(pl.Outcome(-1.0, -1.0)))
+    return pl.vary(build(), credit=pl.chain(pl.credit.Outcome(-1.0, -1.0)))
 
 
 EXPERIMENT = pass_at_8_experiment(
@@ -25,12 +25,12 @@ EXPERIMENT = pass_at_8_experiment(
         "reinforce": build(positive=1.0),
         "any answer": any_answer(),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "nsr", "psr", by=0.03, why="what a reader of the paper's curves would call another curve"
     ),
     falsified_if="PSR comes to within 3 points of NSR, or NSR ends below the start in one sample",
-    reasons=(pl.Needs("any answer", "that what is pushed down is wrong"),),
-    vetoes={"pass@1 of the start": pl.Veto(PASS_AT_1, falls=0.0, against="start")},
+    reasons=(pl.ledger.Needs("any answer", "that what is pushed down is wrong"),),
+    vetoes={"pass@1 of the start": pl.ledger.Veto(PASS_AT_1, falls=0.0, against="start")},
     tuned={"optimiser.lr": (5e-5, 1e-4)},
     note="In the older test no arm was above the untrained start. k ends at 8 here, at 256 in the paper. The start "
     "is right in a sixth of its answers, so NSR begins with five of six answers and PSR with the "
@@ -48,16 +48,16 @@ SMALL = replace(
     claim="On sentences with a constraint, by SmolLM2-135M-Instruct, at least 5 points more held-out constraints are "
     "kept within 8 sentences after learning from wrong sentences alone than from right ones alone; and in one "
     "sentence no fewer than by the start.",
-    start=pl.Untrained(),
+    start=pl.ledger.Untrained(),
     arms={a: pl.vary(EXPERIMENT.arms[a], schedule=FEW) for a in ("psr", "nsr", "w-reinforce")},
-    expect=pl.Greater("nsr", "psr", by=0.05, why="about what five seeds can tell"),
+    expect=pl.ledger.Greater("nsr", "psr", by=0.05, why="about what five seeds can tell"),
     falsified_if="PSR comes to within 5 points of NSR, or NSR ends below the start in one sentence",
-    reasons=(pl.Needs("w-reinforce", "that right sentences do not train at all"),),
-    measure=pl.Final("sampled_after.pass@8.mean"),
+    reasons=(pl.ledger.Needs("w-reinforce", "that right sentences do not train at all"),),
+    measure=pl.ledger.Final("sampled_after.pass@8.mean"),
     metric="held-out sentences about their topic of which one in eight keeps its constraint (temperature 1)",
     controls={
-        "entropy": pl.Logged("entropy_sampled", last=3),
-        "length": pl.Logged("length", last=3),
+        "entropy": pl.ledger.Logged("entropy_sampled", last=3),
+        "length": pl.ledger.Logged("length", last=3),
     },
     **sentences(samples=8),
     note="A twelfth of the start's sentences keep their constraint, so NSR pushes nearly all that it writes down, "

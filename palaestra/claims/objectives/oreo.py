@@ -43,7 +43,7 @@ def oreo(**options: Any) -> pl.Recipe:
     return short(pl.override(build(**options), "learners.critic.optimiser.lr", 1e-3))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On answers of the start alone, to sums of six digits and formulas of six operators, OREO gives a "
     "held-out accuracy at least 3 points above that of DPO on pairs in which every answer occurs, with as "
     "many steps of the optimiser.",
@@ -55,9 +55,9 @@ EXPERIMENT = pl.Experiment(
         "oreo-response": oreo(level="response", alpha=0.15),
         "dpo on extremes": dpo(every=False),
     },
-    expect=pl.Greater("oreo", than="dpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("oreo", than="dpo", by=0.03, why=THREE_POINTS),
     falsified_if="pairs of the same answers teach as much, to within 3 points, as path consistency does",
-    reasons=(pl.Needs("oreo-response", "a residual at every token"),),
+    reasons=(pl.ledger.Needs("oreo-response", "a residual at every token"),),
     **instead(
         tokens=40_000,
         tuning_tokens=14_000,
@@ -65,9 +65,9 @@ EXPERIMENT = pl.Experiment(
         tuned={"learners.policy.optimiser.lr": (1e-5, *RATES)},
     ),
     controls={
-        "reward of the recorded answers": pl.Logged("reward", last=0),
-        "error of the value": pl.Logged("critic/value_error"),
-        "entropy of the recorded answers": pl.Logged("entropy_sampled"),
+        "reward of the recorded answers": pl.ledger.Logged("reward", last=0),
+        "error of the value": pl.ledger.Logged("critic/value_error"),
+        "entropy of the recorded answers": pl.ledger.Logged("entropy_sampled"),
     },
     note="The older DPO saw two of the eight answers to a prompt that OREO sees. Here every answer of a "
     "group with both kinds is in a pair, right ones with wrong ones in turn; groups of one kind train "

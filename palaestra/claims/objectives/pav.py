@@ -52,9 +52,9 @@ def outcomes() -> pl.Recipe:
     return pl.vary(build(), credit=pl.chain(pl.Center("group")))
 
 
-VALUED = pl.PrefixValues(n=4)
+VALUED = pl.rollout.PrefixValues(n=4)
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 5 or 6 numbers, at equal answers of the policy, progress under the best of 4 tries, "
     "beside the outcome, gives a held-out accuracy at least 3 points above the outcome alone.",
     quantity="more than 6 points of accuracy and five to six times fewer samples than outcomes alone",
@@ -64,14 +64,14 @@ EXPERIMENT = pl.Experiment(
         "prover is policy": arm(build(k=1), VALUED),
         "other steps": arm(build(), VALUED, OtherSteps()),
     },
-    expect=pl.Greater("pav", "outcome", by=0.03, why="half of the paper's gain in accuracy"),
+    expect=pl.ledger.Greater("pav", "outcome", by=0.03, why="half of the paper's gain in accuracy"),
     falsified_if="progress gains less than 3 points over outcomes, or as much on other steps",
     reasons=(
-        pl.Needs("prover is policy", "a prover that is another than the policy"),
-        pl.Needs("other steps", "reward where the progress was made"),
+        pl.ledger.Needs("prover is policy", "a prover that is another than the policy"),
+        pl.ledger.Needs("other steps", "reward where the progress was made"),
     ),
-    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={"pass@4": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@4.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": (3e-5, 1e-4, 2e-4)},
     task="chain(operands=(5,6),max_tokens=96)",
@@ -80,9 +80,9 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=25.0,
     controls={
-        "reward": pl.Logged("reward"),
-        "length": pl.Logged("length"),
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
+        "reward": pl.ledger.Logged("reward"),
+        "length": pl.ledger.Logged("length"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
     },
     note="The older claim charged an arm for the tokens of its continuations, which label the verifier in the "
     "paper and are not charged there. Here the budget is so large that it is never reached: all arms end "

@@ -19,20 +19,20 @@ EXPERIMENT = pass_at_8_experiment(
         "forward KL": build(phi="none"),
         "no KL": pl.vary(pl.recipe("grpo"), objective=pl.Clipped() + ENTROPY),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "rapo",
         "reverse KL",
         by=0.03,
         why="what a reader of curves of pass@k would call another one",
     ),
     falsified_if="RAPO is less than 3 points above a reverse KL",
-    reasons=(pl.Needs("forward KL", "a reference that is reweighted by the reward"),),
+    reasons=(pl.ledger.Needs("forward KL", "a reference that is reweighted by the reward"),),
     constants={
         "reverse KL": {ALPHA: (0.01, 0.1)},
         "rapo": {ALPHA: (0.001, 0.01)},
         "forward KL": {ALPHA: (0.001, 0.01)},
     },
-    controls={"forward KL a token": pl.Logged("kl_forward", last=3)},
+    controls={"forward KL a token": pl.ledger.Logged("kl_forward", last=3)},
     note="The older test did not tune its constants. Each arm with a KL has the better of two weights. "
     "The forward one has the smaller ones, as a few tokens that are rare under the policy carry it: with .1 its "
     "gradients were up to thirty times GRPO's and nothing was learned in nine steps of one trial. The reverse one "

@@ -25,7 +25,7 @@ def arm(recipe: pl.Recipe, **differences: Any) -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With samples six updates old, and each arm at its best rate, a one-sided mask gives a held-out "
     "accuracy at least 3 points above that of REINFORCE without a mask, and without importance sampling "
     "at most 5 points below that with it.",
@@ -39,15 +39,15 @@ EXPERIMENT = pl.Experiment(
         "one-side to 2": arm(build(high=2.0)),
         "no mask and fresh": arm(build("all"), schedule=FRESH),
     },
-    expect=pl.Greater("one-side", "no mask", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("one-side", "no mask", by=0.03, why=THREE_POINTS),
     falsified_if="the mask gains less than 3 points over none, or importance sampling 5 more over it",
-    reasons=(pl.Needs("no mask", "the mask"),),
-    vetoes={"without IS": pl.Veto(ACCURACY, falls=0.05, against="one-side with IS")},
+    reasons=(pl.ledger.Needs("no mask", "the mask"),),
+    vetoes={"without IS": pl.ledger.Veto(ACCURACY, falls=0.05, against="one-side with IS")},
     **instead(tokens=40_000, seconds=18.0),
     controls={
-        "masked tokens": pl.Logged("clipped", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "reward": pl.Logged("reward"),
+        "masked tokens": pl.ledger.Logged("clipped", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "reward": pl.ledger.Logged("reward"),
     },
     note="The older test compared the mean over the run at one rate, at which age did no harm. Here each arm "
     "has its best rate, and `no mask and fresh` says how much age costs at the end; where it costs nothing, no mask "

@@ -22,7 +22,7 @@ EXPERIMENT = pass_at_8_experiment(
         "rover": build(),
         "no bootstrap": build(bootstrap=False),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "rover",
         "grpo unscaled",
         by=0.03,
@@ -30,8 +30,8 @@ EXPERIMENT = pass_at_8_experiment(
     ),
     falsified_if="ROVER is less than 3 points above the clipped ratio",
     reasons=(
-        pl.Needs("no bootstrap", "the mean value of the successor"),
-        pl.Needs("entropy bonus", "more than an entropy that is paid for"),
+        pl.ledger.Needs("no bootstrap", "the mean value of the successor"),
+        pl.ledger.Needs("entropy bonus", "more than an entropy that is paid for"),
     ),
     constants={"entropy bonus": {"objective.parts.1.weight": (0.003, 0.03)}},
     note="In the older test no arm was above the untrained start. Only the loss differs between the arms; all "

@@ -15,7 +15,7 @@ class TrueProgress:
     """
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        closer_N = np.array(pl.fact_by_turn(table, "closer"), float)
+        closer_N = np.array(pl.credit.fact_by_turn(table, "closer"), float)
         ways = [float(table.groups[int(g)].task.meta["start"].distance) for g in table.group_E]
         return pl.Values(level="turn", x_N=closer_N / np.array(ways)[table.turns.episode_N])
 
@@ -40,7 +40,7 @@ def paid(credit: pl.Credit | None = None) -> pl.Recipe:
     return small(rest_learner(pl.vary(ppo, credit=credit) if credit else ppo, WARMUP))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-grid, PPO with contributions of an estimator that was trained beforehand solves at least 2 "
     "points more held-out tasks in one sample, at the end, than PPO that is paid at the end of an attempt.",
     quantity="2.5% of success and 1.9% of grounded actions above the best of others, on WebShop, ALFWorld and "
@@ -55,10 +55,10 @@ EXPERIMENT = pl.Experiment(
             )
         ),
     },
-    expect=pl.Greater("progress", "outcome", by=0.02, why="the paper's gain is 2.5 points"),
+    expect=pl.ledger.Greater("progress", "outcome", by=0.02, why="the paper's gain is 2.5 points"),
     falsified_if="contributions that add up to the outcome are less than 2 points above the outcome itself",
-    reasons=(pl.Needs("uniform", "contributions that differ between turns"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("uniform", "contributions that differ between turns"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out success (temperature 1)",
     tuned={"learners.policy.optimiser.lr": (1e-5, 3e-5, 1e-4)},
     tuning_tokens=24_000,
@@ -68,11 +68,11 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=50.0,
     controls={
-        "tokens an episode": pl.Logged("length"),
-        "estimator's squared error after the warm-up": pl.Logged(
+        "tokens an episode": pl.ledger.Logged("length"),
+        "estimator's squared error after the warm-up": pl.ledger.Logged(
             "estimator/progress_error", last=1
         ),
-        "correlation of contribution and progress": pl.Logged("policy/agreement", last=0),
+        "correlation of contribution and progress": pl.ledger.Logged("policy/agreement", last=0),
     },
     note="The older test had an estimator whose contributions agreed with true progress by .16 to .29, below the .3 that the "
     "catalogue asks for, after 192 attempts that it saw twice; it measured reward over the run. Here it sees 384 "

@@ -14,7 +14,7 @@ def arm(**options: Any) -> pl.Recipe:
     return short(build(size=8, **options))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On items with codes of four letters, after histories of three without noise, partial credit with the pass@4 "
     "bonus ends "
     "with a pass@4 at "
@@ -27,16 +27,16 @@ EXPERIMENT = pl.Experiment(
         "bonus": arm(partial=False),
         "both": arm(),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "both", "exact", by=0.03, why="what ten seeds of such cells can tell apart from nothing"
     ),
     falsified_if="both together raise pass@4 by less than 3 points over plain exact matching",
     reasons=(
-        pl.Needs("partial", "the bonus for answers among which one is right"),
-        pl.Needs("bonus", "credit for the first codes of an item"),
+        pl.ledger.Needs("partial", "the bonus for answers among which one is right"),
+        pl.ledger.Needs("bonus", "credit for the first codes of an item"),
     ),
-    vetoes={"pass@1": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@4.mean"),
+    vetoes={"pass@1": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@4.mean"),
     metric="held-out pass@4 (temperature 1)",
     tuned={"optimiser.lr": (1e-4, 3e-4, 6e-4)},
     task="rec(history=3,noise=0.0)",
@@ -44,7 +44,7 @@ EXPERIMENT = pl.Experiment(
     evaluate=96,
     samples=8,
     seconds=20.0,
-    controls={"groups with signal": pl.Logged("groups_mixed", last=0)},
+    controls={"groups with signal": pl.ledger.Logged("groups_mixed", last=0)},
     note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the "
     "stages of imitation are left out. By older rules, with 60,000 tokens and the rate 1e-4, both arms "
     "ended at .50, with .54 and .80 of groups that have signal; with noise in the codes "

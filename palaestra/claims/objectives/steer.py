@@ -21,7 +21,7 @@ class WeightsElsewhere:
         return self.weight.needs
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return self.weight.couples
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -44,18 +44,20 @@ COMPARED = pass_at_8_experiment(
         "linear": build("linear"),
         "exp": build("exp"),
         "elsewhere": pl.vary(
-            pl.recipe("grpo"), objective=pl.TokenWeighted(LOSS, WeightsElsewhere())
+            pl.recipe("grpo"), objective=pl.objective.TokenWeighted(LOSS, WeightsElsewhere())
         ),
         "entropy bonus": pl.vary(
             pl.recipe("grpo"), objective=LOSS + 0.01 * pl.Entropy(reduce="tokens")
         ),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "linear", "clip-higher", by=0.03, why="what entropy that is kept should be worth to be seen"
     ),
     falsified_if="STEER is less than 3 points above clip-higher in 8 samples, or more than 3 below in one",
-    reasons=(pl.Needs("elsewhere", "that the weights fall on tokens that change the entropy"),),
-    controls={"weight of a token": pl.Logged("weight", last=0)},
+    reasons=(
+        pl.ledger.Needs("elsewhere", "that the weights fall on tokens that change the entropy"),
+    ),
+    controls={"weight of a token": pl.ledger.Logged("weight", last=0)},
     note="The older test measured the entropy, which was at its ceiling. An arm that learns less, or whose best "
     "rate is smaller, keeps more entropy without any merit, so what is measured is what an entropy is "
     "good for, beside a temperature of the start, and the entropy of the last three steps is a control. "

@@ -67,7 +67,7 @@ class Share:
     of: str
     last: int = 0
 
-    def __call__(self, cell: pl.Cell) -> float:
+    def __call__(self, cell: pl.ledger.Cell) -> float:
         rows = [s for s in cell.steps if f"part/{self.of}" in s][-self.last :]
         whole = sum(s[f"part/{self.of}"] for s in rows)
         return sum(s[f"part/{self.part}"] for s in rows) / whole if whole else float("nan")
@@ -79,7 +79,7 @@ def arm(learned: pl.Recipe, *after: pl.Collect) -> pl.Recipe:
     return pl.vary(learned, collect=collect, schedule=FRESH)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-hop of one and two hops with noise, advantages that are four fifths within strata of equally many "
     "searches (alpha .8) solve at least 3 points more held-out problems in one sample than GRPO, at "
     "equal sampled tokens and one rate.",
@@ -90,22 +90,22 @@ EXPERIMENT = pl.Experiment(
         "within-only": arm(build(alpha=1.0)),
         "other strata": arm(build(), OtherStrata()),
     },
-    expect=pl.Greater("blend", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("blend", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="the blend is less than 3 points above GRPO at the end",
-    reasons=(pl.Needs("other strata", "strata of episodes that searched equally often"),),
+    reasons=(pl.ledger.Needs("other strata", "strata of episodes that searched equally often"),),
     measure=ACCURACY,
     metric="held-out success (temperature 1)",
     tuned={"optimiser.lr": (1e-4,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="hop-noisy",
     tokens=20_000,
     evaluate=192,
     samples=4,
     seconds=22.0,
     controls={
-        "searches an episode": pl.Logged("part/searches", last=5),
+        "searches an episode": pl.ledger.Logged("part/searches", last=5),
         "2-hop problems solved, last 5 steps": Share("two hops solved", "two hops", last=5),
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
         "share of the variance of rewards within strata": Share("within", "spread"),
     },
     note="The older look, at the default rate, measured the 2-hop problems of the last ten steps of training, some 75 "

@@ -32,7 +32,7 @@ def rewards_alone() -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With answers six updates old, and each arm at its best rate, trajectory balance on a buffer gives a "
     "held-out accuracy at least 3 points above that of GRPO, whose ratios are clipped.",
     quantity="training at least four times as fast by the clock at no loss of accuracy (GSM8K, RhoMath 1B)",
@@ -45,15 +45,15 @@ EXPERIMENT = pl.Experiment(
         "tba fresh": tba(schedule=FRESH),
         "grpo fresh": grpo(pl.Schedule(prompts=8, steps=400)),
     },
-    expect=pl.Greater("tba", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("tba", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="GRPO with its clipped ratios comes to within 3 points on answers of the same age",
-    reasons=(pl.Needs("rewards alone", "that rewards less log-ratios are balanced"),),
+    reasons=(pl.ledger.Needs("rewards alone", "that rewards less log-ratios are balanced"),),
     **instead(evaluate=192, seconds=13.0, tuned={"optimiser.lr": (1e-4, 2e-4)}),
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     controls={
-        "entropy": pl.Logged("entropy_sampled"),
-        "reward": pl.Logged("reward"),
-        "gradient norm": pl.Logged("grad_norm"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "reward": pl.ledger.Logged("reward"),
+        "gradient norm": pl.ledger.Logged("grad_norm"),
     },
     note="The older test asked whether TBA is as accurate with answers eight updates old as with fresh ones, at one "
     "rate and where fresh ones reach the ceiling (.74 against 1.00). At equal tokens that cannot come out "

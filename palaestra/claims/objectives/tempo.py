@@ -13,7 +13,7 @@ class TermsElsewhere:
     with the same sum, and not where answers part.
     """
 
-    tree: pl.PrefixTree = pl.PrefixTree(0.0)
+    tree: pl.credit.PrefixTree = pl.credit.PrefixTree(0.0)
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         td_N = self.tree(x, table).x_N.copy()
@@ -39,7 +39,7 @@ def plain() -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits and formulas of six operators, a correction by the values of shared "
     "prefixes gives a held-out accuracy at least 3 points above that of GRPO's advantage alone, at equal "
     "sampled tokens.",
@@ -50,15 +50,15 @@ EXPERIMENT = pl.Experiment(
         "td-only": short(build(outcome=0.0)),
         "elsewhere": short(elsewhere()),
     },
-    expect=pl.Greater("tempo", "grpo", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("tempo", "grpo", by=0.03, why=THREE_POINTS),
     falsified_if="the correction adds less than 3 points, or as much on other tokens",
-    reasons=(pl.Needs("elsewhere", "credit where answers part"),),
+    reasons=(pl.ledger.Needs("elsewhere", "credit where answers part"),),
     **SHORT,
     controls={
-        "tokens at which answers part": pl.Logged("branching", last=0),
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "entropy": pl.Logged("entropy_sampled"),
-        "length": pl.Logged("length"),
+        "tokens at which answers part": pl.ledger.Logged("branching", last=0),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
+        "length": pl.ledger.Logged("length"),
     },
     note="Answers have 10 to 50 tokens and share their beginnings, so this is where the correction has most to "
     "act on; its share of tokens is a control. `elsewhere` has the same terms at tokens drawn at random in "

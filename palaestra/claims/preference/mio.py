@@ -25,7 +25,7 @@ def proxy_recipe() -> pl.Recipe:
 
 def with_meter(learned: pl.Runnable) -> pl.Pipeline:
     """The proxy, what is trained on pairs of the same kind, and what both rewards say of it."""
-    meter = pl.Overoptimisation(pl.Learned("reward"), sharpness=SHARPNESS)
+    meter = pl.run.Overoptimisation(pl.Learned("reward"), sharpness=SHARPNESS)
     models = {"reward": pl.Output("proxy", "reward"), "trained": pl.Output("pairs")}
     return pl.Pipeline(
         parts={
@@ -42,48 +42,48 @@ def on_pairs(objective: pl.Objective) -> pl.Pipeline:
     return with_meter(pl.vary(build(pairs="data"), objective=objective, schedule=schedule))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On pairs of workings that differ in a letter or two, the held-out chosen answers' "
     "log-prob ends at least 2.5 nats higher under MIO than under DPO, at no less true reward.",
     quantity="the log-prob of chosen answers late in training falls under DPO and does not under "
     "MIO (curves)",
-    start=with_meter(pl.Untrained()),
+    start=with_meter(pl.ledger.Untrained()),
     arms={
         "dpo": on_pairs(pl.DPO()),
-        "mio": on_pairs(pl.JensenShannon()),
+        "mio": on_pairs(pl.objective.JensenShannon()),
         "dpo with beta 1": on_pairs(pl.DPO(beta=1.0)),
-        "hinge": on_pairs(pl.Hinge()),
-        "dpo and imitation": on_pairs(pl.DPO() + 0.2 * pl.ImitatePreferred()),
+        "hinge": on_pairs(pl.objective.Hinge()),
+        "dpo and imitation": on_pairs(pl.DPO() + 0.2 * pl.objective.ImitatePreferred()),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "mio", "dpo", by=2.5, why="half of a fall of five nats, which a short trial of DPO had"
     ),
     falsified_if="the chosen answers lose as much log-prob under MIO as under DPO, within 2.5 nats",
     reasons=(
-        pl.Needs("hinge", "a push on the chosen answer that goes on beyond the margin"),
-        pl.Needs(
+        pl.ledger.Needs("hinge", "a push on the chosen answer that goes on beyond the margin"),
+        pl.ledger.Needs(
             "dpo with beta 1", "halves that do not meet, beyond a margin that is soon reached"
         ),
-        pl.Needs(
+        pl.ledger.Needs(
             "dpo and imitation", "the Jensen-Shannon form, beyond any push of the chosen answer"
         ),
     ),
-    vetoes={"true reward of samples": pl.Veto(pl.Final("gold"))},
-    measure=pl.Final("chosen"),
+    vetoes={"true reward of samples": pl.ledger.Veto(pl.ledger.Final("gold"))},
+    measure=pl.ledger.Final("chosen"),
     metric="change of the held-out chosen answers' log-prob (nats an answer)",
     tuned={LR: RATES},
-    choose=pl.Final("gold"),
+    choose=pl.ledger.Final("gold"),
     task="preferences",
     tokens=10_000,
     evaluate=0,
     seconds=75.0,
     controls={
-        "true reward": pl.Final("gold"),
-        "proxy reward": pl.Final("proxy"),
-        "proxy less true reward": pl.Final("gap"),
-        "KL to the start, nats": pl.Final("kl"),
-        "rejected answers' log-prob": pl.Final("rejected"),
-        "held-out pairs ranked right": pl.Final("ranked"),
+        "true reward": pl.ledger.Final("gold"),
+        "proxy reward": pl.ledger.Final("proxy"),
+        "proxy less true reward": pl.ledger.Final("gap"),
+        "KL to the start, nats": pl.ledger.Final("kl"),
+        "rejected answers' log-prob": pl.ledger.Final("rejected"),
+        "held-out pairs ranked right": pl.ledger.Final("ranked"),
     },
     note="Both answers of a pair are workings of one sum of three digits, equally long, with the same "
     "characters at 92% of their places, so neither length nor habit tells them apart. Neither is "
@@ -112,20 +112,20 @@ SMALL = replace(
     claim="On pairs of workings that differ in a letter or two, by SmolLM2-135M-Instruct, the log-prob of chosen "
     "answers, "
     "each met for the first time, is at least 2.5 nats higher in the last five steps under MIO than under DPO.",
-    start=pl.Untrained(),
+    start=pl.ledger.Untrained(),
     arms={
         "dpo": of_real_model(pl.DPO()),
-        "mio": of_real_model(pl.JensenShannon()),
-        "dpo and imitation": of_real_model(pl.DPO() + 0.2 * pl.ImitatePreferred()),
+        "mio": of_real_model(pl.objective.JensenShannon()),
+        "dpo and imitation": of_real_model(pl.DPO() + 0.2 * pl.objective.ImitatePreferred()),
     },
     reasons=EXPERIMENT.reasons[2:],
     vetoes={},
     choose=None,
-    measure=pl.Logged("chosen", last=5),
+    measure=pl.ledger.Logged("chosen", last=5),
     metric="log-prob of chosen answers before they are learned from, last five steps, above the start's (nats)",
     controls={
-        "rejected": pl.Logged("rejected", last=5),
-        "pairs ranked right": pl.Logged("preferred", last=5),
+        "rejected": pl.ledger.Logged("rejected", last=5),
+        "pairs ranked right": pl.ledger.Logged("preferred", last=5),
     },
     **sentences(task="preferences", tokens=10_000, evaluate=0, samples=0),
     note="The pairs of the tiny model's claim, whose workings are not in the real model's style. One rate, and no true "

@@ -14,20 +14,20 @@ def of(*levels: int) -> pl.Recipe:
     return short(build(*chosen))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On Boolean formulas of two, four and six operators, questions of all levels give a held-out "
     "accuracy over the levels at least 2 points above that of the hardest level alone, at equal "
     "sampled tokens.",
     quantity="mixed levels best on most of six benchmarks, hard ones alone worse; told as curves",
     arms={"hard": of(6), "mixed": of(), "middle": of(4), "easy": of(2)},
-    expect=pl.Greater("mixed", "hard", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("mixed", "hard", by=0.02, why=TWO_POINTS),
     falsified_if="hard questions alone teach as much as the mixture, to 2 points",
     reasons=(
-        pl.Needs("middle", "several levels, and not a middle one"),
-        pl.Needs("easy", "questions that are not easy"),
+        pl.ledger.Needs("middle", "several levels, and not a middle one"),
+        pl.ledger.Needs("easy", "questions that are not easy"),
     ),
-    vetoes={"pass@4": pl.Veto(pl.Final("sampled_after.pass@4.mean"), falls=0.03)},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    vetoes={"pass@4": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@4.mean"), falls=0.03)},
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy on all levels (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="bool(d=2)+bool(d=4)+bool(d=6)",
@@ -36,8 +36,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=12.0,
     controls={
-        "length": pl.Logged("length"),
-        "groups with both outcomes": pl.Logged("groups_mixed", last=0),
+        "length": pl.ledger.Logged("length"),
+        "groups with both outcomes": pl.ledger.Logged("groups_mixed", last=0),
     },
     note="Nested brackets stand for clinical cases, their number for the level; the paper's level is "
     "the errors of the start model. Hard questions cost more tokens, so that an arm of hard ones takes "

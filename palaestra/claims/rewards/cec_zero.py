@@ -43,7 +43,7 @@ def paid(reward: pl.RewardFn) -> pl.Recipe:
     return arm(pl.vary(build(), collect=collect))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On formulas of three operators, the consensus of eight answers, without a label, lifts held-out accuracy "
     "at least 5 points above the untrained start's.",
     quantity="average F1 of spelling correction from 52.2 to 65.1 (Qwen3-14B) and from 55.5 to 68.2 (32B), "
@@ -55,27 +55,29 @@ EXPERIMENT = pl.Experiment(
         "mixed up": paid(MixedConsensus()),
         "answered": paid(Answered()),
     },
-    expect=pl.Greater("consensus", "start", by=0.05, why="about half of what the paper gains"),
+    expect=pl.ledger.Greater(
+        "consensus", "start", by=0.05, why="about half of what the paper gains"
+    ),
     falsified_if="answers trained on consensus are less than 5 points more often right than the start's",
     reasons=(
-        pl.Needs("mixed up", "that those are paid who agree"),
-        pl.Needs("answered", "agreement, beside the form of an answer"),
+        pl.ledger.Needs("mixed up", "that those are paid who agree"),
+        pl.ledger.Needs("answered", "agreement, beside the form of an answer"),
     ),
     measure=ACCURACY,
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": RATES},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="bool",
     tokens=16_000,
     evaluate=128,
     samples=8,
     seconds=8.0,
     controls={
-        "pass@8": pl.Final("sampled_after.pass@8.mean"),
-        "training answers right, last 5 steps": pl.Logged("part/gold", last=5),
-        "consensus": pl.Logged("part/consensus", last=5),
-        "entropy": pl.Logged("entropy_sampled", last=5),
-        "length": pl.Logged("length", last=5),
+        "pass@8": pl.ledger.Final("sampled_after.pass@8.mean"),
+        "training answers right, last 5 steps": pl.ledger.Logged("part/gold", last=5),
+        "consensus": pl.ledger.Logged("part/consensus", last=5),
+        "entropy": pl.ledger.Logged("entropy_sampled", last=5),
+        "length": pl.ledger.Logged("length", last=5),
     },
     note="The small model knows no Chinese: what is restored are the values of three nested brackets, one of "
     "eight answers such as TFF, so that a cluster is a vote; similarity is to the right answer. Errors of spelling are made "

@@ -46,7 +46,7 @@ def bounded() -> pl.Recipe:
     return arm(pl.vary(learned, collect=pl.links(*links, MeanOfScores())))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="PPO paid by clipped differences of step scores beside the outcome has, each arm at its best rate, a "
     "held-out accuracy at least 10 points above PPO paid by the plain scores, and at most 3 points below "
     "PPO paid by the outcome alone.",
@@ -60,31 +60,31 @@ EXPERIMENT = pl.Experiment(
         "clip-delta": arm(build(alpha=ALPHA)),
         "mean of scores": bounded(),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "clip-delta", "plain", by=0.1, why="half of what the paper's plain scores cost on MATH"
     ),
     falsified_if="plain step scores cost less than 10 points, or clipped differences cost 3 points "
     "themselves",
     reasons=(
-        pl.Needs("clip", "differences, beside clipping"),
-        pl.Needs("delta", "clipping, beside differences"),
-        pl.Needs("mean of scores", "more than a bound on what the steps pay in all"),
+        pl.ledger.Needs("clip", "differences, beside clipping"),
+        pl.ledger.Needs("delta", "clipping, beside differences"),
+        pl.ledger.Needs("mean of scores", "more than a bound on what the steps pay in all"),
     ),
-    vetoes={"accuracy of success": pl.Veto(ACCURACY, falls=0.03, against="success")},
+    vetoes={"accuracy of success": pl.ledger.Veto(ACCURACY, falls=0.03, against="success")},
     measure=ACCURACY,
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": (5e-5, 1e-4, 2e-4)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="chain",
     tokens=24_000,
     evaluate=128,
     samples=4,
     seconds=16.0,
     controls={
-        "length": pl.Logged("length", last=5),
-        "share of right answers, last 5 steps": pl.Logged("part/right", last=5),
-        "paid for steps, last 5 steps": pl.Logged("part/steps", last=5),
-        "entropy": pl.Logged("entropy_sampled", last=5),
+        "length": pl.ledger.Logged("length", last=5),
+        "share of right answers, last 5 steps": pl.ledger.Logged("part/right", last=5),
+        "paid for steps, last 5 steps": pl.ledger.Logged("part/steps", last=5),
+        "entropy": pl.ledger.Logged("entropy_sampled", last=5),
     },
     note="The older look measured the length of answers, which plain scores raised by 4 of 28 tokens where 5 were "
     "asked for, and this is part of the mechanism and not what it costs: there accuracy was .58 with plain "

@@ -36,7 +36,7 @@ SPURIOUS = {"an exclamation": lambda w: "!" in w}
 KNOWN_FLAWS: Mapping[str, Any] = {**FLAWS, **SPURIOUS}
 
 
-STATIC: pl.RuleList = ("a cliche", "an exclamation")
+STATIC: pl.rewards.RuleList = ("a cliche", "an exclamation")
 
 
 SLIP = 0.05  # of the detector's readings
@@ -54,27 +54,29 @@ def flaws_of(reply: Greeting, rules: Any = FLAWS) -> list[str]:
     return [name for name in rules if KNOWN_FLAWS[name](reply)]
 
 
-def write(query: int, rules: pl.RuleList, rng: np.random.Generator) -> tuple[Greeting, str]:
+def write(query: int, rules: pl.rewards.RuleList, rng: np.random.Generator) -> tuple[Greeting, str]:
     """Plants a flaw that its rules do not call known to the judge."""
     free = [f for f in FLAWS if f not in rules] or list(FLAWS)
     flaw = free[(query + int(rng.integers(len(free)))) % len(free)]
     return greeting(rng, flaw), flaw
 
 
-def detect(reply: Greeting, rules: pl.RuleList, rng: np.random.Generator) -> pl.RuleVerdict:
+def detect(
+    reply: Greeting, rules: pl.rewards.RuleList, rng: np.random.Generator
+) -> pl.rewards.RuleVerdict:
     """Applies the rules, and reads one reply in twenty wrongly."""
     found = flaws_of(reply, rules)
     good = (not found) != (rng.random() < SLIP)
-    return pl.RuleVerdict(good=good, advice=found[0] if found else "a cliche")
+    return pl.rewards.RuleVerdict(good=good, advice=found[0] if found else "a cliche")
 
 
-def reflect(reply: Greeting, good: bool, rules: pl.RuleList) -> str:
+def reflect(reply: Greeting, good: bool, rules: pl.rewards.RuleList) -> str:
     """What the rules lack, or which of them is at fault ("not ...")."""
     found = flaws_of(reply, rules) if good else [f for f in flaws_of(reply) if f not in rules]
     return ("not " if good else "") + found[0] if found else ""
 
 
-def merge(rules: pl.RuleList, advice: str) -> list[str]:
+def merge(rules: pl.rewards.RuleList, advice: str) -> list[str]:
     """Adds a rule, or deletes the one that the advice contradicts."""
     if advice.startswith("not "):
         return [r for r in rules if r != advice.removeprefix("not ")]
@@ -97,7 +99,7 @@ class RewardAgreement:
         rules = STATIC
         if self.reward in ("refined", "without writer"):
             queries = 4 if self.reward == "refined" else 0
-            loop = pl.Refine(
+            loop = pl.rewards.Refine(
                 write, detect, reflect, merge, rounds=self.labels // 4, queries=queries
             )
             rules, _ = loop(range(100), pool, STATIC, (), rng)
@@ -140,7 +142,7 @@ def fit_linear(
     return w_D
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With equal labels a judge of refined rules puts at least 10 points more pairs of a good and a "
     "flawed reply in the right order than one of fixed rules.",
     quantity="an excellent rate of 92.4 and 96.6 by two automatic signals and 95.0 by people",
@@ -152,14 +154,14 @@ EXPERIMENT = pl.Experiment(
     },
     start=None,
     illustration=True,
-    expect=pl.Greater("refined rules", "static rules", by=0.1, why="ours: one pair in ten"),
+    expect=pl.ledger.Greater("refined rules", "static rules", by=0.1, why="ours: one pair in ten"),
     falsified_if="refining gains less than ten points, over ten seeds",
-    measure=pl.Final("agreement"),
+    measure=pl.ledger.Final("agreement"),
     metric="share of pairs of a good and a flawed reply in the right order",
     tokens=1,
     evaluate=0,
     seconds=5,
-    controls={"rules": pl.Final("rules")},
+    controls={"rules": pl.ledger.Final("rules")},
     note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are "
     "programs that know the flaws by name, which a language model would have to find words for. "
     "The reward only: no policy is trained, and greetings, flaws and rules are by one author, so it is "

@@ -27,7 +27,7 @@ class GivenCandidates(Criticise):
         text = (
             source.demonstration(task, rng, how)
             if right
-            else pl.wrong_answer(source, task, rng, how)
+            else pl.toys.wrong_answer(source, task, rng, how)
         )
         return replace(group, task=critique(task, text, label if self.coin else right))
 
@@ -66,27 +66,27 @@ ARMS = {
     "20% coin": arm(0.2, coin=True),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On chains of 6 or 7 numbers modulo 9, from a start that judges better than a coin, held-out solving is at "
     "least 2 points better with 20% critiques of given candidates than with none, at equal sampled tokens.",
     quantity="Qwen3-4B on average 47.2 with 20% critiques, 45.7 with none, 46.2 with 50%, 44.5 with 100%",
-    start=after_judging(pl.Untrained()),
+    start=after_judging(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("20%", "0%", by=0.02, why="the paper's gain on average is 1.5 points"),
+    expect=pl.ledger.Greater("20%", "0%", by=0.02, why="the paper's gain on average is 1.5 points"),
     falsified_if="solving alone teaches solving to within 2 points as well",
-    reasons=(pl.Needs("20% coin", "that the right verdicts are paid"),),
+    reasons=(pl.ledger.Needs("20% coin", "that the right verdicts are paid"),),
     measure=ACCURACY,
     metric="held-out accuracy (temperature 1)",
     constants={a: {"rl.optimiser.lr": (1e-4,)} for a in ARMS},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="chain(modulo=9,operands=(6,7),max_tokens=128)",
     tokens=24_000,
     evaluate=192,
     samples=8,
     seconds=20.0,
     controls={
-        "right critiques, of all answers": pl.Logged("part/critique"),
-        "length": pl.Logged("length"),
+        "right critiques, of all answers": pl.ledger.Logged("part/critique"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The older test charged for candidates, which the paper's stronger model writes once, and began with a "
     "model whose verdicts were no better than a coin, so that critiques were half right and taught nothing. Here a "

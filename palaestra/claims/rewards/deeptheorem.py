@@ -41,9 +41,9 @@ def coin() -> pl.Recipe:
     return pl.vary(build(), collect=pl.links(pl.Sample(n=8), pl.Score(reward=OtherLabels(scored))))
 
 
-PROCESS = pl.Logged("part/process", last=5)
+PROCESS = pl.ledger.Logged("part/process", last=5)
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On equations that hold or contradict one that does, from a start that judges better than a coin, reward for "
     "the label alone makes the "
     "valid share of the proofs at least 5 points larger than that of the start.",
@@ -55,13 +55,17 @@ EXPERIMENT = pl.Experiment(
         "originals": after_judging(arm(build(("right",)))),
         "other labels": after_judging(arm(coin())),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "variants", "start", by=0.05, why="ours: one line in twenty more that stands"
     ),
     falsified_if="proofs are less than 5 points more valid than the start's, or as valid where the labels are "
     "another proof's",
-    reasons=(pl.Needs("other labels", "that the right labels are paid"),),
-    vetoes={"accuracy of verdicts": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
+    reasons=(pl.ledger.Needs("other labels", "that the right labels are paid"),),
+    vetoes={
+        "accuracy of verdicts": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03
+        )
+    },
     measure=PROCESS,
     metric="share of a proof's lines before its first wrong one, last 5 steps",
     constants={a: {"rl.optimiser.lr": RATES} for a in ("variants", "originals", "other labels")},
@@ -71,8 +75,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=15.0,
     controls={
-        "outcome in training": pl.Logged("reward", last=5),
-        "length": pl.Logged("length"),
+        "outcome in training": pl.ledger.Logged("reward", last=5),
+        "length": pl.ledger.Logged("length"),
     },
     note="The older claim compared verdicts with those of training on true theorems alone, which says right to "
     "everything and cannot win. Here the rival is the start, which wins wherever rewarding the label does "

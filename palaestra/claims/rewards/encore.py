@@ -94,7 +94,7 @@ def agreement(pairs: np.ndarray, w_R: np.ndarray) -> float:
     return float(np.mean((np.sign(margin_N) + 1) / 2))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Weights by entropy predict preferences on at least 2 points more held-out pairs than uniform "
     "weights.",
     quantity="safety on RewardBench 88.5 against 85.5 with uniform weights",
@@ -113,14 +113,14 @@ EXPERIMENT = pl.Experiment(
     },
     start=None,
     illustration=True,
-    expect=pl.Greater("encore", "uniform", by=0.02, why="two thirds of the paper's gain"),
+    expect=pl.ledger.Greater("encore", "uniform", by=0.02, why="two thirds of the paper's gain"),
     falsified_if="uniform weights are within two points of weights by entropy, or better",
-    measure=pl.Final("accuracy"),
+    measure=pl.ledger.Final("accuracy"),
     metric="accuracy on held-out pairs",
     tokens=1,
     evaluate=0,
     seconds=5,
-    controls={"correlation of entropy and accuracy": pl.Final("correlation")},
+    controls={"correlation of entropy and accuracy": pl.ledger.Final("correlation")},
     note="Ratings are made up: four informative rules that most responses fulfil, six that rate at "
     "random. With peaked noise half of the responses fulfil an informative rule and the others "
     "rate nearly alike: the weak point of the rationale. Data and rule are by one author and nothing is "

@@ -47,9 +47,9 @@ def by_group(reward: pl.RewardFn) -> pl.Recipe:
     )
 
 
-REWARD = pl.Endogenous("ref", alpha=1.0, per_token=False)
+REWARD = pl.rewards.Endogenous("ref", alpha=1.0, per_token=False)
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On `rec`, the best accuracy, greedy or sampled, is at least 2 points higher after training on the "
     "endogenous reward than that of the untrained start at its best temperature.",
     quantity="five mathematical benchmarks improve with Qwen2.5-Math-7B (no number is known to us)",
@@ -60,28 +60,28 @@ EXPERIMENT = pl.Experiment(
         "per token": arm(by_group(replace(REWARD, per_token=True))),
         "other answers": arm(by_group(OtherAnswers(REWARD))),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "grpo",
         "start",
         by=0.02,
         why="two points, beyond what a lower temperature gives for nothing",
     ),
     falsified_if="training on the endogenous reward is less than 2 points above the start at its best temperature",
-    reasons=(pl.Needs("other answers", "the likelihood of each answer itself"),),
+    reasons=(pl.ledger.Needs("other answers", "the likelihood of each answer itself"),),
     measure=BestAccuracy(),
     metric="held-out accuracy, the better of greedy and temperature 1; of the start, the best of six",
     tuned={"optimiser.lr": (1e-4,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="rec",
     tokens=24_000,
     evaluate=TASKS,
     samples=8,
     seconds=15.0,
     controls={
-        "sampled at 1": pl.Final("sampled_after.pass@1.mean"),
-        "pass@8": pl.Final("sampled_after.pass@8.mean"),
-        "length": pl.Logged("length"),
-        "entropy": pl.Logged("entropy_sampled"),
+        "sampled at 1": pl.ledger.Final("sampled_after.pass@1.mean"),
+        "pass@8": pl.ledger.Final("sampled_after.pass@8.mean"),
+        "length": pl.ledger.Logged("length"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="The older test compared samples at temperature 1 with those of the start, .285 against .212, while the start's greedy "
     "accuracy was .438 and that of the trained model .41. Here each arm has the better of greedy and sampled, and the start the "
@@ -157,7 +157,7 @@ class Ranking:
             answer=pair.right,
             meta={"chosen": pair.right, "rejected": pair.wrong},
         )
-        group = await pl.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
+        group = await pl.rollout.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
         reward: Any = self.reward
         judge = replace(reward, template=WORDS[self.words]) if self.words else reward
         rewards = list(await pl.judge_group(ctx, judge, group))
@@ -171,7 +171,7 @@ class Ranking:
 def pairs_of(seed: int) -> list[AnswerPair]:
     """Of the facts that are the seed's share, `WRONG` pairs each."""
     rng = pl.rng_of(("pairs of facts", seed))
-    every = [fact for fact in pl.CommonFacts().known if fact[0] in KINDS]
+    every = [fact for fact in pl.toys.CommonFacts().known if fact[0] in KINDS]
     order = pl.rng_of(("shares of facts",)).permutation(len(every))
     share = seed % SHARES if seed < CHOOSING else SHARES
     found: list[AnswerPair] = []
@@ -189,7 +189,7 @@ def ranked(margins_N: np.ndarray) -> float:
     return float(((np.sign(margins_N) + 1) / 2).mean()) if len(margins_N) else float("nan")
 
 
-LIKELIHOOD = pl.Endogenous("policy")
+LIKELIHOOD = pl.rewards.Endogenous("policy")
 IS_RIGHT = "A good response is the right answer to the question."
 SMALL = replace(
     EXPERIMENT,
@@ -202,30 +202,30 @@ SMALL = replace(
     arms={
         "start": Ranking(LIKELIHOOD, own=False),
         "endogenous": Ranking(LIKELIHOOD),
-        "per token": Ranking(pl.Endogenous("policy", per_token=True)),
+        "per token": Ranking(pl.rewards.Endogenous("policy", per_token=True)),
         "A or B": Ranking(
-            pl.Pairwise(read=pl.Odds("A", "B"), rubric=IS_RIGHT), words="which is better"
+            pl.Pairwise(read=pl.judges.Odds("A", "B"), rubric=IS_RIGHT), words="which is better"
         ),
-        "yes or no": Ranking(pl.Judge(read=pl.Odds(), rubric=IS_RIGHT), words="judge it"),
+        "yes or no": Ranking(pl.Judge(read=pl.judges.Odds(), rubric=IS_RIGHT), words="judge it"),
     },
     constants={
         "A or B": {"words": ("which is better", "which is right")},
         "yes or no": {"words": ("judge it", "is it right")},
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "endogenous", "A or B", by=0.1, why="ours: one pair in ten; a coin ranks half of them"
     ),
     falsified_if="asked for A or B the model prefers the right answer nearly as often, or asked for yes or no more often",
-    reasons=(pl.Needs("start", "the question itself, and not one of its kind"),),
-    vetoes={"yes or no": pl.Veto(pl.Final("ranked"), falls=0.0, against="yes or no")},
-    measure=pl.Final("ranked"),
+    reasons=(pl.ledger.Needs("start", "the question itself, and not one of its kind"),),
+    vetoes={"yes or no": pl.ledger.Veto(pl.ledger.Final("ranked"), falls=0.0, against="yes or no")},
+    measure=pl.ledger.Final("ranked"),
     metric="share of pairs in which the right answer has the higher reward, ties half",
     **sentences(tuned={}, task="facts", tokens=1, evaluate=0, samples=0, seconds=30.0),
     controls={
-        "capitals": pl.Final("ranked/capital"),
-        "past tenses": pl.Final("ranked/past tense"),
-        "opposites": pl.Final("ranked/opposite"),
-        "right one has more letters": pl.Final("more letters"),
+        "capitals": pl.ledger.Final("ranked/capital"),
+        "past tenses": pl.ledger.Final("ranked/past tense"),
+        "opposites": pl.ledger.Final("ranked/opposite"),
+        "right one has more letters": pl.ledger.Final("more letters"),
     },
     note="The reward as a reward model: nothing is trained, and the reward is the sum over the tokens of an answer, as in the "
     "paper. `per token` divides it by their number, the value of the first state included, which favours the short ones. "

@@ -8,26 +8,29 @@ from palaestra.recipes.rewards.general_reasoner import build
 YES, NO = "Final Decision: Yes", "Final Decision: No"
 LONG = 7  # characters: a right answer has six or seven
 ERRS = pl.Scripted(
-    pl.Grader(error=0.05, long_error=0.1, long=LONG, yes=YES, no=NO), name="errs on long ones"
+    pl.judges.Grader(error=0.05, long_error=0.1, long=LONG, yes=YES, no=NO),
+    name="errs on long ones",
 )
 LAST_DIGIT = pl.Scripted(
-    pl.Grader(check=pl.matches_last_digit, error=0.05, long_error=0.1, long=LONG, yes=YES, no=NO),
+    pl.judges.Grader(
+        check=pl.judges.matches_last_digit, error=0.05, long_error=0.1, long=LONG, yes=YES, no=NO
+    ),
     name="last digit",
 )
 
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
-    return short(recipe, draw=pl.Respelled(0.5))
+    return short(recipe, draw=pl.curriculum.Respelled(0.5))
 
 
 def exact_match() -> pl.Recipe:
     """The learner, paid by the text alone."""
-    paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.exact_match)))
+    paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.toys.exact_match)))
     return arm(pl.vary(build(), collect=paid))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, half of whose references nobody spells like that, a verifier that errs "
     "in 5% of its decisions (10% for long answers) gives a held-out accuracy at least 2 points above an exact "
     "match.",
@@ -40,19 +43,19 @@ EXPERIMENT = pl.Experiment(
         "last digit": arm(build(LAST_DIGIT)),
         "true verifier": arm(build()),
     },
-    expect=pl.Greater("general-reasoner", "exact match", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("general-reasoner", "exact match", by=0.02, why=TWO_POINTS),
     falsified_if="the verifier is less than 2 points above an exact match with the reference",
     reasons=(
-        pl.Needs("no length term", "that the length of the answer is charged"),
-        pl.Needs("last digit", "a verifier that reads the whole answer"),
+        pl.ledger.Needs("no length term", "that the length of the answer is charged"),
+        pl.ledger.Needs("last digit", "a verifier that reads the whole answer"),
     ),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     **instead(task="add(d=6)", tokens=30_000, tuning_tokens=14_000, seconds=14.0),
     controls={
-        "passed": pl.Logged("part/pass"),
-        "missing": pl.Logged("part/missing"),
-        "difference in length": pl.Logged("part/difference"),
-        "length": pl.Logged("length"),
+        "passed": pl.ledger.Logged("part/pass"),
+        "missing": pl.ledger.Logged("part/missing"),
+        "difference in length": pl.ledger.Logged("part/difference"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
     "ever paid and could not learn. Here it is half of them. A stand-in plays the verifier of 1.5B; it "

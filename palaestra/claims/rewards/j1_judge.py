@@ -22,7 +22,7 @@ class Biased:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng = pl.rng_of(key)
         half: pl.Task = group.task.meta["halves"][int(rng.integers(2))]
-        guess = pl.format_answer([], "1" if rng.random() < self.first else "2")
+        guess = pl.toys.format_answer([], "1" if rng.random() < self.first else "2")
         reply = self._work(ctx, half) if rng.random() < self.works else guess
         return pl.Group(
             task=group.task, episodes=(pl.recorded_episode(ctx, "policy", half.prompt, reply, 1.0),)
@@ -31,8 +31,8 @@ class Biased:
     def _work(self, ctx: pl.Context, half: pl.Task) -> str:
         source: Any = ctx.bench.tasks
         judged: pl.Task = half.meta["judged"]
-        beside = f"{judged.answer} {pl.final_answer(half.meta['texts'][0])}"
-        return pl.format_answer([*source.halves.source.steps(judged), beside], half.answer)
+        beside = f"{judged.answer} {pl.toys.final_answer(half.meta['texts'][0])}"
+        return pl.toys.format_answer([*source.halves.source.steps(judged), beside], half.answer)
 
 
 @pl.stage
@@ -55,7 +55,7 @@ def neighbours() -> pl.Recipe:
     return pl.vary(build(), credit=credit)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On pairs in both orders, from a start that likes the first place, paying consistency makes at least 3 "
     "points more new pairs right in both than paying correct verdicts alone.",
     quantity="an 8B judge that sees both orders (PPE): right in both 39.1, and 43.9 with the reward for consistency, "
@@ -67,19 +67,19 @@ EXPERIMENT = pl.Experiment(
         "consistency": unlearn_bias(build(mode="consistency")),
         "of a neighbour": unlearn_bias(neighbours()),
     },
-    expect=pl.Greater("j1", "correctness", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("j1", "correctness", by=0.03, why=THREE_POINTS),
     falsified_if="less than 3 points more pairs are right in both orders than without the reward for it",
     reasons=(
-        pl.Needs("of a neighbour", "the own consistency, and not a larger pay"),
-        pl.Needs("consistency", "pay for single verdicts beside it"),
+        pl.ledger.Needs("of a neighbour", "the own consistency, and not a larger pay"),
+        pl.ledger.Needs("consistency", "pay for single verdicts beside it"),
     ),
     constants={
         arm: {"rl.optimiser.lr": (1e-4,)}
         for arm in ("correctness", "j1", "consistency", "of a neighbour")
     },
     vetoes={
-        "single verdicts that are right, last five steps": pl.Veto(
-            pl.Logged("reward", last=5), falls=0.02
+        "single verdicts that are right, last five steps": pl.ledger.Veto(
+            pl.ledger.Logged("reward", last=5), falls=0.02
         )
     },
     measure=ACCURACY,
@@ -90,9 +90,9 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=40.0,
     controls={
-        "greedy, right in both orders": pl.Final(),
-        "flips, by tokens, last five steps": pl.Logged("flips", last=5),
-        "tokens a pair": pl.Logged("length", last=5),
+        "greedy, right in both orders": pl.ledger.Final(),
+        "flips, by tokens, last five steps": pl.ledger.Logged("flips", last=5),
+        "tokens a pair": pl.ledger.Logged("length", last=5),
     },
     note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. "
     "Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "

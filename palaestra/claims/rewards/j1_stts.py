@@ -35,7 +35,7 @@ class Reflect:
             lines += [
                 *steps,
                 " ".join([wrong, *judged]) if rng.random() < self.spoilt else own,
-                pl.UNSURE_ANSWER,
+                pl.toys.UNSURE_ANSWER,
             ]
         reply = "\n".join([*lines, *steps, own, answer])
         return replace(
@@ -68,8 +68,8 @@ class Scaling:
     async def run(self, ctx: pl.Context) -> pl.Result:
         result, right, said = await self.recipe.run(ctx), [], []
         for n in self.rounds:
-            forced = ctx.with_bench(replace(ctx.bench, world=pl.Forced(n), reward=None))
-            groups = await pl.attempt_tasks(forced, self.tasks, pl.Sample(n=1, temperature=0.0))
+            forced = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Forced(n), reward=None))
+            groups = await pl.run.attempt_tasks(forced, self.tasks, pl.Sample(n=1, temperature=0.0))
             right.append([float(np.mean([e.total for e in g.valid])) for g in groups])
             said.append([e.facts.get("answer") for g in groups for e in g.episodes])
         accuracy = [float(np.mean(x)) for x in right]
@@ -89,7 +89,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced "
     "rounds of thinking is 2 points a round higher after RL than after fine-tuning alone.",
     quantity="scaling with forced thinking is 5.1% steeper, and only reinforcement makes it positive",
@@ -104,13 +104,17 @@ EXPERIMENT = pl.Experiment(
             }
         ),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "sft and rl", "sft", by=0.02, why="six points over three rounds, about the paper's 5.1%"
     ),
     falsified_if="the slope after RL is not 2 points a round above that after fine-tuning alone",
-    reasons=(pl.Needs("sft twice as long", "rewards, and not further training"),),
-    vetoes={"without forcing": pl.Veto(pl.Final("stts.accuracy@0"), falls=0.03, against="sft")},
-    measure=pl.Final("stts.slope"),
+    reasons=(pl.ledger.Needs("sft twice as long", "rewards, and not further training"),),
+    vetoes={
+        "without forcing": pl.ledger.Veto(
+            pl.ledger.Final("stts.accuracy@0"), falls=0.03, against="sft"
+        )
+    },
+    measure=pl.ledger.Final("stts.slope"),
     constants={"sft and rl": {"rl.recipe.learners.policy.optimiser.lr": RATES[:2]}},
     metric="slope of held-out accuracy a forced round (0 to 3 rounds, greedy)",
     task="variants(operands=(6,7))",
@@ -118,11 +122,11 @@ EXPERIMENT = pl.Experiment(
     evaluate=64,
     seconds=115.0,
     controls={
-        "accuracy, three rounds": pl.Final("stts.accuracy@3"),
-        "corrected": pl.Final("stts.corrected"),
-        "spoilt": pl.Final("stts.spoilt"),
-        "verdict kept": pl.Final("stts.kept"),
-        "still in doubt": pl.Final("stts.undecided"),
+        "accuracy, three rounds": pl.ledger.Final("stts.accuracy@3"),
+        "corrected": pl.ledger.Final("stts.corrected"),
+        "spoilt": pl.ledger.Final("stts.spoilt"),
+        "verdict kept": pl.ledger.Final("stts.kept"),
+        "still in doubt": pl.ledger.Final("stts.undecided"),
     },
     note="One final answer of a chain is judged, by working the chain, where the paper's judge "
     "compares two. The sampled mark stays in the row, so the cue follows it (`= ?`), as in the "

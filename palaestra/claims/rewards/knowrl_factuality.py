@@ -9,7 +9,7 @@ from palaestra.claims.facts import EIGHT, INVENTED, KNOWN, REAL, on_facts, right
 from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.rewards.knowrl_factuality import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With the full reward at least 5 points fewer samples are wrong answers than with "
     "correctness alone (+2, -1, a refusal -1), and right answers stay, of questions that the model "
     "can do (60%) and cannot do.",
@@ -21,17 +21,17 @@ EXPERIMENT = pl.Experiment(
         "no facts": build(facts=0.0),
         "refusal -1": build(refusal=-1.0),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "knowrl", "correctness", by=0.05, why="ours: one wrong answer in twenty less"
     ),
     falsified_if="the full reward leaves as many wrong answers, or right answers are lost for it",
     reasons=(
-        pl.Needs("no facts", "the check of facts"),
-        pl.Needs("refusal -1", "that a refusal is paid"),
+        pl.ledger.Needs("no facts", "the check of facts"),
+        pl.ledger.Needs("refusal -1", "that a refusal is paid"),
     ),
-    vetoes={"accuracy": pl.Veto(pl.Final(), falls=0.03)},
-    choose=pl.Final("sampled_after.pass@1.mean"),
-    measure=pl.Less(pl.Logged("part/hallucinated"), of=1.0),
+    vetoes={"accuracy": pl.ledger.Veto(pl.ledger.Final(), falls=0.03)},
+    choose=pl.ledger.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Less(pl.ledger.Logged("part/hallucinated"), of=1.0),
     metric="share of samples that are no wrong answers, last ten steps",
     tuned={"optimiser.lr": RATES},
     task="add(d=2)*0.6+add(d=12)*0.4",
@@ -39,8 +39,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=45.0,
     controls={
-        "refused": pl.Logged("part/refused"),
-        "facts": pl.Logged("part/facts"),
+        "refused": pl.ledger.Logged("part/refused"),
+        "facts": pl.ledger.Logged("part/facts"),
     },
     note="A sum of twelve digits, which no sample of the start gets right, stands for a question "
     "about an unseen entity, `= ?` for a refusal (a fifth of the start's samples there), the lines "
@@ -57,7 +57,7 @@ class Worth:
     refusal: float
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
-        said = pl.CommonFacts().said(text, task)
+        said = pl.toys.CommonFacts().said(text, task)
         shut = said == "refused" or (said == "right" and task.meta["kind"] == "invented")
         total = self.refusal if shut else 2.0 if said == "right" else -1.0
         return {"total": total, "solved": float(said == "right"), "refused": float(shut)}
@@ -87,28 +87,28 @@ SMALL = replace(
     claim="On questions of common knowledge, by SmolLM2-135M-Instruct, with a refusal worth +1 at least 20 points more "
     "questions about what does not exist are refused than with a refusal worth -1, and at most 5 points fewer "
     "questions about what does exist are answered rightly.",
-    start=pl.Untrained(),
+    start=pl.ledger.Untrained(),
     arms={
         "refusal -1": paid(Worth(-1.0)),
         "refusal +1": paid(Worth(1.0)),
         "a coin": paid(by_coin),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "refusal +1",
         "refusal -1",
         by=0.2,
         why="one invented answer in five less, as the catalogue's experiment asks",
     ),
     falsified_if="a paid refusal makes less than 20 points more refusals, or right answers are lost for it",
-    reasons=(pl.Needs("a coin", "that it is the refusal that is paid"),),
-    vetoes={"right of what exists": pl.Veto(right_of(REAL), falls=0.05)},
+    reasons=(pl.ledger.Needs("a coin", "that it is the refusal that is paid"),),
+    vetoes={"right of what exists": pl.ledger.Veto(right_of(REAL), falls=0.05)},
     measure=right_of(INVENTED),
     metric="held-out questions about invented countries that are refused (temperature 1)",
     exams=(INVENTED, REAL),
     **on_facts(tuned={"optimiser.lr": (3e-5,)}, seconds=300.0),
     controls={
-        "refused of all": pl.Logged("part/refused", last=3),
-        "reward": pl.Logged("reward", last=3),
+        "refused of all": pl.ledger.Logged("part/refused", last=3),
+        "reward": pl.ledger.Logged("reward", last=3),
     },
     choose=None,
     note="Right is worth 2, wrong -1. The knowledge-checked thoughts of KnowRL are left out, as short answers have none, "

@@ -34,7 +34,7 @@ def coin() -> pl.Recipe:
 
 LEARNED = ("consensus", "oracle", "a coin")
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="From a start whose verdicts on its own answers are mostly true, reward for consensus "
     "makes their balanced accuracy 5 points higher, and right answers no more than 10 points rarer.",
     quantity="up to 28% of accuracy (own tasks) and 12% of F1 (others') in a few iterations",
@@ -45,14 +45,14 @@ EXPERIMENT = pl.Experiment(
         "a coin": after_teaching(coin()),
         "consensus from a coin": build(),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "consensus", "start", by=0.05, why="less than half of what the paper gains on others' tasks"
     ),
     falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above "
     "that of the same start untrained",
-    reasons=(pl.Needs("a coin", "the majority's verdict, and not any that is paid"),),
-    vetoes={"right answers": pl.Veto(pl.Logged("part/right"), falls=0.10)},
-    measure=pl.Balanced("part/right"),
+    reasons=(pl.ledger.Needs("a coin", "the majority's verdict, and not any that is paid"),),
+    vetoes={"right answers": pl.ledger.Veto(pl.ledger.Logged("part/right"), falls=0.10)},
+    measure=pl.ledger.Balanced("part/right"),
     metric="balanced accuracy of verdicts on own answers, last ten steps (unread ones are false)",
     task="chain(operands=(2,3))",
     constants={arm: {"rl.optimiser.lr": RATES[:2]} for arm in LEARNED},
@@ -60,9 +60,9 @@ EXPERIMENT = pl.Experiment(
     evaluate=128,
     seconds=70.0,
     controls={
-        "first five steps": pl.Balanced("part/right", first=5),
-        "consensus": pl.Logged("part/consensus"),
-        "says right": pl.Logged("part/can"),
+        "first five steps": pl.ledger.Balanced("part/right", first=5),
+        "consensus": pl.ledger.Logged("part/consensus"),
+        "says right": pl.ledger.Logged("part/can"),
     },
     note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 "
     "steps of imitated verdicts, half of them worked, come first in four arms, so that about "

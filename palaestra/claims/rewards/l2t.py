@@ -14,14 +14,14 @@ class TokensPerRight:
 
     last: int = 3
 
-    def __call__(self, cell: pl.Cell) -> float:
-        right = pl.Logged(
+    def __call__(self, cell: pl.ledger.Cell) -> float:
+        right = pl.ledger.Logged(
             "part/outcome" if "part/outcome" in cell.steps[-1] else "reward", self.last
         )(cell)
-        return pl.Logged("length", self.last)(cell) / max(right, 1e-3)
+        return pl.ledger.Logged("length", self.last)(cell) / max(right, 1e-3)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits a right answer costs at least 4 tokens less with L2T's rewards than with "
     "GRPO's outcome, at the end of equal sampled tokens, with at most 3 points less accuracy.",
     quantity="up to 3.7 points more accuracy than outcome rewards, with about half of their tokens",
@@ -31,14 +31,16 @@ EXPERIMENT = pl.Experiment(
         "l2t": short(build()),
         "no penalty": short(build(beta=0.0)),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "l2t", "grpo", by=4.0, why="a twentieth of the 90 tokens or so of a right answer"
     ),
     falsified_if="a right answer costs no 4 tokens less, or more than 3 points of accuracy are lost",
-    reasons=(pl.Needs("no penalty", "the penalty on what a step makes the model learn"),),
-    vetoes={"sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.03)},
-    choose=pl.Final("sampled_after.pass@1.mean"),
-    measure=pl.Less(TokensPerRight()),
+    reasons=(pl.ledger.Needs("no penalty", "the penalty on what a step makes the model learn"),),
+    vetoes={
+        "sampled accuracy": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03)
+    },
+    choose=pl.ledger.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Less(TokensPerRight()),
     metric="sampled tokens a right answer, last three steps, with a minus",
     tuned={"optimiser.lr": RATES},
     constants={"l2t": {"reward.eta": (0.02, 0.05)}},
@@ -48,10 +50,10 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=25.0,
     controls={
-        "length": pl.Logged("length"),
-        "gain": pl.Logged("part/gain"),
-        "compression": pl.Logged("part/compression"),
-        "clamped": pl.Logged("clamped"),
+        "length": pl.ledger.Logged("length"),
+        "gain": pl.ledger.Logged("part/gain"),
+        "compression": pl.ledger.Logged("part/compression"),
+        "clamped": pl.ledger.Logged("clamped"),
     },
     note="The paper's rollouts have thousands of tokens and may wander; here a working has a line "
     "a digit and little is idle, so what can be saved is wrong answers. On sums of three digits, by "

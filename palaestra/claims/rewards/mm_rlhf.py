@@ -64,7 +64,7 @@ def arm(objective: DynamicDPO, pairs: pl.Credit = RankedPairs("said")) -> pl.Rec
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, with people's labels that err on close pairs, DPO whose beta grows with the "
     "reward model's margin gives a held-out accuracy at least 2 points above DPO with one beta.",
     quantity="with all of MM-RLHF, data and dynamic scaling, 19.5% better conversation and 60% better safety; "
@@ -76,26 +76,28 @@ EXPERIMENT = pl.Experiment(
         "other margins": arm(DynamicDPO(), OtherMargins(RankedPairs("said"))),
         "released": arm(DynamicDPO(w=0.1, source="implicit")),
     },
-    expect=pl.Greater("dynamic", "beta 0.1", by=0.02, why=TWO_POINTS),
+    expect=pl.ledger.Greater("dynamic", "beta 0.1", by=0.02, why=TWO_POINTS),
     falsified_if="the dynamic beta is less than 2 points above a beta of 0.1",
     reasons=(
-        pl.Needs("other margins", "a beta that belongs to the pair"),
-        pl.Needs("beta 0.15", "a beta that differs between pairs, and not only a larger one"),
+        pl.ledger.Needs("other margins", "a beta that belongs to the pair"),
+        pl.ledger.Needs(
+            "beta 0.15", "a beta that differs between pairs, and not only a larger one"
+        ),
     ),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     task="add(d=6)",
     tokens=20_000,
     evaluate=96,
     samples=8,
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": (1e-4,)},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     seconds=16.0,
     controls={
-        "true reward": pl.Logged("part/gold", last=3),
-        "beta": pl.Logged("beta", last=0),
-        "pairs that the reward model ranks otherwise": pl.Logged("d_negative", last=0),
+        "true reward": pl.ledger.Logged("part/gold", last=3),
+        "beta": pl.ledger.Logged("beta", last=0),
+        "pairs that the reward model ranks otherwise": pl.ledger.Logged("d_negative", last=0),
     },
     note="The older claim was decided by the mean over the run, as sums of two digits ended at 100% in both "
     "arms; on six digits there is room at the end. The margin is that of the true quality, 1 for a right answer and 0.3 "

@@ -8,11 +8,11 @@ from palaestra.recipes.rewards.mt_r1_zero import build
 class Both:
     """Mean of the two metrics over the last ten steps."""
 
-    def __call__(self, cell: pl.Cell) -> float:
-        return (pl.Logged("part/lex")(cell) + pl.Logged("part/sem")(cell)) / 2
+    def __call__(self, cell: pl.ledger.Cell) -> float:
+        return (pl.ledger.Logged("part/lex")(cell) + pl.ledger.Logged("part/sem")(cell)) / 2
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Trained on the sum of the two metrics, the mean of both ends higher than when trained "
     "on the semantic one alone.",
     arms={
@@ -22,7 +22,7 @@ EXPERIMENT = pl.Experiment(
         "mix without gate": build("mix", gate=False),
         "mix of discrete": build("mix", threshold=1.0),
     },
-    expect=pl.Greater("mix", "sem"),
+    expect=pl.ledger.Greater("mix", "sem"),
     falsified_if="the semantic metric alone ends as high in the mean of both",
     measure=Both(),
     metric="mean of BLEU / 100 and chrF / 100 of the answers, last ten steps",
@@ -30,9 +30,9 @@ EXPERIMENT = pl.Experiment(
     tokens=30_000,
     seconds=40.0,
     controls={
-        "lexical": pl.Logged("part/lex"),
-        "semantic": pl.Logged("part/sem"),
-        "length": pl.Logged("length"),
+        "lexical": pl.ledger.Logged("part/lex"),
+        "semantic": pl.ledger.Logged("part/sem"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The small model translates nothing: the characters of its answer stand for words, and "
     "chrF for a learned metric, which makes the two metrics more alike than BLEU and COMET are. "

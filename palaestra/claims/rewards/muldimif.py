@@ -7,24 +7,24 @@ import palaestra as pl
 from palaestra.claims.sentences import FEW, sentences
 from palaestra.recipes.rewards.muldimif import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With the number of constraints kept as the reward, all are kept more often than with "
     "all-or-nothing.",
     arms={
         "all or nothing": build(every=True, n=8, temperature=1.0),
         "count": build(n=8, temperature=1.0),
     },
-    expect=pl.Greater("count", "all or nothing"),
+    expect=pl.ledger.Greater("count", "all or nothing"),
     falsified_if="all-or-nothing keeps all constraints as often",
-    measure=pl.Final(),
+    measure=pl.ledger.Final(),
     metric="held-out answers that keep all constraints (greedy)",
     task="bool(d=6)",
     tokens=30_000,
     seconds=40.0,
     controls={
-        "share kept": pl.Logged("part/share"),
-        "mixed": pl.Logged("groups_mixed"),
-        "before": pl.Final("before.mean"),
+        "share kept": pl.ledger.Logged("part/share"),
+        "mixed": pl.ledger.Logged("groups_mixed"),
+        "before": pl.ledger.Final("before.mean"),
     },
     note="The small model writes no sentences: the values of six nested brackets are six "
     "constraints on one line. Groups of 8 at temperature 1 instead of 32 at 0.7.",
@@ -33,18 +33,18 @@ EXPERIMENT = pl.Experiment(
 
 def count(text: str, task: pl.Task) -> dict[str, float]:
     """A point for the sentence, and one for each constraint; nothing where it is none."""
-    said, kept = pl.ConstraintTasks().kept(text, task)
+    said, kept = pl.toys.ConstraintTasks().kept(text, task)
     return {"total": float(said) * (1 + sum(kept)), "solved": float(said and all(kept))}
 
 
 def all_kept(text: str, task: pl.Task) -> float:
-    said, kept = pl.ConstraintTasks().kept(text, task)
+    said, kept = pl.toys.ConstraintTasks().kept(text, task)
     return float(said and all(kept))
 
 
 def first_alone(text: str, task: pl.Task) -> dict[str, float]:
     """As many points as `count` has, all of them for the first constraint."""
-    said, kept = pl.ConstraintTasks().kept(text, task)
+    said, kept = pl.toys.ConstraintTasks().kept(text, task)
     return {"total": float(said) * (1 + 2 * kept[0]), "solved": float(said and all(kept))}
 
 
@@ -53,7 +53,7 @@ def rewarded(check: Callable[[str, pl.Task], Any]) -> pl.Recipe:
     return pl.vary(pl.recipe("grpo"), collect=paid, schedule=FEW)
 
 
-SMALL = pl.Experiment(
+SMALL = pl.ledger.Experiment(
     claim="On sentences with two constraints, by SmolLM2-135M-Instruct, the number of demands that are kept (a "
     "sentence about its topic, and each constraint) as the reward makes at least 3 points more held-out "
     "sentences keep all than all-or-nothing.",
@@ -64,20 +64,20 @@ SMALL = pl.Experiment(
         "count": rewarded(count),
         "first alone": rewarded(first_alone),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "count",
         "all or nothing",
         by=0.03,
         why="three points, the least that a reader of the paper's tables would act on",
     ),
     falsified_if="all-or-nothing keeps all as often, within 3 points",
-    reasons=(pl.Needs("first alone", "that every constraint counts"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("first alone", "that every constraint counts"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out sentences about their topic that keep both constraints (temperature 1)",
     **sentences(task="constraints(constraints=2)"),
     controls={
-        "groups with both kinds": pl.Logged("groups_mixed", last=0),
-        "length": pl.Logged("length"),
+        "groups with both kinds": pl.ledger.Logged("groups_mixed", last=0),
+        "length": pl.ledger.Logged("length"),
     },
     note="The real model writes sentences, where the tiny one has the values of six brackets for constraints. "
     "The reward of the recipe asks neither for the topic nor for a single sentence; here both are paid, as the "

@@ -13,7 +13,7 @@ def two_stages(
     )
     rated = pl.vary(
         start,
-        collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.Noisy(pl.Labels(), 0.1))),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.rewards.Noisy(pl.Labels(), 0.1))),
         learners={"reward": rater},
     )
     judged = pl.vary(
@@ -34,14 +34,14 @@ class Least:
 
     metrics: tuple[str, ...]
 
-    def __call__(self, cell: pl.Cell) -> float:
-        return min(pl.Logged(m)(cell) for m in self.metrics)
+    def __call__(self, cell: pl.ledger.Cell) -> float:
+        return min(pl.ledger.Logged(m)(cell) for m in self.metrics)
 
 
-TRUE = tuple(f"part/label/{k}" for k in pl.QUALITY_LABELS)
+TRUE = tuple(f"part/label/{k}" for k in pl.rewards.QUALITY_LABELS)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     not_testable="two rewards that differ in more than how they are estimated: the paper's own weights, or labels of "
     "which some are missing or bound the rest; with the equal weights that are known, a model of four labels and "
     "one of their mean learn the same reward from the same answers",
@@ -51,19 +51,19 @@ EXPERIMENT = pl.Experiment(
         "one score": two_stages(
             pl.Learned("reward", squash=True), label_learner(("total",), ("score",))
         ),
-        "four labels": two_stages(MultiLabel(), label_learner(pl.QUALITY_LABELS)),
+        "four labels": two_stages(MultiLabel(), label_learner(pl.rewards.QUALITY_LABELS)),
         "four labels after_norm": two_stages(
-            MultiLabel(), label_learner(pl.QUALITY_LABELS), "after_norm"
+            MultiLabel(), label_learner(pl.rewards.QUALITY_LABELS), "after_norm"
         ),
     },
-    expect=pl.Greater("four labels", "one score"),
+    expect=pl.ledger.Greater("four labels", "one score"),
     falsified_if="the lowest true label is less than two points higher than with the one score",
     measure=Least(TRUE),
     metric="lowest of four true labels of samples, last ten steps",
     task="add",
     tokens=10_000,
     evaluate=32,
-    controls={k: pl.Logged(f"part/label/{k}") for k in pl.QUALITY_LABELS},
+    controls={k: pl.ledger.Logged(f"part/label/{k}") for k in pl.rewards.QUALITY_LABELS},
     note="Labels that a program checks, a tenth of them wrong: right, worked, brief, tidy; worked "
     "and brief are at odds. With uniform weights both rewards estimate the same mean, so a "
     "difference is one of estimation.",

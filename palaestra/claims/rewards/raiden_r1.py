@@ -70,11 +70,14 @@ def response(kind: str, task: pl.Task, rng: np.random.Generator) -> str:
 def pay_reply(kind: Kind, text: str, task: pl.Task) -> float:
     """What a reward pays for a reply."""
     if kind == "graded":
-        said, keys = pl.normalise_text(pl.strip_thinking(text)), [g[0] for g in task.answer]
-        share = sum(pl.contains_term(k, said) for k in keys) / len(keys)
+        said, keys = (
+            pl.verifiers.normalise_text(pl.verifiers.strip_thinking(text)),
+            [g[0] for g in task.answer],
+        )
+        share = sum(pl.verifiers.contains_term(k, said) for k in keys) / len(keys)
         return (
             1.0
-            if said in map(pl.normalise_text, keys)
+            if said in map(pl.verifiers.normalise_text, keys)
             else 0.7
             if share == 1
             else 0.5
@@ -109,21 +112,21 @@ class Separation:
         return pl.Result(metrics={**found, "sampled_tokens": 0})
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Groups of equivalent keys with forbidden terms tell at least 5 points more right from wrong "
     "replies than single keywords.",
     quantity="88.04% of script knowledge and 88.65% of conversation memory on RAIDEN with 14B",
     arms={kind: Separation(kind) for kind in ("single-term", "multi-term", "no guard", "graded")},
     start=None,
     illustration=True,
-    expect=pl.Greater("multi-term", "single-term", by=0.05, why="ours: one pair in twenty"),
+    expect=pl.ledger.Greater("multi-term", "single-term", by=0.05, why="ours: one pair in twenty"),
     falsified_if="a single keyword separates as well as groups of equivalents",
-    measure=pl.Final("separation"),
+    measure=pl.ledger.Final("separation"),
     metric="chance that a right reply is paid more than a wrong one (ties half)",
     tokens=1,
     evaluate=0,
     seconds=5.0,
-    controls={"what naming every key earns": pl.Final("stuffed")},
+    controls={"what naming every key earns": pl.ledger.Final("stuffed")},
     note="Replies are written by templates, three kinds right and six wrong, none of which the "
     "guarded reward misjudges: what is measured is the loss without its parts. Replies and rule "
     "are by one author and nothing is trained, so it is evidence of nothing. A test needs a model that plays "

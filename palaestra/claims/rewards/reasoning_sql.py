@@ -6,25 +6,25 @@ from palaestra.recipes.rewards.reasoning_sql import PARTIAL, build
 LIKENESS = (("syntax", 1.0), ("schema", 1.0), ("ngrams", 1.0), ("format", 1.0))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With partial rewards more samples are right than with execution alone, after equal "
     "sampled tokens.",
     arms={
-        "execution": build(reward=pl.Weighed(PARTIAL, (("execution", 1.0),))),
+        "execution": build(reward=pl.rewards.Weighed(PARTIAL, (("execution", 1.0),))),
         "partial": build(),
-        "without execution": build(reward=pl.Weighed(PARTIAL, LIKENESS)),
+        "without execution": build(reward=pl.rewards.Weighed(PARTIAL, LIKENESS)),
     },
-    expect=pl.Greater("partial", "execution"),
+    expect=pl.ledger.Greater("partial", "execution"),
     falsified_if="execution alone is as accurate, or more",
     task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
     controls={
-        "likeness": pl.Logged("part/ngrams"),
-        "accuracy": pl.Final(),
-        "mixed": pl.Logged("groups_mixed"),
+        "likeness": pl.ledger.Logged("part/ngrams"),
+        "accuracy": pl.ledger.Final(),
+        "mixed": pl.ledger.Logged("groups_mixed"),
     },
-    measure=pl.Logged("part/execution"),
+    measure=pl.ledger.Logged("part/execution"),
     metric="share of right samples, last ten steps",
     note="The small model writes no SQL: each character of its answer becomes a column of a query, "
     "which runs and is compared as in the paper; without a judge. One table, no joins, and no "

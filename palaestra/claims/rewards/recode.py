@@ -13,12 +13,12 @@ class Misled(Migrated):
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
         found = super().__call__(text, task)
-        said = pl.final_answer(text)
+        said = pl.toys.final_answer(text)
         if said is None or found["similarity"] == 1:
             return found
         rng: np.random.Generator = pl.rng_of(("misled", task.id))
         letters = "".join(chr(ord("a") + 4 * i + int(rng.integers(4))) for i in range(4))
-        alike = min(0.75, pl.edit_similarity(said, letters))
+        alike = min(0.75, pl.verifiers.edit_similarity(said, letters))
         more = 3.5 * (alike - found["similarity"])
         return {**found, "total": found["total"] + more}
 
@@ -28,7 +28,7 @@ def misled() -> pl.Recipe:
     return pl.vary(build(), collect=pl.links(pl.Sample(n=8), score))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-rec, at equal sampled tokens and one rate, held-out accuracy is at least 3 points higher with "
     "edit similarity than with exact match.",
     quantity="edit similarity is ahead of exact match on migrated code in the paper's ablation (no number is "
@@ -40,10 +40,10 @@ EXPERIMENT = pl.Experiment(
         "no gate": build(gate=False),
         "grpo": pl.recipe("grpo"),
     },
-    expect=pl.Greater("similarity", "exact", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("similarity", "exact", by=0.03, why=THREE_POINTS),
     falsified_if="partial credit for near misses gains less than 3 points over exact match",
-    reasons=(pl.Needs("misled", "likeness to the right code, and not any graded pay"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("misled", "likeness to the right code, and not any graded pay"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": (1e-4,)},
     task="rec",
@@ -51,10 +51,10 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=25.0,
     controls={
-        "similarity": pl.Logged("part/similarity"),
-        "form": pl.Logged("part/format"),
-        "length": pl.Logged("length"),
-        "groups with a gradient": pl.Logged("groups_mixed"),
+        "similarity": pl.ledger.Logged("part/similarity"),
+        "form": pl.ledger.Logged("part/format"),
+        "length": pl.ledger.Logged("length"),
+        "groups with a gradient": pl.ledger.Logged("groups_mixed"),
     },
     note="Four-letter codes stand for calls; the paper's exact match is rarer at the start, and there partial "
     "credit has more to do: a start that is right one time in hundreds would decide. The best guess is right .73 "

@@ -3,7 +3,7 @@
 import palaestra as pl
 from palaestra.recipes.rewards.restl import WEIGHTS, build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="PPO on four aspects of the surface samples right answers more often than PPO on exact "
     "match, at equal tokens.",
     arms={
@@ -12,17 +12,17 @@ EXPERIMENT = pl.Experiment(
         "aspects without tokens": build(weights=WEIGHTS[:3]),
         "aspects and meaning": build(semantic=1.0),
     },
-    expect=pl.Greater("aspects", "exact match"),
+    expect=pl.ledger.Greater("aspects", "exact match"),
     falsified_if="exact match is sampled as often when it is the reward",
-    measure=pl.Logged("part/exact"),
+    measure=pl.ledger.Logged("part/exact"),
     metric="share of right samples, last ten steps",
     task="add(d=6)",
     tokens=40_000,
     seconds=40.0,
     controls={
-        "accuracy": pl.Final(),
-        "tokens": pl.Logged("part/tokens"),
-        "length": pl.Logged("length"),
+        "accuracy": pl.ledger.Final(),
+        "tokens": pl.ledger.Logged("part/tokens"),
+        "length": pl.ledger.Logged("length"),
     },
     note="The small model writes no logic: digit i of a sum becomes the formula that x has that "
     "value at time i, and the metrics are those of the paper. The aspects are measured, the "

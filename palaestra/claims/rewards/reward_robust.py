@@ -17,7 +17,7 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
     start = pl.vary(pl.recipe("ppo", kl=0.02), schedule=few)
     labelled = pl.vary(
         start,
-        collect=pl.links(sample, pl.Score(reward=pl.Noisy(share=noise))),
+        collect=pl.links(sample, pl.Score(reward=pl.rewards.Noisy(share=noise))),
         learners={"nominal": nominal_learner()},
     )
     scored = pl.vary(
@@ -45,38 +45,38 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
 
 ARMS = {
     "one reward model": three_stages(pl.Learned("nominal")),
-    "robust": three_stages(pl.Robust("reward", HEADS, 0.4)),
-    "one head": three_stages(pl.Robust("reward", HEADS[:1], 1.0)),
-    "mean of five": three_stages(pl.Ensemble("reward", HEADS, pl.mean_over_heads)),
-    "most certain head": three_stages(pl.Robust("reward", HEADS, 1.0)),
-    "worst case": three_stages(pl.Robust("reward", HEADS, 0.0)),
+    "robust": three_stages(pl.rewards.Robust("reward", HEADS, 0.4)),
+    "one head": three_stages(pl.rewards.Robust("reward", HEADS[:1], 1.0)),
+    "mean of five": three_stages(pl.rewards.Ensemble("reward", HEADS, pl.rewards.mean_over_heads)),
+    "most certain head": three_stages(pl.rewards.Robust("reward", HEADS, 1.0)),
+    "worst case": three_stages(pl.rewards.Robust("reward", HEADS, 0.0)),
 }
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With reward models of few and noisy labels, PPO on a mixture of the most certain head and the worst of "
     "five gives, each arm at its best rate, a held-out accuracy at least 3 points above PPO on the one reward "
     "model that the heads learned from.",
     quantity="about 4% above RLHF with one reward model, on average over 12 or 16 benchmarks, after 800 steps",
     arms=ARMS,
-    expect=pl.Greater("robust", "one reward model", by=0.03, why=THREE_POINTS),
+    expect=pl.ledger.Greater("robust", "one reward model", by=0.03, why=THREE_POINTS),
     falsified_if="the robust reward gives less than 3 points above the one reward model",
     reasons=(
-        pl.Needs("one head", "several heads, beside a second stage of learning"),
-        pl.Needs("mean of five", "the worst of the heads instead of their mean"),
-        pl.Needs("most certain head", "the worst of the heads beside the most certain one"),
+        pl.ledger.Needs("one head", "several heads, beside a second stage of learning"),
+        pl.ledger.Needs("mean of five", "the worst of the heads instead of their mean"),
+        pl.ledger.Needs("most certain head", "the worst of the heads beside the most certain one"),
     ),
     measure=ACCURACY,
     metric="held-out accuracy (temperature 1), by the true reward",
     constants={a: {"rl.optimiser.lr": (5e-5, 1e-4, 2e-4)} for a in ARMS},
-    blocks=pl.TWENTY_SEEDS,
+    blocks=pl.ledger.TWENTY_SEEDS,
     task="add",
     tokens=8_000,
     evaluate=96,
     samples=8,
     seconds=15.0,
     controls={
-        "true reward in training": pl.Logged("part/gold", last=5),
-        "length": pl.Logged("length", last=5),
+        "true reward in training": pl.ledger.Logged("part/gold", last=5),
+        "length": pl.ledger.Logged("length", last=5),
     },
     note="The older look measured the true reward of the last ten steps of PPO, at one rate, without the arms that "
     "tell why: .84 against .79. The robust reward differs from one reward model in three things: a second stage, "

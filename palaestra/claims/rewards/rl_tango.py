@@ -13,7 +13,7 @@ def shrink(learned: pl.Recipe) -> pl.Pipeline:
     )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Over the first 20 generator steps, outcomes are 5 points better with a verifier that "
     "learns than with GRPO.",
     arms={
@@ -23,18 +23,18 @@ EXPERIMENT = pl.Experiment(
         "unbalanced": shrink(build(warmup=20, balanced=False)),
         "merged": shrink(build(warmup=20, apart=False)),
     },
-    expect=pl.Greater("tango", "grpo", by=0.05),
+    expect=pl.ledger.Greater("tango", "grpo", by=0.05),
     falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points "
     "higher",
-    measure=pl.Moving(20),
+    measure=pl.ledger.Moving(20),
     metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
     task="chain(operands=(2,3))",
     tokens=100_000,
     evaluate=128,
     seconds=80.0,
     controls={
-        "accuracy at the end": pl.Final(),
-        "balanced accuracy of the verifier": pl.Balanced(),
+        "accuracy at the end": pl.ledger.Final(),
+        "balanced accuracy of the verifier": pl.ledger.Balanced(),
     },
     note="80 steps of imitated verdicts, half of them worked, come first in every arm, for the "
     "built-in model's are a coin. The verifier is a copy of this start; 20 updates of it alone "

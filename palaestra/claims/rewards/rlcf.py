@@ -40,7 +40,7 @@ class Writers:
         lenient_U = 0.3 * rng.standard_normal(RATERS)
         start_N = np.array([factorial(LENGTH) / prod(map(factorial, n)) for n in NOTES.tolist()])
         start_N /= start_N.sum()
-        known = pl.fit_twice(
+        known = pl.rewards.fit_twice(
             rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng
         )
         r_N = self._rewards(rate(NOTES, camp_U, lenient_U, rng), camp_U, known)
@@ -51,14 +51,17 @@ class Writers:
         approval = {"majority": camps[0], "minority": camps[1], "least": min(camps)}
         return pl.Result(metrics={"approval": approval, "words": words, "sampled_tokens": 0})
 
-    def _rewards(self, y_UN: np.ndarray, camp_U: np.ndarray, known: pl.Fit) -> np.ndarray:
+    def _rewards(self, y_UN: np.ndarray, camp_U: np.ndarray, known: pl.rewards.Fit) -> np.ndarray:
         if self.reward == "mean rating":
             return y_UN.mean(0)
         if self.reward == "lowest camp":
             return np.minimum(*(y_UN[camp_U == c].mean(0) for c in (0, 1)))
         kept = ~np.isnan(known.f_U)
         return np.array(
-            [pl.fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T]
+            [
+                pl.rewards.fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0]
+                for y in y_UN.T
+            ]
         )
 
 
@@ -92,7 +95,7 @@ def rate(
     return np.where(u_UN > 2, 1.0, np.where(u_UN > 0.5, 0.5, 0.0))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="Equally far from where it began, a writer rewarded by the bridging intercept is approved "
     "at least five points more by the camp that likes it least than one by mean rating.",
     arms={
@@ -103,18 +106,18 @@ EXPERIMENT = pl.Experiment(
     },
     start=None,
     illustration=True,
-    expect=pl.Greater("bridging", "mean rating", by=0.05, why="five points of the approval"),
+    expect=pl.ledger.Greater("bridging", "mean rating", by=0.05, why="five points of the approval"),
     quantity="none: a position paper without training",
     falsified_if="the lower approval of the two camps gains less than five points by bridging",
-    measure=pl.Final("approval.least"),
+    measure=pl.ledger.Final("approval.least"),
     metric="mean rating by the camp that approves less",
     tokens=1,
     evaluate=0,
     seconds=10,
     controls={
-        "facts": pl.Final("words.fact"),
-        "false claims": pl.Final("words.false claim"),
-        "majority slogans": pl.Final("words.plus slogan"),
+        "facts": pl.ledger.Final("words.fact"),
+        "false claims": pl.ledger.Final("words.false claim"),
+        "majority slogans": pl.ledger.Final("words.plus slogan"),
     },
     note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; "
     "the best writer is computed, at 3 nats from the even one for each reward, as rewards differ in "

@@ -9,7 +9,7 @@ from palaestra.recipes.rewards.rlpr import Spread, build
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """8 prompts a step with 8 answers, half of the references spelt as no answer is."""
-    return short(recipe, draw=pl.Respelled(0.5))
+    return short(recipe, draw=pl.curriculum.Respelled(0.5))
 
 
 def probability(**options: Any) -> pl.Recipe:
@@ -28,32 +28,32 @@ def verified(check: pl.Verify) -> pl.Recipe:
     return pl.vary(arm(build(coefficient=0.0)), collect=paid)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, half of whose references nobody spells like that, the policy's own "
     "mean probability of the reference gives a held-out accuracy at least 3 points above the product of "
     "the same probabilities, as VeriFree has it.",
     quantity="7.6 points on TheoremQA and 7.5 on Minerva above VeriFree, whose reward is the product of "
     "the reference's probabilities; 1.6 points on average above a verifier model's reward",
     arms={
-        "exact match": verified(pl.Verify(pl.exact_match)),
+        "exact match": verified(pl.Verify(pl.toys.exact_match)),
         "rlpr": probability(),
         "product": probability(how="product"),
         "no baseline": probability(baseline=""),
         "filtered": filtered(),
-        "verifier": verified(pl.Verify(pl.Exact())),
+        "verifier": verified(pl.Verify(pl.rewards.Exact())),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "rlpr", "product", by=0.03, why="less than half of the paper's gains over VeriFree"
     ),
     falsified_if="the mean is less than 3 points above the product",
-    reasons=(pl.Needs("no baseline", "what the start gives without reasoning, taken off"),),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    reasons=(pl.ledger.Needs("no baseline", "what the start gives without reasoning, taken off"),),
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     **instead(task="add(d=6)", tokens=30_000, tuning_tokens=14_000, seconds=14.0),
     controls={
-        "reward": pl.Logged("reward"),
-        "gain over no reasoning": pl.Logged("part/gain"),
-        "length": pl.Logged("length"),
-        "groups drawn in a step": pl.Logged("groups", last=0),
+        "reward": pl.ledger.Logged("reward"),
+        "gain over no reasoning": pl.ledger.Logged("part/gain"),
+        "length": pl.ledger.Logged("length"),
+        "groups drawn in a step": pl.ledger.Logged("groups", last=0),
     },
     note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
     "ever paid and could not learn. Here it is half of them: the text is paid on the others, and a "

@@ -51,7 +51,7 @@ ARMS = {
 }
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="At the end at least 2 points more questions are answered or declined rightly with "
     "confidence-scaled punishment than with a fixed -2.",
     quantity="overall accuracy .908 against .847 for another system; the punishment's own part is "
@@ -59,13 +59,15 @@ EXPERIMENT = pl.Experiment(
     start=pl.Pipeline(
         parts={
             "sft": pl.Part(pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=16, steps=12))),
-            "start": pl.Part(pl.Untrained(), model=pl.Output("sft")),
+            "start": pl.Part(pl.ledger.Untrained(), model=pl.Output("sft")),
         }
     ),
     arms=ARMS,
-    expect=pl.Greater("scaled by confidence", "fixed -2", why=TWO_POINTS),
+    expect=pl.ledger.Greater("scaled by confidence", "fixed -2", why=TWO_POINTS),
     reasons=(
-        pl.Needs("mixed up", "the confidence of each answer, beside the size of punishments"),
+        pl.ledger.Needs(
+            "mixed up", "the confidence of each answer, beside the size of punishments"
+        ),
     ),
     constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
     falsified_if="the fixed punishment is as good or better in overall accuracy",
@@ -75,9 +77,9 @@ EXPERIMENT = pl.Experiment(
     evaluate=512,
     seconds=40,
     controls={
-        "hallucinated": pl.Logged("part/hallucinated"),
-        "abstained needlessly": pl.Logged("part/needlessly"),
-        "confidence": pl.Logged("part/confidence"),
+        "hallucinated": pl.ledger.Logged("part/hallucinated"),
+        "abstained needlessly": pl.ledger.Logged("part/needlessly"),
+        "confidence": pl.ledger.Logged("part/confidence"),
     },
     note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in "
     "retrieved text. Twelve steps of imitation come first in every arm. The start's confidence is .8 on "

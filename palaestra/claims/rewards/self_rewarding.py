@@ -13,8 +13,10 @@ class Inflation:
 
     last: int = 10
 
-    def __call__(self, cell: pl.Cell) -> float:
-        return pl.Logged("reward", self.last)(cell) - pl.Logged("part/gold", self.last)(cell)
+    def __call__(self, cell: pl.ledger.Cell) -> float:
+        return pl.ledger.Logged("reward", self.last)(cell) - pl.ledger.Logged(
+            "part/gold", self.last
+        )(cell)
 
 
 @pl.stage
@@ -44,7 +46,8 @@ def two_stages(rl: pl.Runnable) -> pl.Pipeline:
 
 
 LAZY_JUDGE = pl.Scripted(
-    pl.Grader(check=pl.matches_last_digit, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy"
+    pl.judges.Grader(check=pl.judges.matches_last_digit, yes="[[RIGHT]]", no="[[WRONG]]"),
+    name="lazy",
 )
 
 
@@ -56,22 +59,22 @@ ARMS: Mapping[str, pl.Runnable] = {
 }
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On `add`, held-out accuracy rises by at least 5 points above the start where the model "
     "itself judges its answers without a reference.",
     quantity="8% above the baseline on integration with questions and verdicts of the model's own",
-    start=two_stages(pl.Untrained()),
+    start=two_stages(pl.ledger.Untrained()),
     arms=ARMS,
-    expect=pl.Greater("own judge", "start", by=0.05, why="about half of the paper's gain"),
+    expect=pl.ledger.Greater("own judge", "start", by=0.05, why="about half of the paper's gain"),
     falsified_if="accuracy is less than five points above the start",
-    reasons=(pl.Needs("coin", "that the right answers are called right"),),
+    reasons=(pl.ledger.Needs("coin", "that the right answers are called right"),),
     vetoes={
-        "accuracy above the coin's": pl.Veto(
-            pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="coin"
+        "accuracy above the coin's": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.0, against="coin"
         )
     },
     constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     task="add",
     tokens=40_000,
@@ -79,10 +82,10 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=60.0,
     controls={
-        "its verdicts, balanced": pl.Balanced("part/gold"),
+        "its verdicts, balanced": pl.ledger.Balanced("part/gold"),
         "inflation": Inflation(),
-        "self-reward": pl.Logged("reward"),
-        "true reward": pl.Logged("part/gold"),
+        "self-reward": pl.ledger.Logged("reward"),
+        "true reward": pl.ledger.Logged("part/gold"),
     },
     note="The paper's judge is a 7B model, here the small model itself, after a short imitation of "
     "verdicts that comes first in every arm. A verdict's tokens count, so `own judge` and `coin` "

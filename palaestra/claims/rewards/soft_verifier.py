@@ -9,7 +9,7 @@ ERROR = 0.1
 
 def contains_reference(text: str, task: pl.Task) -> float:
     """The binary rule: the reference stands in the answer."""
-    return float(str(task.answer) in pl.last_line(text))
+    return float(str(task.answer) in pl.judges.last_line(text))
 
 
 def is_same_text(request: pl.ChatRequest) -> bool:
@@ -23,17 +23,19 @@ def is_same_text(request: pl.ChatRequest) -> bool:
 
 
 NOISY, LITERAL = (
-    pl.Scripted(pl.Grader(error=ERROR), name="noisy"),
-    pl.Scripted(pl.Grader(check=is_same_text, error=ERROR), name="literal"),
+    pl.Scripted(pl.judges.Grader(error=ERROR), name="noisy"),
+    pl.Scripted(pl.judges.Grader(check=is_same_text, error=ERROR), name="literal"),
 )
 
 
 def arm(recipe: pl.Recipe) -> pl.Recipe:
     """16 prompts a step with 4 answers, half of the references spelt as no answer is."""
-    return short(recipe, schedule=pl.Schedule(prompts=16, steps=400), draw=pl.Respelled(0.5))
+    return short(
+        recipe, schedule=pl.Schedule(prompts=16, steps=400), draw=pl.curriculum.Respelled(0.5)
+    )
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On sums of six digits, half of whose references nobody spells like that, the probability "
     "that a verifier gives its verdict, one in ten of which is wrong, gives a held-out accuracy at "
     "least 3 points above finding the reference in the answer.",
@@ -45,20 +47,20 @@ EXPERIMENT = pl.Experiment(
         "soft": arm(build(NOISY)),
         "literal": arm(build(LITERAL)),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "soft", "string match", by=0.03, why="a little less than half of the paper's gain"
     ),
     falsified_if="the soft verdict is less than 3 points above the string match",
     reasons=(
-        pl.Needs("binary", "the probability of the verdict, beside the verdict"),
-        pl.Needs("literal", "that another spelling is recognised"),
+        pl.ledger.Needs("binary", "the probability of the verdict, beside the verdict"),
+        pl.ledger.Needs("literal", "that another spelling is recognised"),
     ),
-    vetoes={"pass@8": pl.Veto(pl.Final("sampled_after.pass@8.mean"), falls=0.03)},
+    vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     **instead(task="add(d=6)", tokens=30_000, tuning_tokens=14_000, seconds=15.0),
     controls={
-        "reward": pl.Logged("reward"),
-        "length": pl.Logged("length"),
-        "entropy": pl.Logged("entropy_sampled"),
+        "reward": pl.ledger.Logged("reward"),
+        "length": pl.ledger.Logged("length"),
+        "entropy": pl.ledger.Logged("entropy_sampled"),
     },
     note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
     "ever paid and could not learn. Here it is half of them: the string match is paid on the others, and "

@@ -3,7 +3,7 @@
 import palaestra as pl
 from palaestra.recipes.rewards.swe_rl import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On additions of six digits, where few samples are right, held-out accuracy is higher "
     "with likeness to the worked solution than with a reward for right answers.",
     arms={
@@ -11,14 +11,14 @@ EXPERIMENT = pl.Experiment(
         "likeness": build(),
         "likeness without penalty": build(malformed=0.0),
     },
-    expect=pl.Greater("likeness", "exact"),
+    expect=pl.ledger.Greater("likeness", "exact"),
     falsified_if="rewarding likeness teaches no faster than rewarding right answers",
     task="add(d=6)",
     tokens=40_000,
     seconds=40.0,
     controls={
-        "replies of a wrong form": pl.Logged("part/malformed", last=0),
-        "length": pl.Logged("length"),
+        "replies of a wrong form": pl.ledger.Logged("part/malformed", last=0),
+        "length": pl.ledger.Logged("length"),
     },
     note="A worked sum stands for a patch and an answer line for the form: no model here writes "
     "edits of code.",

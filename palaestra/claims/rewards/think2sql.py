@@ -3,7 +3,7 @@
 import palaestra as pl
 from palaestra.recipes.rewards.think2sql import build
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With the likeness of tables more samples are right than with execution alone, after "
     "equal sampled tokens.",
     arms={
@@ -12,17 +12,17 @@ EXPERIMENT = pl.Experiment(
         "qatch as released": build(variant="released", n=8),
         "later weights": build(weights=(0.95, 0.05, 0.0), n=8),
     },
-    expect=pl.Greater("qatch", "ex"),
+    expect=pl.ledger.Greater("qatch", "ex"),
     falsified_if="execution alone is as accurate, or more",
     task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
     controls={
-        "table": pl.Logged("part/table"),
-        "accuracy": pl.Final(),
-        "mixed": pl.Logged("groups_mixed"),
+        "table": pl.ledger.Logged("part/table"),
+        "accuracy": pl.ledger.Final(),
+        "mixed": pl.ledger.Logged("groups_mixed"),
     },
-    measure=pl.Logged("part/execution"),
+    measure=pl.ledger.Logged("part/execution"),
     metric="share of right samples, last ten steps",
     note="The small model writes no SQL: each character of its answer becomes a column of a query, "
     "which is run and compared as in the paper. The paper's comparison of SFT with RL, and of "

@@ -16,7 +16,9 @@ def agents(lag: int, turns: int, decoupled: bool = True) -> pl.Recipe:
     own = build(lag=lag, turns=turns, decoupled=decoupled)
     return pl.vary(
         own,
-        collect=pl.links(pl.Sample(n=4, turns=turns), pl.Score(), pl.AnswerF1(), TellSearches()),
+        collect=pl.links(
+            pl.Sample(n=4, turns=turns), pl.Score(), pl.rewards.AnswerF1(), TellSearches()
+        ),
         pool=pl.Mixed(size=3),
         schedule=pl.Schedule(prompts=6, steps=200, lag=lag),
     )
@@ -25,10 +27,10 @@ def agents(lag: int, turns: int, decoupled: bool = True) -> pl.Recipe:
 def beside(lag: int, turns: int, decoupled: bool = True, workers: int = 2) -> pl.Pipeline:
     """With rollout processes beside the learner's, after the imitation; 0 = in one process."""
     cluster, learned = pl.Cluster(workers=workers), agents(lag, turns, decoupled)
-    return after_showing(pl.OnCluster(runnable=learned, cluster=cluster), SHOWN)
+    return after_showing(pl.scale.OnCluster(runnable=learned, cluster=cluster), SHOWN)
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With searches that take 0.3 s in the median and at most 16 turns, samples up to four steps "
     "old raise the episodes collected in a second to 1.15 times those of a barrier, at no less than 5 "
     "points below its held-out accuracy, and at no less than that of a barrier with 4 turns.",
@@ -40,8 +42,8 @@ EXPERIMENT = pl.Experiment(
         "16 turns at lag 4 not decoupled": beside(4, 16, decoupled=False),
         "16 turns at lag 4 in one process": beside(4, 16, workers=0),
     },
-    start=after_showing(pl.Untrained(), SHOWN),
-    expect=pl.Greater(
+    start=after_showing(pl.ledger.Untrained(), SHOWN),
+    expect=pl.ledger.Greater(
         "16 turns at lag 4",
         "16 turns",
         by=math.log(1.15),
@@ -49,20 +51,24 @@ EXPERIMENT = pl.Experiment(
     ),
     falsified_if="with 16 turns a lag of 4 collects fewer than 1.15 times as many episodes a second",
     reasons=(
-        pl.Needs("16 turns at lag 4 in one process", "rollouts that go on while the learner works"),
+        pl.ledger.Needs(
+            "16 turns at lag 4 in one process", "rollouts that go on while the learner works"
+        ),
     ),
     vetoes={
-        "sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.05),
-        "sampled accuracy, 4 turns": pl.Veto(
-            pl.Final("sampled_after.pass@1.mean"), falls=0.0, against="4 turns"
+        "sampled accuracy": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.05
         ),
-        "sampled accuracy, not decoupled": pl.Veto(
-            pl.Final("sampled_after.pass@1.mean"),
+        "sampled accuracy, 4 turns": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.0, against="4 turns"
+        ),
+        "sampled accuracy, not decoupled": pl.ledger.Veto(
+            pl.ledger.Final("sampled_after.pass@1.mean"),
             falls=0.03,
             against="16 turns at lag 4 not decoupled",
         ),
     },
-    choose=pl.Final("sampled_after.pass@1.mean"),
+    choose=pl.ledger.Final("sampled_after.pass@1.mean"),
     measure=LogSpeed(),
     metric="natural logarithm of the episodes collected in a second of wall-clock time, from the "
     "fifth step on",
@@ -74,10 +80,10 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=450.0,
     controls={
-        "time in which workers collect": pl.Logged("rollout_busy", last=0, skip=SKIPPED),
-        "weights above 5": pl.Logged("tis_capped", last=0),
-        "cut, last ten": pl.Logged("part/cut", last=10),
-        "searches an episode, last ten": pl.Logged("part/searches", last=10),
+        "time in which workers collect": pl.ledger.Logged("rollout_busy", last=0, skip=SKIPPED),
+        "weights above 5": pl.ledger.Logged("tis_capped", last=0),
+        "cut, last ten": pl.ledger.Logged("part/cut", last=10),
+        "searches an episode, last ten": pl.ledger.Logged("part/searches", last=10),
     },
     note="Real processes under Ray on one machine. Two busy cores show no overlap of computation, so "
     "every search waits 0.3 s in the median (log-normal, sigma 0.8), which uses no processor; an "

@@ -34,12 +34,12 @@ def waiting(lag: int) -> pl.Recipe:
     )
 
 
-def beside(lag: int) -> pl.OnCluster:
+def beside(lag: int) -> pl.scale.OnCluster:
     """With two rollout processes beside the learner's."""
-    return pl.OnCluster(runnable=waiting(lag), cluster=pl.Cluster(workers=2))
+    return pl.scale.OnCluster(runnable=waiting(lag), cluster=pl.Cluster(workers=2))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With two rollout processes that wait for slow groups, and a learner, samples one step "
     "old raise the answers learned from in a second to 1.15 times those of a barrier, and cost at "
     "most 5 points of held-out accuracy at equal samples.",
@@ -50,7 +50,7 @@ EXPERIMENT = pl.Experiment(
         "lag 4": beside(4),
         "lag 1 in one process": waiting(1),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "lag 1",
         "lag 0",
         by=math.log(1.15),
@@ -58,9 +58,13 @@ EXPERIMENT = pl.Experiment(
     ),
     falsified_if="with a lag of 1 fewer than 1.15 times as many answers are learned from in a "
     "second",
-    reasons=(pl.Needs("lag 1 in one process", "rollouts that go on while the learner works"),),
-    vetoes={"sampled accuracy": pl.Veto(pl.Final("sampled_after.pass@1.mean"), falls=0.05)},
-    choose=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(
+        pl.ledger.Needs("lag 1 in one process", "rollouts that go on while the learner works"),
+    ),
+    vetoes={
+        "sampled accuracy": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.05)
+    },
+    choose=pl.ledger.Final("sampled_after.pass@1.mean"),
     measure=LogSpeed(),
     metric="natural logarithm of the answers learned from in a second of wall-clock time, from the "
     "fifth step on",
@@ -71,7 +75,7 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=90.0,
     controls={
-        "time in which workers collect": pl.Logged("rollout_busy", last=0, skip=SKIPPED),
+        "time in which workers collect": pl.ledger.Logged("rollout_busy", last=0, skip=SKIPPED),
     },
     note="Real processes under Ray on one machine. Two busy cores cannot show an overlap of "
     "computation, so each group of answers waits 0.2 s in the median (log-normal, sigma 0.8) "

@@ -57,25 +57,25 @@ def shrink(learned: pl.Recipe) -> pl.Pipeline:
     return after_showing(pl.vary(small, schedule=pl.Schedule(prompts=6, steps=200)))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On T-lookup, from a start that was shown a few episodes with a bad habit, rewards by "
     "step raise the share of held-out questions that are answered rightly at temperature 1 by at "
     "least 10 points.",
     quantity="SimpleQA 30% to 80%, HotpotQA 22% to 41%",
-    start=after_showing(pl.Untrained()),
+    start=after_showing(pl.ledger.Untrained()),
     arms={
         "step": shrink(build()),
         "trajectory": shrink(build(level="trajectory")),
         "answer only": shrink(build(shaped=False)),
     },
-    expect=pl.Greater("step", "start", by=0.10, why="half of the smaller gain in the paper"),
+    expect=pl.ledger.Greater("step", "start", by=0.10, why="half of the smaller gain in the paper"),
     reasons=(
-        pl.Needs("trajectory", "credit by step"),
-        pl.Needs("answer only", "rewards for format and execution"),
+        pl.ledger.Needs("trajectory", "credit by step"),
+        pl.ledger.Needs("answer only", "rewards for format and execution"),
     ),
     falsified_if="the trained agent answers less than 10 points more of the held-out questions "
     "rightly than its start",
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"parts.rl.runnable.learners.policy.optimiser.lr": RATES},
     task="lookup",
@@ -85,10 +85,10 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=180.0,
     controls={
-        "right, last ten": pl.Logged("part/right", last=10),
-        "well formed, last ten": pl.Logged("part/formed", last=10),
-        "ran without error, last ten": pl.Logged("part/clean", last=10),
-        "tokens an episode": pl.Logged("length", last=10),
+        "right, last ten": pl.ledger.Logged("part/right", last=10),
+        "well formed, last ten": pl.ledger.Logged("part/formed", last=10),
+        "ran without error, last ten": pl.ledger.Logged("part/clean", last=10),
+        "tokens an episode": pl.ledger.Logged("length", last=10),
     },
     note="The paper's own quantity is the gain over the start; that credit by step and the rewards "
     "for format and execution are its reason is tested by arms without them. Sums of two or three "

@@ -27,7 +27,7 @@ class MixedRatios:
         return ("logp",)
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "batch"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -67,13 +67,13 @@ def arm(lag: int, objective: pl.Objective | None = None) -> pl.Recipe:
     fit into a cell.
     """
     own = build(lag=lag)
-    whole = pl.Sum((objective or own.learners["policy"].objective, Moved()))
+    whole = pl.objective.Sum((objective or own.learners["policy"].objective, Moved()))
     return pl.vary(own, objective=whole, schedule=pl.Schedule(prompts=8, steps=50, lag=lag))
 
 
 PLAIN = pl.Reinforce(reduce="constant", length=64)
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="With samples eight steps old, weights min(pi / mu, 2) give a held-out accuracy, sampled "
     "at temperature 1, at least 3 points higher at the end than no weights.",
     quantity="stable learning from old samples; the gain of AIPO alone is given as curves only",
@@ -82,17 +82,17 @@ EXPERIMENT = pl.Experiment(
         "lag 1": arm(1),
         "lag 8 unweighted": arm(8, PLAIN),
         "lag 8": arm(8),
-        "lag 8 mixed-up weights": arm(8, pl.TokenWeighted(PLAIN, MixedRatios())),
+        "lag 8 mixed-up weights": arm(8, pl.objective.TokenWeighted(PLAIN, MixedRatios())),
     },
-    expect=pl.Greater(
+    expect=pl.ledger.Greater(
         "lag 8",
         "lag 8 unweighted",
         by=0.03,
         why="three points, what a reader of curves would call a difference",
     ),
     falsified_if="with samples eight steps old, no weights are as good as AIPO to 3 points",
-    reasons=(pl.Needs("lag 8 mixed-up weights", "that each token has its own weight"),),
-    measure=pl.Final("sampled_after.pass@1.mean"),
+    reasons=(pl.ledger.Needs("lag 8 mixed-up weights", "that each token has its own weight"),),
+    measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="chain(operands=(7,9))",
@@ -102,8 +102,8 @@ EXPERIMENT = pl.Experiment(
     samples=4,
     seconds=80.0,
     controls={
-        "tokens with pi / mu more than 2% from 1": pl.Logged("moved"),
-        "tokens with pi / mu above 2": pl.Logged("above"),
+        "tokens with pi / mu more than 2% from 1": pl.ledger.Logged("moved"),
+        "tokens with pi / mu above 2": pl.ledger.Logged("above"),
     },
     note="The built-in model sorts already (93% of its samples) and has no task of copying, "
     "so chains of 7 to 9 operands stand for the copy and sort of a first plan. One process: "

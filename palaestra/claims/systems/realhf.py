@@ -12,11 +12,11 @@ class Rehearsed:
 
     name: str
 
-    def __call__(self, cell: pl.Cell) -> float:
+    def __call__(self, cell: pl.ledger.Cell) -> float:
         return float(cell.summary["rehearsal"].get(self.name, math.nan))
 
 
-EXPERIMENT = pl.Experiment(
+EXPERIMENT = pl.ledger.Experiment(
     claim="On random graphs of PPO, GRPO and ReMax a searched plan is at least 10% faster than all "
     "calls on all devices, each in its fastest layout.",
     quantity="throughput 2.0 to 10.6 times that of other systems, and on average 26% above that of "
@@ -31,22 +31,24 @@ EXPERIMENT = pl.Experiment(
     },
     start=None,
     illustration=True,
-    expect=pl.Greater("searched", "colocated", by=0.1, why="a tenth of the heuristic's speed"),
+    expect=pl.ledger.Greater(
+        "searched", "colocated", by=0.1, why="a tenth of the heuristic's speed"
+    ),
     reasons=(
-        pl.Needs("searched on all devices", "devices of their own for calls"),
-        pl.Needs("as many random plans", "a walk instead of as many random plans"),
+        pl.ledger.Needs("searched on all devices", "devices of their own for calls"),
+        pl.ledger.Needs("as many random plans", "a walk instead of as many random plans"),
     ),
     falsified_if="the searched plan is less than 10% faster on average, or no plan beats the "
     "symmetric one",
-    measure=pl.Final("speed"),
+    measure=pl.ledger.Final("speed"),
     metric="speed as a multiple of that of colocated calls, by the simulator",
     tokens=1,
     evaluate=0,
     seconds=30,
     controls={
-        "gap to the best of all plans on small graphs": pl.Final("gap.mean"),
-        "largest gap": pl.Final("gap.largest"),
-        "share of plans that fit": pl.Final("fits"),
+        "gap to the best of all plans on small graphs": pl.ledger.Final("gap.mean"),
+        "largest gap": pl.ledger.Final("gap.largest"),
+        "share of plans that fit": pl.ledger.Final("fits"),
         "rank correlation of predicted and rehearsed": Rehearsed("rank_correlation"),
         "largest error of a prediction": Rehearsed("largest_error"),
     },

@@ -165,7 +165,7 @@ def direction(before: str, after: str) -> str | None:
 
 def things_in(task: pl.Task) -> list[str]:
     """The names of the things on the board of a task, without what is written above it."""
-    board = pl.question_text(task).splitlines()[-1]
+    board = pl.toys.question_text(task).splitlines()[-1]
     return [part[0] for part in board.split()[1:]]
 
 
@@ -183,7 +183,7 @@ def world_of(task: pl.Task) -> str:
     return str(task.meta.get("world", task.domain))
 
 
-def known_of(notes: Sequence[pl.Note]) -> WorldTexts:
+def known_of(notes: Sequence[pl.curriculum.Note]) -> WorldTexts:
     """What a world's note holds; nothing where there is none."""
     return WorldTexts(**notes[-1].facts) if notes else WorldTexts()
 
@@ -203,7 +203,7 @@ class PutKnowledge:
 
     show: Callable[[pl.Task, WorldTexts], pl.Task] = show_knowledge
 
-    def __call__(self, task: pl.Task, notes: Sequence[pl.Note]) -> pl.Task:
+    def __call__(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
         known = known_of(notes)
         shown = self.show(task, known)
         return replace(shown, meta={**task.meta, "known": known})
@@ -250,7 +250,7 @@ class WriteDown:
         return replace(e, reward=replace(e.reward, parts=parts))
 
 
-def learned_note(group: pl.Group) -> list[pl.Note]:
+def learned_note(group: pl.Group) -> list[pl.curriculum.Note]:
     """What a group's reflection wrote."""
     learned: WorldTexts | None = group.task.meta.get("learned")
     if learned is None:
@@ -260,7 +260,7 @@ def learned_note(group: pl.Group) -> list[pl.Note]:
         "playbook": learned.playbook,
         "episodes": learned.episodes,
     }
-    return [pl.Note(text=learned.text, about=world_of(group.task), facts=facts)]
+    return [pl.curriculum.Note(text=learned.text, about=world_of(group.task), facts=facts)]
 
 
 def build(
@@ -275,13 +275,13 @@ def build(
     times each where a run is measured, 0 = none.
     """
 
-    def recalled(draw: pl.Draw) -> pl.Recalled:
-        return pl.Recalled(PutKnowledge(show), most=1, draw=draw, about=world_of)
+    def recalled(draw: pl.Draw) -> pl.curriculum.Recalled:
+        return pl.curriculum.Recalled(PutKnowledge(show), most=1, draw=draw, about=world_of)
 
-    memory = pl.Memorise(learned_note, most=256)
+    memory = pl.curriculum.Memorise(learned_note, most=256)
     reflect = WriteDown(writer, updates)
-    exam = pl.MemoryExam(
-        draw=recalled(pl.Series(length, split="test", staggered=False)),
+    exam = pl.run.MemoryExam(
+        draw=recalled(pl.curriculum.Series(length, split="test", staggered=False)),
         collect=pl.links(pl.Sample(n=1), pl.Score(), reflect),
         observe=memory,
         rounds=length,
@@ -289,7 +289,7 @@ def build(
     )
     return pl.vary(
         pl.recipe("grpo"),
-        draw=recalled(pl.Series(length)),
+        draw=recalled(pl.curriculum.Series(length)),
         collect=pl.links(pl.Sample(n=samples), pl.Score(), reflect),
         observe=memory,
         evaluate={"new worlds": exam} if worlds else {},

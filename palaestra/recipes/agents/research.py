@@ -38,7 +38,7 @@ def build(
     floor: float = 0.1, think: bool = True, boxed: bool = True, samples: int = 5, turns: int = 0
 ) -> pl.Recipe:
     """`floor` is R of a wrong answer in the right form; `turns` 0 = as many as the world allows."""
-    reward = pl.AnswerF1(floor=floor, think=think, boxed=boxed)
+    reward = pl.rewards.AnswerF1(floor=floor, think=think, boxed=boxed)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=samples, turns=turns), pl.Score(), reward),

@@ -33,14 +33,14 @@ class BestOfN:
     tasks: int = 256
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        before, _ = await pl.greedy_held_out(ctx, self.tasks)
-        groups = await pl.attempt_tasks(
+        before, _ = await pl.run.greedy_held_out(ctx, self.tasks)
+        groups = await pl.run.attempt_tasks(
             ctx, self.tasks, pl.Sample(n=self.n, temperature=self.temperature), label="best of n"
         )
-        after = pl.judge_held_out(
+        after = pl.run.judge_held_out(
             [replace(g, episodes=(self.choose(g),)) for g in groups if g.valid]
         )
-        ends = pl.at_ends(before.json(), after.json())
+        ends = pl.ends.at_ends(before.json(), after.json())
         return pl.Result(metrics={**ends, "sampled_tokens": ctx.sampled_tokens})
 
     def choose(self, group: pl.Group) -> pl.Episode:
@@ -49,8 +49,8 @@ class BestOfN:
             return max(group.valid, key=lambda e: e.total)
         if self.select == "likelihood":
             return max(group.valid, key=likelihood)
-        votes = Counter(pl.vote_key(e.text) for e in group.valid)
-        return max(group.valid, key=lambda e: votes[pl.vote_key(e.text)])
+        votes = Counter(pl.run.vote_key(e.text) for e in group.valid)
+        return max(group.valid, key=lambda e: votes[pl.run.vote_key(e.text)])
 
 
 def likelihood(episode: pl.Episode) -> float:

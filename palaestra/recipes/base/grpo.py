@@ -29,7 +29,7 @@ CARD = pl.Card(
 )
 
 
-def build(kl: float = 0.0, kind: pl.KLKind = "k3") -> pl.Recipe:
+def build(kl: float = 0.0, kind: pl.objective.KLKind = "k3") -> pl.Recipe:
     objective = pl.Clipped(reduce="sequences")
     return pl.Recipe(
         draw=pl.Shuffled(),
@@ -38,7 +38,7 @@ def build(kl: float = 0.0, kind: pl.KLKind = "k3") -> pl.Recipe:
             "policy": pl.Learner(
                 credit=pl.chain(pl.Center("group"), pl.Scale("group", ddof=1)),
                 objective=objective + kl * pl.KL(kind) if kl else objective,
-                needs=(("ref", pl.kl_quantity(kind)),) if kl else (),
+                needs=(("ref", pl.objective.kl_quantity(kind)),) if kl else (),
             )
         },
         references={"ref": "policy"} if kl else {},

@@ -17,14 +17,14 @@ CARD = pl.Card(
 )
 
 
-def build(kl: float = 0.0, kind: pl.KLKind = "k1") -> pl.Recipe:
+def build(kl: float = 0.0, kind: pl.objective.KLKind = "k1") -> pl.Recipe:
     rewards = pl.Gae(gamma=1.0, lam=0.95, kl=kl, kind=None if kind == "k1" else kind)
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(rewards, pl.Center("batch"), pl.Scale("batch")),
         objective=pl.Clipped(reduce="tokens") + 0.5 * pl.ValueLoss(clip=0.2),
         update=pl.Plain(epochs=2, minibatches=4),
-        needs=(("policy", "value"), *(pl.kl_needs(kind) if kl else ())),
+        needs=(("policy", "value"), *(pl.credit.kl_needs(kind) if kl else ())),
         heads=("value",),
         references={"ref": "policy"} if kl else {},
     )

@@ -13,7 +13,7 @@ def build() -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Demonstrate()),
-        credit=pl.Imitate(),
+        credit=pl.credit.Imitate(),
         objective=pl.Imitation(),
         schedule=pl.Schedule(prompts=64, steps=100),
     )

@@ -51,7 +51,7 @@ class WithInstruction:
     """The guidance behind a sentence that says what to do with it."""
 
     say: str
-    guidance: pl.GuidanceSource
+    guidance: pl.rollout.GuidanceSource
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> str:
         text = self.guidance(ctx, group, rng)
@@ -67,7 +67,7 @@ class Reformulate:
     is as it was, but for the muted answers.
     """
 
-    expert: pl.Rewrite
+    expert: pl.rollout.Rewrite
     link: pl.Collect
     quotes: bool = False  # whether an answer with nothing before it may be taken
 
@@ -95,8 +95,8 @@ def in_stratum(e: pl.Episode, number: int) -> pl.Episode:
 
 def shows_work(text: str) -> bool:
     """Whether a line stands before the answer."""
-    lines = pl.answer_lines(text)
-    return bool(lines) and not lines[0].startswith(pl.ANSWER_PREFIX)
+    lines = pl.toys.answer_lines(text)
+    return bool(lines) and not lines[0].startswith(pl.toys.ANSWER_PREFIX)
 
 
 def curriculum_of(
@@ -106,7 +106,7 @@ def curriculum_of(
     if kind == "random":
         return pl.Shuffled()
     sample = pl.Sample(n=probe)
-    return pl.EasyToHard(tasks, batches if kind == "adaptive" else 1, probe=sample)
+    return pl.curriculum.EasyToHard(tasks, batches if kind == "adaptive" else 1, probe=sample)
 
 
 def build(

@@ -58,8 +58,10 @@ class HoldOut:
         pl.check_bounds("HoldOut.share", self.share, least=0, most=1)
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        shown = pl.Mark(pl.Demonstrate(), MARK)
-        link = pl.Mark(shown, HELD) if self.keeps(group.task) else pl.links(self.link, shown)
+        shown = pl.rollout.Mark(pl.Demonstrate(), MARK)
+        link = (
+            pl.rollout.Mark(shown, HELD) if self.keeps(group.task) else pl.links(self.link, shown)
+        )
         return await link(ctx, key, group)
 
     def keeps(self, task: pl.Task) -> bool:
@@ -94,14 +96,14 @@ def build(
         credit=pl.chain(
             pl.Fact(MARK), pl.Fact(HELD), pl.Center(by_author), pl.Scale(by_author, ddof=1)
         ),
-        objective=pl.Interpolation(
+        objective=pl.mixing.Interpolation(
             pl.On(MARK, own, over="own", absent=True),
             pl.On(MARK, pl.Imitation(), over="own"),
             weight,
         ),
         needs=(("policy", "entropy"),),
-        update=pl.AdaptiveMixture(
-            rule=pl.MetaWeight(sign * gain_rate, entropy_rate) if rule else None,
+        update=pl.mixing.AdaptiveMixture(
+            rule=pl.mixing.MetaWeight(sign * gain_rate, entropy_rate) if rule else None,
             every=every if sign else 0,
             cosine=cosine,
             warmup=warmup,

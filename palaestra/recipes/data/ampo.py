@@ -65,9 +65,9 @@ def build(
     length: float = 64,
 ) -> pl.Recipe:
     """`k` failures give way; `form` is the share of the reward that the answer's form earns."""
-    score = pl.AnswerProbability(baseline="policy") if choice == "comprehension" else None
-    swap = pl.Swap(k=k, when=always if always_on else pl.none_right, mark=MARK, score=score)
-    reward = pl.AccuracyAndFormat(form, accuracy=1 - form) if form else None
+    score = pl.rewards.AnswerProbability(baseline="policy") if choice == "comprehension" else None
+    swap = pl.rollout.Swap(k=k, when=always if always_on else pl.none_right, mark=MARK, score=score)
+    reward = pl.rewards.AccuracyAndFormat(form, accuracy=1 - form) if form else None
     teacher = (
         pl.Shaped("saturating", reduce="constant", length=length)
         if level == "tokens"

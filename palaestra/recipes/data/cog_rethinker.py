@@ -60,26 +60,26 @@ class Recollect:
 
     shots: int = 1
 
-    def __call__(self, task: pl.Task, notes: Sequence[pl.Note]) -> pl.Task:
+    def __call__(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
         found = {n: self._like(task, [x for x in notes if x.facts[STAGE] == n]) for n in (2, 3)}
         return replace(task, meta={**task.meta, NOTES: found})
 
-    def _like(self, task: pl.Task, notes: Sequence[pl.Note]) -> tuple[Shot, ...]:
-        asked = pl.question_text(task)
+    def _like(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> tuple[Shot, ...]:
+        asked = pl.toys.question_text(task)
         others = sorted((n for n in notes if n.facts["question"] != asked), key=lambda n: n.about)
         if not others:
             return ()
-        index = pl.BM25(tuple((str(i), n.facts["question"]) for i, n in enumerate(others)))
+        index = pl.services.BM25(tuple((str(i), n.facts["question"]) for i, n in enumerate(others)))
         hits = index.search(asked, self.shots)
         return tuple((others[int(i)].facts["question"], others[int(i)].text) for i, *_ in hits)
 
 
-def successes(group: pl.Group) -> list[pl.Note]:
+def successes(group: pl.Group) -> list[pl.curriculum.Note]:
     """What a group's stages 2 and 3 bring to remember: the first right answer."""
     right = [e for e in group.valid if e.facts.get(STAGE) and e.solved]
-    asked = pl.question_text(group.task)
+    asked = pl.toys.question_text(group.task)
     return [
-        pl.Note(
+        pl.curriculum.Note(
             text=pl.response_text(e),
             about=f"{e.facts[STAGE]:g} {asked}",
             facts={STAGE: e.facts[STAGE], "question": asked},
@@ -108,7 +108,7 @@ class Reflected:
 
     instruction: str = REFLECT
     seeds: tuple[Shot, ...] = ()
-    attempt: pl.Rewrite = pl.Feedback("verdict")
+    attempt: pl.rollout.Rewrite = pl.Feedback("verdict")
 
     def __call__(
         self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator
@@ -123,7 +123,7 @@ class Reflected:
 def instructed(task: pl.Task, text: str) -> pl.Task:
     """The task with an instruction before it, if there is one."""
     said = pl.Message(role="system", content=text)
-    return pl.add_instruction(task, said) if text else task
+    return pl.toys.add_instruction(task, said) if text else task
 
 
 def behind(task: pl.Task, shots: Sequence[Shot]) -> pl.Task:
@@ -142,7 +142,7 @@ class Rethink:
     `link` attempts what it makes of the task.
     """
 
-    rewrite: pl.Rewrite
+    rewrite: pl.rollout.Rewrite
     link: pl.Collect
     number: int
 
@@ -205,8 +205,8 @@ def build(
     shown = imitate * pl.On(MARK, pl.Imitation(), over="own")
     return pl.vary(
         pl.recipe("grpo"),
-        draw=pl.Recalled(Recollect(shots), most=1024),
-        observe=pl.Memorise(successes, most=1024),
+        draw=pl.curriculum.Recalled(Recollect(shots), most=1024),
+        observe=pl.curriculum.Memorise(successes, most=1024),
         collect=pl.links(sample, score, *further, *told),
         credit=pl.chain(pl.Fact(MARK), pl.Center(by_stage), pl.Scale(by_stage, ddof=1)),
         objective=dapo + shown if told else dapo,

@@ -96,7 +96,7 @@ def build(
             EachAttempt(refine),
             pl.Hide(MARK),
             pl.Score(),
-            pl.Regroup(with_one_refinement),
+            pl.rollout.Regroup(with_one_refinement),
         ),
         credit=pl.chain(pl.Fact(MARK), pl.Center(pl.Stratum(fact=""))),
         objective=loss + entropy * pl.Entropy() if entropy else loss,

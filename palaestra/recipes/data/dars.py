@@ -45,14 +45,14 @@ class MixedOnly:
     async def __call__(
         self, ctx: pl.Context, groups: list[pl.Group], state: pl.State
     ) -> tuple[list[pl.Group] | None, list[pl.Group], pl.State]:
-        return [g for g in groups if pl.is_mixed(g)], [], state
+        return [g for g in groups if pl.curriculum.is_mixed(g)], [], state
 
 
 def build(rule: Literal["equal", "hard"] = "equal", n: int = 8, breadth: bool = False) -> pl.Recipe:
-    more = pl.TopUp(rule, most=32 if rule == "equal" else 64)
+    more = pl.rollout.TopUp(rule, most=32 if rule == "equal" else 64)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=n), pl.Score(), pl.Extra(more), pl.Score()),
+        collect=pl.links(pl.Sample(n=n), pl.Score(), pl.rollout.Extra(more), pl.Score()),
         pool=MixedOnly(),
         credit=pl.chain(pl.Center("group")),
         objective=pl.Clipped(reduce="tokens"),

@@ -15,7 +15,7 @@ the policy is known to be worth less than the optimum by epsilon at most (`step_
 claim is that this takes a number of episodes that falls as 1 / N_E.
 
 `soft_values` is exact, so it says where every KL to a reference ends, as a loss or in the reward:
-the tests compare `pl.KL`, `pl.LessKL`, `pl.Gae` and `pl.DPO` with it.
+the tests compare `pl.KL`, `pl.credit.LessKL`, `pl.Gae` and `pl.DPO` with it.
 
 Edges: without demonstrations lambda is 0 and the clone uniform: the plain maximum. A state that no
 demonstration has seen has a uniform clone. kappa > 0 gives every action a probability, without

@@ -47,6 +47,6 @@ def build(
     """`explore` weighs the bonus of what was seen little."""
     return pl.vary(
         pl.recipe("grpo", kl=kl),
-        draw=pl.Bandit(tau=tau, explore=explore),
-        observe=pl.Learnability(of=signal, window=window),
+        draw=pl.curriculum.Bandit(tau=tau, explore=explore),
+        observe=pl.curriculum.Learnability(of=signal, window=window),
     )

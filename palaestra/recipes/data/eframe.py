@@ -77,7 +77,9 @@ def build(
     return pl.vary(
         parent,
         collect=pl.links(pl.Sample(n=n), pl.Score(), pl.When(pl.none_right, pl.Instead(again))),
-        credit=pl.Rehearse(credit, capacity=2 * n * 16, every=5, sign=sign) if replay else credit,
+        credit=pl.credit.Rehearse(credit, capacity=2 * n * 16, every=5, sign=sign)
+        if replay
+        else credit,
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         schedule=replace(parent.schedule, max_age=age if replay else None),
     )

@@ -66,14 +66,14 @@ def build(
     sampled without a hint where there is one. `form` weighs the format; `shuffled` shows the working
     of another task, a control.
     """
-    score = pl.Score(reward=pl.AccuracyAndFormat(form)) if form else pl.Score()
+    score = pl.Score(reward=pl.rewards.AccuracyAndFormat(form)) if form else pl.Score()
     sample = pl.Sample(n=8)
 
     def guided(share: Any) -> pl.Collect:
         shown: Any = pl.Jump(0.0, share, warm) if warm else share
         said = pl.Working(shown, unit, shuffled)
         if place == "start":
-            return pl.Begin(said, sample, MARK, shown)
+            return pl.rollout.Begin(said, sample, MARK, shown)
         hinted = pl.Under(pl.Hinted(said), sample, MARK, shown)
         return pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
 

@@ -85,14 +85,14 @@ def build(
     size: int = 16,
 ) -> pl.Recipe:
     """`gamma` is the quantile, the constant or the power. `size` groups are trained on a step."""
-    hint = pl.HintColumn(otherwise=pl.Working(0.5))
+    hint = pl.rollout.HintColumn(otherwise=pl.Working(0.5))
     shown = (
         pl.Under(pl.Hinted(hint), pl.Sample(n=n), MARK)
         if guidance == "hint"
         else pl.Under(pl.Feedback(guidance), pl.Sample(n=1), MARK, times=n)
     )
     seen = pl.links(shown, pl.Hide(MARK)) if context == "bare" else shown
-    keep = pl.Regroup(guided_and_failures if mixin else guided_alone)
+    keep = pl.rollout.Regroup(guided_and_failures if mixin else guided_alone)
     again = pl.links(seen, pl.Score(), keep)
     own = pl.Clipped(reduce="tokens")
     if context == "guided":

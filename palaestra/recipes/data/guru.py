@@ -103,7 +103,7 @@ class FilteredDomain:
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        parts = pl.arms_of(ctx.bench.tasks)
+        parts = pl.curriculum.arms_of(ctx.bench.tasks)
         chosen = [p for p in parts if self.domain in ("", p.name)]
         if not chosen:
             raise pl.UserError(
@@ -122,7 +122,7 @@ class FilteredDomain:
             at = given.get(part.name, 0)
             numbers = kept.get(part.name, ())
             number = numbers[at % len(numbers)] if numbers else at
-            found.append(task_of(parts, part, pl.first_number(ctx, part) + number))
+            found.append(task_of(parts, part, pl.curriculum.first_number(ctx, part) + number))
             given[part.name] = at + 1
         return found, {**state, "given": given}
 
@@ -130,11 +130,11 @@ class FilteredDomain:
         self, ctx: pl.Context, key: pl.Key, parts: Sequence[pl.Tasks]
     ) -> dict[str, Any]:
         """The numbers of the problems that are kept, by part, and how many each rule drops."""
-        every = pl.arms_of(ctx.bench.tasks)
+        every = pl.curriculum.arms_of(ctx.bench.tasks)
         kept: dict[str, list[int]] = {}
         dropped: dict[str, dict[str, int]] = {}
         for part in parts:
-            first = pl.first_number(ctx, part)
+            first = pl.curriculum.first_number(ctx, part)
             tasks = [task_of(every, part, first + i) for i in range(self.candidates)]
             here = (*key, part.name)
             weak_N, strong_N = await asyncio.gather(
@@ -159,7 +159,9 @@ class FilteredDomain:
 
 def task_of(parts: Sequence[pl.Tasks], part: pl.Tasks, number: int) -> pl.Task:
     """A training problem of a part, as the mixture gives it."""
-    return pl.part_task(part, "train", number) if len(parts) > 1 else part.task("train", number)
+    return (
+        pl.tasks.part_task(part, "train", number) if len(parts) > 1 else part.task("train", number)
+    )
 
 
 @pl.stage
@@ -181,8 +183,10 @@ class TransferStudy:
     samples: int = 0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        domains = [part.name for part in pl.arms_of(ctx.bench.tasks)]
-        exams = {d: pl.Exam(d if len(domains) > 1 else "", self.n, self.samples) for d in domains}
+        domains = [part.name for part in pl.curriculum.arms_of(ctx.bench.tasks)]
+        exams = {
+            d: pl.run.Exam(d if len(domains) > 1 else "", self.n, self.samples) for d in domains
+        }
         recipe = pl.vary(self.recipe, evaluate={**self.recipe.evaluate, **exams})
         results: dict[str, pl.Result] = {}
         for i, domain in enumerate(domains if len(domains) > 1 else []):

@@ -72,8 +72,8 @@ def build(
     kl: float = 0.001,
 ) -> pl.Recipe:
     """`bonus` falls to 0 in `fades` steps, 0 = it stays; a bonus of 0 is ICPO without RS."""
-    expert = pl.Under(pl.Examples(examples), pl.Sample(n=1), MARK)
-    keep = (pl.Regroup(without_wrong_experts),) if reject else ()
+    expert = pl.Under(pl.rollout.Examples(examples), pl.Sample(n=1), MARK)
+    keep = (pl.rollout.Regroup(without_wrong_experts),) if reject else ()
     earned: Any = pl.Linear(bonus, 0.0, fades) if fades else bonus
     scope = pl.Stratum(fact="")
     other = pl.Shaped("saturating") if shaped else pl.Shaped("power")

@@ -90,7 +90,7 @@ class GroupSampling:
         known, steps, rounds, fewest, tokens, ids = Lengths(), 0, 0, 0, 0, list[int]()
         most, memory, read, waves = 0, 0.0, 0, 0
         for batch in range(self.batches):
-            engine = pl.OwnEngine(
+            engine = pl.engines.OwnEngine(
                 ctx.model("policy"),
                 slots=self.n * self.prompts if self.order == "full" else self.slots,
             )
@@ -101,8 +101,8 @@ class GroupSampling:
             ]  # the first token comes with the prompt
             in_groups = [lengths[i : i + self.n] for i in range(0, len(lengths), self.n)]
             steps += engine.decode_steps
-            rounds += sum(pl.rounds_steps(g, self.slots) for g in in_groups)
-            fewest += pl.fewest_steps(lengths, self.slots)
+            rounds += sum(pl.scale.rounds_steps(g, self.slots) for g in in_groups)
+            fewest += pl.scale.fewest_steps(lengths, self.slots)
             tokens, read = tokens + engine.sampled_tokens, read + engine.read_tokens
             waves += engine.read_steps
             most, memory = max(most, engine.most_running), max(memory, engine.cache_bytes / 2**20)
@@ -131,7 +131,7 @@ class GroupSampling:
         )
 
     async def sample(
-        self, ctx: pl.Context, engine: pl.OwnEngine, batch: int, known: Lengths
+        self, ctx: pl.Context, engine: pl.engines.OwnEngine, batch: int, known: Lengths
     ) -> list[pl.Completion]:
         """The answers of all groups of a batch, group by group."""
         asked = [self.prompt(ctx, engine, batch * self.prompts + g) for g in range(self.prompts)]
@@ -152,21 +152,21 @@ class GroupSampling:
                     found += await asyncio.gather(*map(draw, mine[i : i + self.slots]))
             return found
         if self.order == "told":
-            other = pl.OwnEngine(ctx.model("policy"), slots=self.slots)
+            other = pl.engines.OwnEngine(ctx.model("policy"), slots=self.slots)
             told = await asyncio.gather(
                 *(other.generate(prompts[i], sampling, keys[i]) for i in every)
             )
             other.close()
-            return await in_order(draw, pl.longest_first([len(c.ids) for c in told]))
+            return await in_order(draw, pl.scale.longest_first([len(c.ids) for c in told]))
         short = replace(sampling, max_tokens=self.probe)
         begun = await asyncio.gather(*(engine.generate(prompts[i], short, keys[i]) for i in every))
         guessed = [known.predict(c.ids[0]) for c in begun]
         if self.order == "shuffled":
             pl.rng_of(ctx.key("shuffled", batch)).shuffle(guessed)
         go_on = lambda i: engine.go_on(prompts[i], begun[i], sampling, keys[i])
-        return await in_order(go_on, pl.longest_first(guessed))
+        return await in_order(go_on, pl.scale.longest_first(guessed))
 
-    def prompt(self, ctx: pl.Context, engine: pl.OwnEngine, index: int) -> tuple[int, ...]:
+    def prompt(self, ctx: pl.Context, engine: pl.engines.OwnEngine, index: int) -> tuple[int, ...]:
         task = ctx.bench.tasks.task("train", index)
         pieces = engine.dialect.extend(task.prompt, first=True, closed=False)
         return tuple(i for p in pieces for i in p.ids)

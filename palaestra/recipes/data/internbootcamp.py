@@ -112,7 +112,7 @@ class BootcampScore:
 
 def finds_answer(text: str) -> bool:
     """Whether a reply states an answer: in a box or in tags, announced, or on its last line."""
-    return pl.stated_answer(text) is not None or pl.final_answer(text) is not None
+    return pl.stated_answer(text) is not None or pl.toys.final_answer(text) is not None
 
 
 def change_one(answer: str, rng: np.random.Generator) -> str:
@@ -142,23 +142,25 @@ class VerifierAudit:
     async def __call__(self, ctx: pl.Context) -> Mapping[str, Any]:
         if ctx.bench.reward is None:
             return {}
-        parts = pl.arms_of(ctx.bench.tasks)
+        parts = pl.curriculum.arms_of(ctx.bench.tasks)
         return {part.name: await self.audit(ctx, part, len(parts) > 1) for part in parts}
 
     async def audit(self, ctx: pl.Context, part: pl.Tasks, mixed: bool) -> dict[str, float]:
-        size = part.test_size if isinstance(part, pl.HeldOutSize) else None
+        size = part.test_size if isinstance(part, pl.abilities.HeldOutSize) else None
         numbers = range(self.tasks if size is None else min(self.tasks, size))
-        tasks = [pl.part_task(part, "test", i) if mixed else part.task("test", i) for i in numbers]
+        tasks = [
+            pl.tasks.part_task(part, "test", i) if mixed else part.task("test", i) for i in numbers
+        ]
 
         def gold(task: pl.Task) -> str:
-            return pl.demonstration(part, task, pl.rng_of(("audit", task.id)), "guess")
+            return pl.toys.demonstration(part, task, pl.rng_of(("audit", task.id)), "guess")
 
         def changed(task: pl.Task) -> str:
             wrong = change_one(str(task.answer), pl.rng_of(("audit", task.id, "changed")))
             return gold(replace(task, answer=wrong))
 
         assert ctx.bench.reward is not None
-        paid = await pl.attack_reward(
+        paid = await pl.judges.attack_reward(
             ctx.bench.reward,
             tasks,
             gold=gold,

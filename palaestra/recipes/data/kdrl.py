@@ -69,7 +69,7 @@ class Taught:
 
 def build(
     beta: Any = 2e-3,
-    kind: pl.KLKind | None = None,
+    kind: pl.objective.KLKind | None = None,
     mask: Mask = "",
     how: Literal["loss", "reward"] = "loss",
     rl: bool = True,
@@ -86,7 +86,7 @@ def build(
     loss: Any = pl.Clipped(reduce="tokens")
     distil = pl.KL(chosen, model=TEACHER, reduce="tokens", weight="taught" if mask else "")
     if how == "reward":
-        links.append(pl.LessKL(beta, model=TEACHER, kind=chosen))
+        links.append(pl.credit.LessKL(beta, model=TEACHER, kind=chosen))
     else:
         loss = loss + beta * distil if rl else distil
     if mask:
@@ -95,8 +95,8 @@ def build(
         pl.recipe("grpo"),
         credit=pl.chain(*links),
         objective=loss,
-        needs=pl.kl_needs(chosen, TEACHER)
+        needs=pl.credit.kl_needs(chosen, TEACHER)
         if how == "reward"
-        else ((TEACHER, pl.kl_quantity(chosen)),),
+        else ((TEACHER, pl.objective.kl_quantity(chosen)),),
         references={TEACHER: teacher},
     )

@@ -123,9 +123,9 @@ class FailureDriven:
     tau: float = 0.1
     cap: int = 8
     of: Literal["failures", "anything"] = "failures"
-    writer: pl.ProblemWriter = pl.ProblemsFromSource()
+    writer: pl.curriculum.ProblemWriter = pl.curriculum.ProblemsFromSource()
     referee: pl.Source | None = None
-    clean: pl.Deduplicate = pl.Deduplicate()
+    clean: pl.curriculum.Deduplicate = pl.curriculum.Deduplicate()
     first: int = 1 << 20
 
     async def __call__(
@@ -143,7 +143,7 @@ class FailureDriven:
 
     async def _make(self, ctx: pl.Context, key: pl.Key) -> dict[str, Any]:
         tasks = ctx.bench.tasks
-        first = pl.first_number(ctx) + self.first
+        first = pl.curriculum.first_number(ctx) + self.first
         asked = [tasks.task("train", first + i) for i in range(self.queries)]
         rate_N = await pl.pass_rates(ctx, key, asked, pl.Sample(n=self.attempts))
         hard = [t for t, p in zip(asked, rate_N, strict=True) if p <= self.failed]
@@ -157,7 +157,7 @@ class FailureDriven:
         made: list[pl.Task] = []
         for i, order in enumerate(orders):
             made += await self.writer(ctx, (*key, "write", i), order)
-        tested = [tasks.task("test", i) for i in pl.chosen_tasks(ctx.bench, 256)]
+        tested = [tasks.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, 256)]
         cleaned = self.clean([*made, *kept], tested)
         if not cleaned.kept:
             raise pl.Fault("starved", "no written problem was left; ask for more, or other ones")
@@ -177,27 +177,29 @@ class FailureDriven:
         if self.referee is None:
             return True
         reply = await ctx.ask(self.referee, pl.ChatRequest(messages=task.prompt, max_tokens=2048))
-        found, _ = pl.agreed_answer([reply], pl.prompt_text(task))
+        found, _ = pl.curriculum.agreed_answer([reply], pl.curriculum.prompt_text(task))
         return found == str(task.answer).strip()
 
     def _documents(self, ctx: pl.Context) -> list[Document]:
         if self.documents:
             return read_documents(self.documents)
-        tasks, first = ctx.bench.tasks, pl.first_number(ctx) + 2 * self.first
+        tasks, first = ctx.bench.tasks, pl.curriculum.first_number(ctx) + 2 * self.first
         found: list[Document] = []
         for i in range(self.corpus):
             task = tasks.task("train", first + i)
-            worked = pl.written_answer(tasks, task, pl.rng_of(("corpus", i)), "work")
-            found.append(Document(text=f"{pl.prompt_text(task)}\n{worked}", domain=task.domain))
+            worked = pl.rollout.written_answer(tasks, task, pl.rng_of(("corpus", i)), "work")
+            found.append(
+                Document(text=f"{pl.curriculum.prompt_text(task)}\n{worked}", domain=task.domain)
+            )
         return found
 
     def _orders(
         self, sought: Sequence[pl.Task], documents: Sequence[Document], rng: np.random.Generator
-    ) -> list[pl.ProblemOrder]:
+    ) -> list[pl.curriculum.ProblemOrder]:
         """One order of one problem each: the queries in turn, a document for each."""
-        counts = [pl.count_character_ngrams(d.text, 3) for d in documents]
+        counts = [pl.verifiers.count_character_ngrams(d.text, 3) for d in documents]
         known: dict[str, np.ndarray] = {}
-        given, orders = Counter[int](), list[pl.ProblemOrder]()
+        given, orders = Counter[int](), list[pl.curriculum.ProblemOrder]()
         for i in range(self.written):
             task = sought[i % len(sought)]
             if task.id not in known:
@@ -209,15 +211,19 @@ class FailureDriven:
             given[at] += 1
             about = documents[at]
             orders.append(
-                pl.ProblemOrder(domain=about.domain, n=1, document=about.text, examples=(task,))
+                pl.curriculum.ProblemOrder(
+                    domain=about.domain, n=1, document=about.text, examples=(task,)
+                )
             )
         return orders
 
     def _odds(self, task: pl.Task, counts: Sequence[Mapping[str, int]]) -> np.ndarray:
         if self.of == "anything":
             return np.full(len(counts), 1 / len(counts))
-        asked = pl.count_character_ngrams(pl.prompt_text(task), 3)
-        return retrieval_odds([pl.count_cosine(asked, c) for c in counts], self.tau, self.top)
+        asked = pl.verifiers.count_character_ngrams(pl.curriculum.prompt_text(task), 3)
+        return retrieval_odds(
+            [pl.verifiers.count_cosine(asked, c) for c in counts], self.tau, self.top
+        )
 
 
 def second_stage(draw: Any = FailureDriven()) -> pl.Recipe:

@@ -56,7 +56,7 @@ class Shares:
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
         tasks = ctx.bench.tasks
-        parts = [p for p, _ in tasks.parts] if isinstance(tasks, pl.Mixes) else [tasks]
+        parts = [p for p, _ in tasks.parts] if isinstance(tasks, pl.abilities.Mixes) else [tasks]
         shares = self.weights or (1.0,) * len(parts)
         if len(shares) != len(parts):
             raise pl.UserError(
@@ -66,7 +66,7 @@ class Shares:
         with np.errstate(divide="ignore"):
             logs = np.log(np.asarray(shares, float))
         arms = {p.name: {"value": float(x), "count": 0} for p, x in zip(parts, logs, strict=True)}
-        found, after = pl.Bandit(tau=1.0)(ctx, key, n, {**state, "arms": arms})
+        found, after = pl.curriculum.Bandit(tau=1.0)(ctx, key, n, {**state, "arms": arms})
         return found, {"given": after["given"]}
 
 
@@ -197,7 +197,7 @@ class TrainBest:
     async def score(self, ctx: pl.Context, model: str) -> float:
         """The mean over the domains of the share of right answers."""
         sample = pl.Sample(n=self.samples, model=model)
-        groups = await pl.attempt_tasks(ctx, self.tasks, sample, label=model)
+        groups = await pl.run.attempt_tasks(ctx, self.tasks, sample, label=model)
         found: dict[str, list[float]] = {}
         for group in groups:
             found.setdefault(group.task.domain, []).extend(

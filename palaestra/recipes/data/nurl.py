@@ -63,7 +63,9 @@ class StepCount:
     """How many steps the working has: a cue that holds nothing of the problem's numbers."""
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> str:
-        lines = pl.written_answer(ctx.bench.tasks, group.task, rng, "work").strip().splitlines()
+        lines = (
+            pl.rollout.written_answer(ctx.bench.tasks, group.task, rng, "work").strip().splitlines()
+        )
         return f"in {len(lines) - 1} steps" if len(lines) > 1 else ""
 
 
@@ -89,16 +91,18 @@ async def write_hints(
 
     async def ask(text: str, number: int) -> str:
         asked = pl.ChatRequest(
-            messages=pl.question_messages(text), temperature=1.0, seed=pl.seed_of((seed, number))
+            messages=pl.services.question_messages(text),
+            temperature=1.0,
+            seed=pl.seed_of((seed, number)),
         )
         return (await client.chat(asked)).text.strip()
 
     async def hint(task: pl.Task) -> str:
-        question = pl.question_text(task)
+        question = pl.toys.question_text(task)
         for n in range(attempts):
             why = await ask(EXPLAIN.format(question=question, answer=task.answer), 2 * n)
             said = await ask(ABSTRACT.format(question=question, explanation=why), 2 * n + 1)
-            if said and not pl.leaks_answer(said, task.answer):
+            if said and not pl.rollout.leaks_answer(said, task.answer):
                 return said
         return ""
 
@@ -157,7 +161,7 @@ def build(
     said = guidance(kind, shuffled, lines)
     more = pl.Sample(n=n - bare)
     if place == "start":
-        hinted: pl.Collect = pl.Begin(said, more, MARK)
+        hinted: pl.Collect = pl.rollout.Begin(said, more, MARK)
     else:
         hinted = pl.Under(pl.Hinted(said), more, MARK)
         hinted = pl.links(hinted, pl.Hide(MARK)) if context == "bare" else hinted
@@ -166,7 +170,7 @@ def build(
     nudge: Any = again if every else pl.When(pl.none_right, pl.Instead(again))
     if warm:
         rounds: Any = pl.Jump(0, 1, warm)  # hints are tried so often: not at all, then once
-        nudge = pl.Until(any_there, nudge, rounds)
+        nudge = pl.rollout.Until(any_there, nudge, rounds)
     first = pl.links(pl.Sample(n=n), pl.Score())
     collect = pl.links(*first.links, nudge)
     if every:
@@ -183,14 +187,14 @@ def build(
     )
 
 
-def guidance(kind: str, shuffled: bool, lines: int) -> pl.GuidanceSource:
+def guidance(kind: str, shuffled: bool, lines: int) -> pl.rollout.GuidanceSource:
     """What is shown of a task."""
     if kind == "answer":
         return AnswerTold()
     if kind == "written":
-        return pl.Unleaked(pl.HintColumn())
+        return pl.rollout.Unleaked(pl.rollout.HintColumn())
     if kind == "cue":
-        return pl.Unleaked(pl.HintColumn(otherwise=StepCount()))
+        return pl.rollout.Unleaked(pl.rollout.HintColumn(otherwise=StepCount()))
     if lines:
         return pl.Working(float(lines), "lines", shuffled)
     return pl.Working(0.5 if kind == "steps" else 1.0, "steps", shuffled)

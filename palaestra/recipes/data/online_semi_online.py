@@ -96,7 +96,7 @@ def build(
     if cut:
         changes["update"] = pl.Plain(minibatches=sync)
     elif sync > 1:
-        changes["references"] |= {GENERATOR: pl.Snapshots(every=sync, keep=1)}
+        changes["references"] |= {GENERATOR: pl.rollout.Snapshots(every=sync, keep=1)}
     if method == "grpo":
         loss: Any = pl.Clipped(old=old)
         changes["objective"] = loss + kl * pl.KL() if kl else loss

@@ -31,12 +31,14 @@ def build(factor: int = 4, target: float = 0.5, share: float = 0.0) -> pl.Recipe
     """`factor` candidates for each prompt that is attempted."""
     parent = pl.vary(
         pl.recipe("grpo"),
-        draw=pl.Select(pl.NearValue("value", target=target), pl.Shuffled(), factor, share),
+        draw=pl.curriculum.Select(
+            pl.curriculum.NearValue("value", target=target), pl.Shuffled(), factor, share
+        ),
         credit=pl.chain(pl.Center("group")),
         objective=pl.Clipped(reduce="tokens"),
     )
     value = pl.Learner(
-        credit=pl.RatePrompts(),
+        credit=pl.credit.RatePrompts(),
         objective=pl.Regression(heads=("value",), squash=True),
         heads=("value",),
     )

@@ -58,4 +58,4 @@ def fit_r2(reward_N: Sequence[float], truth_N: Sequence[float]) -> float:
 def build(form: Literal["pow", "max_min", "max_random"] = "pow", k: float = 2.0) -> pl.Recipe:
     parent = pl.recipe("ppo")
     (learner,) = parent.learners.values()
-    return pl.vary(parent, credit=pl.Resampled(learner.credit, ByReward(form, k)))
+    return pl.vary(parent, credit=pl.credit.Resampled(learner.credit, ByReward(form, k)))

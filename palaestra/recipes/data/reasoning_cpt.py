@@ -118,7 +118,7 @@ class WriteDocument:
                 self.writer, ASKED + text, seed=int(pl.seed_of(key) % (1 << 31))
             )
         if thought is None and task.answer is not None:
-            worked = pl.written_answer(ctx.bench.tasks, task, pl.rng_of(key), "work")
+            worked = pl.rollout.written_answer(ctx.bench.tasks, task, pl.rng_of(key), "work")
             thought = "\n".join(worked.splitlines()[:-1])
         thought = str(thought or "").strip()
         return thought if is_thought(thought, text, self.copied) else ""
@@ -132,7 +132,7 @@ class WriteDocument:
         marked = f"{OPEN}{thought}{CLOSE}" if thought else ""
         ahead = f"{question}\n" if question else ""
         whole = ahead + marked + text if self.place == "between" else marked + ahead + text
-        return pl.document_episode(ctx, self.model, whole, 1.0)
+        return pl.rollout.document_episode(ctx, self.model, whole, 1.0)
 
 
 def split_text(task: pl.Task) -> tuple[str, str]:
@@ -140,8 +140,8 @@ def split_text(task: pl.Task) -> tuple[str, str]:
     if (text := task.meta.get("text")) is not None:
         return "", str(text)
     if task.answer is None:
-        return "", pl.prompt_text(task)
-    return pl.prompt_text(task), pl.format_answer([], task.answer)
+        return "", pl.curriculum.prompt_text(task)
+    return pl.curriculum.prompt_text(task), pl.toys.format_answer([], task.answer)
 
 
 @pl.stage

@@ -78,7 +78,9 @@ async def make_up(ctx: pl.Context, client: pl.Source, shown: Sequence[str], seed
     """A further instruction by a language model that is shown others; "" = none in the form asked for."""
     listed = "\n".join(f"- {text}" for text in shown)
     request = pl.ChatRequest(
-        messages=pl.question_messages(f"Write one more instruction, unlike these:\n{listed}"),
+        messages=pl.services.question_messages(
+            f"Write one more instruction, unlike these:\n{listed}"
+        ),
         temperature=1.0,
         seed=seed % (1 << 31),
     )
@@ -116,8 +118,8 @@ class NovelInstructions:
                 drawn, inner = self.source(ctx, (*key, len(found), at), 1, inner)
                 task = await self._made_up(ctx, (*key, len(found), at), drawn[0])
                 if task is not None:
-                    last, words = task, pl.prompt_text(task).split()
-                    if is_novel([pl.rouge_l(words, other) for other in seen], self.most):
+                    last, words = task, pl.curriculum.prompt_text(task).split()
+                    if is_novel([pl.verifiers.rouge_l(words, other) for other in seen], self.most):
                         break
                 dropped += 1
             if last is None:
@@ -137,7 +139,9 @@ class NovelInstructions:
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
         size = tasks.size or 1 << 20
         shown = [tasks.task("train", int(rng.integers(size))) for _ in range(self.shown)]
-        said = await make_up(ctx, self.client, list(map(pl.prompt_text, shown)), pl.seed_of(key))
+        said = await make_up(
+            ctx, self.client, list(map(pl.curriculum.prompt_text, shown)), pl.seed_of(key)
+        )
         if not said:
             return None
         prompt = (pl.Message(role="user", content=said),)
@@ -146,7 +150,7 @@ class NovelInstructions:
 
 def stated(text: str) -> str | None:
     """What an instance states as its answer; None = nothing."""
-    found = pl.final_answer(text)
+    found = pl.toys.final_answer(text)
     return pl.stated_answer(text) if found is None else found
 
 

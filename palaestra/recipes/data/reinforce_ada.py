@@ -39,12 +39,12 @@ def build(
 ) -> pl.Recipe:
     """`each` answers a round, `n` of all rounds train."""
     right, wrong = n // 2, n - n // 2
-    enough = pl.Enough(right, wrong) if until == "balance" else pl.Enough(1, 0)
+    enough = pl.rollout.Enough(right, wrong) if until == "balance" else pl.rollout.Enough(1, 0)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(
-            pl.Until(enough, pl.links(pl.Sample(n=each), pl.Score()), rounds),
-            pl.Pick(pl.Few(right, wrong)),
+            pl.rollout.Until(enough, pl.links(pl.Sample(n=each), pl.Score()), rounds),
+            pl.rollout.Pick(pl.rollout.Few(right, wrong)),
         ),
         credit=pl.chain(pl.Center("group")),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens"),

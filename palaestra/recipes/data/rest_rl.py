@@ -11,7 +11,7 @@ Each state is a group of its own of GRPO: all its answers begin with s_k, which 
 and are judged as a whole. Then the next round, by the policy of then. The released code trains by
 the mean over the batch's tokens, without a KL, and pays 0.001 to an answer that ends by itself.
 
-Stage 2, VM-MCTS. Trees over lines (`pl.TreeSearch`) are grown by true rewards: V(s) = the mean reward
+Stage 2, VM-MCTS. Trees over lines (`pl.rollout.TreeSearch`) are grown by true rewards: V(s) = the mean reward
 of all answers from s and from below it, and a node's score is
 
     V + c sqrt((1 + ln N) / (eps + n)),    c = 0.2 to train, 0.1 to decode, eps = 0.1
@@ -195,7 +195,7 @@ class FromState:
     sample: pl.Sample = pl.Sample(n=8, temperature=0.7)
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        begun = pl.Begin(said_so_far, self.sample, MARK)
+        begun = pl.rollout.Begin(said_so_far, self.sample, MARK)
         return await (begun if group.task.meta.get(SAID) else self.sample)(ctx, key, group)
 
 
@@ -263,7 +263,7 @@ def valued_states(group: pl.Group) -> list[pl.Episode]:
     for e in group.valid:
         if e.reward is None or "shared" not in e.facts:
             continue
-        cut = pl.cut_episode(e, int(e.facts["shared"]))
+        cut = pl.rollout.cut_episode(e, int(e.facts["shared"]))
         path = tuple(i for row in cut.rows for i in row.context())
         opened.setdefault(path, cut)
         worth.setdefault(path, []).append(e.total)
@@ -281,8 +281,8 @@ def value_model(openings: int = 20, n: int = 5, c: float = 0.2, lr: float = 1e-3
     """The first half of stage 2: the model "value" learns from trees of the policy, which stays as it
     is.
     """
-    search = pl.TreeSearch(
-        openings=openings, n=n, children=n, select=pl.Uct(c, 0.1), temperature=0.7
+    search = pl.rollout.TreeSearch(
+        openings=openings, n=n, children=n, select=pl.rollout.Uct(c, 0.1), temperature=0.7
     )
     return pl.Recipe(
         draw=pl.Shuffled(),
@@ -332,7 +332,7 @@ class ValueDecoding:
             by the true reward; "best of n" searches nothing; "greedy" is one greedy answer.
         tokens: of a problem.
         n: answers at a time.
-        c, eps: of `pl.Uct`.
+        c, eps: of `pl.rollout.Uct`.
         temperature: of answers.
         tasks: held-out problems.
     """
@@ -346,18 +346,18 @@ class ValueDecoding:
     tasks: int = 128
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        before, greedy = await pl.greedy_held_out(ctx, self.tasks)
+        before, greedy = await pl.run.greedy_held_out(ctx, self.tasks)
         if self.method == "greedy":
             answers = [
                 ValuedAnswers(group=g, values=(0.0,) * len(g.valid), tokens=sampled_in(g))
                 for g in greedy
             ]
             return result(ctx, before, before, answers)
-        numbers = pl.chosen_tasks(ctx.bench, self.tasks)
+        numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
         answers = await asyncio.gather(*(self._answers(ctx, t) for t in tasks))
         chosen = [replace(a.group, episodes=(a.best(),)) for a in answers if a.group.episodes]
-        return result(ctx, before, pl.judge_held_out(chosen), answers)
+        return result(ctx, before, pl.run.judge_held_out(chosen), answers)
 
     async def _answers(self, ctx: pl.Context, task: pl.Task) -> "ValuedAnswers":
         key = ctx.key("decode", task.id)
@@ -382,14 +382,14 @@ class ValueDecoding:
         # of a tree whose every node was opened there may be something left
         return whole if self.method == "best of n" else pl.links(self.search(score), whole)
 
-    def search(self, score: pl.Collect) -> pl.TreeSearch:
+    def search(self, score: pl.Collect) -> pl.rollout.TreeSearch:
         """The tree of a problem."""
         leads = {"vm-mcts": VALUE, "mixed values": MixedValues(VALUE)}
-        return pl.TreeSearch(
+        return pl.rollout.TreeSearch(
             openings=1 << 20,
             n=self.n,
             children=self.n,
-            select=pl.Uct(self.c, self.eps),
+            select=pl.rollout.Uct(self.c, self.eps),
             score=score,
             value=leads.get(self.method),
             tokens=self.tokens,
@@ -440,9 +440,12 @@ class ValuedAnswers:
 
 
 def result(
-    ctx: pl.Context, before: pl.HeldOut, after: pl.HeldOut, answers: Sequence[ValuedAnswers]
+    ctx: pl.Context,
+    before: pl.ends.HeldOut,
+    after: pl.ends.HeldOut,
+    answers: Sequence[ValuedAnswers],
 ) -> pl.Result:
-    ends = pl.at_ends(before.json(), after.json())
+    ends = pl.ends.at_ends(before.json(), after.json())
     return pl.Result(metrics={**ends, **tell(answers), "sampled_tokens": ctx.sampled_tokens})
 
 
@@ -461,7 +464,7 @@ def tell(answers: Sequence[ValuedAnswers]) -> dict[str, float]:
 
 def majority(group: pl.Group) -> bool:
     """Whether the commonest answer is right, the first of equals."""
-    keys = [pl.vote_key(e.text) for e in group.episodes]
+    keys = [pl.run.vote_key(e.text) for e in group.episodes]
     most = max(keys, key=keys.count)
     return group.episodes[keys.index(most)].solved
 

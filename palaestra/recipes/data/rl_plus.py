@@ -60,14 +60,16 @@ def build(
         "plain": pl.Shaped("power", reduce="constant", length=length),
         "luffy": pl.Shaped("saturating", reduce="constant", length=length),
     }[external]
-    shown = pl.TokenWeighted(other, pl.Unmastered(gamma)) if gamma else other
+    shown = pl.objective.TokenWeighted(other, pl.objective.Unmastered(gamma)) if gamma else other
     own = (
         pl.Clipped(reduce="constant", length=length)
         if clip
         else pl.Shaped("power", old="behaviour", reduce="constant", length=length)
     )
     loss = pl.On(MARK, shown) + pl.On(MARK, own, absent=True)
-    demonstrate = pl.Swap(k=1, mark=MARK) if rescue else pl.Mark(pl.Demonstrate(), MARK)
+    demonstrate = (
+        pl.rollout.Swap(k=1, mark=MARK) if rescue else pl.rollout.Mark(pl.Demonstrate(), MARK)
+    )
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=7 + rescue), pl.Score(), demonstrate),

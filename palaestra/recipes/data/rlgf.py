@@ -76,8 +76,8 @@ class RollIn:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         student = bool(pl.rng_of((key[0], "roles", ctx.step)).random() < self.student)
         own = self.sample.players(ctx)
-        frozen = pl.Frozen(self.guide)(ctx, key, self.sample.sampling(ctx))
-        other = {s: frozen if isinstance(p, pl.EnginePlayer) else p for s, p in own.items()}
+        frozen = pl.rollout.Frozen(self.guide)(ctx, key, self.sample.sampling(ctx))
+        other = {s: frozen if isinstance(p, pl.rollout.EnginePlayer) else p for s, p in own.items()}
         first, second = (other, own) if student else (own, other)
         parts = [
             self._attempt(ctx, (*key, i), group.task, first, second, student) for i in range(self.n)
@@ -110,7 +110,11 @@ class RollIn:
         kept = cut_turn(said, kept_tokens(u, len(said.ids)), ctx.decode)
 
         def handed(p: pl.Player) -> pl.Player:
-            return pl.Handover(player=p, said=kept) if isinstance(p, pl.EnginePlayer) else p
+            return (
+                pl.rollout.Handover(player=p, said=kept)
+                if isinstance(p, pl.rollout.EnginePlayer)
+                else p
+            )
 
         cast = {seat: handed(p) for seat, p in second.items()}
         made = await sample.play(ctx, (*key, "out"), pl.Group(task=task), cast)

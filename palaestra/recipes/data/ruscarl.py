@@ -73,7 +73,7 @@ class Graduated:
         bare, one = pl.Group(task=group.task), replace(self.sample, n=1)
 
         async def answer(i: int, share: float) -> pl.Group:
-            shown = pl.Under(pl.Criteria(share, self.place), one, MARK, share)
+            shown = pl.Under(pl.rollout.Criteria(share, self.place), one, MARK, share)
             made = await shown(ctx, (*key, i), bare)
             return made if made.episodes else await one(ctx, (*key, i), bare)
 

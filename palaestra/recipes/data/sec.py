@@ -40,8 +40,8 @@ def build(
 ) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
-        draw=pl.Bandit(tau=tau, rule=rule),
-        observe=pl.Learnability(
+        draw=pl.curriculum.Bandit(tau=tau, rule=rule),
+        observe=pl.curriculum.Learnability(
             of=signal, alpha=alpha, absent="keep" if variant == "paper" else "decay"
         ),
     )

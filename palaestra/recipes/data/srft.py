@@ -86,7 +86,7 @@ class EntropyScaled(pl.Algebra):
         return tuple(dict.fromkeys((*self.objective.needs, "entropy")))
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "batch"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -129,7 +129,7 @@ def build(
     )
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.Mark(pl.Demonstrate(), MARK)),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.rollout.Mark(pl.Demonstrate(), MARK)),
         credit=pl.chain(pl.Fact(MARK), pl.Center("group"), pl.Scale("group", ddof=1), Sides()),
         objective=weighed
         + pl.On(MARK, shown, over="own")

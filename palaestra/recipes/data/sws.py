@@ -15,10 +15,10 @@ nothing is weak, nothing is written and the seeds go on. With one epoch no slope
 is weak. Budgets are rounded so that their sum holds; the released code cuts off, and loses up to a
 problem a domain.
 
-Who writes is `draw.writer`: the sources of the task (`pl.ProblemsFromSource`), or a user's model, with
+Who writes is `draw.writer`: the sources of the task (`pl.curriculum.ProblemsFromSource`), or a user's model, with
 the majority of 8 solutions as the answer, and judges:
 
-    pl.override(pl.recipe("sws"), "draw.writer", pl.ProblemsByModel(pl.Endpoint(...), judges=(...)))
+    pl.override(pl.recipe("sws"), "draw.writer", pl.curriculum.ProblemsByModel(pl.Endpoint(...), judges=(...)))
 
 Concepts are the task's column `concepts`, else its domain alone; with `draw.concepts` a model is asked
 for them.
@@ -99,7 +99,7 @@ def next_concept_odds(
     co-occurrences with those of the list, s its cosine to their mean in character 3-grams; 0 for
     those that are there.
     """
-    counts = [pl.count_character_ngrams(name, 3) for name in names]
+    counts = [pl.verifiers.count_character_ngrams(name, 3) for name in names]
     keys = sorted({k for c in counts for k in c})
     vector_NK = np.array([[c[k] for k in keys] for c in counts], np.float64)
     vector_NK /= np.linalg.norm(vector_NK, axis=1, keepdims=True)
@@ -159,7 +159,7 @@ class ConceptsByModel:
     client: pl.Source
 
     async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]:
-        question = f"Name the concepts that this problem tests, in few words each.\n\n{pl.question_text(task)}"
+        question = f"Name the concepts that this problem tests, in few words each.\n\n{pl.toys.question_text(task)}"
         none = ConceptList(concepts=[])
         found = await ctx.ask_for(self.client, question, ConceptList, fallback=none)
         return tuple(found.concepts)
@@ -190,9 +190,9 @@ class WeaknessDriven:
     epochs: int = 3
     written: int = 128
     weigh: Literal["weak", "even", "none"] = "weak"
-    writer: pl.ProblemWriter = pl.ProblemsFromSource()
+    writer: pl.curriculum.ProblemWriter = pl.curriculum.ProblemsFromSource()
     concepts: Concepts = NamedConcepts()
-    clean: pl.Deduplicate = pl.Deduplicate()
+    clean: pl.curriculum.Deduplicate = pl.curriculum.Deduplicate()
     band: tuple[float, float] = (0.125, 0.875)
     probe: pl.Sample | None = None
 
@@ -207,7 +207,7 @@ class WeaknessDriven:
             state |= await self._write(ctx, (*key, "write"), state.get("rates", {}), size)
             state["begun"] = at  # here the epochs of the larger pool begin
         written, begun = state.get("written", ()), state.get("begun", 0)
-        pool, found, first = size + len(written), list[pl.Task](), pl.first_number(ctx)
+        pool, found, first = size + len(written), list[pl.Task](), pl.curriculum.first_number(ctx)
         for i in range(at, at + n):
             epoch, place = divmod(i - begun, pool)
             order = pl.rng_of((ctx.seed, "sws", begun, epoch)).permutation(pool)
@@ -220,7 +220,7 @@ class WeaknessDriven:
         self, ctx: pl.Context, key: pl.Key, rates: Mapping[str, Sequence[float]], size: int
     ) -> dict[str, Any]:
         """The problems written, and what was found on the way."""
-        first = pl.first_number(ctx)
+        first = pl.curriculum.first_number(ctx)
         seeds = [ctx.bench.tasks.task("train", first + i) for i in range(size)]
         known = {t.id: rates[t.id] for t in seeds if t.id in rates}
         weak = [t for t in seeds if is_weak(known.get(t.id, ()))]
@@ -231,7 +231,7 @@ class WeaknessDriven:
         made: list[pl.Task] = []
         for domain in sorted(d for d, number in asked.items() if number):
             made += await self._of_domain(ctx, (*key, domain), domain, asked[domain], weak)
-        tested = [ctx.bench.tasks.task("test", i) for i in pl.chosen_tasks(ctx.bench, TESTED)]
+        tested = [ctx.bench.tasks.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, TESTED)]
         cleaned = self.clean(made, [*tested, *seeds])
         kept = list(cleaned.kept)
         if self.probe is not None and kept:
@@ -259,7 +259,9 @@ class WeaknessDriven:
         made: list[pl.Task] = []
         for i, (concepts, times) in enumerate(drawn.items()):
             style = tuple(mine[i % len(mine)] for _ in mine[:1])
-            order = pl.ProblemOrder(domain=domain, n=times, concepts=concepts, examples=style)
+            order = pl.curriculum.ProblemOrder(
+                domain=domain, n=times, concepts=concepts, examples=style
+            )
             made += await self.writer(ctx, (*key, i), order)
         return made
 

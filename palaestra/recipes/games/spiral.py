@@ -66,14 +66,18 @@ def build(
     """`baseline`: of each role, one of all ("batch"), or none. `length` is the longest reply in
     tokens; another value only rescales the loss.
     """
-    earlier = pl.Sometimes(pl.Alternate(pl.Frozen("past")), past) if past else None
-    mean = () if baseline == "none" else (pl.Ema(decay, baseline, read_first),)
+    earlier = (
+        pl.rollout.Sometimes(pl.rollout.Alternate(pl.rollout.Frozen("past")), past)
+        if past
+        else None
+    )
+    mean = () if baseline == "none" else (pl.credit.Ema(decay, baseline, read_first),)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=1, cast=earlier), pl.Score()),
         credit=pl.chain(*mean, Decided()),
         objective=pl.Clipped(reduce="constant", length=length),
         update=pl.Plain(epochs=2),
-        references={"past": pl.Snapshots(every, keep)} if past else {},
+        references={"past": pl.rollout.Snapshots(every, keep)} if past else {},
         schedule=pl.Schedule(prompts=games, steps=100),
     )

@@ -37,10 +37,10 @@ CARD = pl.Card(
 
 How = Literal["average", "task-arithmetic", "ties", "dare"]
 WAYS = {
-    "average": pl.Average(),
-    "task-arithmetic": pl.TaskArithmetic(0.7),
-    "ties": pl.Ties(removed=0.8, scale=1.0),
-    "dare": pl.Dare(drop=0.3, then=pl.TaskArithmetic(0.7)),
+    "average": pl.models.Average(),
+    "task-arithmetic": pl.models.TaskArithmetic(0.7),
+    "ties": pl.models.Ties(removed=0.8, scale=1.0),
+    "dare": pl.models.Dare(drop=0.3, then=pl.models.TaskArithmetic(0.7)),
 }
 
 
@@ -73,25 +73,25 @@ class MergeExam:
         found["merged"] = (
             self._mixture(ctx, found) if self.mix else await self._answers(ctx, "policy")
         )
-        ends = {name: pl.judge_held_out(groups).json() for name, groups in found.items()}
+        ends = {name: pl.run.judge_held_out(groups).json() for name, groups in found.items()}
         accuracy = {name: end["mean"] for name, end in ends.items()}
         length = {name: mean_length(groups) for name, groups in found.items()}
         line = {f"{a:g}": await self._between(ctx, a) for a in self.shares}
         losses = [point["loss"] for point in line.values()]
         metrics = {
-            **pl.at_ends(ends["long"], ends["merged"]),
+            **pl.ends.at_ends(ends["long"], ends["merged"]),
             "accuracy": accuracy,
             "length": length,
             "shorter": 1 - length["merged"] / max(length["long"], 1e-9),
             "length_by_domain": by_domain(found["merged"]),
             "above_line": above_line(length, accuracy),
             "line": line,
-            "barrier": pl.linear_barrier(self.shares, losses),
+            "barrier": pl.models.linear_barrier(self.shares, losses),
         }
         return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
 
     async def _answers(self, ctx: pl.Context, model: str) -> list[pl.Group]:
-        _, groups = await pl.greedy_held_out(ctx, self.tasks, model)
+        _, groups = await pl.run.greedy_held_out(ctx, self.tasks, model)
         return groups
 
     def _mixture(self, ctx: pl.Context, found: dict[str, list[pl.Group]]) -> list[pl.Group]:
@@ -105,16 +105,16 @@ class MergeExam:
         measured.
         """
         policy = ctx.model("policy")
-        ends = [pl.weights_of(ctx.model(n).module) for n in ("short", "long")]
-        made = pl.Average((1 - share, share))(ends[0], ends)
+        ends = [pl.models.weights_of(ctx.model(n).module) for n in ("short", "long")]
+        made = pl.models.Average((1 - share, share))(ends[0], ends)
         ctx.moving("policy")
-        undo = pl.write_weights(policy.module, made)
+        undo = pl.models.write_weights(policy.module, made)
         groups = await self._answers(ctx, "policy")
         loss = demonstration_loss(ctx, self.tasks)
         ctx.moving("policy")
         undo()
         return {
-            "accuracy": pl.judge_held_out(groups).interval.mean,
+            "accuracy": pl.run.judge_held_out(groups).interval.mean,
             "length": mean_length(groups),
             "loss": loss,
         }
@@ -126,7 +126,7 @@ def demonstration_loss(ctx: pl.Context, tasks: int) -> float:
     for i in range(tasks):
         task = ctx.bench.tasks.task("test", i)
         rng = pl.rng_of((ctx.seed, "barrier", i))
-        replies = [pl.demonstration(ctx.bench.tasks, task, rng, h) for h in ("guess", "work")]
+        replies = [pl.toys.demonstration(ctx.bench.tasks, task, rng, h) for h in ("guess", "work")]
         shown = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
         groups.append(pl.Group(task=task, episodes=tuple(shown)))
     signals = ctx.measure(groups, (("policy", "logp"),))
@@ -172,7 +172,7 @@ def build(how: How = "ties", steps: int = 20, lr: float = 3e-4, tasks: int = 256
         parts={
             "short": pl.warm(fine_tune("guess", steps, lr)),
             "long": pl.warm(fine_tune("work", steps, lr)),
-            "merged": pl.Part(pl.Merged(("short", "long"), WAYS[how]), models=ends),
+            "merged": pl.Part(pl.run.Merged(("short", "long"), WAYS[how]), models=ends),
             "exam": pl.Part(MergeExam(tasks), model=pl.Output("merged"), models=ends),
         }
     )

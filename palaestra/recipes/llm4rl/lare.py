@@ -40,22 +40,22 @@ Reward = Literal["dense", "episodic", "state", "sampled state", "factors", "shuf
 GAMES = 256  # on which a policy is measured
 SAMPLE = 64  # on which factors are checked; few games may have none of what is rare
 ASKS = 5  # of a request whose answers do not fit
-QUANTITIES: pl.Quantities = {
-    "nearest_landmark": pl.Quantity(
+QUANTITIES: pl.control.Quantities = {
+    "nearest_landmark": pl.control.Quantity(
         low=0.0, high=6.0, about="distance to the landmark that is nearest to the agent"
     ),
-    "all_landmarks": pl.Quantity(
+    "all_landmarks": pl.control.Quantity(
         low=0.0, high=18.0, about="sum of the agent's distances to all three landmarks"
     ),
-    "approach": pl.Quantity(
+    "approach": pl.control.Quantity(
         low=-0.3, high=0.3, about="how much nearer that landmark is than a step ago"
     ),
-    "nearest_agent": pl.Quantity(
+    "nearest_agent": pl.control.Quantity(
         low=0.0, high=6.0, about="distance to the nearest other agent; below 0.3 they touch"
     ),
-    "touching": pl.Quantity(low=0.0, high=2.0, about="number of agents that it touches"),
-    "speed": pl.Quantity(low=0.0, high=2.0, about="of the agent"),
-    "from_centre": pl.Quantity(
+    "touching": pl.control.Quantity(low=0.0, high=2.0, about="number of agents that it touches"),
+    "speed": pl.control.Quantity(low=0.0, high=2.0, about="of the agent"),
+    "from_centre": pl.control.Quantity(
         low=0.0, high=6.0, about="distance to the middle of the field, which is 2 by 2"
     ),
 }
@@ -64,7 +64,7 @@ one agent each, and not bump into one another. They are paid once, after 25 step
 one agent's step say how much it contributed? Write each as an expression: a number, the name of a \
 quantity, or {{"op": ..., "args": [...]}} with the operators add, subtract, multiply, minimum, \
 maximum, less (two arguments), neg, abs, square, exp, tanh (one). Quantities:
-{pl.spell_quantities(QUANTITIES)}"""
+{pl.control.spell_quantities(QUANTITIES)}"""
 MERGE = "These are proposals for the same question. Merge them into one list without repetitions.\n"
 
 
@@ -115,9 +115,9 @@ class LaRe:
     reward: Reward = "factors"
     asked: pl.Source = pl.Scripted(recorded, name="recorded")
     candidates: int = 5
-    learner: pl.PPO = pl.PPO()
-    decomposition: pl.Decomposition = pl.Decomposition()
-    sim: pl.SimpleSpread = pl.SimpleSpread()
+    learner: pl.control.PPO = pl.control.PPO()
+    decomposition: pl.control.Decomposition = pl.control.Decomposition()
+    sim: pl.control.SimpleSpread = pl.control.SimpleSpread()
     steps: int = 200_000
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -133,14 +133,14 @@ class LaRe:
 
         policy = await self.learner.learn(self.sim, self.steps, (*key, "learn"), shaping, log=log)
         ctx.spend("env_steps", taken[-1])
-        games = pl.play_games(self.sim, policy.act, GAMES, (*key, "test"))
-        fitted = isinstance(shaping, pl.Decomposer)
+        games = pl.control.play_games(self.sim, policy.act, GAMES, (*key, "test"))
+        fitted = isinstance(shaping, pl.control.Decomposer)
         told = shaping.reward(games) if fitted else shaping(games)
         given, true = (x.sum(1).ravel() for x in (told, games["reward"]))
         agrees = np.corrcoef(given, true)[0, 1] if np.ptp(given) else 0.0
         return pl.Result(
             metrics={
-                "return": float(pl.returns_of(games).mean()),
+                "return": float(pl.control.returns_of(games).mean()),
                 "correlation": float(agrees),
                 "env_steps": taken[-1],
                 "factors": len(factors),
@@ -149,25 +149,27 @@ class LaRe:
             }
         )
 
-    async def ask(self, ctx: pl.Context, key: pl.Key) -> tuple[pl.Expression, ...]:
+    async def ask(self, ctx: pl.Context, key: pl.Key) -> tuple[pl.control.Expression, ...]:
         """The merged factors. Raises Fault where the model writes none without a mistake."""
-        games = pl.play_games(
+        games = pl.control.play_games(
             self.sim, self.learner.start(self.sim, key).act, SAMPLE, (*key, "sample")
         )
-        program = pl.checked_program(QUANTITIES, self.sim.quantities(games))
+        program = pl.control.checked_program(QUANTITIES, self.sim.quantities(games))
         found = list[str]()
         for n in range(self.candidates):
-            request = pl.ChatRequest(messages=pl.question_messages(TASK), temperature=1.0, seed=n)
+            request = pl.ChatRequest(
+                messages=pl.services.question_messages(TASK), temperature=1.0, seed=n
+            )
             said = await ctx.ask_for(self.asked, request, program, asks=ASKS)
             found.append(said.model_dump_json())
         last = f"{TASK}\n\n{MERGE}" + "\n".join(found)
-        request = pl.ChatRequest(messages=pl.question_messages(last), temperature=0.3)
+        request = pl.ChatRequest(messages=pl.services.question_messages(last), temperature=0.3)
         merged = await ctx.ask_for(self.asked, request, program, asks=ASKS)
         return tuple(merged.expressions)
 
-    def shaping(self, factors: Sequence[pl.Expression], key: pl.Key) -> pl.Shaping:
+    def shaping(self, factors: Sequence[pl.control.Expression], key: pl.Key) -> pl.control.Shaping:
         if self.reward in ("dense", "episodic"):
-            return pl.as_paid if self.reward == "dense" else pl.at_the_end
+            return pl.control.as_paid if self.reward == "dense" else pl.control.at_the_end
         settings = self.decomposition
         if self.reward == "sampled state":
             settings = replace(settings, sampled=16)
@@ -176,19 +178,24 @@ class LaRe:
 
 
 def latent_rewards(
-    reward: Reward, factors: Sequence[pl.Expression], sim: pl.SimpleSpread, key: pl.Key
-) -> Callable[[pl.Paths], np.ndarray]:
+    reward: Reward,
+    factors: Sequence[pl.control.Expression],
+    sim: pl.control.SimpleSpread,
+    key: pl.Key,
+) -> Callable[[pl.control.Paths], np.ndarray]:
     """What the decoder sees of every step, [n, A, T, F]."""
     if not factors:
         return lambda paths: paths["next_obs"]
     rng = pl.rng_of((*key, "shuffled"))
 
-    def features(paths: pl.Paths) -> np.ndarray:
-        phi = pl.columns_of(factors, sim.quantities(paths), QUANTITIES)
+    def features(paths: pl.control.Paths) -> np.ndarray:
+        phi = pl.control.columns_of(factors, sim.quantities(paths), QUANTITIES)
         if reward == "constant":
             return np.ones_like(phi)
         rows = phi.reshape(-1, phi.shape[-1])
-        return pl.shuffle_rows(rows, rng).reshape(phi.shape) if reward == "shuffled" else phi
+        return (
+            pl.control.shuffle_rows(rows, rng).reshape(phi.shape) if reward == "shuffled" else phi
+        )
 
     return features
 

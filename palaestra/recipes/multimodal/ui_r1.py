@@ -79,7 +79,7 @@ class ActionReward:
             )
         action, box = task.meta["action"], task.meta["box"]
         scale = task.meta.get("scale") or (1.0, 1.0)
-        parts = pl.action_parts(text, action, box, scale, thinking=self.thinking)
+        parts = pl.toys.action_parts(text, action, box, scale, thinking=self.thinking)
         total = sum(parts[name] for name in self.parts)
         return pl.Reward(total=total, parts=parts, solved=bool(parts["point"]))
 
@@ -111,7 +111,7 @@ class FewScreens:
         return found, {**state, "cursor": at + n}
 
     async def _choose(self, ctx: pl.Context, key: pl.Key) -> list[int]:
-        first = pl.first_number(ctx)
+        first = pl.curriculum.first_number(ctx)
         if self.choice == "first":
             return list(range(first, first + self.items))
         tasks = [ctx.bench.tasks.task("train", first + i) for i in range(self.pool)]
@@ -139,7 +139,7 @@ def build(
     length: bool = False,
 ) -> pl.Recipe:
     """`items` = 0 draws from all tasks. `parts` are those of the reward that count."""
-    term = (pl.AdaptiveLength(full=float(len(parts))),) if length else ()
+    term = (pl.credit.AdaptiveLength(full=float(len(parts))),) if length else ()
     loss = pl.Clipped(reduce="sequences")
     return pl.vary(
         pl.recipe("grpo"),

@@ -35,7 +35,9 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.Chain((pl.Center("group"),), unit="group"),
-        objective=pl.Balance(beta=beta, weight="variance", on_policy=on_policy, unbiased=unbiased),
+        objective=pl.objective.Balance(
+            beta=beta, weight="variance", on_policy=on_policy, unbiased=unbiased
+        ),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
         schedule=pl.Schedule(prompts=16, steps=50, lag=lag),

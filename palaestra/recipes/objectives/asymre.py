@@ -49,6 +49,6 @@ def build(shift: float = -0.1, variant: Literal["paper", "released"] = "paper") 
     lone = (LoneReward(),) if variant == "released" else ()
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.chain(pl.Center("group"), pl.Shift(-shift), *lone),
+        credit=pl.chain(pl.Center("group"), pl.credit.Shift(-shift), *lone),
         objective=pl.Reinforce(reduce="tokens"),
     )

@@ -92,7 +92,7 @@ class Rhythm:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         x, at = table.lift(x, "token"), table.tokens
-        needed = {n: pl.table_signal(table, f"policy_{n}") for n in signals(self)}
+        needed = {n: pl.credit.table_signal(table, f"policy_{n}") for n in signals(self)}
         extra_N = np.zeros(len(x.x_N))
         rows = np.unique(np.stack([at.episode_N, at.row_N], 1), axis=0).tolist()
         for e, r in rows:

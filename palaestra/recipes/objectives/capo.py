@@ -37,16 +37,16 @@ CARD = pl.Card(
 def build(
     right: float = 2.0,
     wrong: float = 1.0,
-    vote: pl.Vote = "majority",
+    vote: pl.credit.Vote = "majority",
     critiques: int = 4,
     critic: Literal["oracle", "model"] = "oracle",
     noise: float = 0.0,
 ) -> pl.Recipe:
-    judge = pl.Oracle(noise) if critic == "oracle" else pl.ModelCritic()
+    judge = pl.rewards.Oracle(noise) if critic == "oracle" else pl.rewards.ModelCritic()
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.Critique(judge, n=critiques)),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.rewards.Critique(judge, n=critiques)),
         credit=pl.chain(
-            pl.StepPenalty(right, wrong, vote), pl.Center("group"), pl.Scale("group", ddof=0)
+            pl.credit.StepPenalty(right, wrong, vote), pl.Center("group"), pl.Scale("group", ddof=0)
         ),
     )

@@ -58,7 +58,7 @@ class Annotate:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, dialect = group.task, ctx.engine().dialect
-        written = task.meta.get("demonstration") or pl.demonstration(
+        written = task.meta.get("demonstration") or pl.toys.demonstration(
             ctx.bench.tasks, task, pl.rng_of(key), "work"
         )
         reasoning = str(written).rpartition("\n")[0]
@@ -178,7 +178,7 @@ class InfoNCE(pl.Algebra):
         return ("embedding",)
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "batch"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:

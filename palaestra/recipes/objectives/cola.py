@@ -80,7 +80,7 @@ class Phases:
         return self.current.needs
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return self.current.couples
 
     def __call__(self, *given: Any) -> Any:

@@ -48,7 +48,7 @@ class Hardness:
     equal: ClassVar[bool] = False
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        mean_N = pl.group_mean(x.x_N, pl.scope_keys(table, "group", x.level))
+        mean_N = pl.group_mean(x.x_N, pl.credit.scope_keys(table, "group", x.level))
         return replace(x, x_N=(x.x_N - mean_N) * (self.slope * mean_N + self.level))
 
 
@@ -65,13 +65,14 @@ def build(
     """
     if phase == 1:
         return pl.vary(
-            pl.recipe("grpo"), objective=pl.Clipped() + 0.001 * pl.TargetEntropy(target, squared)
+            pl.recipe("grpo"),
+            objective=pl.Clipped() + 0.001 * pl.objective.TargetEntropy(target, squared),
         )
     return pl.vary(
         pl.recipe("grpo"),
         pool=pl.Mixed(size=16),
         schedule=pl.Schedule(prompts=16, max_age=int(rsr), steps=50),
-        credit=pl.chain(pl.Outcome(1.0, -1.0), Hardness() if pshw else pl.Center("group")),
+        credit=pl.chain(pl.credit.Outcome(1.0, -1.0), Hardness() if pshw else pl.Center("group")),
         objective=pl.Clipped(high=0.28, reduce="constant", length=length, old="policy"),
         needs=(("policy", "logp"),),
     )

@@ -50,14 +50,14 @@ class EntropySoftmax:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         x, at = table.lift(x, self.level), table.tokens
-        key_N = pl.scope_keys(table, "group", self.level)
+        key_N = pl.credit.scope_keys(table, "group", self.level)
         if self.level == "token":  # the k-th trained token of every answer
             first_E = np.cumsum(table.lengths_E) - table.lengths_E
             k_N = np.arange(len(at.episode_N)) - first_E[at.episode_N]
             key_N = np.unique(np.stack([key_N, k_N]), axis=1, return_inverse=True)[1].reshape(-1)
         score_N = self.advantage * x.x_N
         if self.alpha:
-            entropy_N = pl.table_signal(table, "policy_entropy")
+            entropy_N = pl.credit.table_signal(table, "policy_entropy")
             if self.level == "episode":
                 total_E = np.bincount(at.episode_N, entropy_N, minlength=len(table.episodes))
                 entropy_N = total_E / np.maximum(table.lengths_E, 1)

@@ -67,12 +67,15 @@ class Unobserved:
     link: pl.Collect
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        blind = ctx.with_bench(replace(ctx.bench, world=pl.Blind(ctx.bench.world)))
+        blind = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Blind(ctx.bench.world)))
         return await self.link(blind, key, group)
 
 
 def build(
-    kl: float = 0.001, entropy: float = 0.001, reduce: pl.Reduction = "tokens", observe: bool = True
+    kl: float = 0.001,
+    entropy: float = 0.001,
+    reduce: pl.objective.Reduction = "tokens",
+    observe: bool = True,
 ) -> pl.Recipe:
     """Without `observe` the agent is not shown what its actions do."""
     loss = pl.Clipped(reduce=reduce)

@@ -86,7 +86,7 @@ class Explore:
     placebo: bool = False
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        r_E, key_E = 2 * x.x_N - 1, pl.scope_keys(table, "group")
+        r_E, key_E = 2 * x.x_N - 1, pl.credit.scope_keys(table, "group")
         out_E = r_E.copy()
         for g in np.unique(key_E):
             mine = np.flatnonzero(key_E == g)

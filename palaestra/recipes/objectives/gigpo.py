@@ -51,23 +51,27 @@ def build(
     """`episode` weighs the episode advantage: 0 leaves steps alone. `similarity` below 1 joins
     states that look alike.
     """
-    state = pl.SameState(similarity)
-    level, cost = ("turn", (pl.Executed(invalid),)) if variant == "released" else ("episode", ())
+    state = pl.credit.SameState(similarity)
+    level, cost = (
+        ("turn", (pl.credit.Executed(invalid),)) if variant == "released" else ("episode", ())
+    )
     whole: tuple[pl.Link, ...] = (
         *cost,
         pl.Center("group", level=level),
         *((pl.Scale("group"),) if std else ()),
     )
     steps: tuple[pl.Link, ...] = (
-        pl.TurnReturns(gamma),
-        pl.Executed(invalid),
+        pl.credit.TurnReturns(gamma),
+        pl.credit.Executed(invalid),
         pl.Center(state),
         *((pl.Scale(state),) if std else ()),
     )
     loss = pl.Clipped(reduce="tokens") + pl.Track(("peers",))
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.chain(pl.Peers(state), pl.Blend(((episode, whole), (omega, steps)))),
+        credit=pl.chain(
+            pl.credit.Peers(state), pl.credit.Blend(((episode, whole), (omega, steps)))
+        ),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},

@@ -46,5 +46,7 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         pool=pl.Mixed(16),
-        objective=pl.TokenWeighted(pl.DualClipped(), pl.TopTokens(share, by, over, micro)),
+        objective=pl.objective.TokenWeighted(
+            pl.DualClipped(), pl.objective.TopTokens(share, by, over, micro)
+        ),
     )

@@ -118,20 +118,21 @@ class TurnInformationGain:
                     pl.rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)
                 ]
         table.columns["gain"] = pl.Values(level="turn", x_N=gain_N)
-        reward_N = pl.turn_rewards(table) + gain_N
+        reward_N = pl.credit.turn_rewards(table) + gain_N
         if self.pool == "position":
             return centred_by_position(
-                pl.Values(level="turn", x_N=pl.discounted_turn_sums(table, reward_N, 1.0)), table
+                pl.Values(level="turn", x_N=pl.credit.discounted_turn_sums(table, reward_N, 1.0)),
+                table,
             )
         apart_N = last_N if self.pool == "separate" else np.zeros_like(last_N)
-        key_N = pl.number_keys(
+        key_N = pl.credit.number_keys(
             list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True))
         )
-        std_N = pl.group_std(reward_N, key_N)
+        std_N = pl.credit.group_std(reward_N, key_N)
         z_N = np.where(
             paid_N & (std_N > 0), (reward_N - pl.group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0
         )
-        return pl.Values(level="turn", x_N=pl.discounted_turn_sums(table, z_N, self.gamma))
+        return pl.Values(level="turn", x_N=pl.credit.discounted_turn_sums(table, z_N, self.gamma))
 
 
 def gains(table: pl.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -161,14 +162,16 @@ def centred_by_position(x: pl.Values, table: pl.Table) -> pl.Values:
     their row's answer.
     """
     at = table.tokens
-    row_N = pl.number_keys(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
+    row_N = pl.credit.number_keys(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
     start = np.full(row_N.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(start, row_N, at.position_N)
     place = zip(
         table.group_E[at.episode_N].tolist(), (at.position_N - start[row_N]).tolist(), strict=True
     )
     x_N = table.lift(x, "token").x_N
-    return pl.Values(level="token", x_N=x_N - pl.group_mean(x_N, pl.number_keys(list(place))))
+    return pl.Values(
+        level="token", x_N=x_N - pl.group_mean(x_N, pl.credit.number_keys(list(place)))
+    )
 
 
 def build(

@@ -47,7 +47,7 @@ class Late(pl.Algebra):
         return ()
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "unit"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -62,12 +62,12 @@ def build(
 ) -> pl.Recipe:
     """`sft` weighs the imitation of the preferred answers."""
     loss = pl.DPO(beta=beta) + Late()
-    rescue = (pl.Rescue(n=n),) if form == "branch" else ()
+    rescue = (pl.rollout.Rescue(n=n),) if form == "branch" else ()
     return pl.vary(
         pl.recipe("dpo", beta=beta),
         collect=pl.links(
-            pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n, wrong_only=True), *rescue
+            pl.Sample(n=8), pl.Score(), pl.rollout.PrefixValues(n=n, wrong_only=True), *rescue
         ),
-        credit=pl.StepPairs(form=form),
-        objective=loss + sft * pl.ImitatePreferred() if sft else loss,
+        credit=pl.credit.StepPairs(form=form),
+        objective=loss + sft * pl.objective.ImitatePreferred() if sft else loss,
     )

@@ -54,20 +54,20 @@ def build(
     if long2short:
         return long2short_recipe(pairs=long2short == "dpo")
     weight: Any = pl.Jump(0.0, length, length_from)
-    bonus = (pl.LengthReward(weight),) if length else ()
-    centre = pl.Center("group") if baseline == "mean" else pl.SoftCenter(tau)
+    bonus = (pl.credit.LengthReward(weight),) if length else ()
+    centre = pl.Center("group") if baseline == "mean" else pl.credit.SoftCenter(tau)
     return pl.vary(
         pl.recipe("grpo"),
         draw=pl.Shuffled()
         if sampling == "uniform"
-        else pl.Prioritised(rise=50 if sampling == "curriculum" else 0),
-        observe=pl.Unchanged() if sampling == "uniform" else pl.Successes(),
-        collect=pl.links(pl.Partial(n=8, cap=partial), pl.Finished(pl.Score()))
+        else pl.curriculum.Prioritised(rise=50 if sampling == "curriculum" else 0),
+        observe=pl.Unchanged() if sampling == "uniform" else pl.curriculum.Successes(),
+        collect=pl.links(pl.rollout.Partial(n=8, cap=partial), pl.rollout.Finished(pl.Score()))
         if partial
         else pl.links(pl.Sample(n=8), pl.Score()),
-        pool=pl.Whole() if partial else pl.Everything(),
+        pool=pl.curriculum.Whole() if partial else pl.curriculum.Everything(),
         credit=pl.Chain((*bonus, centre), unit="group"),
-        objective=pl.Balance(beta=tau, model="behaviour", centred=False, weight="policy"),
+        objective=pl.objective.Balance(beta=tau, model="behaviour", centred=False, weight="policy"),
         update=pl.Plain(minibatches=4, fresh=True),
         schedule=pl.Schedule(prompts=16, steps=50, max_age=8 if partial else None),
     )
@@ -79,7 +79,7 @@ def long2short_recipe(pairs: bool) -> pl.Recipe:
     """
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.Shortest(pairs=pairs),
+        credit=pl.credit.Shortest(pairs=pairs),
         objective=pl.DPO() if pairs else pl.Imitation(),
         needs=(("ref", "logp"),) if pairs else (),
         references={"ref": "policy"} if pairs else {},

@@ -52,7 +52,7 @@ class MuteSmall:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         totals = np.array([e.total for e in group.valid])
-        advantages = iter(pl.leave_one_out(totals, np.zeros(len(totals), np.int64)))
+        advantages = iter(pl.credit.leave_one_out(totals, np.zeros(len(totals), np.int64)))
         episodes = (
             replace(e, muted=e.muted or abs(next(advantages)) < self.least) if e.ok else e
             for e in group.episodes

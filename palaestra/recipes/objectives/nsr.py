@@ -38,6 +38,6 @@ CARD = pl.Card(
 def build(positive: float = 0.0, negative: float = 1.0) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.chain(pl.Outcome(positive, -negative)),
+        credit=pl.chain(pl.credit.Outcome(positive, -negative)),
         objective=pl.Clipped(reduce="tokens"),
     )

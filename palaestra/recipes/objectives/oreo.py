@@ -51,14 +51,14 @@ def build(
     alpha: float = 0.01,
     level: Literal["token", "step", "response"] = "token",
     frozen: bool = True,
-    kl: pl.KLKind = "k2",
+    kl: pl.objective.KLKind = "k2",
 ) -> pl.Recipe:
     by_step = level == "step"
-    marks: tuple[pl.Collect, ...] = (pl.MarkSteps(),) if by_step else ()
+    marks: tuple[pl.Collect, ...] = (pl.rollout.MarkSteps(),) if by_step else ()
     pairs = pl.vary(pl.recipe("dpo"), collect=pl.links(pl.Sample(n=8), pl.Score(), *marks))
-    credit = pl.Chain((pl.Center("group"), *((pl.StepNumbers(),) if by_step else ())))
+    credit = pl.Chain((pl.Center("group"), *((pl.credit.StepNumbers(),) if by_step else ())))
     reference = ("ref", "logp")
-    loss = pl.PathConsistency(beta=beta, level=level)
+    loss = pl.objective.PathConsistency(beta=beta, level=level)
     policy = replace(
         pairs.learners["policy"],
         credit=credit,
@@ -66,12 +66,12 @@ def build(
         needs=(
             reference,
             ("critic", "value"),
-            *((("ref", pl.kl_quantity(kl)),) if alpha and kl == "full" else ()),
+            *((("ref", pl.objective.kl_quantity(kl)),) if alpha and kl == "full" else ()),
         ),
     )
     critic = pl.Learner(
-        credit=pl.Reader(credit),
-        objective=pl.ValueConsistency(beta=beta),
+        credit=pl.credit.Reader(credit),
+        objective=pl.objective.ValueConsistency(beta=beta),
         needs=(reference, ("policy", "logp")),
         heads=("value",),
     )

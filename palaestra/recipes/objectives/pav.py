@@ -39,7 +39,7 @@ CARD = pl.Card(
 def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo", kl=kl),
-        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n)),
-        credit=pl.chain(pl.Center("group"), pl.StepProgress(alpha=alpha, k=k)),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.rollout.PrefixValues(n=n)),
+        credit=pl.chain(pl.Center("group"), pl.credit.StepProgress(alpha=alpha, k=k)),
         objective=pl.Reinforce() + kl * pl.KL("k3") if kl else pl.Reinforce(),
     )

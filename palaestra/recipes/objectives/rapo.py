@@ -70,10 +70,10 @@ class ForwardKL(pl.Algebra):
     """
 
     model: str = "ref"
-    reduce: pl.Reduction = "sequences"
+    reduce: pl.objective.Reduction = "sequences"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        kl_BT = pl.kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
+        kl_BT = pl.objective.kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
         return pl.reduce_terms(kl_BT, batch, self.reduce), {
             "kl_forward": pl.token_mean(kl_BT, batch)
         }

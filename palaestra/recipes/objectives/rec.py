@@ -55,7 +55,7 @@ class DropSurplus:
     equal: ClassVar[bool] = False
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        out_N, key_N = np.zeros_like(x.x_N), pl.scope_keys(table, "group", x.level)
+        out_N, key_N = np.zeros_like(x.x_N), pl.credit.scope_keys(table, "group", x.level)
         good_N = x.x_N >= pl.group_mean(x.x_N, key_N)
         for key in np.unique(key_N):
             good, bad = (np.flatnonzero((key_N == key) & side_N) for side_N in (good_N, ~good_N))
@@ -78,7 +78,7 @@ class Reweight:
 
 
 def build(
-    trust: pl.Trust = "one-side",
+    trust: pl.objective.Trust = "one-side",
     weighted: bool = False,
     high: float = 0.2,
     tau: float = 0.0,

@@ -54,7 +54,7 @@ class Contributions:
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         turn = table.turns
         last_N = np.append(turn.episode_N[1:] != turn.episode_N[:-1], [True])[: len(turn.episode_N)]
-        done_N = np.array(pl.fact_by_turn(table, "executed", default=True), bool) | last_N
+        done_N = np.array(pl.credit.fact_by_turn(table, "executed", default=True), bool) | last_N
         return pl.Values(
             level="turn", x_N=self.alpha * self._contributions(x, table) + self.beta * done_N
         )
@@ -64,11 +64,11 @@ class Contributions:
         if self.by == "uniform":
             return table.lift(x, "turn").x_N / np.bincount(turn.episode_N)[turn.episode_N]
         if self.by == "outcome":
-            return pl.leave_one_out(table.reward_E, table.group_E)[turn.episode_N]
+            return pl.credit.leave_one_out(table.reward_E, table.group_E)[turn.episode_N]
         c = dict(
             zip(
                 zip(at.episode_N, at.row_N, at.position_N, strict=True),
-                pl.table_signal(table, SIGNAL),
+                pl.credit.table_signal(table, SIGNAL),
                 strict=True,
             )
         )
@@ -112,7 +112,7 @@ class Decompose(pl.Algebra):
         return ("progress",)
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "unit"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -134,7 +134,9 @@ class ProgressAgreement:
     """
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        closer = pl.Values(level="turn", x_N=np.array(pl.fact_by_turn(table, "closer"), float))
+        closer = pl.Values(
+            level="turn", x_N=np.array(pl.credit.fact_by_turn(table, "closer"), float)
+        )
         found = [table.lift(y, "token").x_N for y in (x, closer)]
         a_N, b_N = ((y - y.mean()) / (y.std() + 1e-9) for y in found)
         table.columns["agreement"] = pl.Values(level="token", x_N=a_N * b_N)
@@ -168,7 +170,9 @@ def build(
     policy = rest_learner(ppo, warmup).learners["policy"]
     needs = (*policy.needs, ("estimator", "progress"))
     objective = (
-        pl.Sum((policy.objective, pl.Track(("agreement",)))) if compare else policy.objective
+        pl.objective.Sum((policy.objective, pl.Track(("agreement",))))
+        if compare
+        else policy.objective
     )
     estimator = pl.Learner(
         credit=TurnEnds(),

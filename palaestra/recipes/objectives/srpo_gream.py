@@ -61,7 +61,7 @@ class PartialCredit:
             replace(
                 e,
                 reward=pl.Reward(
-                    total=max(e.total, worth(pl.final_answer(pl.response_text(e)), gold)),
+                    total=max(e.total, worth(pl.toys.final_answer(pl.response_text(e)), gold)),
                     parts={"exact": e.total},
                 ),
             )
@@ -82,7 +82,9 @@ def build(
         collect=pl.links(pl.Sample(n=10), pl.Score(), *((PartialCredit(),) if partial else ())),
         pool=pl.Mixed(size),
         credit=pl.chain(
-            pl.Blend(((1.0, (pl.Center("group"), pl.Scale("group"))), (bonus, (pl.PassAtK(k),))))
+            pl.credit.Blend(
+                ((1.0, (pl.Center("group"), pl.Scale("group"))), (bonus, (pl.credit.PassAtK(k),)))
+            )
         ),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),

@@ -68,7 +68,7 @@ class EntropyChange:
         return ("logp", "entropy")
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "batch"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -97,7 +97,7 @@ class EntropyChange:
 def build(mapping: Literal["linear", "exp"] = "linear") -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
-        objective=pl.TokenWeighted(
+        objective=pl.objective.TokenWeighted(
             pl.DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping)
         ),
     )

@@ -35,5 +35,5 @@ def build(alpha: float = 0.8, ddof: int = 1, fact: str = "searches") -> pl.Recip
     within = (pl.Center(stratum), pl.Scale(stratum, ddof=ddof))
     overall = (pl.Center("group"), pl.Scale("group", ddof=ddof))
     return pl.vary(
-        pl.recipe("grpo"), credit=pl.chain(pl.Blend(((alpha, within), (1 - alpha, overall))))
+        pl.recipe("grpo"), credit=pl.chain(pl.credit.Blend(((alpha, within), (1 - alpha, overall))))
     )

@@ -51,7 +51,7 @@ def build(
         pl.recipe("grpo"),
         pool=pl.Replay(size=16, samples=8, recent=recent, priority=priority),
         credit=pl.Chain((pl.Center("group"),), unit="group"),
-        objective=pl.Balance(beta=falling, weight="balance"),
+        objective=pl.objective.Balance(beta=falling, weight="balance"),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
         schedule=pl.Schedule(prompts=16, steps=50, lag=lag, max_age=32),

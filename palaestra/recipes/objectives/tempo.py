@@ -38,6 +38,6 @@ def build(outcome: float = 1.0, std: bool = True, ddof: int = 1) -> pl.Recipe:
     scale = (pl.Scale("group", ddof=ddof),) if std else ()
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.chain(pl.Center("group"), *scale, pl.PrefixTree(outcome)),
+        credit=pl.chain(pl.Center("group"), *scale, pl.credit.PrefixTree(outcome)),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens") + pl.Track(("branching",)),
     )

@@ -33,5 +33,6 @@ def build(
 ) -> pl.Recipe:
     """`chosen` weighs the half of the chosen answers, 1 - `chosen` the other."""
     return pl.vary(
-        pl.recipe("dpo", pairs=pairs), objective=pl.JensenShannon(beta=beta, chosen=chosen)
+        pl.recipe("dpo", pairs=pairs),
+        objective=pl.objective.JensenShannon(beta=beta, chosen=chosen),
     )

@@ -59,14 +59,18 @@ def show_options(task: pl.Task, key: pl.Key) -> pl.Task:
 
     Options that stand in the midst of the data's own prompt keep their order.
     """
-    known = pl.option_texts(task.meta)
+    known = pl.tasks.option_texts(task.meta)
     if not known:
         return task
     *before, question = task.prompt
-    bare = replace(question, content=question.content.removesuffix(f"\n{pl.letter_options(known)}"))
-    fixed = pl.contains_options("\n".join(m.content for m in (*before, bare)), known)
-    meta = task.meta if fixed else {**task.meta, "order": pl.option_order(len(known), key)}
-    *before, asked = pl.add_options((*before, bare), meta)
+    bare = replace(
+        question, content=question.content.removesuffix(f"\n{pl.tasks.letter_options(known)}")
+    )
+    fixed = pl.tasks.contains_options("\n".join(m.content for m in (*before, bare)), known)
+    meta = (
+        task.meta if fixed else {**task.meta, "order": pl.verifiers.option_order(len(known), key)}
+    )
+    *before, asked = pl.tasks.add_options((*before, bare), meta)
     return replace(
         task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta
     )
@@ -102,7 +106,7 @@ class OfLevel:
 
 async def difficulty(ctx: pl.Context, tasks: int, n: int = 5) -> dict[str, int]:
     """Errors of the run's model among `n` answers to each of the first training tasks, by task."""
-    groups = await pl.attempt_tasks(ctx, tasks, pl.Sample(n=n), split="train", label="levels")
+    groups = await pl.run.attempt_tasks(ctx, tasks, pl.Sample(n=n), split="train", label="levels")
     return {g.task.id: sum(e.total < pl.SOLVED_TOTAL for e in g.valid) for g in groups}
 
 

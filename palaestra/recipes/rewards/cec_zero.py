@@ -111,7 +111,7 @@ class Corrupted:
 
 def embed_characters(texts: Sequence[str]) -> np.ndarray:
     """[N, D] unit vectors of the counts of character 1- to 3-grams; no text gives 0."""
-    counts = [pl.count_character_ngrams(t, 3) for t in texts]
+    counts = [pl.verifiers.count_character_ngrams(t, 3) for t in texts]
     columns = {k: i for i, k in enumerate(dict.fromkeys(k for c in counts for k in c))}
     x_ND = np.zeros((len(texts), max(1, len(columns))))
     for n, c in enumerate(counts):
@@ -122,10 +122,10 @@ def embed_characters(texts: Sequence[str]) -> np.ndarray:
 def correction(text: str) -> str:
     """What a reply gives as the sentence."""
     found = next(
-        (x for x in (pl.final_answer(text), pl.stated_answer(text)) if x is not None),
-        pl.strip_thinking(text),
+        (x for x in (pl.toys.final_answer(text), pl.stated_answer(text)) if x is not None),
+        pl.verifiers.strip_thinking(text),
     )
-    return pl.normalise_characters(found)
+    return pl.verifiers.normalise_characters(found)
 
 
 @pl.stage
@@ -147,7 +147,9 @@ class Restored:
                 "an answer"
             )
         gold = (
-            pl.normalise_characters(str(group.task.answer)) if self.supervised or self.exact else ""
+            pl.verifiers.normalise_characters(str(group.task.answer))
+            if self.supervised or self.exact
+            else ""
         )
         *x_ND, gold_D = self.embed([*texts, gold])
         filled = [i for i, t in enumerate(texts) if t]
@@ -155,7 +157,9 @@ class Restored:
             dict(
                 zip(
                     filled,
-                    pl.cluster_consensus([x_ND[i] for i in filled], self.radius, self.theta),
+                    pl.verifiers.cluster_consensus(
+                        [x_ND[i] for i in filled], self.radius, self.theta
+                    ),
                     strict=True,
                 )
             )
@@ -169,7 +173,10 @@ class Restored:
         ]
 
     def reward(self, text: str, gold: str, cosine: float, r2: float) -> pl.Reward:
-        r1, right = pl.rescale_similarity(cosine, self.theta), float(bool(text) and text == gold)
+        r1, right = (
+            pl.verifiers.rescale_similarity(cosine, self.theta),
+            float(bool(text) and text == gold),
+        )
         total = self.supervised * r1 + self.agreed * r2 + self.exact * right
         return pl.Reward(total=total, parts={"similarity": r1, "consensus": r2})
 

@@ -80,12 +80,12 @@ def shape_rewards(
     always does.
     """
     if shape == "clip":
-        clipped = pl.clip_steps(q, eta)
+        clipped = pl.verifiers.clip_steps(q, eta)
         return clipped if keep_last else clipped[:-1] + [0.0] * bool(q)
     return {
         "plain": list,
-        "delta": pl.delta_steps,
-        "clip-delta": lambda x: pl.clip_delta_steps(x, eta),
+        "delta": pl.verifiers.delta_steps,
+        "clip-delta": lambda x: pl.verifiers.clip_delta_steps(x, eta),
     }[shape](q)
 
 
@@ -109,7 +109,7 @@ class BoundedStepRewards:
     def _paid(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Episode:
         if e.reward is None:
             return e
-        found = pl.answer_steps(e, ctx.decode)
+        found = pl.rollout.answer_steps(e, ctx.decode)
         q = [self.eta if x is None else x for x in self.prm(task, [s.text for s in found])]
         paid = [self.alpha * r for r in shape_rewards(q, self.shape, self.eta, self.keep_last)]
         events = tuple(

@@ -36,7 +36,7 @@ CARD = pl.Card(
         lr=3e-7,
     ),
 )
-RULES: pl.RuleList = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
+RULES: pl.rewards.RuleList = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
 # language, creativity, resonance, cultural fit, richness; each 1 to 3
 WEIGHTS = (0.30, 0.30, 0.15, 0.15, 0.10)
 
@@ -55,7 +55,7 @@ def detector(request: pl.ChatRequest) -> str:
         re.findall(rf"<{tag}>(.*?)</{tag}>", prompt, re.DOTALL)[-1]
         for tag in ("rubric", "response")
     )
-    seen, lines = pl.text_properties(reply), reply.splitlines()
+    seen, lines = pl.rewards.text_properties(reply), reply.splitlines()
     kept = (
         bool(lines) and lines[-1].startswith("= "),
         seen["worked"] > 0,
@@ -67,12 +67,12 @@ def detector(request: pl.ChatRequest) -> str:
 
 def build(
     signal: Literal["judge", "reward model"] = "judge",
-    rules: pl.RuleList = RULES,
+    rules: pl.rewards.RuleList = RULES,
     client: pl.Source = pl.Scripted(detector, "detector"),
 ) -> pl.Recipe:
     judge = pl.Judge(
         client=client,
-        read=pl.MarkedLabel((("Good", 1.0), ("Bad", 0.0))),
+        read=pl.judges.MarkedLabel((("Good", 1.0), ("Bad", 0.0))),
         rubric="\n".join(rules),
         empty=0.0,
         unparsed=0.0,

@@ -93,7 +93,7 @@ class Criticise:
 
 def is_usable(text: str, task: pl.Task) -> bool:
     """A candidate with something in it: a block of code where the task wants one."""
-    blocks = pl.code_blocks(text) if "tests" in task.meta else [text]
+    blocks = pl.verifiers.code_blocks(text) if "tests" in task.meta else [text]
     return any(b.strip() for b in blocks)
 
 
@@ -102,7 +102,7 @@ def critique(task: pl.Task, text: str, right: bool) -> pl.Task:
     for a label.
     """
     if "tests" not in task.meta:
-        made = pl.judging_task(task, text, right)
+        made = pl.toys.judging_task(task, text, right)
         return replace(made, id=f"{task.id}/critique", meta={"label": right})
     question = "\n\n".join([task.prompt[-1].content, f"Solution:\n{text}", ASK])
     prompt = (*task.prompt[:-1], pl.Message(role="user", content=question))
@@ -123,7 +123,7 @@ class CritiqueLabel:
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         if task.answer not in ("T", "F"):
-            right = pl.exact_match(text, task)
+            right = pl.toys.exact_match(text, task)
         elif self.variant == "paper":
             right = pl.Verified("label").judge(text, task).total
         else:
@@ -149,7 +149,9 @@ def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) ->
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(
-            Criticise(share=share, reward=solve), pl.Score(reward=reward), pl.MuteTruncated()
+            Criticise(share=share, reward=solve),
+            pl.Score(reward=reward),
+            pl.rollout.MuteTruncated(),
         ),
         credit=pl.chain(pl.Center("group"), pl.Scale("group")),
         objective=pl.Clipped(high=0.3, reduce="tokens"),

@@ -55,7 +55,7 @@ class OfAnswer:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        at, found = state.get("cursor", pl.first_number(ctx)), list[pl.Task]()
+        at, found = state.get("cursor", pl.curriculum.first_number(ctx)), list[pl.Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
             task = ctx.bench.tasks.task("train", at % (ctx.bench.tasks.size or end))
@@ -80,11 +80,11 @@ class ProofLabel:
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         right = (
-            pl.exact_match(text, task)
-            * pl.Clean(most_repeats=1.0, least_space=0.0)(text, None).score
+            pl.toys.exact_match(text, task)
+            * pl.verifiers.Clean(most_repeats=1.0, least_space=0.0)(text, None).score
         )
         parts = (
-            {"process": valid_share(pl.answer_lines(text)[:-1], task.meta["steps"])}
+            {"process": valid_share(pl.toys.answer_lines(text)[:-1], task.meta["steps"])}
             if "steps" in task.meta
             else {}
         )

@@ -33,7 +33,7 @@ CARD = pl.Card(
 
 
 def build(alpha: float = 1.0, per_token: bool = False, kl: float = 0.01) -> pl.Recipe:
-    reward = pl.Endogenous("ref", alpha=alpha, per_token=per_token)
+    reward = pl.rewards.Endogenous("ref", alpha=alpha, per_token=per_token)
     return pl.vary(
         pl.recipe("ppo", kl=kl),
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),

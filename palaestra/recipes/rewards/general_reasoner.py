@@ -59,7 +59,7 @@ MISSING = "No Answer"
 
 def extract_final(text: str, phrase: re.Pattern[str] = MENDED_PHRASE) -> str | None:
     """The last box, else the last phrase's answer; None where there is neither."""
-    found = pl.boxed_answer(text)
+    found = pl.verifiers.boxed_answer(text)
     if found is None:
         found = next((m[1] for m in reversed(list(phrase.finditer(text)))), None)
     return None if found is None else found.strip()
@@ -111,8 +111,8 @@ class Equivalence:
             try:
                 judge = pl.Judge(
                     self.client,
-                    pl.GRADE_PROMPT,
-                    pl.Text(has_phrase if released else read_decision, INSTRUCTION),
+                    pl.judges.GRADE_PROMPT,
+                    pl.judges.Text(has_phrase if released else read_decision, INSTRUCTION),
                     max_tokens=2048,
                     unparsed=0.0,
                 )
@@ -122,7 +122,7 @@ class Equivalence:
             except pl.Fault as fault:
                 return fault
         spell = ctx.engine(self.model).dialect.encode_text
-        difference = len(spell(found or MISSING)) - len(spell(pl.reference_of(task)))
+        difference = len(spell(found or MISSING)) - len(spell(pl.judges.reference_of(task)))
         total = worth(passed, found is None, difference, self.penalty)
         parts = {
             "pass": float(passed),
@@ -138,7 +138,7 @@ class Equivalence:
 
 
 STANDIN = pl.Scripted(
-    pl.Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier"
+    pl.judges.Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier"
 )
 
 

@@ -58,7 +58,7 @@ class BothOrders:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         episode_N = table.turns.episode_N
-        right_N = (pl.turn_rewards(table) > 0).astype(float)
+        right_N = (pl.credit.turn_rewards(table) > 0).astype(float)
         n_E = np.bincount(episode_N, minlength=len(table.episodes))
         share_N = (np.bincount(episode_N, right_N, len(table.episodes)) / np.maximum(n_E, 1))[
             episode_N

@@ -39,8 +39,8 @@ def pair_verdict(text: str, task: pl.Task) -> float:
     """1 for the right verdict, 0 for another one, -1 for none on the last line behind
     the thinking.
     """
-    said = pl.reply_after_thinking(text)
-    return pl.exact_match(said, task) if pl.final_answer(said) else -1.0
+    said = pl.judges.reply_after_thinking(text)
+    return pl.toys.exact_match(said, task) if pl.toys.final_answer(said) else -1.0
 
 
 def build(kl: float = 0.001) -> pl.Recipe:

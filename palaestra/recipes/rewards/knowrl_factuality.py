@@ -70,7 +70,11 @@ def fact_score(
     supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0
 ) -> float:
     """s of the module's docstring; 0 where nothing is stated."""
-    return min(supported / 15, 1.0) if score == "count15" else pl.fact_worth(supported, n, gamma)
+    return (
+        min(supported / 15, 1.0)
+        if score == "count15"
+        else pl.verifiers.fact_worth(supported, n, gamma)
+    )
 
 
 @pl.stage
@@ -96,7 +100,7 @@ class Knowledge:
 
     async def _judged(self, ctx: pl.Context, task: pl.Task, text: str) -> pl.Reward | pl.Fault:
         text = add_blocks(text)
-        answer = (pl.tagged_answer(text) or "").strip()
+        answer = (pl.verifiers.tagged_answer(text) or "").strip()
         try:
             worth = await self._worth(ctx, task, answer)
         except pl.Fault as fault:
@@ -110,7 +114,9 @@ class Knowledge:
         if self.judge is None:
             return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
         shown = GRADING.format(
-            question=pl.question_text(task), reference=task.answer, response=pl.defuse(answer)
+            question=pl.toys.question_text(task),
+            reference=task.answer,
+            response=pl.judges.defuse(answer),
         )
         told = await ctx.client(self.judge).chat(
             pl.ChatRequest(messages=(pl.Message(role="user", content=shown),))
@@ -120,16 +126,16 @@ class Knowledge:
 
     def reward(self, text: str, worth: float, answer: str, task: pl.Task) -> pl.Reward:
         known = {
-            pl.normalise_text(str(f)).rstrip(".!? ")
+            pl.verifiers.normalise_text(str(f)).rstrip(".!? ")
             for f in task.meta.get("facts", task.meta.get("steps", ()))
         }
         thoughts = (
             text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
         )
-        stated = pl.split_statements(thoughts, repeated=self.variant == "released")
+        stated = pl.verifiers.split_statements(thoughts, repeated=self.variant == "released")
         s = fact_score(sum(x in known for x in stated), len(stated), self.score)
         earns = self.facts * s if answer or self.variant == "released" else 0.0
-        form = pl.Tags()(text, None).score * 2 - 1
+        form = pl.verifiers.Tags()(text, None).score * 2 - 1
         shut = is_refusal(answer)
         parts = {
             "format": form,
@@ -145,18 +151,22 @@ def add_blocks(text: str) -> str:
     """A reply with the blocks it should have: the prompt's `<think>`, or those of an
     answer line.
     """
-    answer = lambda said: "unknown" if said == pl.UNSURE_ANSWER.removeprefix("= ") else said
-    text = pl.write_blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
+    answer = lambda said: "unknown" if said == pl.toys.UNSURE_ANSWER.removeprefix("= ") else said
+    text = (
+        pl.rewards.write_blocks(text, ("think", "answer"), answer)
+        if "<answer>" not in text
+        else text
+    )
     return text if "<think>" in text else f"<think>{text}"
 
 
 def is_right(answer: str, task: pl.Task) -> bool:
     golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-    return pl.matches_gold([str(g) for g in golds], answer)
+    return pl.verifiers.matches_gold([str(g) for g in golds], answer)
 
 
 def is_refusal(answer: str) -> bool:
-    return any(pl.matches_gold([r], answer) for r in pl.REFUSAL_PHRASES)
+    return any(pl.verifiers.matches_gold([r], answer) for r in pl.verifiers.REFUSAL_PHRASES)
 
 
 def build(

@@ -45,9 +45,9 @@ class OwnTasks:
     labels: ClassVar[tuple[str, str]] = ("can", "cannot")
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
-        shots: Sequence[pl.Note] = task.meta.get("shots", ())
+        shots: Sequence[pl.curriculum.Note] = task.meta.get("shots", ())
         shown = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
-            f"- {pl.question_text(task)}"
+            f"- {pl.toys.question_text(task)}"
         ]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
         asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(shown)
@@ -58,7 +58,7 @@ class OwnTasks:
         return replace(task, prompt=(pl.Message(role="user", content=asked),))
 
     def read(self, text: str) -> str | None:
-        return pl.read_verdict(text, self.labels)
+        return pl.verifiers.read_verdict(text, self.labels)
 
 
 @pl.stage
@@ -70,13 +70,15 @@ class OwnAnswers:
     labels: ClassVar[tuple[str, str]] = ("right", "wrong")
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
-        return pl.add_instruction(task, pl.THINK_STEPWISE if can else pl.ANSWER_AT_ONCE)
+        return pl.toys.add_instruction(
+            task, pl.toys.THINK_STEPWISE if can else pl.toys.ANSWER_AT_ONCE
+        )
 
     def analyse(self, task: pl.Task, text: str, can: bool) -> pl.Task:
-        return replace(task, prompt=pl.judging_task(task, text, can).prompt)
+        return replace(task, prompt=pl.toys.judging_task(task, text, can).prompt)
 
     def read(self, text: str) -> str | None:
-        found = pl.final_answer(text)
+        found = pl.toys.final_answer(text)
         return found if found in self.labels else None
 
 
@@ -115,7 +117,7 @@ class Consensus:
         form = form_of(group.task)
         yes, no = form.labels
         verdicts = [form.read(pl.response_text(e)) for e in group.episodes]
-        best, share = pl.majority_answer(verdicts)
+        best, share = pl.rewards.majority_answer(verdicts)
         meta = group.task.meta
         told = {
             "consensus": share,
@@ -151,18 +153,22 @@ class ShownExamples:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        recalled = pl.Recalled(put_shots, self.shots, self.draw, verified_examples)
+        recalled = pl.curriculum.Recalled(put_shots, self.shots, self.draw, verified_examples)
         return recalled(ctx, key, n, state)
 
 
-def put_shots(task: pl.Task, notes: Sequence[pl.Note]) -> pl.Task:
+def put_shots(task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
     return replace(task, meta={**task.meta, "shots": tuple(notes)})
 
 
-def verified_examples(task: pl.Task) -> list[pl.Note]:
+def verified_examples(task: pl.Task) -> list[pl.curriculum.Note]:
     """The task itself, where people said whether it can be done."""
     can = task.meta.get("can")
-    return [] if can is None else [pl.Note(text=pl.question_text(task), facts={"can": bool(can)})]
+    return (
+        []
+        if can is None
+        else [pl.curriculum.Note(text=pl.toys.question_text(task), facts={"can": bool(can)})]
+    )
 
 
 @pl.stage
@@ -177,16 +183,18 @@ class Remember:
     def __call__(
         self, seen: pl.Groups, examples: Mapping[str, list[pl.Example]], state: pl.State
     ) -> pl.State:
-        return pl.Memorise(self.agreed, self.most)(seen, examples, state)
+        return pl.curriculum.Memorise(self.agreed, self.most)(seen, examples, state)
 
-    def agreed(self, group: pl.Group) -> list[pl.Note]:
+    def agreed(self, group: pl.Group) -> list[pl.curriculum.Note]:
         """The task that the model wrote, if its verdicts agree on it."""
         form = form_of(group.task)
-        best, share = pl.majority_answer([form.read(pl.response_text(e)) for e in group.valid])
+        best, share = pl.rewards.majority_answer(
+            [form.read(pl.response_text(e)) for e in group.valid]
+        )
         text = str(group.task.meta.get("wrote", "")).strip()
         if not text or best is None or share < self.least:
             return []
-        return [pl.Note(text=text, facts={"can": best == form.labels[0]})]
+        return [pl.curriculum.Note(text=text, facts={"can": best == form.labels[0]})]
 
 
 def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> pl.Recipe:

@@ -70,23 +70,27 @@ class InformationStepRewards:
     model: str = "policy"
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await pl.InformationGain(self.model, weight=self.alpha)(ctx, group)
+        found = await pl.rewards.InformationGain(self.model, weight=self.alpha)(ctx, group)
         if not self.beta:
             return found
 
         async def penalties(groups: list[pl.Group]) -> list[np.ndarray]:
             rows = [
-                pl.row_tokens(e.rows[pl.last_policy_row(e)]) for g in groups for e in g.episodes
+                pl.rewards.row_tokens(e.rows[pl.rewards.last_policy_row(e)])
+                for g in groups
+                for e in g.episodes
             ]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
-                return pl.output_gradients(ctx.model(self.model), pairs, self.rank)
+                return pl.models.output_gradients(ctx.model(self.model), pairs, self.rank)
 
-        sketches = await pl.judge_together(ctx, self, group, penalties)
+        sketches = await pl.rewards.judge_together(ctx, self, group, penalties)
         return [
             r
             if isinstance(r, pl.Fault)
-            else self._less(r, x, int(pl.row_tokens(e.rows[pl.last_policy_row(e)])[1][0]))
+            else self._less(
+                r, x, int(pl.rewards.row_tokens(e.rows[pl.rewards.last_policy_row(e)])[1][0])
+            )
             for r, x, e in zip(found, sketches, group.episodes, strict=True)
         ]
 
@@ -113,7 +117,9 @@ def token_shares(
     K, r_T = max(len(ends), 1), np.zeros(len(logp_T))
     bounds = [0, *(end + 1 for end in ends[:-1]), len(logp_T)]
     for k, (a, b) in enumerate(pairwise(bounds)):
-        r_T[a:b] = pl.surprise_shares(logp_T[a:b]) * (outcome / K + (step_K[k] if step_K else 0.0))
+        r_T[a:b] = pl.rewards.surprise_shares(logp_T[a:b]) * (
+            outcome / K + (step_K[k] if step_K else 0.0)
+        )
     return r_T
 
 

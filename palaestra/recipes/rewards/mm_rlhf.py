@@ -70,19 +70,19 @@ class DynamicDPO(pl.Algebra):
     source: Literal["reward_model", "implicit"] = "reward_model"
 
     @property
-    def couples(self) -> pl.Couples:
+    def couples(self) -> pl.objective.Couples:
         return "unit" if self.source == "reward_model" else "batch"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        m_U = pl.preference_margins(out, batch)
-        d_U = pl.pair_column(batch, "margin")
+        m_U = pl.objective.preference_margins(out, batch)
+        d_U = pl.objective.pair_column(batch, "margin")
         if self.source == "reward_model":
             beta_U = beta(d_U, self.beta, self.w, self.k)
         else:
             # detached: a temperature, not a target
             beta_U = batch_beta(m_U.detach(), self.beta, self.w).expand_as(m_U)
         n = batch.n_units
-        loss = (softplus(-beta_U * m_U) + self.sft * pl.chosen_nll(out, batch)).sum() / n
+        loss = (softplus(-beta_U * m_U) + self.sft * pl.objective.chosen_nll(out, batch)).sum() / n
         metrics = {"margin": m_U.detach(), "beta": beta_U, "d_negative": (d_U < 0).to(m_U.dtype)}
         return loss, {name: x.sum() / n for name, x in metrics.items()}
 
@@ -138,7 +138,7 @@ def critique(task: pl.Task, episode: pl.Episode) -> str:
     """What a person would write: whether the answer is right, and how it came about."""
     right = (episode.reward.parts.get("gold", episode.total) if episode.reward else 0.0) >= 1
     return ("right" if right else "wrong") + (
-        ", worked" if pl.text_properties(episode.text)["worked"] else ", guessed"
+        ", worked" if pl.rewards.text_properties(episode.text)["worked"] else ", guessed"
     )
 
 
@@ -150,14 +150,14 @@ def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) ->
     policy = pl.vary(parent, credit=RankedPairs(), objective=objective).learners
     rater = pl.Learner(
         credit=pl.Labelled("gold", pl.Compare(pairs="all", keep=("critique",))),
-        objective=pl.CritiqueNLL() + pl.BradleyTerry(center=0.01),
+        objective=pl.objective.CritiqueNLL() + pl.BradleyTerry(center=0.01),
         heads=("score",),
         optimiser=pl.AdamW(lr=1e-3),
     )
     collect = pl.links(
         pl.Sample(n=8),
-        pl.Score(reward=pl.CritiqueThenScore(max_tokens=16), shadow=True),
-        pl.Also(pl.Critiqued(critique)),
+        pl.Score(reward=pl.rewards.CritiqueThenScore(max_tokens=16), shadow=True),
+        pl.rewards.Also(pl.rewards.Critiqued(critique)),
     )
     return pl.vary(parent, collect=collect, learners={**policy, "reward": rater})
 

@@ -67,9 +67,13 @@ class AsTranslation:
     compares.
     """
 
-    def __call__(self, text: str, task: pl.Task) -> pl.VerifierInput:
+    def __call__(self, text: str, task: pl.Task) -> pl.rewards.VerifierInput:
         spaced = lambda answer: " ".join("".join(answer.split()))
-        return pl.write_blocks(text, ("think", "translate"), spaced), spaced(str(task.answer)), {}
+        return (
+            pl.rewards.write_blocks(text, ("think", "translate"), spaced),
+            spaced(str(task.answer)),
+            {},
+        )
 
 
 def build(

@@ -41,9 +41,9 @@ CARD = pl.Card(
 class AsConstraints:
     """Each character of the reference is a constraint: the answer must have it in that place."""
 
-    def __call__(self, text: str, task: pl.Task) -> pl.VerifierInput:
+    def __call__(self, text: str, task: pl.Task) -> pl.rewards.VerifierInput:
         wanted = [["content", "keyword", word] for word in place_letters(str(task.answer))]
-        answer = pl.final_answer(text)
+        answer = pl.toys.final_answer(text)
         return (
             "" if answer is None else " ".join(place_letters(answer)),
             None,

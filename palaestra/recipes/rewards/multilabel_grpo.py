@@ -36,7 +36,7 @@ CARD = pl.Card(
 class MultiLabel:
     """R of the module's docstring from the heads of `model`; parts MODEL/LABEL."""
 
-    labels: tuple[str, ...] = pl.QUALITY_LABELS
+    labels: tuple[str, ...] = pl.rewards.QUALITY_LABELS
     weights: tuple[float, ...] = ()
     gate: str = ""
     floor: float = 0.5
@@ -67,14 +67,14 @@ class EachLabel:
     0.
     """
 
-    labels: tuple[str, ...] = pl.QUALITY_LABELS
+    labels: tuple[str, ...] = pl.rewards.QUALITY_LABELS
     weights: tuple[float, ...] = ()
     model: str = "reward"
     eps: float = 1e-6
     spreads: ClassVar[bool] = True  # equal sums of different labels
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        out_E, key_E = np.zeros_like(x.x_N), pl.scope_keys(table, "group")
+        out_E, key_E = np.zeros_like(x.x_N), pl.credit.scope_keys(table, "group")
         for k, w in zip(
             self.labels, self.weights or (1 / len(self.labels),) * len(self.labels), strict=True
         ):
@@ -88,7 +88,9 @@ class EachLabel:
                 raise pl.UserError(
                     f"an episode's reward has no part {self.model}/{k}, which after_norm normalises"
                 )
-            out_E += w * (s_E - pl.group_mean(s_E, key_E)) / (pl.group_std(s_E, key_E) + self.eps)
+            out_E += (
+                w * (s_E - pl.group_mean(s_E, key_E)) / (pl.credit.group_std(s_E, key_E) + self.eps)
+            )
         return pl.Values(level="episode", x_N=out_E)
 
 
@@ -98,9 +100,12 @@ def build(
     floor: float = 0.5,
     aggregate: Literal["before_norm", "after_norm"] = "before_norm",
 ) -> pl.Recipe:
-    parent, reward = pl.recipe("grpo"), MultiLabel(pl.QUALITY_LABELS, weights, gate, floor)
+    parent, reward = pl.recipe("grpo"), MultiLabel(pl.rewards.QUALITY_LABELS, weights, gate, floor)
     policy = pl.vary(parent, credit=credit(aggregate, weights)).learners
-    learners = {**policy, "reward": label_learner(tuple(f"label/{k}" for k in pl.QUALITY_LABELS))}
+    learners = {
+        **policy,
+        "reward": label_learner(tuple(f"label/{k}" for k in pl.rewards.QUALITY_LABELS)),
+    }
     collect = pl.links(
         pl.Sample(n=8), pl.Score(reward=reward, shadow=True), pl.Beside(pl.Labels(), "label")
     )
@@ -109,12 +114,12 @@ def build(
 
 def credit(aggregate: str, weights: tuple[float, ...] = ()) -> pl.Chain:
     if aggregate == "after_norm":
-        return pl.chain(EachLabel(pl.QUALITY_LABELS, weights))
+        return pl.chain(EachLabel(pl.rewards.QUALITY_LABELS, weights))
     return pl.chain(pl.Center("group"), pl.Scale("group", ddof=0))
 
 
 def label_learner(
-    targets: tuple[str, ...], heads: tuple[str, ...] = pl.QUALITY_LABELS
+    targets: tuple[str, ...], heads: tuple[str, ...] = pl.rewards.QUALITY_LABELS
 ) -> pl.Learner:
     """The reward model: an output a label."""
     objective = pl.Regression(heads, targets, squash=True)

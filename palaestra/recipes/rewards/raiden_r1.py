@@ -56,12 +56,16 @@ class Role:
 def has_form(text: str) -> bool:
     """One think block, and then a reply."""
     once = text.count("<think>") == text.count("</think>") == 1
-    return once and text.lstrip().startswith("<think>") and bool(pl.strip_thinking(text).strip())
+    return (
+        once
+        and text.lstrip().startswith("<think>")
+        and bool(pl.verifiers.strip_thinking(text).strip())
+    )
 
 
 def single_term(answers: Sequence[str]) -> str | None:
     """The keyword on which all reference models agree; None = the sample is dropped."""
-    found = {pl.normalise_text(a) for a in answers}
+    found = {pl.verifiers.normalise_text(a) for a in answers}
     return found.pop() if len(found) == 1 and "" not in found else None
 
 

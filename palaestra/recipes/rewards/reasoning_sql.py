@@ -42,7 +42,7 @@ RUBRIC = (
 PARTIAL = pl.Rewritten(
     pl.Verified("sql-partial", paper=True),
     unless="schema",
-    write=pl.AsQuery(("reasoning", "answer")),
+    write=pl.rewards.AsQuery(("reasoning", "answer")),
 )
 
 
@@ -71,6 +71,6 @@ class WithFeedback:
 def build(judge: pl.Source | None = None, reward: pl.RewardFn = PARTIAL) -> pl.Recipe:
     if judge is not None:
         reward = WithFeedback(
-            reward, pl.Judge(client=judge, rubric=RUBRIC, extract=pl.extract_query)
+            reward, pl.Judge(client=judge, rubric=RUBRIC, extract=pl.verifiers.extract_query)
         )
     return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=6), pl.Score(reward=reward)))

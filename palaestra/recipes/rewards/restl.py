@@ -51,13 +51,15 @@ def formula(answer: str) -> str:
 
 def read(text: str, task: pl.Task) -> tuple[str, str]:
     """The formula of a reply, and the reference."""
-    gold, answer = str(task.answer).strip(), pl.final_answer(text)
+    gold, answer = str(task.answer).strip(), pl.toys.final_answer(text)
     try:
-        pl.parse_formula(gold)
-    except pl.NotFormula:
+        pl.verifiers.parse_formula(gold)
+    except pl.verifiers.NotFormula:
         return formula("".join((answer or "").split())), formula("".join(gold.split()))
     stated = answer if answer is not None else pl.stated_answer(text)
-    return (pl.strip_thinking(text) if stated is None else stated).strip().strip("`$").strip(), gold
+    return (pl.verifiers.strip_thinking(text) if stated is None else stated).strip().strip(
+        "`$"
+    ).strip(), gold
 
 
 @pl.stage
@@ -74,7 +76,7 @@ class Aspects:
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         y, gold = read(text, task)
         parts = (
-            {k: v for k, v in pl.formula_aspects(y, gold).items() if k != "paper"}
+            {k: v for k, v in pl.verifiers.formula_aspects(y, gold).items() if k != "paper"}
             if y
             else dict.fromkeys(dict(WEIGHTS), 0.0)
         )
@@ -86,8 +88,10 @@ class Aspects:
 
 def is_same_formula(y: str, gold: str) -> bool:
     try:
-        return pl.are_equivalent(pl.parse_formula(y), pl.parse_formula(gold))
-    except pl.NotFormula:
+        return pl.verifiers.are_equivalent(
+            pl.verifiers.parse_formula(y), pl.verifiers.parse_formula(gold)
+        )
+    except pl.verifiers.NotFormula:
         return False
 
 
@@ -113,7 +117,7 @@ class LearnedAspects:
 
 
 def propositions(task: pl.Task) -> float:
-    return len(pl.STL_ATOM.findall(str(task.answer)))
+    return len(pl.verifiers.STL_ATOM.findall(str(task.answer)))
 
 
 def length(task: pl.Task) -> float:

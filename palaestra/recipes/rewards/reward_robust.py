@@ -41,7 +41,7 @@ def build(
     names, parent = prior_heads(heads), pl.recipe("ppo", kl=kl)
     collect = pl.links(
         pl.Sample(n=8),
-        pl.Score(reward=pl.Robust("reward", names, w, over), shadow=True),
+        pl.Score(reward=pl.rewards.Robust("reward", names, w, over), shadow=True),
         pl.Beside(pl.Learned("nominal"), "nominal"),
     )
     return pl.vary(
@@ -78,7 +78,7 @@ def ensemble_learner(names: tuple[str, ...], target: str = "nominal") -> pl.Lear
     )
     return pl.Learner(
         credit=credit,
-        objective=pl.Gaussian(names, target=target),
+        objective=pl.objective.Gaussian(names, target=target),
         heads=heads,
         optimiser=pl.AdamW(lr=3e-4),
     )

@@ -72,12 +72,12 @@ class Reworked:
     """
 
     def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
-        return pl.judging_task(task, text, True).prompt
+        return pl.toys.judging_task(task, text, True).prompt
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         own, whole = (
-            pl.answer_lines(reply)[:-1],
-            {"right": True, "wrong": False}.get(pl.final_answer(reply) or ""),
+            pl.toys.answer_lines(reply)[:-1],
+            {"right": True, "wrong": False}.get(pl.toys.final_answer(reply) or ""),
         )
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))
@@ -106,7 +106,7 @@ class VerifySteps:
         if e.reward is None:
             return e
         sampling = pl.Sampling(temperature=1.0, max_tokens=self.max_tokens)
-        player = pl.EnginePlayer(
+        player = pl.rollout.EnginePlayer(
             engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model
         )
         ask = pl.Ask(seat=self.model, say=self.form.ask(task, pl.response_text(e)))
@@ -114,7 +114,7 @@ class VerifySteps:
         try:
             reply = await player.act(row, (), ask, key)
         except pl.Fault as fault:
-            return pl.apply_reward(e, fault)
+            return pl.rollout.apply_reward(e, fault)
         spoken = pl.Segment(
             ids=reply.ids, logp=reply.logp, author=self.model, policy=self.model, trained=True,
             version=reply.version, moved=reply.moved, text=reply.text, finish=reply.finish,
@@ -124,7 +124,7 @@ class VerifySteps:
     def paid(self, e: pl.Episode, reply: str, ctx: pl.Context) -> pl.Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
-        found = [s for s in pl.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
+        found = [s for s in pl.rollout.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
         verdict, right = self.form.read(reply, [s.text for s in found]), e.total >= 1
         pay = (
             0.0
@@ -187,7 +187,7 @@ def z_scores(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     """z-scores within a key, std with ddof 0; 0 where all are equal."""
     if not len(x_N):
         return x_N
-    std_N = pl.group_std(x_N, key_N)
+    std_N = pl.credit.group_std(x_N, key_N)
     return np.where(std_N > 1e-9, (x_N - pl.group_mean(x_N, key_N)) / np.maximum(std_N, 1e-9), 0.0)
 
 
@@ -236,7 +236,9 @@ def build(
         update=pl.Cycle(pl.Plain(), on=(0, 1, 2), warmup=warmup),
     )
     verifier = pl.Learner(
-        credit=pl.Seat("verifier", pl.chain(*Z, ClassWeight()) if balanced else pl.chain(*Z)),
+        credit=pl.credit.Seat(
+            "verifier", pl.chain(*Z, ClassWeight()) if balanced else pl.chain(*Z)
+        ),
         objective=generator.objective,
         update=pl.Cycle(pl.Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )

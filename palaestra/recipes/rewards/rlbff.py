@@ -31,30 +31,32 @@ CARD = pl.Card(
 )
 
 
-def judge(template: str = pl.ENTAILMENT_PROMPT) -> pl.Judge:
+def judge(template: str = pl.judges.ENTAILMENT_PROMPT) -> pl.Judge:
     return pl.Judge(
         client=pl.LocalModel("reward"),
         template=template,
-        read=pl.Odds(form="log-odds"),
+        read=pl.judges.Odds(form="log-odds"),
         empty=None,
         name="entailment",
     )
 
 
 def build(
-    questions: tuple[pl.PrincipleQuestion, ...] = pl.PRINCIPLE_QUESTIONS,
-    template: str = pl.ENTAILMENT_PROMPT,
+    questions: tuple[pl.judges.PrincipleQuestion, ...] = pl.judges.PRINCIPLE_QUESTIONS,
+    template: str = pl.judges.ENTAILMENT_PROMPT,
 ) -> pl.Recipe:
     asked = judge(template)
     parent = pl.recipe("grpo")
     collect = pl.links(
         pl.Sample(n=8),
-        pl.Principled(questions),
+        pl.judges.Principled(questions),
         pl.Score(reward=asked, shadow=True),
         pl.Beside(pl.Labels(), "label"),
-        pl.Also(pl.Verdicts(asked, pl.label_verdict)),
+        pl.rewards.Also(pl.judges.Verdicts(asked, pl.judges.label_verdict)),
     )
-    reward = pl.Learner(credit=pl.Imitate(), objective=pl.Imitation(), optimiser=pl.AdamW(lr=3e-4))
+    reward = pl.Learner(
+        credit=pl.credit.Imitate(), objective=pl.Imitation(), optimiser=pl.AdamW(lr=3e-4)
+    )
     return pl.vary(parent, collect=collect, learners={**parent.learners, "reward": reward})
 
 
@@ -67,7 +69,7 @@ def reward_model_recipe(
     """A reward model alone, on answers of the start policy with noisy labels; brevity counts most
     in the overall one.
     """
-    labels = pl.Noisy(pl.Labels(weights=(0.2, 0.2, 0.5, 0.1)), share=0.1)
+    labels = pl.rewards.Noisy(pl.Labels(weights=(0.2, 0.2, 0.5, 0.1)), share=0.1)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=4), pl.Score(reward=labels), *more),
@@ -80,13 +82,16 @@ def reward_model_recipe(
     )
 
 
-def entailment(questions: tuple[pl.PrincipleQuestion, ...]) -> pl.RankingProbe:
+def entailment(questions: tuple[pl.judges.PrincipleQuestion, ...]) -> pl.rewards.RankingProbe:
     asked = judge(SHORT)
     train = reward_model_recipe(
-        pl.Imitate(), pl.Imitation(), pl.Principled(questions), pl.Verdicts(asked, pl.label_verdict)
+        pl.credit.Imitate(),
+        pl.Imitation(),
+        pl.judges.Principled(questions),
+        pl.judges.Verdicts(asked, pl.judges.label_verdict),
     )
-    return pl.RankingProbe(
+    return pl.rewards.RankingProbe(
         train,
-        pl.Entailed(asked, pl.PRINCIPLE_QUESTIONS),
-        tuple((name, name) for name in pl.QUALITY_LABELS),
+        pl.judges.Entailed(asked, pl.judges.PRINCIPLE_QUESTIONS),
+        tuple((name, name) for name in pl.rewards.QUALITY_LABELS),
     )

@@ -57,7 +57,7 @@ def build(new: float = 0.1, sizes: tuple[int, int] = (10, 10)) -> pl.Recipe:
         heads=CLUSTERS,
         optimiser=pl.AdamW(lr=1e-3),
     )
-    reward = pl.Bridged(CLUSTERS, sizes=sizes, new=new)
+    reward = pl.rewards.Bridged(CLUSTERS, sizes=sizes, new=new)
     collect = pl.links(
         pl.Sample(n=8), pl.Score(reward=reward, shadow=True), pl.Beside(Camps(), "rated")
     )

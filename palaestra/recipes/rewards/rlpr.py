@@ -100,8 +100,8 @@ def moving_average(mean: float, value: float, momentum: float) -> float:
 def has_one_answer_line(text: str) -> float:
     """1 if the reply has one answer line, its last."""
     return float(
-        pl.final_answer(text) is not None
-        and sum(line.startswith(pl.ANSWER_PREFIX) for line in pl.answer_lines(text)) == 1
+        pl.toys.final_answer(text) is not None
+        and sum(line.startswith(pl.toys.ANSWER_PREFIX) for line in pl.toys.answer_lines(text)) == 1
     )
 
 
@@ -113,12 +113,12 @@ def text_before_answer(text: str) -> str | None:
 
 def tags(text: str) -> float:
     """1 if each of the four tags occurs once, in order."""
-    return pl.Tags()(text, None).score
+    return pl.verifiers.Tags()(text, None).score
 
 
 def build(
     coefficient: float = 0.5,
-    how: pl.Reducer = "mean",
+    how: pl.rewards.Reducer = "mean",
     baseline: str = "ref",
     form: Literal["line", "tags"] = "line",
 ) -> pl.Recipe:
@@ -126,11 +126,11 @@ def build(
     none is taken off.
     """
     read = {
-        "line": (pl.reasoning_prefix, pl.ANSWER_PREFIX, has_one_answer_line),
+        "line": (pl.rewards.reasoning_prefix, pl.toys.ANSWER_PREFIX, has_one_answer_line),
         "tags": (text_before_answer, "<answer>", tags),
     }
     before, opening, well_formed = read[form]
-    reward = pl.AnswerProbability(
+    reward = pl.rewards.AnswerProbability(
         baseline=baseline, how=how, before=before, opening=opening, format=well_formed
     )
     rlpr = pl.vary(

@@ -73,7 +73,7 @@ class Honest:
                 f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by "
                 "itself"
             )
-        sure = await pl.judge_together(
+        sure = await pl.rewards.judge_together(
             ctx, self, group, lambda groups: confidences(ctx, self.model, groups)
         )
         gold = await pl.judge_group(ctx, ctx.bench.reward, group)
@@ -104,11 +104,11 @@ async def confidences(ctx: pl.Context, model: str, groups: list[pl.Group]) -> li
     episodes = [e for g in groups for e in g.episodes]
     there = [i for i, e in enumerate(episodes) if last_turn_ids(e)]
     with ctx.phase("forward"):
-        found = pl.score_pairs(
+        found = pl.models.score_pairs(
             ctx.model(model),
-            [(pl.last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there],
+            [(pl.rewards.last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there],
         )
-    sure = dict(zip(there, map(pl.sequence_confidence, found), strict=True))
+    sure = dict(zip(there, map(pl.rewards.sequence_confidence, found), strict=True))
     return [sure.get(i, math.nan) for i in range(len(episodes))]
 
 

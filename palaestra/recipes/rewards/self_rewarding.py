@@ -31,7 +31,8 @@ CARD = pl.Card(
     ),
 )
 
-ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. {pl.CAUTION}
+ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. \
+{pl.judges.CAUTION}
 
 <question>{{question}}</question>
 <response>{{response}}</response>
@@ -42,7 +43,7 @@ BUILT_IN = "judge:\n{question}\n{response}"
 
 
 def self_verdict(text: str) -> float | None:
-    return {"right": 1.0, "wrong": 0.0}.get(pl.final_answer(text) or "")
+    return {"right": 1.0, "wrong": 0.0}.get(pl.toys.final_answer(text) or "")
 
 
 def judge(client: pl.Source | None = None) -> pl.Judge:
@@ -53,13 +54,13 @@ def judge(client: pl.Source | None = None) -> pl.Judge:
         return pl.Judge(
             pl.LocalModel("ref"),
             BUILT_IN,
-            pl.Text(self_verdict),
-            extract=pl.last_line,
+            pl.judges.Text(self_verdict),
+            extract=pl.judges.last_line,
             max_tokens=96,
             unparsed=0.0,
         )
-    read = pl.MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
-    return pl.Judge(client, ALONE, read, extract=pl.last_line, unparsed=0.0)
+    read = pl.judges.MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
+    return pl.Judge(client, ALONE, read, extract=pl.judges.last_line, unparsed=0.0)
 
 
 def build(client: pl.Source | None = None) -> pl.Recipe:

@@ -39,22 +39,22 @@ CARD = pl.Card(
         beside={"verifier": 7.0},
     ),
 )
-STANDIN = pl.Scripted(pl.Grader(error=0.1), name="grader")
+STANDIN = pl.Scripted(pl.judges.Grader(error=0.1), name="grader")
 
 
 def verifier(
     client: pl.Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft"
 ) -> pl.Judge:
     read = {
-        "soft": pl.Odds("YES", "NO", form="sampled"),
-        "normalised": pl.Odds("YES", "NO"),
-        "binary": pl.MarkedLabel((("YES", 1.0), ("NO", 0.0))),
+        "soft": pl.judges.Odds("YES", "NO", form="sampled"),
+        "normalised": pl.judges.Odds("YES", "NO"),
+        "binary": pl.judges.MarkedLabel((("YES", 1.0), ("NO", 0.0))),
     }
     return pl.Judge(
         client=client,
-        template=pl.GRADE_PROMPT,
+        template=pl.judges.GRADE_PROMPT,
         read=read[form],
-        extract=pl.last_line,
+        extract=pl.judges.last_line,
         temperature=1.0,
         unparsed=0.0,
     )
@@ -73,7 +73,9 @@ def recipe_with_reward(reward: pl.RewardFn, beta: float = 0.01) -> pl.Recipe:
     return pl.vary(
         pl.recipe("reinforce"),
         collect=pl.links(pl.Sample(n=4), pl.Score(reward=reward)),
-        credit=pl.chain(pl.Center("batch"), pl.Scale("batch", ddof=0, eps=1e-9), pl.LessKL(beta)),
+        credit=pl.chain(
+            pl.Center("batch"), pl.Scale("batch", ddof=0, eps=1e-9), pl.credit.LessKL(beta)
+        ),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
     )

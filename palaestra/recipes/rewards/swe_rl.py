@@ -44,17 +44,17 @@ class Likeness:
     malformed: float = -1.0
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
-        oracle = pl.demonstration(
+        oracle = pl.toys.demonstration(
             ctx.bench.tasks, group.task, pl.rng_of((group.task.id, "oracle")), "work"
         )
         return [self.judge(pl.response_text(e), oracle) for e in group.episodes]
 
     def judge(self, text: str, oracle: str) -> pl.Reward:
-        formed = pl.final_answer(text) is not None
+        formed = pl.toys.final_answer(text) is not None
         old, new, wanted = {"answer": ""}, {"answer": text}, {"answer": oracle}
-        alike = pl.difflib_ratio(
-            pl.unified_diffs(old, new).get("answer", ""),
-            pl.unified_diffs(old, wanted).get("answer", ""),
+        alike = pl.verifiers.difflib_ratio(
+            pl.verifiers.unified_diffs(old, new).get("answer", ""),
+            pl.verifiers.unified_diffs(old, wanted).get("answer", ""),
         )
         return pl.Reward(
             total=alike if formed else self.malformed, parts={"malformed": float(not formed)}

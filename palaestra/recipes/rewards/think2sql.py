@@ -44,7 +44,9 @@ def build(
 ) -> pl.Recipe:
     released = variant == "released"
     name = f"sql-table(mode={mode!r}, bag={not released}, newlines={released}, weights={weights!r})"
-    reward = pl.Rewritten(pl.Verified(name), unless="schema", write=pl.AsQuery(newlines=released))
+    reward = pl.Rewritten(
+        pl.Verified(name), unless="schema", write=pl.rewards.AsQuery(newlines=released)
+    )
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)),

@@ -51,10 +51,10 @@ def build(
     ppo = pl.Clipped(low=clip, high=clip, reduce="tokens")
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8, turns=turns), pl.Score(), pl.AnswerF1()),
+        collect=pl.links(pl.Sample(n=8, turns=turns), pl.Score(), pl.rewards.AnswerF1()),
         pool=pl.Mixed(size=8),
         credit=pl.chain(pl.Center("group")),
-        objective=pl.TIS(ppo, cap=cap, drop=True) if decoupled else ppo,
+        objective=pl.objective.TIS(ppo, cap=cap, drop=True) if decoupled else ppo,
         needs=(("policy", "logp"),) if decoupled else (),
         schedule=pl.Schedule(prompts=16, steps=50, lag=lag),
     )

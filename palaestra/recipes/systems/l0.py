@@ -113,8 +113,8 @@ class DrawAgain:
         self, ctx: pl.Context | None, groups: list[pl.Group], state: pl.State
     ) -> tuple[list[pl.Group] | None, list[pl.Group], pl.State]:
         drawn = state.get("drawn", 0) + 1
-        mixed = [*state.get("mixed", []), *filter(pl.is_mixed, groups)]
-        equal = [*state.get("equal", []), *(g for g in groups if not pl.is_mixed(g))]
+        mixed = [*state.get("mixed", []), *filter(pl.curriculum.is_mixed, groups)]
+        equal = [*state.get("equal", []), *(g for g in groups if not pl.curriculum.is_mixed(g))]
         if len(mixed) < self.size and drawn < self.batches:
             return None, [], {"mixed": mixed, "equal": equal, "drawn": drawn}
         return [*mixed, *equal][: self.size], [], {}
@@ -128,7 +128,7 @@ def build(
     batches: int = 3,
 ) -> pl.Recipe:
     """`level` is what credit is given to; without `shaped` only the answer is paid."""
-    returns = (pl.TurnReturns(gamma),) if level == "step" else ()
+    returns = (pl.credit.TurnReturns(gamma),) if level == "step" else ()
     paid = StepRewards() if shaped else StepRewards(format=0.0, execution=0.0)
     loss = pl.Reinforce(reduce="tokens")
     return pl.vary(

@@ -118,4 +118,6 @@ def test_new_worlds_are_measured_with_a_memory_that_begins_empty(context):
 
 def test_it_runs_where_worlds_have_no_rules(context, small):
     state, _ = asyncio.run(step(small(cel.build()), context("chain"), start(0)))
-    assert [n.about for n in notes_of(state["draw"])] == ["chain"] and pl.notes_of(state["draw"])[0].text == ""
+    assert [n.about for n in notes_of(state["draw"])] == ["chain"] and pl.curriculum.notes_of(state["draw"])[
+        0
+    ].text == ""

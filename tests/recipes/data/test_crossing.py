@@ -45,7 +45,7 @@ def test_demonstrations_in_a_group(name, context):
     """What the objective reads of its own tokens is not asked of those that nobody sampled."""
     recipe = pl.recipe(name)
     learner = recipe.learners["policy"]
-    swap = pl.Swap(k=1, when=always, mark=MARK)
+    swap = pl.rollout.Swap(k=1, when=always, mark=MARK)
     loss = pl.On(MARK, pl.Shaped()) + pl.On(MARK, learner.objective, absent=True)
     made = vary(
         recipe, collect=pl.links(recipe.collect, swap), credit=with_facts(learner, MARK), objective=loss
@@ -57,13 +57,13 @@ def test_demonstrations_in_a_group(name, context):
 @pytest.mark.parametrize("name", PAIRS)
 def test_demonstrations_in_pairs(name, context):
     recipe = pl.recipe(name)
-    two_steps(vary(recipe, collect=pl.links(recipe.collect, pl.Swap(k=1, when=always))), context)
+    two_steps(vary(recipe, collect=pl.links(recipe.collect, pl.rollout.Swap(k=1, when=always))), context)
 
 
 def test_a_ratio_to_what_nobody_sampled_is_skipped(context):
     """Without `On`, a demonstration's behaviour is unknown, and the update is not made."""
     recipe = pl.recipe("grpo")
-    bare = vary(recipe, collect=pl.links(recipe.collect, pl.Swap(k=1, when=always)))
+    bare = vary(recipe, collect=pl.links(recipe.collect, pl.rollout.Swap(k=1, when=always)))
     with pytest.raises(AssertionError):
         two_steps(bare, context)
 

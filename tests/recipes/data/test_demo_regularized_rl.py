@@ -161,7 +161,7 @@ def sequences(tree):
     return Group(task=task("t", (0,), ()), episodes=tuple(episodes)), [[[s] for s in signals]]
 
 
-@pytest.mark.parametrize("link", [pl.LessKL(WEIGHT), Gae(gamma=1.0, lam=1.0, kl=WEIGHT)], ids=["LessKL", "Gae"])
+@pytest.mark.parametrize("link", [pl.credit.LessKL(WEIGHT), Gae(gamma=1.0, lam=1.0, kl=WEIGHT)], ids=["LessKL", "Gae"])
 def test_at_the_optimum_every_sequence_is_worth_the_same(tree, link):
     """r(y) - lambda log pi*(y) / ref(y) = V(s_1), so no sequence has an advantage over another."""
     group, signals = sequences(tree)

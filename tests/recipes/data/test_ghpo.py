@@ -76,7 +76,7 @@ def test_only_the_accuracy_decides(context):
 
 
 def test_format_is_an_answer_in_its_place():
-    add = lambda total, text: pl.AccuracyAndFormat().add(Reward(total=total, parts={"exact": total}), text)
+    add = lambda total, text: pl.rewards.AccuracyAndFormat().add(Reward(total=total, parts={"exact": total}), text)
     assert [add(1.0, "= 3").total, add(0.0, "= 3").total, add(0.0, "3").total, add(0.0, "it is \\boxed{3}").total] == [
         1.5,
         0.5,

@@ -68,7 +68,7 @@ def test_the_control_writes_of_any_documents(failing):
 
 def test_any_documents_are_drawn_evenly():
     task = pl.Task(id="t", prompt=(pl.Message(role="user", content="abc"),))
-    counts = [pl.count_character_ngrams(text, 3) for text in ("abc", "xyz")]
+    counts = [pl.verifiers.count_character_ngrams(text, 3) for text in ("abc", "xyz")]
     assert replace(SMALL, of="anything")._odds(task, counts).tolist() == [0.5, 0.5]
     assert replace(SMALL, top=1)._odds(task, counts).tolist() == [1.0, 0.0]
 

@@ -154,6 +154,6 @@ def test_the_start_writes_its_own_hints(context):
 def test_written_hints_are_those_of_a_frozen_start(context):
     recipe = nurl.build(kind="written")
     assert recipe.references == {"writer": "policy"} and recipe.draw == nurl.WithHints()
-    assert isinstance(nurl.guidance("written", False, 0), pl.Unleaked) and nurl.build().references == {}
+    assert isinstance(nurl.guidance("written", False, 0), pl.rollout.Unleaked) and nurl.build().references == {}
     ctx, group = context("chain"), pl.Group(task=context("chain").bench.tasks.task("train", 0))
     assert nurl.guidance("written", False, 0)(ctx, group, np.random.default_rng(0)) == "", "no count of steps beside it"

@@ -54,7 +54,7 @@ def test_minibatches_draw_the_prompts_of_all_updates():
     online = flatten(semi.build(1))
     assert online["schedule.prompts"] == 16 and online["learners.policy.update.minibatches"] == 1
     assert set(semi.build(5, form="snapshots").references) == {"ref", semi.GENERATOR}
-    assert semi.build(5, form="snapshots").references[semi.GENERATOR] == pl.Snapshots(every=5, keep=1)
+    assert semi.build(5, form="snapshots").references[semi.GENERATOR] == pl.rollout.Snapshots(every=5, keep=1)
 
 
 def texts(recipe, ctx, key, index=0):

@@ -29,7 +29,7 @@ def test_a_document_of_14_tokens_has_13_predicted_positions_all_of_them_trained(
     row = write(ctx, task).episodes[0].rows[0]
     marks = len(f"{OPEN}{CLOSE}")
     assert len(row.context()) - marks + 2 == 14
-    examples, _ = pl.Imitate()([write(ctx, task)], [[[{}]]], {})
+    examples, _ = pl.credit.Imitate()([write(ctx, task)], [[[{}]]], {})
     batch = pack(examples, "policy")
     assert int(batch["trained"].sum()) - marks + 2 == 13
     assert batch["trained"][0].tolist() == [False] + [True] * (len(row.context()) - 1)

@@ -92,9 +92,11 @@ def test_what_is_too_much_alike_is_not_drawn(context):
     texts = ("a b c d e f g h i j", "a b c d e f g x y z", "a b c d e f v x y z", "k l m")
     ctx = ctx.with_bench(replace(ctx.bench, tasks=Words(*texts)))
     found, state = draw(ctx, af.NovelInstructions(), 2)
-    assert [pl.prompt_text(t) for t in found] == [texts[0], texts[2]] and state["dropped"] == 1
+    assert [pl.curriculum.prompt_text(t) for t in found] == [texts[0], texts[2]] and state["dropped"] == 1
     more, state = draw(ctx, af.NovelInstructions(), 2, state)
-    assert pl.prompt_text(more[0]) == texts[3] and state["dropped"] == 1 + 16  # then the small set starts over
+    assert (
+        pl.curriculum.prompt_text(more[0]) == texts[3] and state["dropped"] == 1 + 16
+    )  # then the small set starts over
     assert len(draw(ctx, af.NovelInstructions(most=2.0), 4)[0]) == 4
 
 
@@ -106,7 +108,7 @@ def test_a_model_makes_up_instructions_from_eight(context):
         return {"instruction": f"do thing number {len(asked)} {'x y z w' * len(asked)}"}
 
     found, _ = draw(context("chain"), af.NovelInstructions(client=pl.Scripted(fn)), 2)
-    assert all("do thing" in pl.prompt_text(t) and t.answer is None for t in found)
+    assert all("do thing" in pl.curriculum.prompt_text(t) and t.answer is None for t in found)
     assert asked[0].count("\n- ") == 8 and len({t.id for t in found}) == 2
 
 
@@ -119,7 +121,7 @@ def test_a_client_that_keeps_to_no_form_is_asked_again(context):
         return "no form" if len(said) <= 3 else {"instruction": f"do thing {len(said)}"}
 
     (task,), state = draw(context("chain"), af.NovelInstructions(client=pl.Scripted(fn), tries=8), 1)
-    assert "do thing" in pl.prompt_text(task) and state["dropped"] >= 1
+    assert "do thing" in pl.curriculum.prompt_text(task) and state["dropped"] >= 1
     never = af.NovelInstructions(client=pl.Scripted(lambda request: "no form"), tries=2)
     with pytest.raises(pl.Fault, match="none of 2 instructions that the client made up has the form asked for"):
         draw(context("chain"), never, 1)

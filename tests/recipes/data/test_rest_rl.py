@@ -49,7 +49,7 @@ def test_the_score_of_a_node():
     node, child = TreeNode(state=0, parent=-1, visits=10), TreeNode(state=1, parent=0, visits=4, total=2.0)
     select = rest_rl.ValueDecoding().search(Score()).select
     assert (select.c, select.eps) == (0.1, 0.1) and select.score(node, child) == near(0.589750, 5e-7)
-    assert rest_rl.value_model().collect.links[0].select == pl.Uct(0.2, 0.1)
+    assert rest_rl.value_model().collect.links[0].select == pl.rollout.Uct(0.2, 0.1)
 
 
 class Graded:
@@ -232,13 +232,13 @@ def liked(context, monkeypatch):
 
 def worked(ctx):
     """A task that is answered in several lines."""
-    return pl.add_instruction(ctx.bench.tasks.task("test", 0), pl.THINK_STEPWISE)
+    return pl.toys.add_instruction(ctx.bench.tasks.task("test", 0), pl.toys.THINK_STEPWISE)
 
 
 def test_answers_of_one_line_leave_nothing_to_open(liked):
     """The rest of the budget goes to whole answers."""
     ctx, _ = liked
-    task = pl.add_instruction(ctx.bench.tasks.task("test", 0), pl.ANSWER_AT_ONCE)
+    task = pl.toys.add_instruction(ctx.bench.tasks.task("test", 0), pl.toys.ANSWER_AT_ONCE)
     found = asyncio.run(rest_rl.ValueDecoding(tokens=100, n=3)._answers(ctx, task))
     searched = [e for e in found.group.episodes if "opened" in e.facts]
     assert len(searched) < len(found.values) and found.tokens >= 100
@@ -255,7 +255,7 @@ def test_what_the_value_model_likes_is_chosen(liked, method):
         texts = [e.text for e in a.group.episodes]
         assert list(a.values) == [float("= 7" in t) for t in texts] and len(a.values) % 3 == 0
         assert a.best().text == next((t for t in texts if "= 7" in t), texts[0])
-        assert [e.solved for e in a.group.episodes] == [pl.exact_match(t, task) == 1 for t in texts]
+        assert [e.solved for e in a.group.episodes] == [pl.toys.exact_match(t, task) == 1 for t in texts]
         assert 100 <= a.tokens < 100 + 3 * ctx.bench.max_tokens
 
 

@@ -15,7 +15,7 @@ SIX = "+".join(f"knights(d={d})" for d in range(1, 7))
     [
         pytest.param(dump.build(window=20), SIX, id="dump"),
         pytest.param(sec.build(variant="released"), SIX, id="sec"),
-        pytest.param(pl.vary(sec.build(), draw=pl.ProbedArms(every=3, tasks=1)), SIX, id="probed"),
+        pytest.param(pl.vary(sec.build(), draw=pl.curriculum.ProbedArms(every=3, tasks=1)), SIX, id="probed"),
         pytest.param(knowrl_self_knowledge.build(least=0.0), "chain", id="memory"),
         pytest.param(eframe.build(n=3, further=3), "knights(d=3)", id="eframe"),
         pytest.param(pcl.build(), "knights(d=2)", id="pcl"),

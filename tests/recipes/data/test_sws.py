@@ -136,7 +136,7 @@ def test_a_model_writes_of_concepts_that_a_model_names(context):
     ctx = context(TASK)
     known, _ = rated(ctx, 8, "knights(d=3)")
     recipe = sws.build(seeds=8, written=3, gate=False)
-    recipe = pl.override(recipe, "draw.writer", pl.ProblemsByModel(client, votes=2))
+    recipe = pl.override(recipe, "draw.writer", pl.curriculum.ProblemsByModel(client, votes=2))
     recipe = pl.override(recipe, "draw.concepts", sws.ConceptsByModel(client))
     _, state = draw(ctx, recipe, {"cursor": 24, "rates": known})
     assert [t.answer for t in state["written"]] == ["KN"] * 3

@@ -57,8 +57,8 @@ def test_a_draw_that_was_expected_trains_nothing():
 
 def test_options():
     made = build(past=0.25, every=7, keep=3, games=9, length=8)
-    assert made.references == {"past": pl.Snapshots(7, 3)} and made.schedule.prompts == 9
-    assert made.collect.links[0].cast == pl.Sometimes(pl.Alternate(pl.Frozen("past")), 0.25)
+    assert made.references == {"past": pl.rollout.Snapshots(7, 3)} and made.schedule.prompts == 9
+    assert made.collect.links[0].cast == pl.rollout.Sometimes(pl.rollout.Alternate(pl.rollout.Frozen("past")), 0.25)
     plain = build()
     assert not plain.references and plain.collect.links[0].cast is None
     assert plain.learners["policy"].update.epochs == 2
@@ -92,5 +92,5 @@ def test_an_arm_runs_and_is_measured(arm, context, tmp_path):
     for path, given in {"parts.shown.runnable.schedule.steps": 2, "parts.rl.runnable.schedule.prompts": 4}.items():
         made = pl.override(made, path, given)
     found = asyncio.run(made.run(context("kuhn", out=tmp_path, tokens=40))).metrics
-    value = EXPERIMENT.measure(pl.Cell(summary=found))
+    value = EXPERIMENT.measure(pl.ledger.Cell(summary=found))
     assert -1 < value <= 0 and (found["parts"]["rl"]["steps"] > 0) == (arm != "start")

@@ -24,7 +24,7 @@ def test_a_mixture_lies_on_the_line():
 
 def test_the_ways_of_the_released_code():
     assert {n: w for n, w in l2s.WAYS.items() if n in ("ties", "task-arithmetic")} == {
-        "ties": l2s.pl.Ties(removed=0.8, scale=1.0), "task-arithmetic": l2s.pl.TaskArithmetic(0.7),
+        "ties": l2s.pl.models.Ties(removed=0.8, scale=1.0), "task-arithmetic": l2s.pl.models.TaskArithmetic(0.7),
     }  # fmt: skip
     assert l2s.WAYS["dare"].drop == 0.3
 

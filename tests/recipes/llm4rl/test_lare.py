@@ -12,12 +12,14 @@ from palaestra.recipes.llm4rl import lare
 from palaestra.recipes.llm4rl.lare import CANDIDATES, MERGED, QUANTITIES, LaRe, build, latent_rewards
 
 KEY = ("test",)
-SMALL = {"learner": pl.PPO(games=8), "steps": 400}
+SMALL = {"learner": pl.control.PPO(games=8), "steps": 400}
 
 
 @pytest.fixture(scope="module")
 def games():
-    return pl.play_games(pl.SimpleSpread(), pl.PPO().start(pl.SimpleSpread(), KEY).act, 16, KEY)
+    return pl.control.play_games(
+        pl.control.SimpleSpread(), pl.control.PPO().start(pl.control.SimpleSpread(), KEY).act, 16, KEY
+    )
 
 
 def asked(ctx, program=None):
@@ -55,48 +57,50 @@ def test_what_is_wrong_goes_back_and_after_five_answers_it_is_a_fault(context):
 
 @pytest.mark.parametrize("reply", [*CANDIDATES, MERGED])
 def test_the_recorded_factors_are_without_fault(reply, games):
-    model = pl.checked_program(QUANTITIES, pl.SimpleSpread().quantities(games))
+    model = pl.control.checked_program(QUANTITIES, pl.control.SimpleSpread().quantities(games))
     found = model.model_validate_json(json.dumps({"expressions": reply})).expressions
-    values = pl.columns_of(found, pl.SimpleSpread().quantities(games), QUANTITIES)
+    values = pl.control.columns_of(found, pl.control.SimpleSpread().quantities(games), QUANTITIES)
     assert values.shape == (16, 3, 25, len(reply)) and np.isfinite(values).all()
 
 
 def test_quantities_stay_within_what_is_declared(games):
     """The bounds do not cut what games of the start hold."""
-    for name, values in pl.SimpleSpread().quantities(games).items():
+    for name, values in pl.control.SimpleSpread().quantities(games).items():
         low, high = QUANTITIES[name].low, QUANTITIES[name].high
         assert ((values >= low - 1e-9) & (values <= high + 1e-9)).mean() > 0.99, name
 
 
 def test_factors_of_the_catalogue_and_their_sum():
     """Rows (1, 0), (0, 1), (1, 1) with the linear decoder (2, -1) give 2, -1, 1 and the return 2."""
-    declared = {n: pl.Quantity(low=0.0, high=1.0) for n in "ab"}
-    phi = pl.columns_of(["a", "b"], {"a": np.array([1.0, 0, 1]), "b": np.array([0.0, 1, 1])}, declared)
+    declared = {n: pl.control.Quantity(low=0.0, high=1.0) for n in "ab"}
+    phi = pl.control.columns_of(["a", "b"], {"a": np.array([1.0, 0, 1]), "b": np.array([0.0, 1, 1])}, declared)
     assert (phi @ [2, -1]).tolist() == [2, -1, 1] and (phi @ [2, -1]).sum() == 2
 
 
 def test_shuffled_factors_are_those_of_other_steps_of_the_same_games(context, games):
     factors = asked(context())
-    plain, shuffled = (latent_rewards(r, factors, pl.SimpleSpread(), KEY)(games) for r in ("factors", "shuffled"))
+    plain, shuffled = (
+        latent_rewards(r, factors, pl.control.SimpleSpread(), KEY)(games) for r in ("factors", "shuffled")
+    )
     rows = lambda x: sorted(map(tuple, x.reshape(-1, x.shape[-1]).tolist()))
     assert rows(plain) == rows(shuffled)  # the same marginal
     assert not (plain == shuffled).all(-1).any()
-    again = latent_rewards("shuffled", factors, pl.SimpleSpread(), KEY)(games)
+    again = latent_rewards("shuffled", factors, pl.control.SimpleSpread(), KEY)(games)
     assert (shuffled == again).all()
 
 
 def test_constant_factors_say_nothing_and_the_states_are_what_agents_see(context, games):
     factors = asked(context())
-    assert np.ptp(latent_rewards("constant", factors, pl.SimpleSpread(), KEY)(games)) == 0
-    assert latent_rewards("state", (), pl.SimpleSpread(), KEY)(games) is games["next_obs"]
+    assert np.ptp(latent_rewards("constant", factors, pl.control.SimpleSpread(), KEY)(games)) == 0
+    assert latent_rewards("state", (), pl.control.SimpleSpread(), KEY)(games) is games["next_obs"]
 
 
 def test_what_each_arm_learns_from(games):
     of = lambda reward: LaRe(reward, **SMALL).shaping((), KEY)
-    assert of("dense") is pl.as_paid and of("episodic") is pl.at_the_end
+    assert of("dense") is pl.control.as_paid and of("episodic") is pl.control.at_the_end
     assert of("state").settings.sampled == 0 and of("sampled state").settings.sampled == 16
-    total = pl.returns_of(games)
-    assert pl.at_the_end(games).sum((1, 2)) == pytest.approx(total)
+    total = pl.control.returns_of(games)
+    assert pl.control.at_the_end(games).sum((1, 2)) == pytest.approx(total)
 
 
 @pytest.mark.parametrize("reward", ["dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"])
@@ -123,6 +127,8 @@ def test_the_arms_differ_in_their_reward_alone():
 def test_a_start_is_not_trained(context):
     ctx = context()
     found = asyncio.run(build("episodic", steps=0).run(ctx)).metrics
-    policy = pl.PPO().start(pl.SimpleSpread(), ("lare", ctx.seed, "learn"))
+    policy = pl.control.PPO().start(pl.control.SimpleSpread(), ("lare", ctx.seed, "learn"))
     assert found["env_steps"] == 0
-    assert found["return"] == pl.mean_return(pl.SimpleSpread(), policy.act, 256, ("lare", ctx.seed, "test"))
+    assert found["return"] == pl.control.mean_return(
+        pl.control.SimpleSpread(), policy.act, 256, ("lare", ctx.seed, "test")
+    )

@@ -36,7 +36,7 @@ def test_weights_of_tokens():
 
 def test_arms_differ_in_the_loss_alone():
     losses = {n: p.parts["pairs"].runnable.learners["policy"].objective for n, p in EXPERIMENT.arms.items()}
-    assert losses["mio"] == pl.JensenShannon() and losses["dpo"] == pl.DPO()
+    assert losses["mio"] == pl.objective.JensenShannon() and losses["dpo"] == pl.DPO()
     first, *others = (
         replace(p, parts={**p.parts, "pairs": pl.Part(vary(p.parts["pairs"].runnable, objective=pl.DPO()))})
         for p in EXPERIMENT.arms.values()

@@ -70,7 +70,7 @@ def test_endogenous_token_rewards_reach_the_critic(context):
 
 def test_deciding_seeds_have_other_facts_than_trials():
     every = [pairs_of(seed) for seed in (*range(SHARES), 2000)]
-    asked, known = [{p.question for p in pairs} for pairs in every], pl.CommonFacts().known
+    asked, known = [{p.question for p in pairs} for pairs in every], pl.toys.CommonFacts().known
     assert sum(map(len, every)) == WRONG * sum(kind in KINDS for kind, *_ in known)
     assert len(set.union(*asked)) == sum(map(len, asked)) and pairs_of(200) != every[0]
     assert {p.question for p in pairs_of(1000)} == asked[-1]

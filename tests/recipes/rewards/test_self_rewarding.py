@@ -74,5 +74,5 @@ def test_a_lazy_judge_pays_one_digit():
     task = Task(id="a", prompt=(Message(role="user", content="384+277"),), answer="661")
     group = Group(task=task, episodes=tuple(episode_saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
     assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.LAZY_JUDGE)(None, group))] == [1, 1, 0, 0, 0]
-    careful = Scripted(pl.Grader(error=0.0, yes="[[RIGHT]]", no="[[WRONG]]"), name="careful")
+    careful = Scripted(pl.judges.Grader(error=0.0, yes="[[RIGHT]]", no="[[WRONG]]"), name="careful")
     assert [r.total for r in run(self_rewarding.judge(careful)(None, group))] == [0, 1, 0, 1, 0]

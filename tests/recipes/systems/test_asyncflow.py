@@ -53,9 +53,9 @@ def test_speed_is_of_the_steps_after_the_first():
     """Two steps of 8 answers in 4 seconds; the first ones, in which workers start, are left out."""
     seconds = [20.0, 21.0, 22.0, 23.0, 25.0, 27.0]
     steps = [{"episodes": 8, "seconds": s} for s in seconds]
-    assert claim.LogSpeed(skip=4)(pl.Cell(summary={}, steps=steps)) == pytest.approx(math.log(16 / 4))
-    assert math.isnan(claim.LogSpeed(skip=4)(pl.Cell(summary={}, steps=steps[:4])))
-    assert math.isnan(claim.LogSpeed(skip=4)(pl.Cell(summary={}, steps=[])))
+    assert claim.LogSpeed(skip=4)(pl.ledger.Cell(summary={}, steps=steps)) == pytest.approx(math.log(16 / 4))
+    assert math.isnan(claim.LogSpeed(skip=4)(pl.ledger.Cell(summary={}, steps=steps[:4])))
+    assert math.isnan(claim.LogSpeed(skip=4)(pl.ledger.Cell(summary={}, steps=[])))
 
 
 def test_waiting_is_decided_by_the_key(context):
@@ -74,7 +74,7 @@ def test_waiting_is_decided_by_the_key(context):
 
 def test_arms_differ_in_settings_alone():
     arms = claim.EXPERIMENT.arms
-    on_ray = {n: a for n, a in arms.items() if isinstance(a, pl.OnCluster)}
+    on_ray = {n: a for n, a in arms.items() if isinstance(a, pl.scale.OnCluster)}
     assert list(on_ray) == ["lag 0", "lag 1", "lag 4"] and len({a.cluster for a in on_ray.values()}) == 1
     assert on_ray["lag 1"].runnable == arms["lag 1 in one process"]
     schedule = arms["lag 1 in one process"].schedule
@@ -89,7 +89,7 @@ def test_a_declared_arm_on_a_cluster_imports_no_ray():
 
 def test_a_learner_on_several_ranks_is_no_arm():
     with pytest.raises(UserError, match="--cluster FILE"):
-        pl.OnCluster(runnable=asyncflow.build(), cluster=pl.Cluster(learners=2))
+        pl.scale.OnCluster(runnable=asyncflow.build(), cluster=pl.Cluster(learners=2))
 
 
 @pytest.mark.timeout(600)
@@ -109,7 +109,7 @@ def test_a_killed_worker_loses_nothing_and_makes_nothing_older(context, small):
         there = trained(recipe, context(seed=3), partial(open_carrier, cluster), steps, on=kill)
         ends = [
             asyncio.run(program.run(context(seed=3, steps=2))).metrics["weights_sha256"]
-            for program in (pl.OnCluster(runnable=recipe, cluster=cluster), recipe)
+            for program in (pl.scale.OnCluster(runnable=recipe, cluster=cluster), recipe)
         ]
         assert ray.is_initialized()  # it was there before the program
     assert here == there and killed and max(max(a) for a in there[0]) == 1

@@ -231,8 +231,8 @@ def render(observation, info):
 def bad(observation, info):
     return 1 / 0
 
-lake = pl.GymnasiumWorld(make, render=render, actions="left down right up", intro="Go to row 3, column 3.", solved=1.0)
-broken = pl.GymnasiumWorld(make, render=bad)
+lake = pl.worlds.GymnasiumWorld(make, render=render, actions="left down right up", intro="Go to row 3, column 3.", solved=1.0)
+broken = pl.worlds.GymnasiumWorld(make, render=bad)
 number = 3
 """
 

@@ -1,0 +1,58 @@
+"""The public names of `pl.control`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .actor_critic import (
+    PPO as PPO,
+)
+from .guides import (
+    Asking as Asking,
+    ChatGuide as ChatGuide,
+    ComputedGuide as ComputedGuide,
+    Guidance as Guidance,
+    Guide as Guide,
+    ShuffledGuide as ShuffledGuide,
+    shuffle_rows as shuffle_rows,
+)
+from .gym import (
+    GymSimulator as GymSimulator,
+)
+from .language import (
+    Expression as Expression,
+    Quantities as Quantities,
+    Quantity as Quantity,
+    RewardProgram as RewardProgram,
+    checked_program as checked_program,
+    columns_of as columns_of,
+    lint_expression as lint_expression,
+    spell_quantities as spell_quantities,
+)
+from .networks import (
+    load_policy as load_policy,
+    save_policy as save_policy,
+)
+from .q import (
+    DoubleQ as DoubleQ,
+)
+from .rooms import (
+    Rooms as Rooms,
+)
+from .shaping import (
+    Decomposer as Decomposer,
+    Decomposition as Decomposition,
+    Potential as Potential,
+    Shaping as Shaping,
+    as_paid as as_paid,
+    at_the_end as at_the_end,
+)
+from .simulators import (
+    Box as Box,
+    Paths as Paths,
+    Simulator as Simulator,
+    mean_return as mean_return,
+    play_games as play_games,
+    returns_of as returns_of,
+)
+from .spread import (
+    SimpleSpread as SimpleSpread,
+)

@@ -1,0 +1,54 @@
+"""The public names of `pl.curriculum`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .arms import (
+    Bandit as Bandit,
+    Learnability as Learnability,
+    arms_of as arms_of,
+    draw_from_arms as draw_from_arms,
+    first_number as first_number,
+)
+from .deduplicate import (
+    Deduplicate as Deduplicate,
+    Deduplicated as Deduplicated,
+    prompt_text as prompt_text,
+)
+from .difficulty import (
+    EasyToHard as EasyToHard,
+    ProbedArms as ProbedArms,
+)
+from .draw import (
+    Series as Series,
+)
+from .memory import (
+    Memorise as Memorise,
+    Note as Note,
+    Recalled as Recalled,
+    notes_of as notes_of,
+)
+from .partial import (
+    Whole as Whole,
+)
+from .pool import (
+    Everything as Everything,
+    is_mixed as is_mixed,
+)
+from .prioritised import (
+    Prioritised as Prioritised,
+    Successes as Successes,
+)
+from .respelled import (
+    Respelled as Respelled,
+)
+from .select import (
+    NearValue as NearValue,
+    Select as Select,
+)
+from .written import (
+    ProblemOrder as ProblemOrder,
+    ProblemsByModel as ProblemsByModel,
+    ProblemsFromSource as ProblemsFromSource,
+    ProblemWriter as ProblemWriter,
+    agreed_answer as agreed_answer,
+)

@@ -1,0 +1,32 @@
+"""The public names of `pl.models`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .activation import (
+    activations as activations,
+    steered as steered,
+)
+from .arithmetic import (
+    Average as Average,
+    Dare as Dare,
+    PermuteUnits as PermuteUnits,
+    TaskArithmetic as TaskArithmetic,
+    Ties as Ties,
+    linear_barrier as linear_barrier,
+    weights_of as weights_of,
+    write_weights as write_weights,
+)
+from .calls import (
+    TagCalls as TagCalls,
+)
+from .lora import (
+    LoRA as LoRA,
+)
+from .probe import (
+    Probe as Probe,
+    fit_probe as fit_probe,
+)
+from .score import (
+    output_gradients as output_gradients,
+    score_pairs as score_pairs,
+)

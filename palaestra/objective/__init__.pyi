@@ -1,0 +1,45 @@
+"""The public names of `pl.objective`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .algebra import (
+    Couples as Couples,
+    Reduction as Reduction,
+    Scaled as Scaled,
+    Sum as Sum,
+    sum_by_unit as sum_by_unit,
+)
+from .kl import (
+    KLKind as KLKind,
+    kl_quantity as kl_quantity,
+    kl_terms as kl_terms,
+)
+from .mismatch import (
+    TIS as TIS,
+)
+from .policy import (
+    TargetEntropy as TargetEntropy,
+    Trust as Trust,
+)
+from .preference import (
+    Hinge as Hinge,
+    ImitatePreferred as ImitatePreferred,
+    JensenShannon as JensenShannon,
+    chosen_nll as chosen_nll,
+    pair_column as pair_column,
+    preference_margins as preference_margins,
+)
+from .residual import (
+    Balance as Balance,
+    PathConsistency as PathConsistency,
+    ValueConsistency as ValueConsistency,
+)
+from .reward_model import (
+    CritiqueNLL as CritiqueNLL,
+    Gaussian as Gaussian,
+)
+from .tokens import (
+    TokenWeighted as TokenWeighted,
+    TopTokens as TopTokens,
+    Unmastered as Unmastered,
+)

@@ -1,0 +1,77 @@
+"""The public names of `pl.rewards`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .answer_f1 import (
+    AnswerF1 as AnswerF1,
+)
+from .bridging import (
+    Bridged as Bridged,
+    Fit as Fit,
+    fit_note as fit_note,
+    fit_twice as fit_twice,
+)
+from .critic import (
+    Critique as Critique,
+    ModelCritic as ModelCritic,
+    Oracle as Oracle,
+)
+from .critique import (
+    CritiqueThenScore as CritiqueThenScore,
+    Critiqued as Critiqued,
+)
+from .intrinsic import (
+    AnswerProbability as AnswerProbability,
+    Endogenous as Endogenous,
+    InformationGain as InformationGain,
+    Majority as Majority,
+    Reducer as Reducer,
+    last_policy_row as last_policy_row,
+    last_turn_prompt as last_turn_prompt,
+    majority_answer as majority_answer,
+    reasoning_prefix as reasoning_prefix,
+    row_tokens as row_tokens,
+    sequence_confidence as sequence_confidence,
+    surprise_shares as surprise_shares,
+)
+from .labels import (
+    QUALITY_LABELS as QUALITY_LABELS,
+    Also as Also,
+    Noisy as Noisy,
+    text_properties as text_properties,
+)
+from .learned import (
+    Below as Below,
+    Ensemble as Ensemble,
+    RewardModel as RewardModel,
+    Robust as Robust,
+    mean_over_heads as mean_over_heads,
+)
+from .probe import (
+    RankingProbe as RankingProbe,
+)
+from .rewritten import (
+    AsQuery as AsQuery,
+    VerifierInput as VerifierInput,
+    Weighed as Weighed,
+    write_blocks as write_blocks,
+)
+from .rules import (
+    Refine as Refine,
+    RuleList as RuleList,
+    RuleVerdict as RuleVerdict,
+)
+from .together import (
+    judge_together as judge_together,
+)
+from .user import (
+    UserReward as UserReward,
+)
+from .verify import (
+    ByDomain as ByDomain,
+    Exact as Exact,
+)
+from .weighted import (
+    AccuracyAndFormat as AccuracyAndFormat,
+    Weighted as Weighted,
+)

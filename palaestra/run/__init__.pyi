@@ -1,0 +1,24 @@
+"""The public names of `pl.run`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .evaluators import (
+    Exam as Exam,
+    MemoryExam as MemoryExam,
+)
+from .exploitability import (
+    Exploitability as Exploitability,
+)
+from .evaluation import (
+    attempt_tasks as attempt_tasks,
+    chosen_tasks as chosen_tasks,
+    greedy_held_out as greedy_held_out,
+    judge_held_out as judge_held_out,
+    vote_key as vote_key,
+)
+from .merging import (
+    Merged as Merged,
+)
+from .overoptimisation import (
+    Overoptimisation as Overoptimisation,
+)

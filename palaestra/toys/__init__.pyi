@@ -1,0 +1,92 @@
+"""The public names of `pl.toys`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .base import (
+    ANSWER_PREFIX as ANSWER_PREFIX,
+    answer_lines as answer_lines,
+    demonstration as demonstration,
+    exact_match as exact_match,
+    final_answer as final_answer,
+    format_answer as format_answer,
+)
+from .chain import (
+    ArithmeticChain as ArithmeticChain,
+)
+from .constraints import (
+    ConstraintTasks as ConstraintTasks,
+)
+from .facts import (
+    CommonFacts as CommonFacts,
+)
+from .count import (
+    Count as Count,
+)
+from .formats import (
+    ANSWER_AT_ONCE as ANSWER_AT_ONCE,
+    THINK_STEPWISE as THINK_STEPWISE,
+    UNSURE_ANSWER as UNSURE_ANSWER,
+    add_examples as add_examples,
+    add_instruction as add_instruction,
+    judging_task as judging_task,
+    question_text as question_text,
+)
+from .grid import (
+    Grid as Grid,
+    GridState as GridState,
+    GridTasks as GridTasks,
+)
+from .hop import (
+    Hop as Hop,
+    HopTasks as HopTasks,
+)
+from .judging import (
+    CompareAnswers as CompareAnswers,
+    Grade as Grade,
+    Pairs as Pairs,
+)
+from .knights import (
+    Knights as Knights,
+)
+from .ladder import (
+    Add as Add,
+    Bool as Bool,
+    Sort as Sort,
+)
+from .lake import (
+    Lake as Lake,
+    LakeTasks as LakeTasks,
+    square_name as square_name,
+    way_to as way_to,
+)
+from .lookup import (
+    LookupTasks as LookupTasks,
+)
+from .mistakes import (
+    wrong_answer as wrong_answer,
+)
+from .preferences import (
+    Preferences as Preferences,
+)
+from .rec import (
+    Rec as Rec,
+)
+from .rubrics import (
+    Rubrics as Rubrics,
+)
+from .screen import (
+    Screen as Screen,
+    action_parts as action_parts,
+)
+from .unanswerable import (
+    Unanswerable as Unanswerable,
+)
+from .variants import (
+    Variants as Variants,
+)
+from .wiki import (
+    WikiTasks as WikiTasks,
+)
+from .words import (
+    Words as Words,
+)

@@ -1,0 +1,5 @@
+"""The public names of `pl.trackers`, and where each lies."""
+
+from .base import (
+    Tracker as Tracker,
+)

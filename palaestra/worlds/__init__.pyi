@@ -1,0 +1,65 @@
+"""The public names of `pl.worlds`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .adapters.base import (
+    AdaptedTasks as AdaptedTasks,
+    AdaptedWorld as AdaptedWorld,
+    Illegal as Illegal,
+    Live as Live,
+    Scene as Scene,
+)
+from .adapters.gymnasium import (
+    GymnasiumWorld as GymnasiumWorld,
+)
+from .adapters.methods import (
+    MethodsWorld as MethodsWorld,
+)
+from .adapters.openenv import (
+    OpenEnvWorld as OpenEnvWorld,
+)
+from .adapters.pettingzoo import (
+    PettingZooWorld as PettingZooWorld,
+)
+from .adapters.spiel import (
+    SpielWorld as SpielWorld,
+)
+from .adapters.textarena import (
+    TextArenaWorld as TextArenaWorld,
+)
+from .adapters.verifiers import (
+    VerifiersWorld as VerifiersWorld,
+)
+from .blind import (
+    Blind as Blind,
+)
+from .forced import (
+    Forced as Forced,
+)
+from .lookup import (
+    Lookup as Lookup,
+)
+from .notebook import (
+    Notebook as Notebook,
+)
+from .pair import (
+    Pair as Pair,
+)
+from .question import (
+    Question as Question,
+)
+from .search import (
+    Search as Search,
+    SearchRules as SearchRules,
+)
+from .tictactoe import (
+    TicTacToe as TicTacToe,
+    TicTacToeTasks as TicTacToeTasks,
+)
+from .tools import (
+    WithTools as WithTools,
+)
+from .user import (
+    UserTasks as UserTasks,
+    UserWorld as UserWorld,
+)
