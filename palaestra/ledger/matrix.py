@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -84,7 +83,8 @@ def rows_by_part() -> Mapping[str, list[str]]:
         recipe = catalogue.find(entry.id)
         names = {type(part).__name__ for _, part in walk(recipe.build())}
         for module in filter(None, (entry.module, entry.claim)):
-            names |= names_of(inspect.getsource(importlib.import_module(module)))
+            source = inspect.getsource(importlib.import_module(module))
+            names |= {bare(name) for name in names_of(source)}
         tasks = experiment_of(entry.id).task if entry.claim else ()
         for task in (tasks,) if isinstance(tasks, str) else tasks:
             bench, _ = bench_by_name(task)
@@ -95,6 +95,6 @@ def rows_by_part() -> Mapping[str, list[str]]:
 
 
 def names_of(source: str) -> set[str]:
-    """The public names that code uses, without their namespaces: `pl.NAME`, `pl.SPACE.NAME`."""
+    """The public names that code uses, as it writes them behind `pl.`: "Sample", "credit.Ema"."""
     chains = [ast.unparse(n) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)]
-    return {bare(chain) for chain in chains if re.fullmatch(r"pl(\.\w+){1,2}", chain)}
+    return {c.removeprefix("pl.") for c in chains if c.startswith("pl.")} & public_names().keys()

@@ -11,11 +11,10 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import palaestra
 from palaestra import catalogue
 from palaestra.abilities import ReplaysRecords
 from palaestra.ledger.experiment import experiment_of
-from palaestra.ledger.matrix import names_of
+from palaestra.ledger.matrix import get, names_of
 from palaestra.method import Learner, Recipe
 from palaestra.rollout.collect import Score
 from palaestra.rollout.queue import Schedule
@@ -190,6 +189,6 @@ def said_by_score(score: Score, task: str) -> Iterator[tuple[str, str]]:
         yield "feedback", "environment"
     elif is_own(score.reward):
         source = inspect.getsource(type(score.reward))
-        asked = (getattr(palaestra, name) for name in names_of(source))
+        asked = (get(name) for name in names_of(source))
         told = {said for part in asked for said in signs_of(part)}
         yield from sorted(said for said in told if said[0] in ("reward", "feedback"))
