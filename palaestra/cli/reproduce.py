@@ -17,7 +17,7 @@ from palaestra.errors import UserError
 from palaestra.ledger import canaries, results
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
-from palaestra.ledger.files import read_result
+from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.pages import budget_of, ends, interval
 from palaestra.ledger.rerun import describe_numbers, rerun
 from palaestra.ledger.standing import published, recompute
@@ -159,7 +159,7 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.share[0] and canaries.path_of("").parent.is_dir():
         with Headway("canaries") as headway:
             report = canaries.check(
-                given or canaries.names(), arguments.share, headway, arguments.jobs
+                methods_of(given) or canaries.names(), arguments.share, headway, arguments.jobs
             )
         found |= {"canaries": asdict(report)}
         failed |= any(not m.undecided for m in report.moved.values()) or bool(report.unknown)
@@ -167,6 +167,11 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
     if failed:
         sys.exit(1)
     return found
+
+
+def methods_of(names: Sequence[str]) -> list[str]:
+    """Methods, whose claims on a real model have no canaries of their own."""
+    return sorted({parted(results.name_of(name))[0] for name in names})
 
 
 def wrong_verdicts(names: Sequence[str]) -> dict[str, str]:
@@ -207,7 +212,7 @@ def describe_canaries(report: canaries.Report) -> str:
 
 def record(arguments: argparse.Namespace) -> dict[str, Any]:
     """Records canaries, of all methods without a name."""
-    asked = [results.name_of(m) for m in arguments.methods] or canaries.names()
+    asked = methods_of(arguments.methods) or canaries.names()
     with stoppable(lambda: go_on(arguments.command)), Headway("canaries") as headway:
         failed = canaries.record_all(asked, headway, arguments.jobs)
     for name, why in failed.items():

@@ -34,9 +34,7 @@ from palaestra.errors import Fault
 from palaestra.ledger import digests
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
-from palaestra.ledger.files import parted
 from palaestra.ledger.results import settings as settings_of
-from palaestra.ledger.standing import published
 from palaestra.run import setup
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
@@ -280,18 +278,17 @@ def alike(a: float, b: float) -> bool:
 
 
 def cases_of(name: str) -> dict[str, CanaryCase]:
-    """The canaries of a method or of an experiment, by arm: "" is the method's default.
+    """The canaries of a method, by arm of its claim: "" is the method's default.
 
-    Args:
-        name: of a method, or of the experiment of a tier, as `muldimif@small`.
+    Claims on a real model have none: their arms are the same recipes, and a canary would take
+    minutes.
     """
-    method, tier = parted(name)
-    entry = catalogue.entry_of(method)
+    entry = catalogue.entry_of(name)
     cases: dict[str, CanaryCase] = {}
-    if not tier and entry.built and (entry.shape == "recipe" or not entry.claim):
-        module = catalogue.find(method)
+    if entry.built and (entry.shape == "recipe" or not entry.claim):
+        module = catalogue.find(name)
         given = Settings(
-            recipe=method, task=module.CARD.task or "chain", model="tiny", evaluate=EVALUATED
+            recipe=name, task=module.CARD.task or "chain", model="tiny", evaluate=EVALUATED
         )
         cases[""] = CanaryCase(runnable=module.build(), settings=given)
     if entry.claim and not (experiment := experiment_of(name)).not_testable:
@@ -335,7 +332,7 @@ def learns(canary: Canary) -> bool:
 
 
 def path_of(name: str) -> Path:
-    """Where the canaries of a method or an experiment lie."""
+    """Where the canaries of a method lie."""
     return folder_of_canaries() / f"{name}.json"
 
 
@@ -349,7 +346,7 @@ def read(name: str) -> dict[str, Canary]:
 
 
 def write(name: str) -> dict[str, Canary]:
-    """Records the canaries of a method or an experiment anew."""
+    """Records the canaries of a method anew."""
     found = {arm: record(case) for arm, case in cases_of(name).items()}
     path_of(name).parent.mkdir(parents=True, exist_ok=True)
     lines = (f"{json.dumps(arm)}: {json.dumps(asdict(c))}" for arm, c in found.items())
@@ -377,9 +374,8 @@ class Report:
 
 
 def names() -> list[str]:
-    """Methods and experiments that have canaries or should have."""
-    built = [e.id for e in catalogue.all_entries() if e.built]
-    return sorted({*built, *(n for n in published() if "@" in n)})
+    """Methods that have canaries or should have."""
+    return sorted(e.id for e in catalogue.all_entries() if e.built)
 
 
 def pick(methods: Sequence[str], share: tuple[int, int]) -> list[tuple[str, str]]:
@@ -458,7 +454,7 @@ def suspects(moved: Sequence[tuple[str, str]], held: Sequence[tuple[str, str]]) 
 
 
 def record_all(methods: Sequence[str], headway: Headway, jobs: int = 0) -> dict[str, str]:
-    """Records the canaries of methods and experiments; why that was not possible, by name."""
+    """Records the canaries of methods; why that was not possible, by name."""
     headway.expect(len(methods))
     failed: dict[str, str] = {}
     with pool(jobs) as workers:
