@@ -118,6 +118,7 @@ from .rollout.hints import Feedback as Feedback, Hinted as Hinted, Working as Wo
 from .rollout.recorded import (
     Demonstrate as Demonstrate,
     Offline as Offline,
+    Recorded as Recorded,
     recorded_episode as recorded_episode,
 )
 from .services.chat.endpoint import Endpoint as Endpoint

@@ -108,7 +108,7 @@ REWARD_AND_POLICY = """import palaestra as pl
 
 def build():
     head = pl.Learner(credit=pl.Compare(), objective=pl.BradleyTerry(), heads=("score",))
-    rm = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.rollout.Recorded()), learners={"reward": head})
+    rm = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Recorded()), learners={"reward": head})
     rl = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=2), pl.Score()))
     return pl.Pipeline(parts={"rm": pl.Part(rm), "rl": pl.Part(rl)})
 """

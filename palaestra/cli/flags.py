@@ -308,11 +308,7 @@ def compare(parser: FlagParser) -> None:
 def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
     add("methods", nargs="*", metavar="ID | FILE.py", help="with a claim; see docs/ledger.md")
-    add(
-        "--check",
-        action="store_true",
-        help="recompute published verdicts from their numbers, and run the canaries of all arms",
-    )
+    add("--check", action="store_true", help="recompute verdicts from their numbers; run canaries")
     add(
         "--share",
         type=share,
@@ -320,7 +316,7 @@ def reproduce(parser: FlagParser) -> None:
         metavar="K/N",
         help="with --check: the canaries of the K-th of N shares of all arms; 0/1 = of none",
     )
-    add("--record", action="store_true", help="record canaries anew, in a checkout")
+    add("--record", action="store_true", help="record canaries anew")
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
     add("--again", action="store_true", help="one seed of each arm with today's code")
     add("--seeds", type=whole_number(0), default=0, metavar="N", help="a trial with N seeds")

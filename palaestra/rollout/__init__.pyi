@@ -53,7 +53,6 @@ from .player import (
     Script as Script,
 )
 from .recorded import (
-    Recorded as Recorded,
     Swap as Swap,
     document_episode as document_episode,
     written_answer as written_answer,

@@ -16,7 +16,7 @@ def build():
     reward = pl.Learner(credit=pl.Compare(), objective=pl.BradleyTerry(center=0.01), heads=("score",))
     model = pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.rollout.Recorded()),
+        collect=pl.links(pl.Recorded()),
         learners={"reward": reward},
         schedule=pl.Schedule(prompts=8, steps=10),
         optimiser=pl.AdamW(lr=1e-3),

@@ -80,7 +80,7 @@ CASES = {
     "and nothing is paid": (pl.recipe("sft"), "reward", {"none"}),
     "what is imitated alone is supervised": (pl.recipe("sft"), "phase", {"supervised"}),
     "recorded attempts are offline": (
-        pl.vary(BASE, collect=pl.links(pl.rollout.Recorded())), "optimiser", {"offline"}),
+        pl.vary(BASE, collect=pl.links(pl.Recorded())), "optimiser", {"offline"}),
     "another's samples as records are offline as well": (
         pl.vary(BASE, collect=pl.links(pl.Sample(n=2, model="ref"), pl.Score(), pl.Offline())),
         "optimiser", {"critic-free", "offline"}),

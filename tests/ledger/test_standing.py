@@ -252,7 +252,7 @@ def test_a_verdict_that_does_not_follow_is_found(publish, change, says, capsys):
     assert says in recompute(found)
     publish(found)
     with pytest.raises(SystemExit, match="1"):
-        main(["reproduce", "--check", "rloo"])
+        main(["reproduce", "--check", "rloo", "--share", "0/1"])
     said = capsys.readouterr()
     assert f"rloo: {recompute(found)}" in said.err and said.out.startswith("0 of 1 verdicts")
 
@@ -260,7 +260,7 @@ def test_a_verdict_that_does_not_follow_is_found(publish, change, says, capsys):
 def test_a_result_is_checked_by_the_declaration_that_it_names(publish, tmp_path, capsys):
     found = result(declaration=declared.digest(JUDGED))
     publish(found)
-    assert main(["reproduce", "--check", "rloo"]) == 0
+    assert main(["reproduce", "--check", "rloo", "--share", "0/1"]) == 0
     (path,) = (tmp_path / "declared").iterdir()
     for spoil, says in (
         (lambda: path.write_text(path.read_text().replace('"falls": "0.03"', '"falls": "0.5"')), "is not the decl"),
@@ -268,7 +268,7 @@ def test_a_result_is_checked_by_the_declaration_that_it_names(publish, tmp_path,
     ):
         spoil()
         with pytest.raises(SystemExit, match="1"):
-            main(["reproduce", "--check", "rloo"])
+            main(["reproduce", "--check", "rloo", "--share", "0/1"])
         assert says in capsys.readouterr().err
 
 
@@ -279,7 +279,7 @@ def test_an_older_verdict_is_recomputed_from_one_block(publish, capsys):
     assert "verdict is reproduced, and its values give smaller" in standing.recompute(flat)
     assert "verdict" not in standing.recompute(flat | {"verdict": "not-reproduced"})  # so it was called
     publish(older())
-    assert main(["reproduce", "--check"]) == 0
+    assert main(["reproduce", "--check", "--share", "0/1"]) == 0
     assert capsys.readouterr().out == "1 of 1 verdicts follow from their numbers\n"
     assert main(["reproduce", "--check", "grpo"]) == 2 and "grpo has no published result" in capsys.readouterr().err
 
@@ -305,7 +305,6 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"claim": "Another."},
         {"expect": replace(EXPERIMENT.expect, by=0.01)},
         {"arms": {**EXPERIMENT.arms, "more": pl.recipe("grpo")}},
         {"vetoes": {"a": pl.ledger.Veto()}},
@@ -313,14 +312,10 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
         {"tuned": {"optimiser.lr": (1e-4,)}},
         {"measure": pl.ledger.Logged("reward")},
         {"choose": pl.ledger.Logged("reward")},
-        {"metric": "m"},
-        {"quantity": "q"},
-        {"falsified_if": "f"},
         {"constants": {"rloo": {"schedule.prompts": (8, 16)}}},
         {"model": "m"},
         {"illustration": True},
         {"not_testable": "a robot"},
-        {"controls": {"x": pl.ledger.Logged("reward")}},
         {"start": None},
         {"tokens": 1},
         {"evaluate": 1},
@@ -330,6 +325,28 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
 )
 def test_whatever_decides_is_declared(change):
     assert declared.digest(replace(EXPERIMENT, **change)) != declared.digest(EXPERIMENT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claim": "Another."},
+        {"metric": "m"},
+        {"quantity": "q"},
+        {"falsified_if": "f"},
+        {"controls": {"x": pl.ledger.Logged("reward")}},
+        {"expect": replace(EXPERIMENT.expect, why="another reason")},
+    ],
+)
+def test_words_decide_nothing_and_are_declared_too(change, tmp_path):
+    """The declaration is written anew with its first day, under the digest that it had."""
+    path, other = declared.declare("rloo", EXPERIMENT, tmp_path), replace(EXPERIMENT, **change)
+    words = lambda e: declared.wording(declared.declaration(e))
+    assert declared.digest(other) == declared.digest(EXPERIMENT) and words(other) != words(EXPERIMENT)
+    before = json.loads(path.read_text())
+    assert declared.declare("rloo", other, tmp_path) == path and declared.is_whole(path)
+    after = json.loads(path.read_text())
+    assert after["declared"] == before["declared"] and after["wording"] != before["wording"]
 
 
 def test_the_measure_is_declared_also_where_another_chooses():
@@ -631,7 +648,7 @@ def test_an_arm_is_older_when_its_parts_have_a_newer_version(monkeypatch):
     assert older_arms(found, EXPERIMENT) == {} and describe_code(found, EXPERIMENT) == ""
     lines = (Version(part="Center", version=2, date="2026-11-28", why="a group of one has no advantage"),)
     monkeypatch.setattr(versions, "history", lambda: lines)
-    assert list(older_arms(found, EXPERIMENT)) == ["rloo"]
+    assert list(older_arms(found, EXPERIMENT)) == ["rloo", "batch mean"]  # these alone center
     assert describe_code(found, EXPERIMENT) == "measured before version 2 of Center (a group of one has no advantage)"
 
 

@@ -119,7 +119,7 @@ def held(recipe, **settings):
 
 def test_a_start_prefers_nothing_to_its_reference(pairs):
     """The policy is the reference, so every margin is exactly 0, a tie."""
-    found = held(pl.vary(pl.recipe("dpo"), collect=pl.links(pl.rollout.Recorded())), data=pairs)
+    found = held(pl.vary(pl.recipe("dpo"), collect=pl.links(pl.Recorded())), data=pairs)
     assert found.keys() == {"accuracy", "ranking", "margin"}
     assert (found["margin"].mean, found["ranking"].mean, found["ranking"].n) == (0.0, 0.5, 2)
 
@@ -150,15 +150,13 @@ def test_what_samples_is_measured_by_its_answers_alone():
 
 
 def test_a_sum_of_objectives_is_looked_into(pairs):
-    recipe = pl.vary(
-        pl.recipe("dpo"), collect=pl.links(pl.rollout.Recorded()), objective=pl.DPO() + 0.1 * pl.Imitation()
-    )
+    recipe = pl.vary(pl.recipe("dpo"), collect=pl.links(pl.Recorded()), objective=pl.DPO() + 0.1 * pl.Imitation())
     assert held(recipe, data=pairs).keys() == {"accuracy", "ranking", "margin"}
 
 
 def reward_model():
     learner = pl.Learner(credit=pl.Compare(), objective=pl.BradleyTerry(center=0.01), heads=("score",))
-    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.rollout.Recorded()), learners={"reward": learner})
+    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Recorded()), learners={"reward": learner})
 
 
 def test_a_reward_model_is_measured_by_its_pairs_and_never_by_the_policys_answers(pairs, tmp_path):

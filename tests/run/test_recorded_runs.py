@@ -33,7 +33,7 @@ REWARD_MODEL = """import palaestra as pl
 
 def build():
     head = pl.Learner(credit=pl.Compare(), objective=pl.BradleyTerry(), heads=("score",))
-    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.rollout.Recorded()), learners={"reward": head})
+    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Recorded()), learners={"reward": head})
 """
 RUNS = {"sft": ("sft", "demos"), "dpo": ("dpo", "pairs", "pairs=data"), "rm": ("rm.py", "pairs")}
 
@@ -91,7 +91,7 @@ def collected(link, data):
 
 
 def test_answers_that_the_data_call_right_or_wrong_have_a_reward(place):
-    groups = collected(pl.rollout.Recorded(), "labels")
+    groups = collected(pl.Recorded(), "labels")
     found = describe(groups, groups)
     assert found["reward"] == sum(e.total for g in groups for e in g.episodes) / 8 and 0 < found["reward"] < 1
     assert "length" not in found and "truncated" not in found

@@ -157,7 +157,7 @@ class Ranking:
             answer=pair.right,
             meta={"chosen": pair.right, "rejected": pair.wrong},
         )
-        group = await pl.rollout.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
+        group = await pl.Recorded()(ctx, ("pairs", index), pl.Group(task=task))
         reward: Any = self.reward
         judge = replace(reward, template=WORDS[self.words]) if self.words else reward
         rewards = list(await pl.judge_group(ctx, judge, group))

@@ -30,7 +30,7 @@ def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) ->
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score())
         if pairs == "rollouts"
-        else pl.links(pl.rollout.Recorded()),
+        else pl.links(pl.Recorded()),
         credit=pl.credit.Prefer(),
         objective=pl.DPO(beta=beta),
         needs=(("ref", "logp"),),
