@@ -127,7 +127,9 @@ class Recorded:
     orders: list[pl.curriculum.ProblemOrder] = field(default_factory=list)
     written: int = 0
 
-    async def __call__(self, ctx: pl.Context, key: pl.Key, order: pl.curriculum.ProblemOrder) -> list[pl.Task]:
+    async def __call__(
+        self, ctx: pl.Context, key: pl.Key, order: pl.curriculum.ProblemOrder
+    ) -> list[pl.Task]:
         self.orders.append(order)
         made = await self.writer(ctx, key, order)
         self.written += len(made)
@@ -160,7 +162,8 @@ async def failures(ctx: pl.Context) -> dict[str, Any]:
 async def families(ctx: pl.Context) -> dict[str, Any]:
     """InternBootcamp: what each verifier pays; and the share of attempts that the model solves."""
     rates = {
-        p.name: await solved(ctx, p.name, of_family(p, 12), 8) for p in pl.curriculum.arms_of(ctx.bench.tasks)
+        p.name: await solved(ctx, p.name, of_family(p, 12), 8)
+        for p in pl.curriculum.arms_of(ctx.bench.tasks)
     }
     return {"audit": dict(await VerifierAudit(16)(ctx)), "solved": rates}
 

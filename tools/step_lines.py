@@ -34,13 +34,17 @@ def spine(recipe: Any, file: Path) -> list[Path]:
     """The files of a recipe, the step, and the parts of the recipe that do something."""
     parts = [type(part) for _, part in values.walk(recipe) if callable(part)]
     files = {Path(inspect.getfile(kind)) for kind in parts}
-    return sorted({file, Path(inspect.getfile(step)), *(f for f in files if f.is_relative_to(ROOT))})
+    return sorted(
+        {file, Path(inspect.getfile(step)), *(f for f in files if f.is_relative_to(ROOT))}
+    )
 
 
 def executed(recipe: Any) -> dict[Path, set[int]]:
     """The lines of the package that one step executes, by file."""
     bench, players = bench_by_name("chain")
-    ctx = RunContext(bench=bench, seed=0, models={"policy": load("tiny")}, drive=train, players=players)
+    ctx = RunContext(
+        bench=bench, seed=0, models={"policy": load("tiny")}, drive=train, players=players
+    )
     prepare(recipe, ctx)
     lines: dict[Path, set[int]] = defaultdict(set)
 

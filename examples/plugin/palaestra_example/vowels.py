@@ -16,4 +16,6 @@ class Vowels:
     def __call__(self, response: str, answer: Any) -> pl.verifiers.Judgement:
         wanted = pl.verifiers.require_field(answer, "answer", int, self)
         count = sum(c in "aeiou" for c in pl.verifiers.strip_thinking(response).lower())
-        return pl.verifiers.binary_judgement(abs(count - wanted) <= self.forgiven, vowels=float(count))
+        return pl.verifiers.binary_judgement(
+            abs(count - wanted) <= self.forgiven, vowels=float(count)
+        )
