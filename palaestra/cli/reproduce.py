@@ -148,13 +148,13 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
     program ends with status 1 where a verdict does not follow from its numbers, or a canary moved.
     """
     given, quiet = [results.name_of(m) for m in arguments.methods], arguments.json
-    wrong = wrong_verdicts(given or published())
+    names = given or published()
+    wrong = wrong_verdicts(names)
     for name, why in wrong.items():
         print(f"{name}: {why}", file=sys.stderr)
-    n = len(given or published())
     if not quiet:
-        print(f"{n - len(wrong)} of {n} verdicts follow from their numbers")
-    found = {"checked": given or published(), "wrong": wrong}
+        print(f"{len(names) - len(wrong)} of {len(names)} verdicts follow from their numbers")
+    found = {"checked": names, "wrong": wrong}
     failed = bool(wrong)
     if arguments.share[0] and canaries.path_of("").parent.is_dir():
         with Headway("canaries") as headway:

@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, field, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -277,7 +278,8 @@ def alike(a: float, b: float) -> bool:
 # ---- of methods
 
 
-def cases_of(name: str) -> dict[str, CanaryCase]:
+@cache
+def cases_of(name: str) -> Mapping[str, CanaryCase]:
     """The canaries of a method, by arm of its claim: "" is the method's default.
 
     Claims on a real model have none: their arms are the same recipes, and a canary would take

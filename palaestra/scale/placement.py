@@ -59,7 +59,7 @@ def join(cluster: Cluster, ctx: RunContext) -> Any:
 
     Raises UserError where there is no room for the processes.
     """
-    on_gpu = any(m.device.type == "cuda" for m in ctx.models.values())
+    on_gpu = ctx.on_gpu()
     cluster.connect()
     cluster.check_room(on_gpu)
     if not on_gpu or not cluster.learner_gpus:

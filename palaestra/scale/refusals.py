@@ -53,7 +53,7 @@ def _refuse_without_gpus(cluster: Cluster, ctx: RunContext) -> None:
 def _refuse_few_gpus(cluster: Cluster, ctx: RunContext) -> None:
     """An engine that takes several GPUs needs them in each process that samples."""
     needed = select.gpus_of(ctx.engine_name)
-    if needed == 1 or all(m.device.type != "cuda" for m in ctx.models.values()):
+    if needed == 1 or not ctx.on_gpu():
         return
     learner = "the learner's process, which samples for evaluations,"
     for role, count, gpus, key in (
