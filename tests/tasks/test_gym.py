@@ -62,7 +62,7 @@ def check_generator(generator, folder):
             started, text = time.process_time(), text.format(mark=mark)
             score = gym.check(text, task)
             assert 0.0 <= score < 0.99 or text.casefold() == gold.casefold(), (generator, text, score)
-            assert time.process_time() - started < 5.0, (generator, text)  # it does not hang
+            assert time.process_time() - started < 1.0, (generator, text)
     assert not mark.exists(), f"{generator} ran the response"
     assert random.getstate() == states[0] and np.array_equal(np.random.get_state()[1], states[1])
 
