@@ -17,8 +17,9 @@ from palaestra.verifiers.base import judge_response
 from palaestra.verifiers.registry import get_verifier
 from palaestra.verifiers.sql import sqlite, worker
 from palaestra.verifiers.sql.instances import bundle_columns, literals_of, values_beside
+from palaestra.verifiers.sql.orders import is_ordered
 from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names, strip_query
-from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, is_ordered, same_rows
+from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, same_rows
 
 PEOPLE = (
     "CREATE TABLE p(id INTEGER PRIMARY KEY, name TEXT, age INT); "

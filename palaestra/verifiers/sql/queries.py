@@ -19,7 +19,8 @@ from palaestra.verifiers.base import (
     require_field,
     strip_thinking,
 )
-from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
+from palaestra.verifiers.sql.orders import is_ordered
+from palaestra.verifiers.sql.tables import Database, Engine, file_of
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import jaccard, ngrams
 from palaestra.verifiers.worker import START, Alarmed, ask
@@ -121,7 +122,7 @@ class Sql:
         )
         request = {
             "task": "compared", "engine": self.engine, "schemas": schemas, "path": path,
-            "said": query, "gold": gold,
+            "said": query, "gold": gold, "bare": strip_query(gold),
             "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (),
             "seconds": self.seconds,
             "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered,
