@@ -116,7 +116,7 @@ def literals_of(query: str) -> tuple[int | float | str, ...]:
 
 def values_beside(literals: Iterable[int | float | str], column: Sequence[Any]) -> list[Any]:
     """Values of a column's own kind at and beside the literals: of numbers and days those between
-    its least and its greatest, of numbers with a fraction also those half way.
+    its least and its greatest, and in a column of fractions fractions too.
     """
     known = [x for x in column if x is not None]
     if not known:
@@ -136,11 +136,16 @@ def values_beside(literals: Iterable[int | float | str], column: Sequence[Any]) 
 
 
 def _numbers_beside(literals: Iterable[int | float | str], whole: bool) -> list[int | float]:
-    numbers = [n for n in literals if isinstance(n, int | float)]
     near: list[int | float] = []
-    for n in numbers:
-        near += range(math.floor(n) - 1, math.ceil(n) + 2) if whole else ()
-        near += () if whole else (n - 1, n - 0.5, n, n + 0.5, n + 1)
+    for n in literals:
+        if isinstance(n, str):
+            continue
+        if whole:
+            near += range(math.floor(n) - 1, math.ceil(n) + 2)
+            continue
+        places = len(f"{n!r}".partition(".")[2]) + 1  # one decimal place more than the literal has
+        steps = (-1, -0.5, -(10**-places), 0, 10**-places, 0.5, 1)
+        near += (round(n + step, places) for step in steps)
     return list(dict.fromkeys(near))
 
 

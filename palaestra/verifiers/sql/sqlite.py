@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from palaestra.errors import UserError
@@ -113,29 +113,38 @@ def _instance(database: Database) -> sqlite3.Connection:
     connection.text_factory = bytes  # so that what is no UTF-8 is moved as it is
     if database.whole:
         return connection
-    unchecked = {(name, key) for name, _, key in _broken_references(connection)}
-    for (name,) in connection.execute(TABLES).fetchall():
-        _change(connection, _text(name), database)
-    if database.half or database.added:
-        _restore_references(connection, unchecked)
+    names = [_text(name) for (name,) in connection.execute(TABLES).fetchall()]
+    _change(connection, names, database)
     return connection
 
 
-def _change(connection: sqlite3.Connection, name: str, database: Database) -> None:
-    """Halves a table, moves its values, adds rows, or turns it round; one that a constraint or a
-    trigger keeps from it stays as it is.
+def _change(connection: sqlite3.Connection, names: Sequence[str], database: Database) -> None:
+    """Halves the tables, moves their values, adds rows, or turns them round; one that a constraint
+    or a trigger keeps from it stays as it is. All tables take one step before the next one, so that
+    tables that are turned round have the rows of those that are not.
     """
-    steps = [lambda: _halve(connection, name, database.half)] * bool(database.half)
-    steps += [lambda: _move(connection, name, database.seed)] * bool(database.seed)
-    steps += [lambda: _add(connection, name, database)] * bool(database.added or database.beside)
-    steps += [lambda: _turn(connection, name)] * database.backward
-    for step in steps:
-        connection.execute("BEGIN")
-        try:
-            step()
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            connection.execute("ROLLBACK")
+
+    def each(step: Callable[[str], None]) -> None:
+        for name in names:
+            connection.execute("BEGIN")
+            try:
+                step(name)
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                connection.execute("ROLLBACK")
+
+    restores = bool(database.half or database.added)
+    before = _broken_references(connection) if restores else []
+    if database.half:
+        each(lambda name: _halve(connection, name, database.half))
+    if database.seed:
+        each(lambda name: _move(connection, name, database.seed))
+    if database.added or database.beside:
+        each(lambda name: _add(connection, name, database))
+    if restores:
+        _restore_references(connection, {(name, key) for name, _, key in before})
+    if database.backward:
+        each(lambda name: _turn(connection, name))
 
 
 def _halve(connection: sqlite3.Connection, name: str, half: str) -> None:
