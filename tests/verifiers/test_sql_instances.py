@@ -1,6 +1,8 @@
 """What ties, NULLs, childless parents and reversed scans show of a query, and what they must not hold against one."""
 
+import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 from palaestra.verifiers.sql import worker
@@ -122,6 +124,18 @@ def test_an_order_that_breaks_no_ties_is_still_an_order():
     gold = "SELECT name FROM emp ORDER BY dept_id"
     assert score("SELECT name FROM emp ORDER BY dept_id DESC", gold) == 0.0
     assert score("SELECT name FROM emp ORDER BY name", gold) == 0.0
+
+
+def test_labelled_queries_are_judged_by_their_labels():
+    """Queries over eight schemas whose rows do not tell the wrong ones apart. The checks were written with the first
+    set; the second was set aside.
+    """
+    lines = [json.loads(line) for line in (Path(__file__).parent / "sql_labelled.jsonl").read_text().splitlines()]
+    schemas = {line["name"]: line["schema"] for line in lines if "name" in line}
+    queries = [line for line in lines if "set" in line]
+    assert len(queries) == 109 and sum(not q["right"] for q in queries) == 64
+    judged = [score(q["response"], q["answer"], schema=schemas[q["schema"]]) for q in queries]
+    assert [q for q, x in zip(queries, judged, strict=True) if x != q["right"]] == []
 
 
 # ---- instances

@@ -86,10 +86,11 @@ class Sql:
 
     `schema` is a script that makes the database, or a list of scripts that make several; `database`
     a file. With `thin`, every database (not a file over 20 MB) is also tried with either half of
-    its rows, and twice with the values of its columns moved to other rows, so that neither rows nor
-    conditions that are written from the rows seen pass. `seconds`: of a query on one database. A
-    reference without rows in any database proves little: status "weak", and a right query is worth
-    `weak`.
+    its rows, with values moved to other rows, and with rows added that have ties, NULLs, or values
+    beside the literals of the reference, so that no query passes that agrees by chance on the rows
+    seen. What the reference leaves open, such as the order of ties, is not held against a query.
+    `seconds`: of a query on one database. A reference without rows in any database proves little:
+    status "weak", and a right query is worth `weak`.
     """
 
     engine: Engine = "sqlite"
