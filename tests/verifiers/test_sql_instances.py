@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,13 @@ def test_a_right_query_is_paid_whatever_order_ties_take(engine, kind):
     assert score(said, gold, engine) == 1.0
 
 
+def test_where_the_reference_leaves_the_row_open_only_those_that_tie_are_right():
+    gold = "SELECT name FROM emp ORDER BY dept_id LIMIT 1"
+    assert score("SELECT name FROM emp ORDER BY dept_id, hired DESC LIMIT 1", gold) == 1.0
+    for said in ("SELECT name FROM emp ORDER BY dept_id DESC LIMIT 1", "SELECT 'Zed'"):
+        assert score(said, gold) == 0.0
+
+
 def test_an_order_that_breaks_no_ties_is_still_an_order():
     gold = "SELECT name FROM emp ORDER BY dept_id"
     assert score("SELECT name FROM emp ORDER BY dept_id DESC", gold) == 0.0
@@ -231,6 +239,7 @@ def test_copies_of_a_table():
     )  # fmt: skip
     assert make_copies(shape, "ties") == [(3, "a 1", 6), (4, "b 2", 5)]
     assert make_copies(shape, "nulls") == [(3, "a 1", None), (4, "b 2", None)]
+    assert make_copies(replace(shape, required=frozenset({"id", "x"})), "nulls") == []
     assert make_copies(shape, "", (5,)) == [(3, "b 1", 5), (4, "a 2", 6)]
 
 
