@@ -273,3 +273,15 @@ def test_ties_are_broken_by_the_columns_shown(query, least_first):
 def test_rows_that_tie_have_no_order_and_all_others_have(said, right):
     orders = [tuple((c,) for c in order) for order in ("abcd", "acbd")]
     assert same_up_to_ties(orders, tuple((c,) for c in said)) == right
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+def test_without_nulls_a_column_that_never_lacks_a_value_is_relied_on(engine):
+    schema = (
+        "CREATE TABLE p(id INTEGER PRIMARY KEY, name TEXT); INSERT INTO p VALUES (1,'Ann'),(2,'Bob'),(3,'Cy'),(4,'Di');"
+    )
+    scores = [
+        Sql(engine=engine, nulls=nulls)("SELECT count(name) FROM p", "SELECT count(*) FROM p", schema=schema).score
+        for nulls in (True, False)
+    ]
+    assert scores == [0.0, 1.0]

@@ -88,7 +88,8 @@ class Sql:
     a file. With `thin`, every database (not a file over 20 MB) is also tried with either half of
     its rows, with values moved to other rows, and with rows added that have ties, NULLs, or values
     beside the literals of the reference, so that no query passes that agrees by chance on the rows
-    seen. What the reference leaves open, such as the order of ties, is not held against a query.
+    seen; without `nulls` no NULLs are added, for schemas that do not say which columns are NOT
+    NULL. What the reference leaves open, such as the order of ties, is not held against a query.
     `seconds`: of a query on one database. A reference without rows in any database proves little:
     status "weak", and a right query is worth `weak`.
     """
@@ -96,6 +97,7 @@ class Sql:
     engine: Engine = "sqlite"
     seconds: float = 5.0
     thin: bool = True
+    nulls: bool = True
     columns_ordered: bool = True
     weak: float = 0.0
 
@@ -125,6 +127,7 @@ class Sql:
             "task": "compared", "engine": self.engine, "schemas": schemas, "path": path,
             "said": query, "gold": gold, "bare": strip_query(gold),
             "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (),
+            "added": ("ties", "nulls") if self.nulls else ("ties",),
             "seconds": self.seconds,
             "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered,
             "likeness": likeness,

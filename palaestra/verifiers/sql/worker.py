@@ -123,8 +123,7 @@ def _others(request: dict[str, Any], databases: list[Database]) -> Iterator[Data
             yield replace(database, reverse=sqlite, backward=not sqlite)
         if not thin:
             continue
-        yield replace(database, added="ties")
-        yield replace(database, added="nulls")
+        yield from (replace(database, added=added) for added in request["added"])
         for seed in request["seeds"]:
             yield replace(database, seed=seed)
         if beside := literals_of(request["gold"]):
