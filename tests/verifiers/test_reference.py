@@ -229,7 +229,9 @@ def test_sql_reads_only_and_in_time(tmp_path):
     assert file.read_bytes() == before and not (tmp_path / "x").exists()
     assert Sql()(GOLD, GOLD, database=str(file)).score == 1.0
     assert Sql()("SELECT 4", "SELECT count(*) FROM users", database=str(file)).score == 0.0  # a constant
-    assert Sql()("SELECT count(age) FROM users", "SELECT count(*) FROM users", database=str(file)).score == 1.0
+    of_ages = ("SELECT count(age) FROM users", "SELECT count(*) FROM users")  # differ where an age is NULL
+    assert Sql()(*of_ages, database=str(file)).score == 0.0
+    assert Sql(nulls=False)(*of_ages, database=str(file)).score == 1.0
     start = time.perf_counter()
     endless = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) FROM r"
     assert Sql(seconds=0.3)(endless, GOLD, database=str(file)).status == "timeout"
@@ -272,7 +274,7 @@ def test_duckdb_reads_only(tmp_path):
     file = tmp_path / "d.duckdb"
     with __import__("duckdb").connect(str(file)) as made:
         made.execute(schema)
-    for query, score in (("SELECT 3", 0.0), ("SELECT count(age) FROM users", 1.0)):
+    for query, score in (("SELECT 3", 0.0), ("SELECT count(1) FROM users", 1.0), ("SELECT count(age) FROM users", 0.0)):
         assert judge(query, "SELECT count(*) FROM users", database=str(file)).score == score
     numbered = Database(schema=f"CREATE SEQUENCE s; {schema}", engine="duckdb")
     for _ in range(2):  # nothing of a query is left for the next one

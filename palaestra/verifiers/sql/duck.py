@@ -10,15 +10,25 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.verifiers.sql.instances import bundle_columns, deletion, move_query, quote, sample
+from palaestra.verifiers.sql.copies import TableShape, make_copies
+from palaestra.verifiers.sql.instances import (
+    SAMPLE_ROWS,
+    bundle_columns,
+    deletion,
+    move_query,
+    quote,
+    sample,
+)
 from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, change_time, file_of, table
 
 MEMORY = "1500MB"  # of an instance: what is kept open and a query
 HOSTS = 12  # instances
+MOST_ATTACHED = 320  # databases of an instance
 LOOK = 0.1  # seconds between two looks at the clock
 SINGLE = {"FLOAT", "REAL"}
 # how a pivot starts, which is several statements to duckdb
@@ -32,7 +42,7 @@ class Host:
 
     def __init__(self, connection: Any, source: str = "") -> None:
         self.connection, self.source, self.n = connection, source, 0
-        self.cursors: Kept[tuple[str, Any]] = Kept(self._detach)
+        self.cursors: Kept[tuple[str, Any]] = Kept(self._detach, MOST_ATTACHED)
         for setting in ("enable_external_access = false", "lock_configuration = true"):
             connection.execute(f"SET {setting}")
 
@@ -182,8 +192,8 @@ def _own(database: Database) -> Host:
 
 
 def _change(cursor: Any, database: Database) -> None:
-    """Halves the tables, moves their values, or turns them round; one that a constraint keeps from
-    it stays as it is.
+    """Halves the tables, adds rows, moves their values, or turns them round; one that a constraint
+    keeps from it stays as it is.
     """
     import duckdb  # pyright: ignore[reportMissingImports]
 
@@ -200,10 +210,20 @@ def _change(cursor: Any, database: Database) -> None:
     for t, _ in left if database.half else ():
         with contextlib.suppress(duckdb.Error):
             cursor.execute(deletion(t, database.half == "odd"))  # rows are counted from 0
-    left = [(t, sql) for t, sql in left if "GENERATED ALWAYS" not in sql]
+    tables = [t for t, sql in left if "GENERATED ALWAYS" not in sql]
+    for t in tables if database.added or database.beside else ():
+        _add(cursor, t, database)
+    if database.seed or database.backward:
+        _replace(cursor, tables, database)
+
+
+def _replace(cursor: Any, tables: Sequence[str], database: Database) -> None:
+    """Moves the values of tables, or turns them round."""
+    import duckdb  # pyright: ignore[reportMissingImports]
+
     queries = {
         t: _move(cursor, t, database.seed) if database.seed else f"SELECT * FROM {t} ORDER BY rowid"
-        for t, _ in left
+        for t in tables
     }
     waiting = 0
     # a table can be replaced after those that refer to it
@@ -218,22 +238,76 @@ def _change(cursor: Any, database: Database) -> None:
 
 
 def _move(cursor: Any, t: str, seed: int) -> str:
-    columns = [name for name, *_ in cursor.execute(f"DESCRIBE {t}").fetchall()]
+    shape = _shape(cursor, t)
     (n,) = cursor.execute(f"SELECT count(*) FROM {t}").fetchone()
+    if n < 2 or not shape.bundles:
+        return f"SELECT * FROM {t} ORDER BY rowid"
+    return move_query(t, shape.columns, shape.bundles, n, seed)
+
+
+def _shape(cursor: Any, t: str) -> TableShape:
+    """The columns of a table, and what new rows must keep to."""
+    columns = [name for name, *_ in cursor.execute(f"DESCRIBE {t}").fetchall()]
     mine = (
         "database_name = current_database() AND concat('\"', replace(schema_name, '\"', '\"\"'), "
         "'\".\"', replace(table_name, '\"', '\"\"'), '\"') = ?"
     )
     found = cursor.execute(
-        f"SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE {mine}",
+        "SELECT constraint_type, constraint_column_names, constraint_text FROM duckdb_constraints() "
+        f"WHERE {mine}",
         [t],
     )
-    constraints = found.fetchall()
-    keys = {name for kind, names in constraints if kind == "PRIMARY KEY" for name in names}
+    constraints: dict[str, list[list[str]]] = {}
+    targets: dict[str, tuple[Any, ...]] = {}
+    for kind, names, text in found.fetchall():
+        constraints.setdefault(kind, []).append(names)
+        if kind == "FOREIGN KEY" and len(names) == 1:
+            targets[names[0]] = _values(cursor, text)
+    primary = constraints.get("PRIMARY KEY", [])
+    keys = {name for names in primary for name in names}
     free = [name for name in columns if name not in keys]
-    if n < 2 or not free:
-        return f"SELECT * FROM {t} ORDER BY rowid"
-    joint = [names for kind, names in constraints if kind == "FOREIGN KEY"]
-    return move_query(
-        t, columns, bundle_columns(free, joint, cursor.execute(sample(t, free)).fetchall()), n, seed
+    joint = constraints.get("FOREIGN KEY", [])
+    rows = cursor.execute(sample(t, columns)).fetchall()
+    values = [tuple(row[columns.index(c)] for c in free) for row in rows]
+    return TableShape(
+        columns=tuple(columns),
+        rows=tuple(rows),
+        required=frozenset(c for names in constraints.get("NOT NULL", []) for c in names) | keys,
+        unique=tuple(map(tuple, [*primary, *constraints.get("UNIQUE", [])])),
+        refers=frozenset(c for names in joint for c in names),
+        targets=targets,
+        bundles=tuple(map(tuple, bundle_columns(free, joint, values) if free else [])),
     )
+
+
+def _values(cursor: Any, constraint: str) -> tuple[Any, ...]:
+    """What a foreign key of one column may refer to, read off its text."""
+    import duckdb  # pyright: ignore[reportMissingImports]
+
+    parent, _, columns = constraint.rpartition(" REFERENCES ")[2].rpartition("(")
+    with contextlib.suppress(duckdb.Error):
+        query = f"SELECT {columns.strip(') ')} FROM {parent} LIMIT {SAMPLE_ROWS}"
+        return tuple(x for (x,) in cursor.execute(query).fetchall())
+    return ()
+
+
+def _add(cursor: Any, t: str, database: Database) -> None:
+    """Adds copies of rows; one that a constraint refuses is left out."""
+    import duckdb  # pyright: ignore[reportMissingImports]
+
+    shape = _shape(cursor, t)
+    rows = make_copies(shape, database.added, database.beside)
+    columns = ", ".join(map(quote, shape.columns))
+    marks = f"({', '.join('?' * len(shape.columns))})"
+
+    def insert(some: Sequence[tuple[Any, ...]]) -> None:
+        values = [x for row in some for x in row]
+        marked = ", ".join([marks] * len(some))
+        try:
+            cursor.execute(f"INSERT INTO {t} ({columns}) VALUES {marked}", values)
+        except duckdb.Error:
+            for row in some if len(some) > 1 else ():
+                insert([row])
+
+    if rows:
+        insert(rows)

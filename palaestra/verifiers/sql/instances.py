@@ -4,8 +4,12 @@ move values.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import math
 import re
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
@@ -15,8 +19,10 @@ SAMPLE_ROWS = 2000  # rows of a table in which columns are looked at for what th
 REPEATS = 8
 CANDIDATES = 40  # columns that are compared by pairs
 LITERALS = 8  # of a reference query, around which rows are added
-NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 TEXT = re.compile(r"'((?:[^']|'')*)'")
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+DAYS = (-1, 0, 1)
 
 
 def quote(name: str) -> str:
@@ -95,27 +101,58 @@ def bundle_columns(
     return list({min(names): sorted(names) for names in bundle.values()}.values())
 
 
-def literals_of(query: str) -> tuple[int | str, ...]:
-    """The whole numbers and the words that a query compares with; of a pattern its fixed part. What
-    has digits in quotes (a date) is left out.
+def literals_of(query: str) -> tuple[int | float | str, ...]:
+    """The numbers, words and days that a query compares with; of a pattern its fixed part. Other
+    text with digits is left out.
     """
     words = [w.replace("''", "'").strip("%_") for w in TEXT.findall(query)]
-    numbers = [int(n) for n in NUMBER.findall(TEXT.sub(" ", query)) if len(n) < 16]
-    kept = [*numbers, *(w for w in words if w and not any(map(str.isdigit, w)))]
+    numbers = [n for n in NUMBER.findall(TEXT.sub(" ", query)) if len(n) < 16]
+    kept = [
+        *(float(n) if "." in n else int(n) for n in numbers),
+        *(w for w in words if w and (DAY.fullmatch(w) or not any(map(str.isdigit, w)))),
+    ]
     return tuple(dict.fromkeys(kept))[:LITERALS]
 
 
-def values_beside(literals: Iterable[int | str], column: Sequence[Any]) -> list[int | str]:
-    """Values of a column's own kind at and beside the literals: of numbers those between its least
-    and its greatest.
+def values_beside(literals: Iterable[int | float | str], column: Sequence[Any]) -> list[Any]:
+    """Values of a column's own kind at and beside the literals: of numbers and days those between
+    its least and its greatest, and in a column of fractions fractions too.
     """
     known = [x for x in column if x is not None]
     if not known:
         return []
-    if all(isinstance(x, int | float) for x in known):
-        near = [n + d for n in literals if isinstance(n, int) for d in (-1, 0, 1)]
-        return [n for n in dict.fromkeys(near) if min(known) <= n <= max(known)]
-    if all(isinstance(x, str) for x in known):
-        words = [w for w in literals if isinstance(w, str)]
+    if all(isinstance(x, int | float | Decimal) for x in known):
+        near = _numbers_beside(literals, all(isinstance(x, int) for x in known))
+    elif all(type(x) is datetime.date for x in known):
+        near = _days_beside(literals)
+    elif all(isinstance(x, str) and DAY.fullmatch(x) for x in known):
+        near = list(map(str, _days_beside(literals)))
+    elif all(isinstance(x, str) for x in known):
+        words = [w for w in literals if isinstance(w, str) and not DAY.fullmatch(w)]
         return [v for w in words if any(w in x for x in known) for v in (w, f"{w}x", f"x{w}")]
-    return []
+    else:
+        return []
+    return [n for n in near if min(known) <= n <= max(known)]
+
+
+def _numbers_beside(literals: Iterable[int | float | str], whole: bool) -> list[int | float]:
+    near: list[int | float] = []
+    for n in literals:
+        if isinstance(n, str):
+            continue
+        if whole:
+            near += range(math.floor(n) - 1, math.ceil(n) + 2)
+            continue
+        places = len(f"{n!r}".partition(".")[2]) + 1  # one decimal place more than the literal has
+        steps = (-1, -0.5, -(10**-places), 0, 10**-places, 0.5, 1)
+        near += (round(n + step, places) for step in steps)
+    return list(dict.fromkeys(near))
+
+
+def _days_beside(literals: Iterable[int | float | str]) -> list[datetime.date]:
+    days: list[datetime.date] = []
+    for literal in literals:
+        with contextlib.suppress(ValueError, OverflowError, TypeError):
+            day = datetime.date.fromisoformat(literal) if isinstance(literal, str) else None
+            days += [day + datetime.timedelta(days=d) for d in DAYS] if day else []
+    return list(dict.fromkeys(days))

@@ -19,7 +19,8 @@ from palaestra.verifiers.base import (
     require_field,
     strip_thinking,
 )
-from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
+from palaestra.verifiers.sql.orders import is_ordered
+from palaestra.verifiers.sql.tables import Database, Engine, file_of
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import jaccard, ngrams
 from palaestra.verifiers.worker import START, Alarmed, ask
@@ -85,15 +86,18 @@ class Sql:
 
     `schema` is a script that makes the database, or a list of scripts that make several; `database`
     a file. With `thin`, every database (not a file over 20 MB) is also tried with either half of
-    its rows, and twice with the values of its columns moved to other rows, so that neither rows nor
-    conditions that are written from the rows seen pass. `seconds`: of a query on one database. A
-    reference without rows in any database proves little: status "weak", and a right query is worth
-    `weak`.
+    its rows, with values moved to other rows, and with rows added that have ties, NULLs, or values
+    beside the literals of the reference, so that no query passes that agrees by chance on the rows
+    seen; without `nulls` no NULLs are added, for schemas that do not say which columns are NOT
+    NULL. What the reference leaves open, such as the order of ties, is not held against a query.
+    `seconds`: of a query on one database. A reference without rows in any database proves little:
+    status "weak", and a right query is worth `weak`.
     """
 
     engine: Engine = "sqlite"
     seconds: float = 5.0
     thin: bool = True
+    nulls: bool = True
     columns_ordered: bool = True
     weak: float = 0.0
 
@@ -121,8 +125,9 @@ class Sql:
         )
         request = {
             "task": "compared", "engine": self.engine, "schemas": schemas, "path": path,
-            "said": query, "gold": gold,
+            "said": query, "gold": gold, "bare": strip_query(gold),
             "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (),
+            "added": ("ties", "nulls") if self.nulls else ("ties",),
             "seconds": self.seconds,
             "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered,
             "likeness": likeness,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.verifiers.sql.copies import TableShape, make_copies
 from palaestra.verifiers.sql.instances import (
     bundle_columns,
     deletion,
     move_query,
     quote,
     sample,
-    values_beside,
 )
 from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, change_time, file_of, table
 
@@ -83,6 +84,7 @@ def _open(database: Database) -> tuple[sqlite3.Connection, int]:
             f"the database {database.path or 'of the schema'} cannot be opened: {error}"
         ) from None
     connection.text_factory = _text
+    connection.execute(f"PRAGMA reverse_unordered_selects = {int(database.reverse)}")
     for limit, most in LIMITS.items():
         connection.setlimit(limit, most)
     connection.set_authorizer(authorise)
@@ -109,26 +111,40 @@ def _instance(database: Database) -> sqlite3.Connection:
             file.backup(connection)
     connection.execute("PRAGMA foreign_keys = OFF")
     connection.text_factory = bytes  # so that what is no UTF-8 is moved as it is
-    for (name,) in connection.execute(TABLES).fetchall() if not database.whole else ():
-        _change(connection, _text(name), database)
+    if database.whole:
+        return connection
+    names = [_text(name) for (name,) in connection.execute(TABLES).fetchall()]
+    _change(connection, names, database)
     return connection
 
 
-def _change(connection: sqlite3.Connection, name: str, database: Database) -> None:
-    """Halves a table, moves its values, or turns it round; one that a constraint or a trigger keeps
-    from it stays as it is.
+def _change(connection: sqlite3.Connection, names: Sequence[str], database: Database) -> None:
+    """Halves the tables, moves their values, adds rows, or turns them round; one that a constraint
+    or a trigger keeps from it stays as it is. All tables take one step before the next one, so that
+    tables that are turned round have the rows of those that are not.
     """
-    steps = [lambda: _halve(connection, name, database.half)] * bool(database.half)
-    steps += [lambda: _move(connection, name, database.seed)] * bool(database.seed)
-    steps += [lambda: _add_beside(connection, name, database.beside)] * bool(database.beside)
-    steps += [lambda: _turn(connection, name)] * database.backward
-    for step in steps:
-        connection.execute("BEGIN")
-        try:
-            step()
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            connection.execute("ROLLBACK")
+
+    def each(step: Callable[[str], None]) -> None:
+        for name in names:
+            connection.execute("BEGIN")
+            try:
+                step(name)
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                connection.execute("ROLLBACK")
+
+    restores = bool(database.half or database.added)
+    before = _broken_references(connection) if restores else []
+    if database.half:
+        each(lambda name: _halve(connection, name, database.half))
+    if database.seed:
+        each(lambda name: _move(connection, name, database.seed))
+    if database.added or database.beside:
+        each(lambda name: _add(connection, name, database))
+    if restores:
+        _restore_references(connection, {(name, key) for name, _, key in before})
+    if database.backward:
+        each(lambda name: _turn(connection, name))
 
 
 def _halve(connection: sqlite3.Connection, name: str, half: str) -> None:
@@ -140,8 +156,9 @@ def _move(connection: sqlite3.Connection, name: str, seed: int) -> None:
     (n,) = connection.execute(f"SELECT count(*) FROM {t}").fetchone()
     if n < 2 or _has_triggers(connection, name):
         return
-    columns, free, _, bundles = _columns(connection, t)
-    _rewrite(connection, t, columns, move_query(t, columns, bundles if free else [], n, seed))
+    with _decoded(connection):
+        shape = _shape(connection, t)
+    _rewrite(connection, t, shape.columns, move_query(t, shape.columns, shape.bundles, n, seed))
 
 
 def _has_triggers(connection: sqlite3.Connection, name: str) -> bool:
@@ -149,56 +166,128 @@ def _has_triggers(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute(triggers, (name,)).fetchone() is not None
 
 
-def _columns(
-    connection: sqlite3.Connection, t: str
-) -> tuple[list[str], list[str], set[str], list[list[str]]]:
-    """The columns of a table that are no generated ones, those of them that are no keys, those that
-    refer to other tables, and which of the second move together.
-    """
-    info = [(_text(c[1]), c[5], c[6]) for c in connection.execute(f"PRAGMA table_xinfo({t})")]
-    columns = [c for c, _, hidden in info if not hidden]  # generated ones follow
-    free = [c for c, key, hidden in info if not key and not hidden]
-    references: dict[int, list[str]] = {}
-    for reference in connection.execute(f"PRAGMA foreign_key_list({t})"):
-        references.setdefault(reference[0], []).append(_text(reference[3]))
-    rows = connection.execute(sample(t, free)).fetchall() if free else []
-    bundles = bundle_columns(free, references.values(), rows) if free else []
-    return columns, free, {c for group in references.values() for c in group}, bundles
+@contextlib.contextmanager
+def _decoded(connection: sqlite3.Connection) -> Generator[None]:
+    """Text as text, where an instance is made with text as bytes."""
+    connection.text_factory = _text
+    try:
+        yield
+    finally:
+        connection.text_factory = bytes
 
 
-def _add_beside(connection: sqlite3.Connection, name: str, literals: tuple[int | str, ...]) -> None:
-    """Adds copies of rows in which one column has a value at or beside a literal. What no other
-    column tells, and what refers to nothing, is changed; what differs in all rows still does.
+def _shape(connection: sqlite3.Connection, t: str) -> TableShape:
+    """The columns of a table that are no generated ones, and what new rows must keep to. Text that
+    is no UTF-8 is replaced in its sample of rows.
     """
+    info = [(c[1], c[3], c[5], c[6]) for c in connection.execute(f"PRAGMA table_xinfo({t})")]
+    columns = [c for c, _, _, hidden in info if not hidden]
+    keys = [c for c, _, key, hidden in info if key and not hidden]
+    free = [c for c in columns if c not in keys]
+    references: dict[int, list[tuple[str, str, str | None]]] = {}
+    for key, _, *reference in connection.execute(f"PRAGMA foreign_key_list({t})").fetchall():
+        parent, column, to = reference[:3]
+        references.setdefault(key, []).append((column, parent, to))
+    joint = [[column for column, *_ in group] for group in references.values()]
+    rows = connection.execute(sample(t, columns)).fetchall()
+    values = [tuple(row[columns.index(c)] for c in free) for row in rows]
+    groups = [tuple(sorted(keys)), *_unique_groups(connection, t)]
+    alone = [group[0] for group in references.values() if len(group) == 1]
+    targets = {c: _values(connection, parent, to) for c, parent, to in alone}
+    return TableShape(
+        columns=tuple(columns),
+        rows=tuple(rows),
+        required=frozenset(c for c, required, *_ in info if required) | set(keys),
+        unique=tuple(dict.fromkeys(group for group in groups if group)),
+        refers=frozenset(c for group in joint for c in group),
+        targets=targets,
+        bundles=tuple(map(tuple, bundle_columns(free, joint, values) if free else [])),
+    )
+
+
+def _values(connection: sqlite3.Connection, parent: str, column: str | None) -> tuple[Any, ...]:
+    """What a foreign key may refer to; without a column its parent's primary key. A parent that is
+    not there has none.
+    """
+    info = connection.execute(f"PRAGMA table_info({quote(parent)})").fetchall()
+    columns = [column] if column else [name for _, name, *_, key in info if key]
+    with contextlib.suppress(sqlite3.Error):
+        return tuple(row[0] for row in connection.execute(sample(quote(parent), columns)))
+    return ()
+
+
+def _unique_groups(connection: sqlite3.Connection, t: str) -> list[tuple[str, ...]]:
+    """The columns of each unique index of a table; an index of an expression or of a part of the
+    rows has none.
+    """
+    groups: list[tuple[str, ...]] = []
+    for _, name, unique, _, partial in connection.execute(f"PRAGMA index_list({t})").fetchall():
+        index = connection.execute(f"PRAGMA index_info({quote(name)})").fetchall()
+        if unique and not partial and all(column is not None for *_, column in index):
+            groups.append(tuple(sorted(column for *_, column in index)))
+    return groups
+
+
+def _add(connection: sqlite3.Connection, name: str, database: Database) -> None:
+    """Adds copies of rows; one that a constraint refuses is left out."""
     t = quote(name)
-    (n,) = connection.execute(f"SELECT count(*) FROM {t}").fetchone()
-    columns, free, refers, bundles = _columns(connection, t)
-    keys = [c for c in columns if c not in free]
-    if not n or len(keys) > 1 or _has_triggers(connection, name):
+    if _has_triggers(connection, name):
         return
-    shown = [c for c in columns if c not in keys]
-    rows = [
-        [_text(x) if isinstance(x, bytes) else x for x in row]
-        for row in connection.execute(f"{sample(t, shown)}").fetchall()
-    ]
-    several = {c for bundle in bundles if len(bundle) > 1 for c in bundle}
-    values = [[row[i] for row in rows] for i in range(len(shown))]
-    unlike = [len(set(map(repr, column))) == len(column) for column in values]
-    marks = f"({', '.join(map(quote, shown))}) VALUES ({', '.join('?' * len(shown))})"
-    added = 0
-    for i, column in enumerate(shown):
-        near = [] if column in several or column in refers else values_beside(literals, values[i])
-        for value in near:
-            added += 1
-            row = list(rows[added % len(rows)])
-            for k, x in enumerate(row):
-                if isinstance(x, str) and unlike[k] and shown[k] not in refers:
-                    row[k] = f"{x} {added}"
-            row[i] = value
-            connection.execute(f"INSERT OR IGNORE INTO main.{t} {marks}", row)
+    with _decoded(connection):
+        shape = _shape(connection, t)
+    columns = f"({', '.join(map(quote, shape.columns))})"
+    marks = ", ".join("?" * len(shape.columns))
+    connection.executemany(
+        f"INSERT OR IGNORE INTO main.{t} {columns} VALUES ({marks})",
+        make_copies(shape, database.added, database.beside),
+    )
 
 
-def _rewrite(connection: sqlite3.Connection, t: str, columns: list[str], query: str) -> None:
+def _broken_references(connection: sqlite3.Connection) -> list[tuple[str, Any, int]]:
+    """Rows that refer to none: table, row number (None without row numbers), and the number of the
+    foreign key. A foreign key that fits no table breaks none.
+    """
+    try:
+        rows = connection.execute("PRAGMA foreign_key_check").fetchall()
+    except sqlite3.Error:
+        return []
+    return [(_text(name), rowid, key) for name, rowid, _, key in rows]
+
+
+def _restore_references(connection: sqlite3.Connection, unchecked: set[tuple[str, int]]) -> None:
+    """Takes the references to rows that are gone away: by NULL where the columns take it, else with
+    the row, to which others may refer in turn. `unchecked`: tables and foreign keys that are left
+    as they are.
+    """
+    done: set[tuple[str, Any, int]] = set()
+    while True:
+        broken: dict[tuple[str, int], list[Any]] = {}
+        for name, rowid, key in _broken_references(connection):
+            known = (name, key) in unchecked or (name, rowid, key) in done or rowid is None
+            if not known:
+                broken.setdefault((name, key), []).append(rowid)
+        if not broken:
+            return
+        for (name, key), rows in broken.items():
+            done.update((name, rowid, key) for rowid in rows)
+            with contextlib.suppress(sqlite3.Error):
+                change = _release(connection, name, key)
+                connection.executemany(f"{change} WHERE rowid = ?", [(rowid,) for rowid in rows])
+
+
+def _release(connection: sqlite3.Connection, name: str, key: int) -> str:
+    """How rows of a table lose a reference: the start of an UPDATE or of a DELETE."""
+    t = quote(name)
+    parts = connection.execute(f"PRAGMA foreign_key_list({t})").fetchall()
+    columns = {part[3] for part in parts if part[0] == key}
+    info = connection.execute(f"PRAGMA table_xinfo({t})").fetchall()
+    if any(c[3] or c[5] for c in info if c[1] in columns):
+        return f"DELETE FROM main.{t}"
+    unset = ", ".join(f"{quote(_text(c))} = NULL" for c in sorted(columns))
+    return f"UPDATE main.{t} SET {unset}"
+
+
+def _rewrite(connection: sqlite3.Connection, t: str, columns: Sequence[str], query: str) -> None:
     """The rows of a query in the place of a table's own."""
     names = ", ".join(map(quote, columns))
     connection.execute(f"CREATE TEMP TABLE palaestra AS {query}")

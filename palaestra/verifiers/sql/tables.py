@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
@@ -18,9 +17,10 @@ from palaestra.types import value_class
 Engine: TypeAlias = Literal["sqlite", "duckdb"]
 Rows: TypeAlias = tuple[tuple[Any, ...], ...]
 Half: TypeAlias = Literal["", "odd", "even"]
+Added: TypeAlias = Literal["", "ties", "nulls"]
 MOST_ROWS = 10_000
 MOST_BYTES = 20_000_000  # of a result
-MOST_KEPT = 256  # databases that a process keeps open of an engine: those of some fifty scripts
+MOST_KEPT = 512  # databases that a process keeps open of an engine: those of some fifty scripts
 MOST_KEPT_BYTES = 1_000_000_000
 RELATIVE, ABSOLUTE = 1e-10, 1e-12  # differences of numbers that are rounding errors
 SINGLE = 1e-6  # relative, of a number in 32 bits
@@ -35,8 +35,10 @@ class Database:
 
     `half`: with only the odd or even rows of each table. `seed` > 0: with the values of its columns
     moved to other rows. `backward`: with its rows stored in reverse and without keys and indexes,
-    so that an order that a query leaves open differs. `beside`: with copies of rows that have values
-    at and beside these literals (sqlite).
+    so that an order that a query leaves open differs. `reverse`: with scans of tables that run
+    from the last row on (sqlite), which changes no row, key or index. `added`: with copies of rows
+    that have equal values in all columns but one ("ties"), or NULL in one ("nulls"). `beside`: with
+    copies of rows that have values at and beside these literals.
     """
 
     schema: str = ""
@@ -45,11 +47,13 @@ class Database:
     half: Half = ""
     seed: int = 0
     backward: bool = False
-    beside: tuple[int | str, ...] = ()
+    reverse: bool = False
+    added: Added = ""
+    beside: tuple[int | float | str, ...] = ()
 
     @property
     def whole(self) -> bool:
-        return not (self.half or self.seed or self.backward or self.beside)
+        return not (self.half or self.seed or self.backward or self.added or self.beside)
 
 
 @value_class
@@ -120,7 +124,12 @@ def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset())
             return ResultTable(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
         cells = tuple(map(cell, row))
         found.append(
-            tuple(Single(x) if i in single else x for i, x in enumerate(cells)) if single else cells
+            tuple(
+                Single(x) if i in single and isinstance(x, float) else x
+                for i, x in enumerate(cells)
+            )
+            if single
+            else cells
         )
     return ResultTable(rows=tuple(found), size=size)
 
@@ -226,12 +235,3 @@ def _digits(x: Any) -> Any:
         if isinstance(x, float | Decimal)
         else x
     )
-
-
-def is_ordered(query: str) -> bool:
-    """Whether a query's own rows are ordered: ORDER BY outside brackets."""
-    text, depth = "", 0
-    for c in re.sub(r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^][]*]""", "''", query):
-        depth += (c == "(") - (c == ")")
-        text += c if depth == 0 else " "
-    return bool(re.search(r"\border\s+by\b", text, re.IGNORECASE))
