@@ -39,7 +39,7 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Learns
+    from palaestra.context import Context, Learns, Situation, Training
     from palaestra.models.model import Model
 
 Forward = Callable[[Batch], Outputs]
@@ -372,7 +372,7 @@ class Plain:
         need_at_least(self, epochs=1, minibatches=1, budget=1, memory_mb=1)
 
     def __call__(
-        self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
+        self, ctx: Training, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]:
         if self.fresh:
             ctx.optimiser(name, learner).state.clear()
@@ -395,7 +395,7 @@ class Plain:
         return max(1, min(self.budget, memory // max(1, model.position_bytes)))
 
     def _minibatches(
-        self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int
+        self, ctx: Situation, name: str, batch: Batch, clock: int, epoch: int
     ) -> Iterator[Batch]:
         if self.minibatches == 1:
             yield batch
@@ -408,7 +408,7 @@ class Plain:
 
 
 def step_optimiser(
-    ctx: Context, name: str, learner: Learns, batch: Batch, clock: int, budget: int
+    ctx: Training, name: str, learner: Learns, batch: Batch, clock: int, budget: int
 ) -> dict[str, float]:
     """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps
     the case.

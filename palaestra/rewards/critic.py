@@ -15,7 +15,7 @@ from palaestra.rollout.steps import Step, answer_steps
 from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models, Situation
 
 WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IGNORECASE)
 
@@ -41,7 +41,7 @@ class Oracle:
     noise: float = 0.0
 
     async def __call__(
-        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+        self, ctx: Situation, key: Key, task: Task, lines: Sequence[str]
     ) -> frozenset[int]:
         source = source_of(ctx.bench.tasks, task)
         if not isinstance(source, FindsMistakes):
@@ -69,7 +69,7 @@ class ModelCritic:
     max_tokens: int = 64
 
     async def __call__(
-        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+        self, ctx: Models, key: Key, task: Task, lines: Sequence[str]
     ) -> frozenset[int]:
         engine = ctx.engine(self.model)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
