@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from palaestra.abilities import FindsMistakes, source_of  # fmt: skip
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.rollout.steps import Step, answer_steps
@@ -97,6 +98,13 @@ def read_steps(text: str, n: int) -> frozenset[int]:
     return frozenset(i - 1 for i in map(int, found[1].split(",")) if 1 <= i <= n)
 
 
+@declare(
+    facts=(
+        ("critiques", tuple, "by critic, the numbers of the steps that it calls wrong"),
+        "step_ends",
+        "error",
+    )
+)
 @stage
 class Critique:
     """Asks the critic `n` times about every episode; the facts keep `critiques` and the `step_ends`

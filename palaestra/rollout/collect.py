@@ -16,6 +16,7 @@ import numpy as np
 
 from palaestra.abilities import KnowsSolved, ReplaysRecords
 from palaestra.context import Collect, RewardFn
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.cast import Cast
 from palaestra.rollout.play import play
@@ -147,6 +148,7 @@ async def attempt(
     return episode
 
 
+@declare(facts=("error", ("labels", dict, "labels that the reward gave beside the number")))
 @stage
 class Score:
     """Gives every unscored episode its reward: `reward`, else the bench's, else what the world

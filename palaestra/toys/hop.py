@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 
@@ -58,6 +59,15 @@ class HopState:
         return len(self.executed)
 
 
+@declare(
+    facts=(
+        "turns",
+        ("searches", int, "searches that found an entry"),
+        "malformed",
+        "executed",
+        "correct",
+    )
+)
 @stage
 class Hop:
     """Pays 1 for the right answer. A malformed action costs a turn ("again") or ends the episode

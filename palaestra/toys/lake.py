@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.toys.grid import MOVES, Square
 from palaestra.types import (
@@ -91,6 +92,17 @@ class LakeTasks:
         return question_task(self.name, f"use {actions}\n{start}", None, meta)
 
 
+@declare(
+    facts=(
+        "turns",
+        ("steps", tuple, "(square before, action, square after) of each turn"),
+        "executed",
+        "invalid",
+        "result",
+        ("thing", str, "the thing that it walked onto"),
+        "correct",
+    )
+)
 @stage
 class Lake:
     """Pays 1 on the goal; the last digit that is said is the action. One without a meaning, and

@@ -136,6 +136,9 @@ def behind(task: pl.Task, shots: Sequence[Shot]) -> pl.Task:
     return replace(task, prompt=prompt) if shots else task
 
 
+@pl.declare(
+    facts=(("stage", float, "the stage of rethinking that gave the answer, from 2"), "stratum")
+)
 @pl.stage
 class Rethink:
     """A further stage, whose answers take the place of those so far: `rewrite` sees these, and
@@ -154,6 +157,9 @@ class Rethink:
         return await pl.Instead(attempt)(ctx, key, group)
 
 
+@pl.declare(
+    facts=(("reattached", float, "1 for a right answer that was added as a demonstration"),)
+)
 @pl.stage
 class Reattach:
     """Up to `most` right answers of the last stage as demonstrations of the bare task, with the
