@@ -14,7 +14,7 @@ A part whose names follow its settings has a property `writes_facts` or `reads_f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -78,17 +78,17 @@ def declare(
 
     Args:
         facts: of episodes that it writes, each as (name, type, meaning), or as the name alone of
-            one of `COMMON`.
-        columns: of tasks that it writes, likewise.
+            one of `COMMON_FACTS`.
+        columns: of tasks that it writes, likewise, with `COMMON_COLUMNS`.
         reads: names of facts that it cannot do without; one that it has a default for is not listed.
         reads_columns: names of columns that it cannot do without.
 
     Raises:
-        ValueError: a name alone is none of `COMMON`.
+        ValueError: a name alone is none of those.
     """
     names: dict[str, tuple[object, ...]] = {
-        "writes_facts": tuple(map(_entry, facts)),
-        "writes_columns": tuple(map(_entry, columns)),
+        "writes_facts": tuple(_entry(e, COMMON_FACTS) for e in facts),
+        "writes_columns": tuple(_entry(e, COMMON_COLUMNS) for e in columns),
         "reads_facts": reads,
         "reads_columns": reads_columns,
     }
@@ -102,21 +102,23 @@ def declare(
     return decorate
 
 
-def _entry(entry: Entry) -> Declared:
+def _entry(entry: Entry, common: Mapping[str, Declared]) -> Declared:
     if isinstance(entry, Declared):
         return entry
     if isinstance(entry, tuple):
         return Declared(*entry)
-    if entry not in COMMON:
+    if entry not in common:
         raise ValueError(
             f"{entry!r} has no type and meaning: write (name, type, meaning)"
-            f"{suggestion(entry, COMMON)}"
+            f"{suggestion(entry, common)}"
         )
-    return COMMON[entry]
+    return common[entry]
 
+
+ANYTHING = "*"  # in the place of a name: what a part writes is known to its user alone
 
 # facts that several worlds and links write
-COMMON = {
+COMMON_FACTS = {
     name: Declared(name, kind, meaning)
     for name, kind, meaning in (
         ("turns", int, "turns that the policy took"),
@@ -131,7 +133,31 @@ COMMON = {
         ("stratum", int, 'which episodes `Center("stratum")` compares with one another'),
         ("error", str, "what the infrastructure fault said that ended the episode"),
         ("result", object, "how the game ended"),
-        ("guided", float, "1 where the policy was shown more than the task"),
+        ("guided", float, "above 0 where the policy was shown more than the task"),
         ("demonstration", float, "1 where the answer is a demonstration"),
+    )
+}
+# columns that several sources of tasks have
+COMMON_COLUMNS = {
+    name: Declared(name, kind, meaning)
+    for name, kind, meaning in (
+        ("numbers", tuple, "the numbers of the problem"),
+        ("steps", tuple, "the lines of the worked solution"),
+        ("d", int, "how difficult the task is"),
+        ("start", object, "the state that the world begins in"),
+        ("path", tuple, "what is looked up one after the other on the way to the answer"),
+        ("judged", object, "the task whose answers are judged"),
+        ("criteria", tuple, "what a good answer has, each as a sentence"),
+        ("points", tuple, "of each of the criteria"),
+        ("chosen", str, "the better of two recorded answers"),
+        ("rejected", str, "the worse of two recorded answers"),
+        ("gap", float, "by how much the better of two answers is better"),
+        ("label", bool, "whether the solution that is shown is right"),
+        ("seed", int, "the seed that the environment starts with"),
+        ("plays", str, "the seat that the policy has"),
+        ("hint", str, "a text that helps with the task"),
+        ("demonstrations", tuple, "several worked answers"),
+        ("asked", object, "what the answer is judged for"),
+        ("concepts", tuple, "the concepts that the problem is about"),
     )
 }

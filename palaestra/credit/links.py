@@ -118,6 +118,10 @@ class Fact:
 
     name: str
 
+    @property
+    def reads_facts(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def __call__(self, x: Values, table: Table) -> Values:
         held_E = np.array([float(e.facts.get(self.name) or 0.0) for e in table.episodes])
         table.columns[f"{MARK_PREFIX}{self.name}"] = Values(level="episode", x_N=held_E)

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from palaestra.curriculum.arms import arms_of, first_number
 from palaestra.curriculum.deduplicate import prompt_text
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.intrinsic import majority_answer
 from palaestra.tasks.mixture import part_task
@@ -103,6 +104,7 @@ ASKED = (
 JUDGED = "Is this problem well-posed, true to facts and solvable? Rate it perfect, acceptable or bad.\n\n"
 
 
+@declare(columns=(("votes", float, "the share of answers that agree"), "concepts"))
 @stage
 class ProblemsByModel:
     """Problems that a language model writes, one a call, with the answer on which its solutions

@@ -40,6 +40,7 @@ from palaestra.run.evaluation import (
 )
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_of, run_evaluators
 from palaestra.run.first_step import check_weights, first_step_notes
+from palaestra.run.names_read import check_names_read
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress, Pulse
@@ -66,6 +67,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     plan = ctx.plan
     steps = length(recipe, plan)
     prepare(recipe, ctx)
+    check_names_read(recipe, ctx.bench)
     check_pictures(recipe, ctx)
     await check_recorded(recipe, ctx)
     state, log = resume(recipe, ctx)

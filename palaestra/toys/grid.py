@@ -58,6 +58,7 @@ def _square_name(cell: Square) -> str:
     return f"{chr(97 + cell[0])}{cell[1] + 1}"
 
 
+@declare(columns=("start",))
 @stage
 class GridTasks:
     """Problems that can be solved in `steps` actions; `side` 3 needs at most 10."""
@@ -86,7 +87,8 @@ class GridTasks:
         ("closer", tuple, "by turn, how much nearer it came to the goal"),
         ("distance", int, "steps to the goal from where it ended"),
         "correct",
-    )
+    ),
+    reads_columns=("start",),
 )
 @stage
 class Grid:

@@ -22,6 +22,7 @@ ACTION = re.compile(r"(SEARCH|ANSWER)\(([a-z][0-9])\)", re.ASCII)
 NOTHING, USAGE = "nothing", "use SEARCH(key) or ANSWER(key)"
 
 
+@declare(columns=(("store", dict, "the entries that a search can find"), "path"))
 @stage
 class HopTasks:
     hops: tuple[int, int] = (1, 3)  # at least, at most
@@ -66,7 +67,8 @@ class HopState:
         "malformed",
         "executed",
         "correct",
-    )
+    ),
+    reads_columns=("store",),
 )
 @stage
 class Hop:

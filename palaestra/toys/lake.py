@@ -61,6 +61,7 @@ def square_name(cell: Square) -> str:
     return f"{chr(97 + cell[0])}{cell[1] + 1}"
 
 
+@declare(columns=(("world", str, "the names of directions and things that hold in it"), "start"))
 @stage
 class LakeTasks:
     """Task number i is episode i % `boards` of world i // `boards`. A task's meta: "world", the id
@@ -101,7 +102,8 @@ class LakeTasks:
         "result",
         ("thing", str, "the thing that it walked onto"),
         "correct",
-    )
+    ),
+    reads_columns=("start",),
 )
 @stage
 class Lake:

@@ -14,7 +14,10 @@ from palaestra.types import Act, Ask, Frame, Key, Task, stage
 HALVES = ("first", "second")
 
 
-@declare(facts=(("verdicts", tuple, "the final answer to each order of the pair"),))
+@declare(
+    facts=(("verdicts", tuple, "the final answer to each order of the pair"),),
+    reads_columns=("halves",),
+)
 @stage
 class Pair:
     """Pays 0.5 for each half that is judged rightly, so 1 is right in both.

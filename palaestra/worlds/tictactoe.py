@@ -46,6 +46,7 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
     return str(rng.choice([c for c in board if c.isdigit()]))
 
 
+@declare(columns=(("moves", tuple, "the moves that were made before"),))
 @stage
 class TicTacToeTasks:
     """Openings of random moves after which nobody has won; 0 plies is the empty board."""

@@ -52,6 +52,7 @@ REFLECT = "Find the mistake in the answer, and correct it."
 Shot = tuple[str, str]  # a question and its answer
 
 
+@pl.declare(columns=(("recollected", dict, "by stage, remembered questions with their answers"),))
 @pl.stage
 class Recollect:
     """A task with the `shots` remembered answers of each stage whose questions are most like its

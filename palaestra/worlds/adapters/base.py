@@ -152,6 +152,7 @@ class Lives:
     facts=(
         ("actions", int, "actions that the environment took"),
         ("illegal", int, "actions that it refused"),
+        ("*", object, "what the environment says of its episodes"),
     )
 )
 @stage
@@ -423,6 +424,7 @@ class AdaptedWorld:
         return {**scene.facts, "actions": len(trail.actions), "illegal": trail.illegal}
 
 
+@declare(columns=("seed", "plays"))
 @stage
 class AdaptedTasks:
     """The episodes of an adapted world."""
