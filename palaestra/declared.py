@@ -121,6 +121,8 @@ ANYTHING = "*"  # in the place of a name: what a part writes is known to its use
 COMMON_FACTS = {
     name: Declared(name, kind, meaning)
     for name, kind, meaning in (
+        (ANYTHING, object, "what the world says of its episodes, by names of its own"),
+        ("agent", object, "who acted, where that is not said by the seat"),
         ("turns", int, "turns that the policy took"),
         ("correct", bool, "whether the world counts the episode as solved"),
         ("executed", tuple, "by turn, whether its action could be done"),

@@ -77,6 +77,12 @@ LONGEST = 4_000_000  # characters of a prompt: a million tokens of English
         "criteria",
         "points",
         ("document", str, "a text to be continued"),
+        ("imitated", tuple, "places of the messages of the prompt that are demonstrated too"),
+        ("facts", tuple, "what the answer should be built on"),
+        ("sentence", str, "a sentence without errors"),
+        ("tests", object, "what the code that is asked for must pass"),
+        ("thought", str, "what is thought before a document goes on"),
+        ("can", bool, "whether the model can do the task"),
         ("options", tuple, "the answers to choose from"),
     )
 )

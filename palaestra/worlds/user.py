@@ -63,7 +63,7 @@ MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
 PAY = 'a number by seat and thread: pay={("policy", ""): 1.0}'
 
 
-@declare(facts=(("*", object, "what the world of a file says of its episodes"),))
+@declare(facts=("*",))
 @stage
 class UserWorld:
     """`FILE.py:CLASS` as a world; it answers for what the class returns."""
@@ -168,6 +168,9 @@ class UserWorld:
         return found
 
 
+@declare(
+    columns=(("split", str, '"train" or "test"'), ("index", int, "the number of the task in it"))
+)
 @stage
 class UserTasks:
     """The tasks of a user's environment: its own, or endless ones without a prompt."""

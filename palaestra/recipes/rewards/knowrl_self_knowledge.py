@@ -148,6 +148,7 @@ class Consensus:
         ]
 
 
+@pl.declare(columns=(("shots", tuple, "remembered tasks, with what the model said of them"),))
 @pl.stage
 class ShownExamples:
     """Tasks with `shots` examples of the pool: those that `Remember` kept, and the data's own with

@@ -152,7 +152,8 @@ class Lives:
     facts=(
         ("actions", int, "actions that the environment took"),
         ("illegal", int, "actions that it refused"),
-        ("*", object, "what the environment says of its episodes"),
+        ("reason", str, "why a game of TextArena ended"),
+        "*",
     )
 )
 @stage
