@@ -70,7 +70,7 @@ class StepNumbers:
 
     def __call__(self, x: Values, table: Table) -> Values:
         number_N = [step_of_tokens(table, e) for e in range(len(table.episodes))]
-        table.columns["step"] = Values(level="token", x_N=np.concatenate(number_N).astype(float))
+        table.add_column("step", Values(level="token", x_N=np.concatenate(number_N).astype(float)))
         return x
 
 

@@ -121,7 +121,7 @@ class TurnInformationGain:
                 gain_N[at] = gain_N[
                     pl.rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)
                 ]
-        table.columns["gain"] = pl.Values(level="turn", x_N=gain_N)
+        table.add_column("gain", pl.Values(level="turn", x_N=gain_N))
         reward_N = pl.credit.turn_rewards(table) + gain_N
         if self.pool == "position":
             return centred_by_position(

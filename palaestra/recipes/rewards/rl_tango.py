@@ -207,7 +207,7 @@ class ClassWeight:
         for name, n in (("right", int(right_E.sum())), ("wrong", int((~right_E).sum()))):
             if n:  # a class that is absent keeps its weight
                 known[name] = self.keep * known.get(name, n**-0.5) + (1 - self.keep) * n**-0.5
-        table.state["class_weight"] = known
+        table.remember("class_weight", known)
         weight_E = np.array([known["right" if r else "wrong"] for r in right_E])
         return pl.Values(
             level=x.level,
