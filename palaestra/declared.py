@@ -8,8 +8,8 @@ that it reads it. Before the first step a run looks for a writer of each (`run.n
     @pl.stage
     class Verdict: ...
 
-A part whose names follow its settings has a property `writes_facts` or `reads_facts` instead, as
-`Mark` has.
+A part whose names follow its settings has a property `writes_facts` instead, as `Mark` has, or
+`names_facts`, as `Fact`: such a name need not be written by this run, but must be a known one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ P = TypeVar("P", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredName:
     """A name that a part writes: what kind of value it has, and what the value says."""
 
     name: str
@@ -37,7 +37,7 @@ class WritesFacts(Protocol):
     """A part that leaves facts in episodes."""
 
     @property
-    def writes_facts(self) -> tuple[Declared, ...]: ...
+    def writes_facts(self) -> tuple[DeclaredName, ...]: ...
 
 
 @runtime_checkable
@@ -49,11 +49,19 @@ class ReadsFacts(Protocol):
 
 
 @runtime_checkable
+class NamesFacts(Protocol):
+    """A part that does nothing in episodes without certain facts, whose names are set by hand."""
+
+    @property
+    def names_facts(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
 class WritesColumns(Protocol):
     """A part that gives tasks columns."""
 
     @property
-    def writes_columns(self) -> tuple[Declared, ...]: ...
+    def writes_columns(self) -> tuple[DeclaredName, ...]: ...
 
 
 @runtime_checkable
@@ -64,7 +72,7 @@ class ReadsColumns(Protocol):
     def reads_columns(self) -> tuple[str, ...]: ...
 
 
-Entry: TypeAlias = Declared | tuple[str, type, str] | str
+Entry: TypeAlias = DeclaredName | tuple[str, type, str] | str
 
 
 def declare(
@@ -87,11 +95,13 @@ def declare(
         ValueError: a name alone is none of those.
     """
     names: dict[str, tuple[object, ...]] = {
-        "writes_facts": tuple(_entry(e, COMMON_FACTS) for e in facts),
+        "writes_facts": tuple(map(_fact, facts)),
         "writes_columns": tuple(_entry(e, COMMON_COLUMNS) for e in columns),
         "reads_facts": reads,
         "reads_columns": reads_columns,
     }
+
+    KNOWN_FACTS.update(entry.name for entry in map(_fact, facts))
 
     def decorate(part: P) -> P:
         for attribute, value in names.items():
@@ -102,11 +112,15 @@ def declare(
     return decorate
 
 
-def _entry(entry: Entry, common: Mapping[str, Declared]) -> Declared:
-    if isinstance(entry, Declared):
+def _fact(entry: Entry) -> DeclaredName:
+    return _entry(entry, COMMON_FACTS)
+
+
+def _entry(entry: Entry, common: Mapping[str, DeclaredName]) -> DeclaredName:
+    if isinstance(entry, DeclaredName):
         return entry
     if isinstance(entry, tuple):
-        return Declared(*entry)
+        return DeclaredName(*entry)
     if entry not in common:
         raise ValueError(
             f"{entry!r} has no type and meaning: write (name, type, meaning)"
@@ -119,7 +133,7 @@ ANYTHING = "*"  # in the place of a name: what a part writes is known to its use
 
 # facts that several worlds and links write
 COMMON_FACTS = {
-    name: Declared(name, kind, meaning)
+    name: DeclaredName(name, kind, meaning)
     for name, kind, meaning in (
         (ANYTHING, object, "what the world says of its episodes, by names of its own"),
         ("agent", object, "who acted, where that is not said by the seat"),
@@ -139,9 +153,12 @@ COMMON_FACTS = {
         ("demonstration", float, "1 where the answer is a demonstration"),
     )
 }
+# names of the facts that all code declares which is loaded, in this run or for another
+KNOWN_FACTS = set(COMMON_FACTS)
+
 # columns that several sources of tasks have
 COMMON_COLUMNS = {
-    name: Declared(name, kind, meaning)
+    name: DeclaredName(name, kind, meaning)
     for name, kind, meaning in (
         ("numbers", tuple, "the numbers of the problem"),
         ("steps", tuple, "the lines of the worked solution"),

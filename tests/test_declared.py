@@ -7,7 +7,7 @@ from pathlib import Path
 
 import palaestra as pl
 import pytest
-from palaestra.declared import COMMON_COLUMNS, COMMON_FACTS, Declared, declare
+from palaestra.declared import COMMON_COLUMNS, COMMON_FACTS, DeclaredName, declare
 
 PACKAGE = Path(pl.__file__).parent
 COMMON = {"facts": COMMON_FACTS, "columns": COMMON_COLUMNS}
@@ -88,7 +88,7 @@ def test_a_declaration_is_on_the_class_and_its_instances():
     class Part:
         pass
 
-    assert Part().writes_facts == (Declared("right", bool, "whether it is right"), COMMON_FACTS["turns"])
+    assert Part().writes_facts == (DeclaredName("right", bool, "whether it is right"), COMMON_FACTS["turns"])
     assert Part().reads_facts == ("left",) and Part().reads_columns == ("box",) and not hasattr(Part, "writes_columns")
 
 

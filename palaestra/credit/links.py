@@ -118,7 +118,7 @@ class Fact:
     name: str
 
     @property
-    def reads_facts(self) -> tuple[str, ...]:
+    def names_facts(self) -> tuple[str, ...]:
         return (self.name,)
 
     def __call__(self, x: Values, table: Table) -> Values:

@@ -133,7 +133,7 @@ class Stratum:
     fact: str = "searches"
 
     @property
-    def reads_facts(self) -> tuple[str, ...]:
+    def names_facts(self) -> tuple[str, ...]:
         """A name of one's own; the default one has the number of turns in its place."""
         return (self.fact,) if self.fact not in ("", type(self).fact) else ()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import palaestra
 from palaestra import catalogue
-from palaestra.declared import ANYTHING, Declared
+from palaestra.declared import ANYTHING, DeclaredName
 from palaestra.ledger.experiment import experiment_of
 from palaestra.markdown import code, render
 from palaestra.names import public_names
@@ -51,7 +51,7 @@ def parts_page() -> str:
 
 def declared_names() -> dict[str, list[tuple[str, ...]]]:
     """The facts and the columns that parts declare: name, type, meaning and who writes each."""
-    found: dict[str, dict[Declared, list[str]]] = {"facts": {}, "columns": {}}
+    found: dict[str, dict[DeclaredName, list[str]]] = {"facts": {}, "columns": {}}
     for part in declaring_parts():
         writes = vars(part)
         for kind, each in found.items():

@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.abilities import ReplaysRecords
 from palaestra.context import Collect
-from palaestra.declared import Declared
+from palaestra.declared import DeclaredName
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample
 from palaestra.rollout.player import EnginePlayer, Handover
@@ -52,8 +52,8 @@ class Mark:
         return isinstance(self.link, ReplaysRecords) and self.link.recorded
 
     @property
-    def writes_facts(self) -> tuple[Declared, ...]:
-        return (Declared(self.name, float, "the value that `Mark` gives it"),)
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.name, float, "the value that `Mark` gives it"),)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         made = await self.link(ctx, key, group)
@@ -84,8 +84,8 @@ class Under:
         need_at_least(self, times=1)
 
     @property
-    def writes_facts(self) -> tuple[Declared, ...]:
-        return (Declared(self.mark, float, "the value of `Under` where more was shown"),)
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.mark, float, "the value of `Under` where more was shown"),)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         joined = group
@@ -112,8 +112,8 @@ class Begin:
     value: float = 1.0
 
     @property
-    def writes_facts(self) -> tuple[Declared, ...]:
-        return (Declared(self.mark, float, "the value of `Begin` where the reply was begun"),)
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.mark, float, "the value of `Begin` where the reply was begun"),)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         text = self.guidance(ctx, group, rng_of((*key, "rewrite", 0)))
@@ -147,7 +147,7 @@ class Hide:
     mark: str = "guided"
 
     @property
-    def reads_facts(self) -> tuple[str, ...]:
+    def names_facts(self) -> tuple[str, ...]:
         return (self.mark,)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:

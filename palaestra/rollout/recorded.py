@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.abilities import Habit, Solves, solves, tools_of
 from palaestra.context import RewardFn
-from palaestra.declared import Declared, declare
+from palaestra.declared import DeclaredName, declare
 from palaestra.errors import UserError
 from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
@@ -200,8 +200,8 @@ class Swap:
         need_at_least(self, k=1)
 
     @property
-    def writes_facts(self) -> tuple[Declared, ...]:
-        return (Declared(self.mark, bool, "whether it is a demonstration"),)
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.mark, bool, "whether it is a demonstration"),)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task, rng = group.task, rng_of(key)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from palaestra.abilities import split_size
 from palaestra.declared import (
     ANYTHING,
+    KNOWN_FACTS,
+    NamesFacts,
     ReadsColumns,
     ReadsFacts,
     WritesColumns,
@@ -32,14 +34,21 @@ BY_EVERY_RUN = ("states", "legal_mass", "error", "labels")  # facts, see `rollou
 def check_names_read(recipe: Recipe, bench: Bench) -> None:
     """Raises UserError, of one line, for a fact or a column that a part needs and nobody writes.
 
+    A fact that is only named, as by `Fact`, which has 0 where there is none, may also be one that
+    code of other runs declares (`KNOWN_FACTS`): it is refused where its name is not known.
+
     A part that is not of this package and declares nothing may write anything, and so may a world
     that is adapted from elsewhere: with one of them nothing is refused.
     """
     parts = list(parts_of(recipe, bench))
     facts = {name for _, part in parts for name in facts_of(part)}
+    facts |= set(BY_EVERY_RUN)
     for path, part in parts if ANYTHING not in facts else ():
         for name in part.reads_facts if isinstance(part, ReadsFacts) else ():
-            if name not in {*facts, *BY_EVERY_RUN}:
+            if name not in facts:
+                raise UserError(_unknown(path, part, "fact", name, facts))
+        for name in part.names_facts if isinstance(part, NamesFacts) else ():
+            if name not in facts | KNOWN_FACTS:
                 raise UserError(_unknown(path, part, "fact", name, facts))
     readers = [(path, part) for path, part in parts if isinstance(part, ReadsColumns)]
     columns = {name for _, part in parts for name in columns_of(part)} if readers else set[str]()

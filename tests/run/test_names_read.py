@@ -36,6 +36,13 @@ def test_a_fact_that_nobody_writes_is_refused_with_the_nearest_name():
         check_names_read(recipe(pl.links(GUIDED, pl.Score()), reads="helpd"), CHAIN)
 
 
+def test_a_fact_that_is_named_may_be_one_of_other_runs_and_one_that_is_needed_may_not():
+    """`Fact` has 0 where an episode has none, so the arm of a claim without guidance names it all the same."""
+    check_names_read(recipe(reads="guided"), CHAIN)
+    with pytest.raises(pl.UserError, match=r"StepProgress reads the fact 'prefix_values', which no part of this run"):
+        check_names_read(pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.credit.StepProgress())), CHAIN)
+
+
 @pytest.mark.parametrize("world", [pl.toys.Grid(), pl.toys.Hop()])
 def test_facts_of_the_world_are_known(world):
     bench = replace(
