@@ -104,7 +104,7 @@ class Outcome:
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_E = np.where(table.reward_E > self.above, self.right, self.wrong)
-        for e in np.flatnonzero(out_E == 0):
+        for e in np.flatnonzero(out_E == 0).tolist():
             table.mute(e)
         return Values(level="episode", x_N=out_E)
 
