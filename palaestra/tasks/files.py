@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.suggest import close_names
 from palaestra.tasks import options
@@ -64,28 +63,6 @@ ALIASES = {  # columns that may be meant, by what they are read as
 LONGEST = 4_000_000  # characters of a prompt: a million tokens of English
 
 
-@declare(
-    columns=(
-        ("demonstration", str, "a worked answer"),
-        "demonstrations",
-        "chosen",
-        "rejected",
-        ("response", str, "a recorded answer"),
-        ("right", bool, "whether the recorded answer is right"),
-        "gap",
-        "hint",
-        "criteria",
-        "points",
-        ("document", str, "a text to be continued"),
-        ("imitated", tuple, "places of the messages of the prompt that are demonstrated too"),
-        ("facts", tuple, "what the answer should be built on"),
-        ("sentence", str, "a sentence without errors"),
-        ("tests", object, "what the code that is asked for must pass"),
-        ("thought", str, "what is thought before a document goes on"),
-        ("can", bool, "whether the model can do the task"),
-        ("options", tuple, "the answers to choose from"),
-    )
-)
 @stage
 class FileTasks:
     """Problems from files, folders or a data set of the hub. `answers=False`: records need no
