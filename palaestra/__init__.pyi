@@ -71,6 +71,7 @@ from .context import (
     Source as Source,
     Update as Update,
 )
+from .declared import declare as declare
 from .errors import (
     Fatal as Fatal,
     Fault as Fault,

@@ -6,10 +6,8 @@ A stage knows this protocol; what stands behind it is `run.context`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -22,7 +20,8 @@ from typing import (
     runtime_checkable,
 )
 
-from palaestra.errors import Fault, PalaestraError
+from palaestra.attempts import Flight, Ticket, Usage
+from palaestra.errors import Fault
 from palaestra.types import (
     Batch,
     ChatRequest,
@@ -48,7 +47,6 @@ from palaestra.types import (
     Tasks,
     World,
     stage,
-    value_class,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -125,81 +123,11 @@ class Source(Protocol):
     def open(self, ctx: Context | None = None) -> Client: ...
 
 
-@value_class
-class Ticket:
-    """Groups of one attempt that are collected together, and share forward passes with no others.
-
-    It is a value: whoever collects it, wherever and whenever, finds the same groups, since keys,
-    weights and schedules are the ticket's. So a lost one is collected again. Only one that is to
-    `renew` its weights finds others, as newer ones come under it sooner or later.
-    """
-
-    key: Key  # of the attempt, the groups of one draw
-    first: int  # place of its first group in the attempt; a group's key is (*key, place)
-    starts: tuple[Group, ...]
-    step: int  # whose weights sample and whose schedules hold
-    renew: bool = False  # newer weights are taken as they come, also under its sequences
-
-    @property
-    def name(self) -> str:
-        """Its own in the run."""
-        return "/".join(map(str, (*self.key, self.first)))
-
-
 class Collects(Protocol):
     """What of a recipe a ticket needs."""
 
     @property
     def collect(self) -> Collect: ...
-
-
-class Flight(ABC):
-    """An attempt that is collected elsewhere."""
-
-    @property
-    @abstractmethod
-    def tickets(self) -> tuple[Ticket, ...]: ...
-
-    @property
-    @abstractmethod
-    def over(self) -> bool:
-        """Whether all of its groups are here, or it has failed."""
-
-    @property
-    @abstractmethod
-    def groups(self) -> list[Group]:
-        """In order, once it is over. Raises what collecting them raised."""
-
-    @property
-    @abstractmethod
-    def sampled_tokens(self) -> int:
-        """What it took, once it is over."""
-
-    @abstractmethod
-    async def land(self) -> list[Group]:
-        """Waits for its groups, as often as it is asked."""
-
-    def split(self) -> tuple[Flight, ...]:
-        """The attempt in parts that come each for itself, in order."""
-        return (self,)
-
-    async def first_over(self, others: Sequence[Any]) -> None:
-        """Waits until it is over, well or not, or one of other flights of its kind."""
-        with suppress(PalaestraError):
-            await self.land()
-
-
-# an entry of the queue: an attempt that was collected, is under way, or is to be handed out anew
-Attempt: TypeAlias = "list[Group] | Flight | tuple[Ticket, ...]"
-
-
-@dataclass
-class Usage:
-    """What was sampled and asked in other processes, in sums over them."""
-
-    sampled_tokens: int = 0
-    engine_seconds: float = 0.0
-    meters: dict[str, Meter] = field(default_factory=dict)  # by name of the client
 
 
 class Carrier(Protocol):
@@ -274,52 +202,27 @@ class Bench:
     dialect: Dialect | None = None  # of calls; None = as the model's family writes them
 
 
-class Context(Protocol):
-    """What a stage or a program may ask of a run: its problem, models, engines, measurements,
-    clocks and place.
-    """
+class Situation(Protocol):
+    """Where a stage is in the run: its problem, seed and step."""
 
     @property
     def bench(self) -> Bench: ...
+
     @property
     def seed(self) -> int: ...
+
     @property
     def step(self) -> int:
         """The step under way, from 0."""
         ...
 
-    @property
-    def out(self) -> Path | None:
-        """The run folder; None = the run keeps nothing."""
+    def say(self, text: str) -> None:
+        """A note to the person at the terminal."""
         ...
 
-    @property
-    def folder(self) -> Path:
-        """The run folder. Raises ValueError where there is none."""
-        ...
 
-    @property
-    def sampling(self) -> bool:
-        """Whether a model is sampling, or is asked to."""
-        ...
-
-    @property
-    def sampled_tokens(self) -> int:
-        """Tokens all engines have sampled, evaluations included."""
-        ...
-
-    @property
-    def carrier(self) -> Carrier:
-        """Where the run's rollouts happen."""
-        ...
-
-    # ---- parts
-
-    def at(self, recipe: R, step: int, version: int | None = None) -> R:
-        """The recipe with its schedules as numbers; what is sampled from here on carries the
-        version, that of the step if none is given.
-        """
-        ...
+class Models(Situation, Protocol):
+    """What is asked of models that stand still: what they say, and how long it takes."""
 
     def model(self, name: str) -> Model:
         """A model by the name of its learner or reference. Raises UserError for an unknown one."""
@@ -329,47 +232,31 @@ class Context(Protocol):
         """What samples from a model."""
         ...
 
-    def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
-        """Who fills the seats of the bench's world: its own players, and the model in
-        all others.
-        """
-        ...
-
     def snapshots(self, name: str) -> Mapping[str, int]:
         """The models of a reference that keeps snapshots, by name, and the steps that they are of,
         the oldest first; none of another reference.
         """
         ...
 
-    def client(self, source: Source) -> Client:
-        """The run's one client of a source."""
-        ...
-
-    def with_bench(self, bench: Bench, players: Mapping[str, Player] | None = None) -> Context:
-        """The same run with another problem: its models, engines and clients are shared. `players`:
-        of its seats that are not the policy's; None = as before.
-        """
-        ...
-
-    def optimiser(self, name: str, learner: Learns) -> Optimizer:
-        """The optimiser of a learner's model, made when it is first asked for."""
-        ...
-
-    def moving(self, name: str) -> None:
-        """To be told before a model's weights change."""
-        ...
-
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the policy's tokens."""
         ...
 
-    def learning(self, state: State, ready: Groups, seen: Groups) -> AbstractContextManager[None]:
-        """To be entered where a step learns from its groups. A learner on several ranks tells the
-        others here, so that they learn the same.
-        """
+    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
+        """What frozen or unmoved models say of every row, as arrays by name."""
         ...
 
-    # ---- measuring
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Charges the time of a synchronous block to a phase."""
+        ...
+
+
+class Training(Models, Protocol):
+    """What moves the weights of a learner."""
+
+    def optimiser(self, name: str, learner: Learns) -> Optimizer:
+        """The optimiser of a learner's model, made when it is first asked for."""
+        ...
 
     def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
         """The training forward pass of a model, with gradients."""
@@ -383,73 +270,71 @@ class Context(Protocol):
         """
         ...
 
-    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        """What frozen or unmoved models say of every row, as arrays by name."""
+    def moving(self, name: str) -> None:
+        """To be told before a model's weights change."""
         ...
 
-    def describe(self, seen: Groups, ready: Groups) -> Metrics:
-        """Numbers about the episodes of a step."""
-        ...
-
-    def record(
-        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
-    ) -> None:
-        """Keeps a step's episodes for the run folder, with their credit, and what became of the
-        episode of each row, by its key.
+    def learning(self, state: State, ready: Groups, seen: Groups) -> AbstractContextManager[None]:
+        """To be entered where a step learns from its groups. A learner on several ranks tells the
+        others here, so that they learn the same.
         """
-        ...
-
-    def attempted(self, label: str, groups: Groups) -> None:
-        """Keeps the attempts of an evaluation for the run folder."""
         ...
 
     def dump(self, name: str, learner: Learns, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""
         ...
 
-    # ---- clocks
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Charges the time of a synchronous block to a phase."""
+class Rollouts(Situation, Protocol):
+    """What attempts are sampled with, and where."""
+
+    def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
+        """Who fills the seats of the bench's world: its own players, and the model in
+        all others.
+        """
         ...
 
-    def judging(self) -> AbstractContextManager[None]:
-        """Charges the time in which a reward is awaited to the phase "reward"."""
+    @property
+    def carrier(self) -> Carrier:
+        """Where the run's rollouts happen."""
         ...
 
-    # ---- judging
+    def at(self, recipe: R, step: int, version: int | None = None) -> R:
+        """The recipe with its schedules as numbers; what is sampled from here on carries the
+        version, that of the step if none is given.
+        """
+        ...
+
+    def with_bench(self, bench: Bench, players: Mapping[str, Player] | None = None) -> Context:
+        """The same run with another problem: its models, engines and clients are shared. `players`:
+        of its seats that are not the policy's; None = as before.
+        """
+        ...
+
+    @property
+    def sampling(self) -> bool:
+        """Whether a model is sampling, or is asked to."""
+        ...
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens all engines have sampled, evaluations included."""
+        ...
+
+
+class Judging(Situation, Protocol):
+    """Who judges an answer, and the language models that are asked for one."""
+
+    def client(self, source: Source) -> Client:
+        """The run's one client of a source."""
+        ...
 
     async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
         """What a reward says of a group's episodes, wherever it is asked. Raises `Fault`."""
         ...
 
-    # ---- runs
-
-    def say(self, text: str) -> None:
-        """A note to the person at the terminal."""
-        ...
-
-    async def train(self, recipe: Runnable) -> Result:
-        """Runs a recipe in this context: the driver's steps, evaluations and checkpoints."""
-        ...
-
-    def key(self, *path: int | str) -> Key:
-        """The path of a random stream that belongs to this run, part and seed."""
-        ...
-
-    def log(self, metrics: Mapping[str, Any]) -> None:
-        """Adds a line to metrics.jsonl, for a program: its steps are counted from 1."""
-        ...
-
-    @property
-    def budget(self) -> Mapping[str, float]:
-        """What the run may spend at most, by meter, where that is limited: "sampled_tokens",
-        "env_steps", "calls", "forwards" or a program's own.
-        """
-        ...
-
-    def spend(self, meter: str, amount: float = 1) -> None:
-        """Counts what a program takes; the sums stand in its summary as "spent"."""
+    def judging(self) -> AbstractContextManager[None]:
+        """Charges the time in which a reward is awaited to the phase "reward"."""
         ...
 
     async def ask(self, source: Source, question: str | ChatRequest, *, seed: int = 0) -> str:
@@ -470,6 +355,44 @@ class Context(Protocol):
 
         Raises `Fault` "chat-format" where there is no fallback.
         """
+        ...
+
+
+class Recording(Situation, Protocol):
+    """What a run keeps of a step: its folder, numbers and episodes."""
+
+    @property
+    def out(self) -> Path | None:
+        """The run folder; None = the run keeps nothing."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The run folder. Raises ValueError where there is none."""
+        ...
+
+    def describe(self, seen: Groups, ready: Groups) -> Metrics:
+        """Numbers about the episodes of a step."""
+        ...
+
+    def record(
+        self, seen: Groups, examples: Mapping[str, list[Example]], kept: Mapping[Key, str]
+    ) -> None:
+        """Keeps a step's episodes for the run folder, with their credit, and what became of the
+        episode of each row, by its key.
+        """
+        ...
+
+    def attempted(self, label: str, groups: Groups) -> None:
+        """Keeps the attempts of an evaluation for the run folder."""
+        ...
+
+
+class Programs(Situation, Protocol):
+    """What a program does that runs recipes as parts of itself, within a budget."""
+
+    async def train(self, recipe: Runnable) -> Result:
+        """Runs a recipe in this context: the driver's steps, evaluations and checkpoints."""
         ...
 
     @overload
@@ -504,6 +427,31 @@ class Context(Protocol):
         A function, which may be a coroutine function, gives plain data: what JSON holds.
         """
         ...
+
+    def key(self, *path: int | str) -> Key:
+        """The path of a random stream that belongs to this run, part and seed."""
+        ...
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Adds a line to metrics.jsonl, for a program: its steps are counted from 1."""
+        ...
+
+    @property
+    def budget(self) -> Mapping[str, float]:
+        """What the run may spend at most, by meter, where that is limited: "sampled_tokens",
+        "env_steps", "calls", "forwards" or a program's own.
+        """
+        ...
+
+    def spend(self, meter: str, amount: float = 1) -> None:
+        """Counts what a program takes; the sums stand in its summary as "spent"."""
+        ...
+
+
+class Context(Training, Rollouts, Judging, Recording, Programs, Protocol):
+    """What a stage or a program may ask of a run. A stage that asks little names the face that it
+    asks, such as `Models`.
+    """
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from palaestra.types import Need, Objective, State, stage
 from palaestra.update import AdamW, Plain
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Programs
     from palaestra.types import Result
 
 
@@ -79,5 +79,5 @@ class Recipe:
                 f"pool {type(self.pool).__name__} drops; use pool=Everything()"
             )
 
-    async def run(self, ctx: Context) -> Result:
+    async def run(self, ctx: Programs) -> Result:
         return await ctx.train(self)

@@ -40,7 +40,7 @@ from palaestra.types import (
 from palaestra.update import Plain, recount
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Learns
+    from palaestra.context import Context, Learns, Training
 
 __all__ = [
     "AdaptiveMixture",
@@ -229,7 +229,7 @@ def mean_entropy(batch: Batch, mark: str, marked: bool) -> float | None:
 
 
 def look_ahead(
-    ctx: Context,
+    ctx: Training,
     name: str,
     objective: Interpolation,
     batches: tuple[Batch, Batch],

@@ -14,7 +14,7 @@ from palaestra.errors import UserError
 from palaestra.types import Result, value_class
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Pipeline:
                     )
             seen.add(name)
 
-    async def run(self, ctx: Context) -> Result:
+    async def run(self, ctx: Programs) -> Result:
         results: dict[str, Result] = {}
         problems = {name: part.problem for name, part in self.parts.items()}
         for name, part in self.parts.items():

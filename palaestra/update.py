@@ -19,9 +19,10 @@ from torch import Tensor
 from palaestra.context import Update
 from palaestra.errors import UserError
 from palaestra.models.choices import COLUMN, choices_of, read_beside, stack
+from palaestra.models.eyes import picture_columns, shown_pictures
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
-from palaestra.pictures import FIRST_PLACE, Picture, by_digest, pictures_in
+from palaestra.pictures import FIRST_PLACE, Picture
 from palaestra.schedule import Scheduled
 from palaestra.types import (
     EXACT,
@@ -31,7 +32,6 @@ from palaestra.types import (
     Metrics,
     Objective,
     Outputs,
-    Row,
     State,
     need_at_least,
     rng_of,
@@ -39,7 +39,7 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Learns
+    from palaestra.context import Context, Learns, Situation, Training
     from palaestra.models.model import Model
 
 Forward = Callable[[Batch], Outputs]
@@ -115,7 +115,7 @@ def pack(
         columns.setdefault("place", float(i))  # among the examples, whose rows have names
         columns["trained"] = np.array(columns["trained"], bool)
         columns["trained"][:1] = False  # nothing precedes the first token, so it has no log-prob
-        shown = _pictures_of(e.row, view.ids_T)
+        shown = shown_pictures(e.row, view.ids_T)
         if shown:  # nobody chose their places
             columns["trained"] &= view.ids_T < FIRST_PLACE
         if columns["trained"].any():
@@ -126,37 +126,10 @@ def pack(
     if not rows:
         return None
     batch = _stack(rows, units, dtype)
-    more = _picture_columns(pictures)
+    more = picture_columns(pictures)
     if any(choices):
         more[COLUMN] = stack(choices)
     return replace(batch, columns={**batch.columns, **more}) if more else batch
-
-
-def _pictures_of(row: Row, ids_T: np.ndarray) -> tuple[Picture, ...]:
-    """Those of its training view. Raises UserError where the pixels of one are missing."""
-    places = ids_T[ids_T >= FIRST_PLACE].tolist()
-    return pictures_in(places, by_digest(row.pictures)) if places else ()
-
-
-def _picture_columns(pictures: Sequence[tuple[Picture, ...]]) -> dict[str, Tensor]:
-    """Digests "picture" [B, P] and "pixels" [B, P, H, W, C] in uint8 of the pictures of each row,
-    the last one again where there are fewer; nothing where there is none.
-    """
-    by_digest(p for row in pictures for p in row)
-    every = next((row for row in pictures if row), None)
-    if every is None:
-        return {}
-    most = max(map(len, pictures))
-    # a row without any holds one that none of its places is of
-    filled = [(*row, *[(row or every)[-1]] * (most - len(row))) for row in pictures]
-    shapes = {p.shape for row in filled for p in row}
-    if len(shapes) > 1:
-        raise UserError(f"pictures of one batch have different shapes: {sorted(shapes)}")
-    pixels = np.frombuffer(b"".join(p.data for row in filled for p in row), np.uint8).copy()
-    return {
-        "picture": torch.tensor([[p.digest for p in row] for row in filled]),
-        "pixels": torch.from_numpy(pixels).view(len(filled), most, *shapes.pop()),
-    }
 
 
 def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> Batch:
@@ -372,7 +345,7 @@ class Plain:
         need_at_least(self, epochs=1, minibatches=1, budget=1, memory_mb=1)
 
     def __call__(
-        self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
+        self, ctx: Training, name: str, learner: Learns, batch: Batch, state: State
     ) -> tuple[Metrics, State]:
         if self.fresh:
             ctx.optimiser(name, learner).state.clear()
@@ -395,7 +368,7 @@ class Plain:
         return max(1, min(self.budget, memory // max(1, model.position_bytes)))
 
     def _minibatches(
-        self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int
+        self, ctx: Situation, name: str, batch: Batch, clock: int, epoch: int
     ) -> Iterator[Batch]:
         if self.minibatches == 1:
             yield batch
@@ -408,7 +381,7 @@ class Plain:
 
 
 def step_optimiser(
-    ctx: Context, name: str, learner: Learns, batch: Batch, clock: int, budget: int
+    ctx: Training, name: str, learner: Learns, batch: Batch, clock: int, budget: int
 ) -> dict[str, float]:
     """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps
     the case.

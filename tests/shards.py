@@ -56,7 +56,7 @@ def cases_of(name: str, recipe: Any) -> list[Case]:
     rewards happen to be equal has something to say.
     """
     bench, players = bench_by_name("chain")
-    ctx = RunContext(bench, seed=0, models={"policy": load("tiny")}, drive=train, players=players)
+    ctx = RunContext(bench=bench, seed=0, models={"policy": load("tiny")}, drive=train, players=players)
     prepare(recipe, ctx)
     recipe, state = ctx.at(recipe, 0), start(3)
     ready, _ = asyncio.run(gather_groups(recipe, ctx, state))

@@ -57,7 +57,7 @@ class Ema:
             before, r = mean.get(roles[e], 0.0), float(x.x_N[e])
             mean[roles[e]] = self.decay * before + (1 - self.decay) * r
             left_N[e] = r - (before if self.read_first else mean[roles[e]])
-        table.state[STATE] = mean
+        table.remember(STATE, mean)
         return Values(level="episode", x_N=left_N)
 
     def _role(self, table: Table, episode: int) -> str:

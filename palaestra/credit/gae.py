@@ -39,7 +39,7 @@ class Gae:
         for e in range(len(table.episodes)):
             mine = np.flatnonzero(at.episode_N == e)
             out[mine] = pure.gae(reward_N[mine], value_N[mine], self.gamma, self.lam)
-        table.columns["return"] = Values(level="token", x_N=out + value_N)
+        table.add_column("return", Values(level="token", x_N=out + value_N))
         return Values(level="token", x_N=out)
 
 

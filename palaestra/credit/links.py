@@ -7,7 +7,6 @@ are all equal it says by `equal` and `spreads` (`abilities.LeavesEqual`, `abilit
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
@@ -105,8 +104,8 @@ class Outcome:
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_E = np.where(table.reward_E > self.above, self.right, self.wrong)
-        for e in np.flatnonzero(out_E == 0):
-            table.episodes[e] = replace(table.episodes[e], muted=True)
+        for e in np.flatnonzero(out_E == 0).tolist():
+            table.mute(e)
         return Values(level="episode", x_N=out_E)
 
 
@@ -118,9 +117,13 @@ class Fact:
 
     name: str
 
+    @property
+    def names_facts(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def __call__(self, x: Values, table: Table) -> Values:
         held_E = np.array([float(e.facts.get(self.name) or 0.0) for e in table.episodes])
-        table.columns[f"{MARK_PREFIX}{self.name}"] = Values(level="episode", x_N=held_E)
+        table.add_column(f"{MARK_PREFIX}{self.name}", Values(level="episode", x_N=held_E))
         return x
 
 

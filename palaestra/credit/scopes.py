@@ -132,6 +132,11 @@ class Stratum:
 
     fact: str = "searches"
 
+    @property
+    def names_facts(self) -> tuple[str, ...]:
+        """A name of one's own; the default one has the number of turns in its place."""
+        return (self.fact,) if self.fact not in ("", type(self).fact) else ()
+
     def __call__(self, table: Table, episode: int) -> tuple[int, Any]:
         facts = table.episodes[episode].facts
         if not self.fact:

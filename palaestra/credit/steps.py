@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.schedule import check_bounds
 from palaestra.types import Example, Groups, Signals, State, stage
@@ -69,7 +70,7 @@ class StepNumbers:
 
     def __call__(self, x: Values, table: Table) -> Values:
         number_N = [step_of_tokens(table, e) for e in range(len(table.episodes))]
-        table.columns["step"] = Values(level="token", x_N=np.concatenate(number_N).astype(float))
+        table.add_column("step", Values(level="token", x_N=np.concatenate(number_N).astype(float)))
         return x
 
 
@@ -82,6 +83,7 @@ def fact(facts: Any, name: str, by: str) -> Any:
     return facts[name]
 
 
+@declare(reads=("prefix_values",))
 @stage
 class StepProgress:
     """x + alpha * A^mu of the token's own step, mu = the policy's best of `k` tries (PAV,
@@ -193,6 +195,7 @@ def wrong_steps(critiques: Sequence[Collection[int]], vote: Vote) -> set[int]:
     return {s for s in called if called.count(s) >= least}
 
 
+@declare(reads=("critiques",))
 @stage
 class StepPenalty:
     """right * x - wrong on every token of a step that is voted wrong, right * x on the others

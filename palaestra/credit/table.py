@@ -6,6 +6,7 @@ holds one number per observation of a level: an episode, a turn of an episode, o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -40,8 +41,10 @@ class Index:
 
 
 class Table:
-    """Valid episodes of several groups, flat. `state` is the credit's own, copied: a link may write
-    to it.
+    """Valid episodes of several groups, flat. `state` is the credit's own, copied.
+
+    A link returns values. What else it leaves, it leaves by a call: `mute`, `add_column`,
+    `remember`.
 
     An episode of several seats that are paid and trained is here once for each of them
     (`seats.split_by_seat`).
@@ -63,6 +66,18 @@ class Table:
         ]
         self.group_E = np.array([g for g, _ in self.where], np.int64)
         self.reward_E = np.array([ep.total for ep in self.episodes], np.float64)
+
+    def mute(self, episode: int) -> None:
+        """From here on the episode counts in the statistics and trains nothing."""
+        self.episodes[episode] = replace(self.episodes[episode], muted=True)
+
+    def add_column(self, name: str, values: Values) -> None:
+        """Leaves a number for each token beside the advantage, which the objective reads by name."""
+        self.columns[name] = values
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keeps something for the credit of the next step."""
+        self.state[name] = value
 
     def group(self, episode: int) -> Group:
         return self.groups[int(self.group_E[episode])]

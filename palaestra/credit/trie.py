@@ -93,5 +93,5 @@ class PrefixTree:
                 mine = np.flatnonzero(at.episode_N == e)
                 place = starts[at.row_N[mine]] + 1 + at.position_N[mine]
                 td_N[mine], branching_N[mine] = td_T[place], branching_T[place]
-        table.columns["branching"] = Values(level="token", x_N=branching_N)
+        table.add_column("branching", Values(level="token", x_N=branching_N))
         return Values(level="token", x_N=self.outcome * table.lift(x, "token").x_N + td_N)

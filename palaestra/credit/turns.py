@@ -108,5 +108,7 @@ class Peers:
 
     def __call__(self, x: Values, table: Table) -> Values:
         key_N = scope_keys(table, self.scope, "turn")
-        table.columns[self.name] = Values(level="turn", x_N=np.bincount(key_N)[key_N].astype(float))
+        table.add_column(
+            self.name, Values(level="turn", x_N=np.bincount(key_N)[key_N].astype(float))
+        )
         return x

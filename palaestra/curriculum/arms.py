@@ -33,7 +33,7 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Situation
 
 LEAST_VALUE = 0.01  # of an arm that is drawn in proportion to its value
 
@@ -45,7 +45,7 @@ def arms_of(tasks: Tasks) -> list[Tasks]:
     return list(tasks.domains if isinstance(tasks, TellsDomains) else ()) or [tasks]
 
 
-def first_number(ctx: Context, arm: Tasks | None = None) -> int:
+def first_number(ctx: Situation, arm: Tasks | None = None) -> int:
     """The number of the first training task that a run draws of its problem, or of an arm of it: 0
     where these come to an end, else from where the bench says.
 
@@ -65,7 +65,7 @@ def first_number(ctx: Context, arm: Tasks | None = None) -> int:
 
 
 def draw_from_arms(
-    ctx: Context, key: Key, n: int, p_A: np.ndarray, state: State
+    ctx: Situation, key: Key, n: int, p_A: np.ndarray, state: State
 ) -> tuple[list[Task], State]:
     """`n` tasks, each from an arm drawn with the probabilities [A], in the arm's own order from its
     `first_number` on. The state's `given` counts the tasks that each arm has given.
@@ -104,7 +104,7 @@ class Bandit:
         check_bounds("Bandit.tau", self.tau, above=0)
         check_bounds("Bandit.explore", self.explore, least=0)
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         names = [arm.name for arm in arms_of(ctx.bench.tasks)]
         return draw_from_arms(ctx, key, n, self.probabilities(names, state), state)
 

@@ -8,7 +8,7 @@ from palaestra.abilities import split_size
 from palaestra.types import Key, State, Task, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Situation
 
 
 @stage
@@ -17,7 +17,7 @@ class Shuffled:
     order, from where the bench says.
     """
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, at = ctx.bench.tasks, state.get("cursor", 0)
         if tasks.size is None:
             first = ctx.bench.first_drawn + at
@@ -50,7 +50,7 @@ class Series:
     def __post_init__(self) -> None:
         need_at_least(self, length=1)
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, live = ctx.bench.tasks, [tuple(x) for x in state.get("series", ())]
         size = split_size(tasks, self.split)
         first = ctx.bench.first_held_out if self.split == "test" and size is None else 0

@@ -12,7 +12,7 @@ from palaestra.schedule import check_bounds
 from palaestra.types import Example, Groups, Key, State, Task, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Situation
 
 
 def prompt_length(task: Task) -> float:
@@ -52,7 +52,7 @@ class Prioritised:
         need_at_least(self, problems=1, rise=0)
         check_bounds("Prioritised.start", self.start, least=0, most=1)
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, draws = ctx.bench.tasks, state.get("draws", 0)
         first, size = first_number(ctx), min(self.problems, tasks.size or self.problems)
         known = [tasks.task("train", first + i) for i in range(size)]

@@ -13,7 +13,7 @@ import numpy as np
 from palaestra.types import Episode, Group, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Situation
 
 
 @stage
@@ -40,7 +40,7 @@ class Replay:
     fill: int = 0  # episodes
 
     async def __call__(
-        self, ctx: Context, groups: list[Group], state: State
+        self, ctx: Situation, groups: list[Group], state: State
     ) -> tuple[list[Group] | None, list[Group], State]:
         buffer = trim_buffer([*state.get("buffer", []), *groups], self.prompts, self.capacity)
         if sum(len(g.episodes) for g in buffer) < max(self.fill, 1):

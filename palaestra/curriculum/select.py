@@ -12,7 +12,7 @@ from palaestra.models.score import score_texts
 from palaestra.types import Key, State, Task, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models
 
 
 @stage
@@ -57,7 +57,7 @@ class NearValue:
     def __call__(self, ctx: Context, tasks: Sequence[Task]) -> np.ndarray:
         return -np.abs(self.values(ctx, tasks) - self.target)
 
-    def values(self, ctx: Context, tasks: Sequence[Task]) -> np.ndarray:
+    def values(self, ctx: Models, tasks: Sequence[Task]) -> np.ndarray:
         """[N] the expected reward of each prompt."""
         dialect = ctx.engine().dialect
         heard = [dialect.extend(t.prompt, first=True, closed=False) for t in tasks]

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from palaestra.curriculum.arms import arms_of, first_number
 from palaestra.curriculum.deduplicate import prompt_text
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.intrinsic import majority_answer
 from palaestra.tasks.mixture import part_task
@@ -36,7 +37,7 @@ from palaestra.verifiers.answers.final import extract_answer
 from palaestra.verifiers.answers.short import stated_answer
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Source
+    from palaestra.context import Context, Judging, Situation, Source
 
 RESERVED = 1 << 24  # a source's problems from here on are written ones: no run draws so many
 
@@ -71,7 +72,7 @@ class ProblemsFromSource:
 
     first: int = RESERVED
 
-    async def __call__(self, ctx: Context, key: Key, order: ProblemOrder) -> list[Task]:
+    async def __call__(self, ctx: Situation, key: Key, order: ProblemOrder) -> list[Task]:
         parts = {part.name: part for part in arms_of(ctx.bench.tasks)}
         part = parts.get(order.domain, ctx.bench.tasks if len(parts) == 1 else None)
         if part is None:
@@ -103,6 +104,7 @@ ASKED = (
 JUDGED = "Is this problem well-posed, true to facts and solvable? Rate it perfect, acceptable or bad.\n\n"
 
 
+@declare(columns=(("votes", float, "the share of answers that agree"), "concepts"))
 @stage
 class ProblemsByModel:
     """Problems that a language model writes, one a call, with the answer on which its solutions
@@ -132,11 +134,11 @@ class ProblemsByModel:
     def __post_init__(self) -> None:
         need_at_least(self, votes=1, agree=0)
 
-    async def __call__(self, ctx: Context, key: Key, order: ProblemOrder) -> list[Task]:
+    async def __call__(self, ctx: Judging, key: Key, order: ProblemOrder) -> list[Task]:
         found = await asyncio.gather(*(self._one(ctx, (*key, i), order) for i in range(order.n)))
         return [task for task in found if task is not None]
 
-    async def _one(self, ctx: Context, key: Key, order: ProblemOrder) -> Task | None:
+    async def _one(self, ctx: Judging, key: Key, order: ProblemOrder) -> Task | None:
         """One problem with its answer; None where it passes no test, or was written in no form."""
         try:
             request = self._request(self._question(order))
@@ -174,12 +176,12 @@ class ProblemsByModel:
             max_tokens=self.max_tokens,
         )
 
-    async def _is_good(self, ctx: Context, text: str) -> bool:
+    async def _is_good(self, ctx: Judging, text: str) -> bool:
         asked = (ctx.ask_for(j, f"{JUDGED}{text}", ProblemRating) for j in self.judges)
         ratings = [r.rating for r in await asyncio.gather(*asked)]
         return not ratings or ("perfect" in ratings and "bad" not in ratings)
 
-    async def _answer(self, ctx: Context, key: Key, text: str) -> tuple[str | None, float]:
+    async def _answer(self, ctx: Judging, key: Key, text: str) -> tuple[str | None, float]:
         solver, request = self.solver or self.client, self._request(text)
         seeds = [seed_of((*key, "vote", i)) % (1 << 31) for i in range(self.votes)]
         replies = await asyncio.gather(*(ctx.ask(solver, request, seed=s) for s in seeds))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from palaestra.context import Client, Context, Source
+from palaestra.context import Client, Judging, Source
 from palaestra.errors import UserError
 from palaestra.models.calls import Calls, read_first, read_hermes, with_rules
 from palaestra.types import (
@@ -118,7 +118,7 @@ class Chatter:
     source: Source
     system: str = ""
 
-    def __call__(self, ctx: Context, key: Key, sampling: Sampling) -> Player:
+    def __call__(self, ctx: Judging, key: Key, sampling: Sampling) -> Player:
         return EndpointPlayer(client=ctx.client(self.source), sampling=sampling, system=self.system)
 
 

@@ -35,7 +35,7 @@ from palaestra.services.chat.local import LocalModel
 from palaestra.types import ChatRequest, Group, JudgeVote, Reward, Task, rng_of, stage, value_class
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Judging
 
 ABC = MarkedLabel((("A", 1.0), ("B", 0.0), ("tie", 0.5)))
 
@@ -96,7 +96,7 @@ class Pairwise:
 
     async def compare_texts(
         self,
-        ctx: Context | None,
+        ctx: Judging | None,
         task: Task,
         texts: Sequence[str],
         pairs: Sequence[tuple[int, int]],
@@ -110,7 +110,7 @@ class Pairwise:
         )
 
     async def _compare(
-        self, ctx: Context | None, task: Task, texts: Sequence[str], i: int, j: int
+        self, ctx: Judging | None, task: Task, texts: Sequence[str], i: int, j: int
     ) -> Comparison | Fault:
         shown = {**fields_of(task), "rubric": self.rubric, "instruction": self.read.instruction}
         text = fill(self.template, {**shown, "a": defuse(texts[i]), "b": defuse(texts[j])})

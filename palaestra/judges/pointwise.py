@@ -34,7 +34,7 @@ from palaestra.services.chat.local import LocalModel
 from palaestra.types import ChatRequest, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Judging
 
 
 @stage
@@ -73,7 +73,7 @@ class Judge:
             await asyncio.gather(*(self._rewarded(ctx, group.task, text) for text in texts))
         )
 
-    async def _rewarded(self, ctx: Context | None, task: Task, text: str) -> Reward | Fault:
+    async def _rewarded(self, ctx: Judging | None, task: Task, text: str) -> Reward | Fault:
         try:
             found = await self.judge_one(ctx, task, text)
         except Fault as fault:
@@ -85,7 +85,7 @@ class Judge:
         parts = {self.name: found.score, **shares}
         return Reward(total=found.score, parts=parts, verdicts=found.votes)
 
-    async def judge_one(self, ctx: Context | None, task: Task, text: str) -> Tally:
+    async def judge_one(self, ctx: Judging | None, task: Task, text: str) -> Tally:
         """What the judge thinks of one response. Raises `Fault`."""
         if not text.strip() and self.empty is not None:
             return Tally(score=self.empty, agreement=1.0, unparsed=0.0)

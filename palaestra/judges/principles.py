@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.errors import Fault
 from palaestra.judges.pointwise import Judge
 from palaestra.types import Episode, Group, Key, Reward, Task, rng_of, stage
@@ -49,6 +50,7 @@ class Principled:
         return replace(group, task=ask_principle(group.task, name, words))
 
 
+@declare(columns=("asked", ("principle", str, "the principle, in words")))
 def ask_principle(task: Task, name: str, words: str) -> Task:
     return replace(task, meta={**task.meta, "asked": name, "principle": words})
 

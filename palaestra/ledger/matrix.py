@@ -10,10 +10,12 @@ import inspect
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import palaestra
 from palaestra import catalogue
+from palaestra.declared import ANYTHING, DeclaredName
 from palaestra.ledger.experiment import experiment_of
 from palaestra.markdown import code, render
 from palaestra.names import public_names
@@ -44,7 +46,53 @@ def parts_page() -> str:
         )
         for section, parts in public_parts().items()
     ]
-    return render("parts.md", sections=sections)
+    return render("parts.md", sections=sections, **declared_names())
+
+
+def declared_names() -> dict[str, list[tuple[str, ...]]]:
+    """The facts and the columns that parts declare: name, type, meaning and who writes each."""
+    found: dict[str, dict[DeclaredName, list[str]]] = {"facts": {}, "columns": {}}
+    for part in declaring_parts():
+        writes = vars(part)
+        for kind, each in found.items():
+            for entry in writes.get(f"writes_{kind}", ()):
+                if entry.name != ANYTHING:
+                    each.setdefault(entry, []).append(part.__name__)
+    return {
+        kind: [
+            (code(x.name), "any" if x.kind is object else x.kind.__name__, x.meaning, ", ".join(by))
+            for x, by in sorted(each.items(), key=lambda pair: pair[0].name)
+        ]
+        for kind, each in found.items()
+    }
+
+
+def declaring_parts() -> list[Any]:
+    """Classes and functions of the package with the decorator `declare`, by the text of its files;
+    those whose names follow a setting, as `Mark`, are not among them.
+    """
+    package = Path(palaestra.__file__).parent
+    found: list[Any] = []
+    for file in sorted(package.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        names = [
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and any(
+                ast.unparse(d).partition("(")[0].endswith("declare") for d in node.decorator_list
+            )
+        ]
+        if names:
+            module = importlib.import_module(module_of(file))
+            found += [getattr(module, name) for name in names]
+    return found
+
+
+def module_of(file: Path) -> str:
+    """The module that a file of the package is."""
+    inside = file.relative_to(Path(palaestra.__file__).parent.parent).with_suffix("")
+    return ".".join(inside.parts)
 
 
 def part_row(part: str, rows: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ M = pictures of a forward pass, P = places of a picture, D = the model's width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
 from palaestra.errors import UserError
-from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest
-from palaestra.types import Batch, rng_of
+from palaestra.pictures import FIRST_PLACE, PLACE_BITS, Picture, by_digest, pictures_in
+from palaestra.types import Batch, Row, rng_of
 
 EYES = "eyes"  # the name of the head
 SIDE, PATCH, CHANNELS = 32, 8, 3  # pixels of a picture and of a patch, both square
@@ -135,3 +135,30 @@ class Seen:
 def pixels_of(picture: Picture) -> np.ndarray:
     """uint8 [height, width, channels], which cannot be written to."""
     return np.frombuffer(picture.data, np.uint8).reshape(picture.shape)
+
+
+def shown_pictures(row: Row, ids_T: np.ndarray) -> tuple[Picture, ...]:
+    """The pictures of a row that its training view has. Raises UserError where the pixels of one are missing."""
+    places = ids_T[ids_T >= FIRST_PLACE].tolist()
+    return pictures_in(places, by_digest(row.pictures)) if places else ()
+
+
+def picture_columns(pictures: Sequence[tuple[Picture, ...]]) -> dict[str, Tensor]:
+    """Digests "picture" [B, P] and "pixels" [B, P, H, W, C] in uint8 of the pictures of each row,
+    the last one again where there are fewer; nothing where there is none.
+    """
+    by_digest(p for row in pictures for p in row)
+    every = next((row for row in pictures if row), None)
+    if every is None:
+        return {}
+    most = max(map(len, pictures))
+    # a row without any holds one that none of its places is of
+    filled = [(*row, *[(row or every)[-1]] * (most - len(row))) for row in pictures]
+    shapes = {p.shape for row in filled for p in row}
+    if len(shapes) > 1:
+        raise UserError(f"pictures of one batch have different shapes: {sorted(shapes)}")
+    pixels = np.frombuffer(b"".join(p.data for row in filled for p in row), np.uint8).copy()
+    return {
+        "picture": torch.tensor([[p.digest for p in row] for row in filled]),
+        "pixels": torch.from_numpy(pixels).view(len(filled), most, *shapes.pop()),
+    }

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from palaestra.abilities import FindsMistakes, source_of  # fmt: skip
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.rollout.steps import Step, answer_steps
 from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models, Situation
 
 WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IGNORECASE)
 
@@ -41,7 +42,7 @@ class Oracle:
     noise: float = 0.0
 
     async def __call__(
-        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+        self, ctx: Situation, key: Key, task: Task, lines: Sequence[str]
     ) -> frozenset[int]:
         source = source_of(ctx.bench.tasks, task)
         if not isinstance(source, FindsMistakes):
@@ -69,7 +70,7 @@ class ModelCritic:
     max_tokens: int = 64
 
     async def __call__(
-        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+        self, ctx: Models, key: Key, task: Task, lines: Sequence[str]
     ) -> frozenset[int]:
         engine = ctx.engine(self.model)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
@@ -97,6 +98,13 @@ def read_steps(text: str, n: int) -> frozenset[int]:
     return frozenset(i - 1 for i in map(int, found[1].split(",")) if 1 <= i <= n)
 
 
+@declare(
+    facts=(
+        ("critiques", tuple, "by critic, the numbers of the steps that it calls wrong"),
+        "step_ends",
+        "error",
+    )
+)
 @stage
 class Critique:
     """Asks the critic `n` times about every episode; the facts keep `critiques` and the `step_ends`

@@ -30,12 +30,12 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models
 
 ASK = "What is right and what is wrong in this response?"
 
 
-def add_request(ctx: Context, model: str, row: Row, ask: str) -> Row:
+def add_request(ctx: Models, model: str, row: Row, ask: str) -> Row:
     """The row with the request for a critique."""
     closed = row.segments[-1].finish == "eos"
     pieces = ctx.engine(model).dialect.extend(
@@ -95,9 +95,7 @@ class CritiqueThenScore:
         rewards = await Learned(self.model, (self.head,))(ctx, replace(group, episodes=episodes))
         return [f if isinstance(f, Fault) else r for f, r in zip(found, rewards, strict=True)]
 
-    async def _critique(
-        self, ctx: Context, task: Task, i: int, episode: Episode
-    ) -> Episode | Fault:
+    async def _critique(self, ctx: Models, task: Task, i: int, episode: Episode) -> Episode | Fault:
         row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         try:

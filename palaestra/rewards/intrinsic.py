@@ -27,7 +27,7 @@ from palaestra.toys.base import final_answer
 from palaestra.types import Episode, Event, Group, Reward, Row, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models
 
 # ---- pure functions
 
@@ -242,7 +242,7 @@ class AnswerProbability:
         return dict(zip(first, self._scores(ctx, self.baseline, list(first.values())), strict=True))
 
     def _scores(
-        self, ctx: Context, model: str, asked: Sequence[tuple[Group, Episode, str | None]]
+        self, ctx: Models, model: str, asked: Sequence[tuple[Group, Episode, str | None]]
     ) -> list[float]:
         return [
             answer_score(x, self.how)
@@ -260,7 +260,7 @@ def reference(group: Group) -> str:
 
 
 def reference_logp(
-    ctx: Context, model: str, asked: Sequence[tuple[Episode, str | None, str]]
+    ctx: Models, model: str, asked: Sequence[tuple[Episode, str | None, str]]
 ) -> list[np.ndarray]:
     """For each (episode, start of the reply, reference) the reference's token log-probs behind that
     start; none where it is None.
@@ -351,7 +351,7 @@ class InformationGain:
         return Reward(total=outcome.total + gain, parts=parts, events=(*outcome.events, *events))
 
 
-def ends_of(ctx: Context, model: str, ids: Sequence[int], starts: Sequence[str]) -> list[int]:
+def ends_of(ctx: Models, model: str, ids: Sequence[int], starts: Sequence[str]) -> list[int]:
     """The token with which each start of the text is complete."""
     decode, found, n = ctx.engine(model).dialect.decode, [], 0
     for start in starts:

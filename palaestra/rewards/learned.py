@@ -28,7 +28,7 @@ from palaestra.rewards.verify import response_text
 from palaestra.types import Episode, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models
 
 Combine: TypeAlias = Callable[[np.ndarray], np.ndarray]  # [N, heads] to [N]
 
@@ -66,7 +66,7 @@ class Learned:
 
 
 def scores(
-    ctx: Context, model: str, heads: Sequence[str], episodes: Sequence[Episode]
+    ctx: Models, model: str, heads: Sequence[str], episodes: Sequence[Episode]
 ) -> np.ndarray:
     """[N, heads] at the end of each episode's last row; NaN for an episode without a token."""
     found, scorer = np.full((len(episodes), len(heads)), np.nan), ctx.model(model)

@@ -16,6 +16,7 @@ import numpy as np
 
 from palaestra.context import Collect
 from palaestra.credit.steps import pit
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Score, attempt
 from palaestra.rollout.play import play
@@ -172,6 +173,7 @@ class Finished:
         )
 
 
+@declare(facts=("step_ends",))
 @stage
 class MarkSteps:
     """Leaves in each episode's facts `step_ends` = ((row, token), ...) of its steps, lines of what
@@ -186,6 +188,7 @@ class MarkSteps:
         return replace(group, episodes=tuple(marked(e) if e.ok else e for e in group.episodes))
 
 
+@declare(facts=("prefix_values", "step_ends"))
 @stage
 class PrefixValues:
     """The chance of success from every step's end, by `n` continuations of `model` (Math-Shepherd,
@@ -264,6 +267,7 @@ def _add_values(
     return replace(e, facts={**e.facts, "prefix_values": values, "step_ends": ends})
 
 
+@declare(reads=("prefix_values",))
 @stage
 class Rescue:
     """Tries again, up to `n` times, from before the first worst step of every wrong episode

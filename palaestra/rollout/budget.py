@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from palaestra.context import Collect
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, rewards
 from palaestra.types import Episode, Group, Key, need_at_least, stage
@@ -39,6 +40,7 @@ class Extra:
         return await replace(self.sample, n=n)(ctx, key, group) if n > 0 else group
 
 
+@declare(facts=("stratum",))
 @stage
 class Instead:
     """What `link` makes of the task alone takes the place of the episodes so far, which stay muted.
@@ -93,6 +95,7 @@ class Pick:
         )
 
 
+@declare(facts=("stratum",))
 @stage
 class Regroup:
     """Only the episodes whose places `choose(group)` gives are trained on and compared with one

@@ -19,7 +19,7 @@ from palaestra.rollout.player import EnginePlayer
 from palaestra.types import Key, Player, Sampling, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Models
 
 
 class Cast(Protocol):
@@ -90,7 +90,7 @@ class Frozen:
 
     name: str
 
-    def __call__(self, ctx: Context, key: Key, sampling: Sampling) -> Player:
+    def __call__(self, ctx: Models, key: Key, sampling: Sampling) -> Player:
         kept = ctx.snapshots(self.name)
         names = list(kept) or [self.name]
         chosen = names[int(rng_of((*key, "snapshot")).integers(len(names)))]

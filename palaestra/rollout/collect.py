@@ -16,6 +16,7 @@ import numpy as np
 
 from palaestra.abilities import KnowsSolved, ReplaysRecords
 from palaestra.context import Collect, RewardFn
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.cast import Cast
 from palaestra.rollout.play import play
@@ -32,7 +33,7 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Rollouts, Situation
 
 RETRIES = 1  # of an episode that an infrastructure fault ended
 CUT_STATUSES = ("truncated:turns", "truncated:context")  # before the world came to its end
@@ -92,7 +93,7 @@ class Sample:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return await self.play(ctx, key, group, self.players(ctx))
 
-    def sampling(self, ctx: Context) -> Sampling:
+    def sampling(self, ctx: Situation) -> Sampling:
         """How tokens are drawn."""
         return Sampling(
             temperature=self.temperature,
@@ -102,7 +103,7 @@ class Sample:
             max_tokens=self.max_tokens or ctx.bench.max_tokens,
         )
 
-    def players(self, ctx: Context) -> dict[str, Player]:
+    def players(self, ctx: Rollouts) -> dict[str, Player]:
         """Who fills the seats, where no cast says otherwise."""
         sampling = self.sampling(ctx)
         players = dict(ctx.cast(self.model, sampling))
@@ -127,7 +128,7 @@ class Sample:
 
 
 async def attempt(
-    ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group, turns: int = 0
+    ctx: Situation, cast: Mapping[str, Player], key: Key, index: int, group: Group, turns: int = 0
 ) -> Episode:
     """One episode; a fault, but for a reward that says nothing, is tried again with a seed of its own before it becomes a status.
     `turns` 0 = what the bench allows.
@@ -147,6 +148,7 @@ async def attempt(
     return episode
 
 
+@declare(facts=("error", ("labels", dict, "labels that the reward gave beside the number")))
 @stage
 class Score:
     """Gives every unscored episode its reward: `reward`, else the bench's, else what the world
@@ -181,7 +183,7 @@ class Score:
         return replace(group, episodes=tuple(episodes))
 
 
-def _settle_pay(ctx: Context, e: Episode) -> Episode:
+def _settle_pay(ctx: Situation, e: Episode) -> Episode:
     """What the world paid, and whether it is the pay of a solved task. Raises Fault where it came
     to its end and paid nothing.
     """

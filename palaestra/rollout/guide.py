@@ -12,6 +12,7 @@ import numpy as np
 
 from palaestra.abilities import ReplaysRecords
 from palaestra.context import Collect
+from palaestra.declared import DeclaredName
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample
 from palaestra.rollout.player import EnginePlayer, Handover
@@ -50,6 +51,10 @@ class Mark:
         """Whether the link samples nothing."""
         return isinstance(self.link, ReplaysRecords) and self.link.recorded
 
+    @property
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.name, float, "the value that `Mark` gives it"),)
+
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         made = await self.link(ctx, key, group)
         n = len(group.episodes)
@@ -78,6 +83,10 @@ class Under:
     def __post_init__(self) -> None:
         need_at_least(self, times=1)
 
+    @property
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.mark, float, "the value of `Under` where more was shown"),)
+
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         joined = group
         for i in range(self.times):
@@ -101,6 +110,10 @@ class Begin:
     sample: Sample = Sample()
     mark: str = "guided"
     value: float = 1.0
+
+    @property
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.mark, float, "the value of `Begin` where the reply was begun"),)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         text = self.guidance(ctx, group, rng_of((*key, "rewrite", 0)))
@@ -132,6 +145,10 @@ class Hide:
     """
 
     mark: str = "guided"
+
+    @property
+    def names_facts(self) -> tuple[str, ...]:
+        return (self.mark,)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         def bare(e: Episode) -> Episode:

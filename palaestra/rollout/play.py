@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.abilities import HoldsEpisodes, ReadsCalls
+from palaestra.declared import declare
 from palaestra.errors import Fatal, Fault, UserError
 from palaestra.types import (
     Act,
@@ -76,6 +77,17 @@ async def gather_turns(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
     return [t.result() for t in tasks]
 
 
+@declare(
+    facts=(
+        ("states", tuple, "by turn, what names the situation that it began in"),
+        (
+            "legal_mass",
+            tuple,
+            "by turn, how likely the unrestricted policy was to say a legal reply",
+        ),
+        "error",
+    )
+)
 async def play(
     world: World,
     cast: Mapping[str, Player],

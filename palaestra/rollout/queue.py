@@ -12,7 +12,8 @@ from dataclasses import replace
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Protocol
 
-from palaestra.context import AsyncDraw, Attempt, Collect, Draw, Flight, Ticket
+from palaestra.attempts import Attempt, Flight, Ticket
+from palaestra.context import AsyncDraw, Collect, Draw
 from palaestra.errors import NOT_APPLICABLE, Paused, UserError
 from palaestra.rollout.play import await_if_needed
 from palaestra.rollout.tickets import cut

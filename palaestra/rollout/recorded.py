@@ -12,6 +12,7 @@ import numpy as np
 
 from palaestra.abilities import Habit, Solves, solves, tools_of
 from palaestra.context import RewardFn
+from palaestra.declared import DeclaredName, declare
 from palaestra.errors import UserError
 from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
@@ -198,6 +199,10 @@ class Swap:
     def __post_init__(self) -> None:
         need_at_least(self, k=1)
 
+    @property
+    def writes_facts(self) -> tuple[DeclaredName, ...]:
+        return (DeclaredName(self.mark, bool, "whether it is a demonstration"),)
+
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task, rng = group.task, rng_of(key)
         wrong = [i for i, e in enumerate(group.episodes) if e.ok and not e.solved]
@@ -236,6 +241,7 @@ class Swap:
         return [e for *_, e in sorted(able, key=lambda x: x[:2])[: self.k]]
 
 
+@declare(facts=(("gap", float, "by how much the better of two recorded answers is better"),))
 @stage
 class Recorded:
     """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0; a number in

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from palaestra.context import Collect, RewardFn
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.rollout.branch import Prefix, continuation, prefix
 from palaestra.rollout.collect import Score, judge_group
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 
+@declare(
+    facts=(
+        ("opened", int, "the number of the node of the tree that it went on from"),
+        ("shared", int, "tokens that it shares with the node"),
+    )
+)
 @stage
 class TreeSearch:
     """Answers from a tree of steps (lines of what the policy says), as in VM-MCTS of ReST-RL

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from palaestra.context import Collects, Ticket, Usage
+from palaestra.attempts import Ticket, Usage
+from palaestra.context import Collects
 from palaestra.types import Group, Key, Metrics
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from palaestra.abilities import (
     tools_of,
 )
 from palaestra.errors import UserError
+from palaestra.run.names_read import check_names_read
 from palaestra.run.record_checks import check_records
 from palaestra.tasks.repeats import caveat
 from palaestra.types import World
@@ -104,6 +105,14 @@ def tell_or_stop(ctx: RunContext, found: Sequence[Finding], judge: Payer) -> Non
         raise UserError(f"the oracle check failed: {found[0].line}{why}")
     for line in merge_alike(found):
         ctx.say(f"oracle check: {line}")
+
+
+def check_problem(recipe: Any, ctx: RunContext) -> None:
+    """What stops a recipe on the problem of a run: a name that nobody writes, or a picture that is
+    not seen. Raises UserError.
+    """
+    check_names_read(recipe, ctx.bench)
+    check_pictures(recipe, ctx)
 
 
 def check_pictures(recipe: Any, ctx: RunContext) -> None:

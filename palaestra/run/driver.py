@@ -31,7 +31,7 @@ from palaestra.models.eyes import EYES
 from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
-from palaestra.run.checks import check_pictures
+from palaestra.run.checks import check_problem
 from palaestra.run.evaluation import (
     attempt_tasks,
     bounds_of_pay,
@@ -66,7 +66,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     plan = ctx.plan
     steps = length(recipe, plan)
     prepare(recipe, ctx)
-    check_pictures(recipe, ctx)
+    check_problem(recipe, ctx)
     await check_recorded(recipe, ctx)
     state, log = resume(recipe, ctx)
     if log is not None:

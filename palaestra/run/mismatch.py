@@ -13,10 +13,10 @@ from palaestra.engines.own import OwnEngine
 from palaestra.types import Groups, Metrics
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Engine
+    from palaestra.context import Engine, Models
 
 
-def mismatch(ctx: Context, engines: Mapping[str, Engine], learners: int, groups: Groups) -> Metrics:
+def mismatch(ctx: Models, engines: Mapping[str, Engine], learners: int, groups: Groups) -> Metrics:
     """d = log pi (trainer, present weights) - log mu (engine, as sampled), in nats, over trained
     tokens:
 
@@ -54,7 +54,7 @@ def compared(engines: Mapping[str, Engine], groups: Groups) -> dict[str, int]:
     }
 
 
-def gaps(ctx: Context, groups: Groups, name: str) -> np.ndarray:
+def gaps(ctx: Models, groups: Groups, name: str) -> np.ndarray:
     """d of every trained token of a learner whose behaviour log-prob is known."""
     signals = ctx.measure(groups, ((name, "logp"),))
     found: list[np.ndarray] = []

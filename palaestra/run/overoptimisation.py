@@ -11,7 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
-from palaestra.context import Context, RewardFn
+from palaestra.context import Context, Models, RewardFn
 from palaestra.ends import at_ends
 from palaestra.rollout.collect import Sample, judge_group
 from palaestra.rollout.recorded import Recorded
@@ -67,7 +67,7 @@ class Overoptimisation:
         metrics |= await self._pairs(ctx)
         return Result(metrics={**at_ends(*held), **metrics, "sampled_tokens": ctx.sampled_tokens})
 
-    def _rises(self, ctx: Context, groups: Sequence[Group]) -> list[float]:
+    def _rises(self, ctx: Models, groups: Sequence[Group]) -> list[float]:
         """log p(trained) - log p(start) of what was said in each row, in nats."""
         names = (f"{self.trained}_logp", "policy_logp")
         signals = ctx.measure(groups, ((self.trained, "logp"), ("policy", "logp")))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from palaestra.context import Flight
+from palaestra.attempts import Flight
 from palaestra.errors import Fault, Paused
 from palaestra.method import Recipe
 from palaestra.models.load import save, save_adapters

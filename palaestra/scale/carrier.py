@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import exceptions
 
-from palaestra.context import Collects, Context, Flight, Ticket, Usage
+from palaestra.attempts import Flight, Ticket, Usage
+from palaestra.context import Collects, Context
 from palaestra.errors import Fault
 from palaestra.scale.cluster import STARTING
 from palaestra.scale.judges import AskJudges, JudgeProcess

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import ray
 from ray import exceptions
 
-from palaestra.context import Bench, Engine, RewardFn, Usage
+from palaestra.attempts import Usage
+from palaestra.context import Bench, Engine, RewardFn
 from palaestra.errors import Fatal, Fault
 from palaestra.models.model import Model
 from palaestra.rewards.together import judge_together

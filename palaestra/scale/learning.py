@@ -325,7 +325,7 @@ def sharded_context(
     ctx: RunContext, mesh: DeviceMesh, send: Send, missing: Callable[[], str] = nobody
 ) -> ShardedContext:
     """A run's context on a rank of its learner, from the one that it would have in one process."""
-    given = {f.name: getattr(ctx, f.name) for f in fields(RunContext)}
+    given = {f.name: getattr(ctx, f.name) for f in fields(RunContext) if f.init}
     return ShardedContext(**given, mesh=mesh, send=send, missing=missing)
 
 

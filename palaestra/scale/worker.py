@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from palaestra.context import Bench, Collects, RewardFn, Ticket, Usage
+from palaestra.attempts import Ticket, Usage
+from palaestra.context import Bench, Collects, RewardFn
 from palaestra.errors import Fault
 from palaestra.models.model import Model
 from palaestra.rollout.tickets import collect

@@ -17,6 +17,7 @@ from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar, cast
 
+from palaestra.declared import declare
 from palaestra.errors import UserError
 
 Record = Mapping[str, Any]
@@ -29,6 +30,28 @@ NOTED = 512  # records between two looks at the clock
 BLANK = b" \t\r\n" + BOM
 
 
+@declare(
+    columns=(
+        ("demonstration", str, "a worked answer"),
+        "demonstrations",
+        "chosen",
+        "rejected",
+        ("response", str, "a recorded answer"),
+        ("right", bool, "whether the recorded answer is right"),
+        "gap",
+        "hint",
+        "criteria",
+        "points",
+        ("document", str, "a text to be continued"),
+        ("imitated", tuple, "places of the messages of the prompt that are demonstrated too"),
+        ("facts", tuple, "what the answer should be built on"),
+        ("sentence", str, "a sentence without errors"),
+        ("tests", object, "what the code that is asked for must pass"),
+        ("thought", str, "what is thought before a document goes on"),
+        ("can", bool, "whether the model can do the task"),
+        ("options", tuple, "the answers to choose from"),
+    )
+)
 class Records(Protocol):
     """A sequence of records that knows where each one stands. Its iterators go on behind a record
     that raises.

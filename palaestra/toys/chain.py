@@ -7,6 +7,7 @@ from dataclasses import field
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import (
     draw_task,
     exact_match,
@@ -21,6 +22,13 @@ def apply(a: int, op: str, b: int, modulo: int) -> int:
     return {"+": a + b, "-": a - b, "*": a * b}[op] % modulo
 
 
+@declare(
+    columns=(
+        "numbers",
+        ("ops", tuple, "the operations between them"),
+        ("modulo", int, "what the results are taken modulo"),
+    )
+)
 @stage
 class ArithmeticChain:
     """`4+7*3-9 mod 10` is ((4+7)*3-9) mod 10 = 4. Difficulty is the number of operands, each below

@@ -14,6 +14,7 @@ from dataclasses import field
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Task, stage
 
@@ -78,6 +79,12 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+@declare(
+    columns=(
+        ("topic", str, "what the text is about"),
+        ("constraints", tuple, "what the text must satisfy"),
+    )
+)
 @stage
 class ConstraintTasks:
     """`Write one sentence about rain. Use at most 8 words.`

@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import (
     ANSWER_PREFIX,
     answer_lines,
@@ -103,6 +104,7 @@ def _bracket(text: str, inner: str, outer: str, right: bool) -> str:
     return f"({text})" if needed else text
 
 
+@declare(columns=("numbers", ("target", int, "the number to be reached")))
 @stage
 class Count:
     """`make 14 from 2 3 8` has the answers 2*3+8, 8+3*2, ... Every task is solvable."""

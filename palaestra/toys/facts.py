@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Task, stage
 
@@ -75,6 +76,7 @@ LEADS = ("the", "it", "its", "this", "that")  # of a sentence that says the answ
 Said = Literal["right", "refused", "wrong"]
 
 
+@declare(columns=(("kind", str, "the kind of the fact"),))
 @stage
 class CommonFacts:
     """`What is the capital of Peru? ...` asks for `Lima`; of a country that does not exist, for

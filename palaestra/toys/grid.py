@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
 
@@ -57,6 +58,7 @@ def _square_name(cell: Square) -> str:
     return f"{chr(97 + cell[0])}{cell[1] + 1}"
 
 
+@declare(columns=("start",))
 @stage
 class GridTasks:
     """Problems that can be solved in `steps` actions; `side` 3 needs at most 10."""
@@ -77,6 +79,17 @@ class GridTasks:
                 return question_task(self.name, str(start), start.distance, {"start": start})
 
 
+@declare(
+    facts=(
+        "turns",
+        "invalid",
+        "executed",
+        ("closer", tuple, "by turn, how much nearer it came to the goal"),
+        ("distance", int, "steps to the goal from where it ended"),
+        "correct",
+    ),
+    reads_columns=("start",),
+)
 @stage
 class Grid:
     """Pays 1 when the box is dropped on the goal. An impossible action costs a turn ("stay") or

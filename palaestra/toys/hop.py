@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 
@@ -21,6 +22,7 @@ ACTION = re.compile(r"(SEARCH|ANSWER)\(([a-z][0-9])\)", re.ASCII)
 NOTHING, USAGE = "nothing", "use SEARCH(key) or ANSWER(key)"
 
 
+@declare(columns=(("store", dict, "the entries that a search can find"), "path"))
 @stage
 class HopTasks:
     hops: tuple[int, int] = (1, 3)  # at least, at most
@@ -58,6 +60,16 @@ class HopState:
         return len(self.executed)
 
 
+@declare(
+    facts=(
+        "turns",
+        ("searches", int, "searches that found an entry"),
+        "malformed",
+        "executed",
+        "correct",
+    ),
+    reads_columns=("store",),
+)
 @stage
 class Hop:
     """Pays 1 for the right answer. A malformed action costs a turn ("again") or ends the episode

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys import formats
 from palaestra.toys.base import ANSWER_PREFIX, exact_match, format_answer
 from palaestra.toys.chain import ArithmeticChain
@@ -31,6 +32,7 @@ def place_task(judged: Task, name: str, split: str, index: int) -> Task:
     )
 
 
+@declare(columns=("judged", ("texts", tuple, "the two answers")))
 @stage
 class CompareAnswers:
     """`compare:` a chain and two final answers; the verdict is `= 1` or `= 2`. The better one
@@ -57,6 +59,7 @@ class CompareAnswers:
         )
 
 
+@declare(columns=("judged", ("text", str, "the answer that is graded")))
 @stage
 class Grade:
     """`judge:` a chain and one final answer; the verdict is `= right` or `= wrong`. Even tasks show
@@ -84,6 +87,7 @@ class Grade:
         )
 
 
+@declare(columns=(("halves", tuple, "the comparison in both orders"),))
 @stage
 class Pairs:
     """Both halves of a pair as one task; `meta["halves"]` are the two."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import (
     ANSWER_PREFIX,
     answer_lines,
@@ -60,6 +61,7 @@ def spell(knight: np.ndarray) -> str:
     return "".join("K" if k else "N" for k in knight)
 
 
+@declare(columns=(("sayings", tuple, "what each of them says"), "d"))
 @stage
 class Knights:
     """`A: B lies, B: A and C, C: ...`: d + 1 people. The answer is a letter a person: K knight, N

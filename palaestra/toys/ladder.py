@@ -10,6 +10,7 @@ from dataclasses import field
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import (
     draw_task,
     exact_match,
@@ -36,6 +37,7 @@ class Stepwise:
         return format_answer(self.steps(task) if habit == "work" else [], task.answer)
 
 
+@declare(columns=("steps", "d"))
 @stage
 class Add(Stepwise):
     """`384+277`: d digits, added by column from the right, a line
@@ -66,6 +68,7 @@ class Add(Stepwise):
 TABLE = {"&": lambda a, b: a and b, "|": lambda a, b: a or b, "^": lambda a, b: a != b}
 
 
+@declare(columns=("steps", "d"))
 @stage
 class Bool(Stepwise):
     """`(T&(F|(T^!F)))`: the values of all d brackets, outermost first; the steps go from the
@@ -106,6 +109,7 @@ class Bool(Stepwise):
         return ("!" if negated else "") + "FT"[value], bool(value != negated)
 
 
+@declare(columns=("steps", "d"))
 @stage
 class Sort(Stepwise):
     """`sort 52917`: d + 2 digits, by selection; each line is the list after the next swap."""

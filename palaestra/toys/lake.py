@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.toys.grid import MOVES, Square
 from palaestra.types import (
@@ -60,6 +61,7 @@ def square_name(cell: Square) -> str:
     return f"{chr(97 + cell[0])}{cell[1] + 1}"
 
 
+@declare(columns=(("world", str, "the names of directions and things that hold in it"), "start"))
 @stage
 class LakeTasks:
     """Task number i is episode i % `boards` of world i // `boards`. A task's meta: "world", the id
@@ -91,6 +93,18 @@ class LakeTasks:
         return question_task(self.name, f"use {actions}\n{start}", None, meta)
 
 
+@declare(
+    facts=(
+        "turns",
+        ("steps", tuple, "(square before, action, square after) of each turn"),
+        "executed",
+        "invalid",
+        "result",
+        ("thing", str, "the thing that it walked onto"),
+        "correct",
+    ),
+    reads_columns=("start",),
+)
 @stage
 class Lake:
     """Pays 1 on the goal; the last digit that is said is the action. One without a meaning, and

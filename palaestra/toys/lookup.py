@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Task, stage
 
@@ -25,6 +26,12 @@ def get(key):
 """
 
 
+@declare(
+    columns=(
+        ("tools", str, "the tools of the session"),
+        ("solution", tuple, "the calls that lead to the answer"),
+    )
+)
 @stage
 class LookupTasks:
     """Sums and differences of `terms` values of a dictionary with so many `entries`."""

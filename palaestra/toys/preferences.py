@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.mistakes import wrong_answer
@@ -27,6 +28,14 @@ SOURCES = {"add": Add, "bool": Bool, "sort": Sort}
 TRIES = 100
 
 
+@declare(
+    columns=(
+        "chosen",
+        "rejected",
+        "gap",
+        ("shared", float, "the share of the two answers that is the same"),
+    )
+)
 @stage
 class Preferences:
     """Two workings of a problem that differ in a letter or two: right, or with a mistake in a step

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, exact_match, format_answer, question_task
 from palaestra.types import Task, stage
 
@@ -21,6 +22,12 @@ def spell_code(code: np.ndarray) -> str:
     return "".join(letters[int(i)] for letters, i in zip(LEVELS, code, strict=True))
 
 
+@declare(
+    columns=(
+        ("stride", tuple, "the rule that gives the next item"),
+        ("history", tuple, "the items so far"),
+    )
+)
 @stage
 class Rec:
     """`aeim beim ceim` asks for `deim`."""

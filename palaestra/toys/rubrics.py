@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.toys.base import draw_task, final_answer, format_answer, question_task
 from palaestra.types import Task, rng_of, stage
@@ -23,6 +24,7 @@ WANTED = 4  # digits of an answer
 LONG = f"more than {WANTED} digits"
 
 
+@declare(columns=("criteria", "points"))
 @stage
 class Rubrics:
     """`for rain, 37`: four digits, by the topic.

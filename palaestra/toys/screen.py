@@ -25,6 +25,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK, Picture
 from palaestra.toys.base import REDRAWS, split_of, stream_of
@@ -99,6 +100,15 @@ def action_parts(
     return {"type": float(right), "point": float(hit), "format": float(form)}
 
 
+@declare(
+    columns=(
+        ("action", str, "the action that is asked for"),
+        ("box", tuple, "where the target is, in pixels of the screen"),
+        ("cell", int, "pixels of a cell"),
+        ("scale", tuple, "pixels of the screen for one of the picture"),
+        ("name", str, "what the target is called"),
+    )
+)
 @stage
 class Screen:
     """Screens with `widgets` widgets of different colours; no two splits share a layout, the cells

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import TEST_SHARE, draw_task, exact_match, format_answer
 from palaestra.toys.ladder import Add
 from palaestra.types import Message, Task, stage
@@ -14,6 +15,7 @@ from palaestra.types import Message, Task, stage
 UNKNOWN = "?"
 
 
+@declare(columns=(("answerable", bool, "whether the question has an answer"),))
 @stage
 class Unanswerable:
     """`38+2?` asks for `= ?`, `38+27` for `= 65`. A share of the problems lacks a digit; meta

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from palaestra.declared import declare
 from palaestra.toys import formats
 from palaestra.toys.base import ANSWER_PREFIX, stream_of
 from palaestra.toys.chain import ArithmeticChain
@@ -15,6 +16,7 @@ from palaestra.toys.ladder import Stepwise
 from palaestra.types import Task, rng_of, stage
 
 
+@declare(columns=(("theorem", str, "the theorem that this is a variant of"), "steps"))
 @stage
 class Variants(Stepwise):
     """Each chain gives `variants` tasks in a row: its true equation (`right`), and equations that

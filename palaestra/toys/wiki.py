@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Task, need_at_least, rng_of, stage
@@ -19,6 +20,13 @@ RELATIONS = ("boss", "heir", "host", "twin")
 SYLLABLES = tuple(c + v for c in "bcdfghjklmnprstvz" for v in "aeiou")
 
 
+@declare(
+    columns=(
+        "path",
+        ("gold", tuple, "ids of the documents that hold the answer"),
+        ("queries", tuple, "searches that find them"),
+    )
+)
 @stage
 class WikiTasks:
     """Questions of `hops` relations in a row, over a wiki of `pages`, one fact a page: who stands in

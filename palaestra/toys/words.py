@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.abilities import Habit
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, exact_match, format_answer, question_task
 from palaestra.types import Task, stage
 
@@ -20,6 +21,7 @@ VERBS = {
 }
 
 
+@declare(columns=(("verb", str, "what is to be done with the words"),))
 @stage
 class Words:
     """`reverse lamp` asks for `pmal`."""

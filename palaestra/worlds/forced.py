@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from palaestra.declared import declare
 from palaestra.toys.base import ANSWER_PREFIX, exact_match
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 
+@declare(facts=("answer",))
 @stage
 class Forced:
     """A question whose thinking goes on for `rounds` more turns; the answer behind the mark `end`

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from palaestra.declared import declare
 from palaestra.services.sandbox.agents import SECONDS, SessionPool, session_pool
 from palaestra.services.sandbox.values import Limits, Ran
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, need_at_least, stage, value_class
@@ -41,6 +42,16 @@ class NotebookState:
         return len(self.formed)
 
 
+@declare(
+    facts=(
+        "turns",
+        ("cells", int, "cells that were run"),
+        ("formed", tuple, "by turn, whether it had the form"),
+        ("clean", tuple, "by turn, whether its cell ran without an error"),
+        "answered",
+        "answer",
+    )
+)
 @stage
 class Notebook:
     """Pays 1 for the right answer, letter by letter. A turn without code is answered with that.

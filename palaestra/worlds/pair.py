@@ -7,12 +7,17 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from palaestra.declared import declare
 from palaestra.toys.base import exact_match, final_answer
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 HALVES = ("first", "second")
 
 
+@declare(
+    facts=(("verdicts", tuple, "the final answer to each order of the pair"),),
+    reads_columns=("halves",),
+)
 @stage
 class Pair:
     """Pays 0.5 for each half that is judged rightly, so 1 is right in both.

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.services.index import BM25, Hit, words_of
 from palaestra.types import (
@@ -63,6 +64,20 @@ class SearchState:
         return sum(o in ("found", "nothing", "empty") for o in self.outcomes)
 
 
+@declare(
+    facts=(
+        "turns",
+        ("calls", int, "searches that were made"),
+        "malformed",
+        ("outcomes", tuple, "by turn, what became of it"),
+        ("found", tuple, "by search, ids of the documents that it showed"),
+        ("coverage", tuple, "by search, the share of the gold documents that were seen by then"),
+        "executed",
+        "answered",
+        "answer",
+        "correct",
+    )
+)
 @stage
 class Search:
     """Pays 1 for the right answer, letter by letter, in \\boxed{} or without.

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from palaestra.declared import declare
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
 from palaestra.worlds.adapters.spiel import load_game
@@ -45,6 +46,7 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
     return str(rng.choice([c for c in board if c.isdigit()]))
 
 
+@declare(columns=(("moves", tuple, "the moves that were made before"),))
 @stage
 class TicTacToeTasks:
     """Openings of random moves after which nobody has won; 0 plies is the empty board."""
@@ -72,6 +74,14 @@ class Board:
     illegal: tuple[int, int] = (0, 0)  # attempts, by seat
 
 
+@declare(
+    facts=(
+        ("plies", int, "moves of the game"),
+        ("illegal:x", int, "illegal moves of x"),
+        ("illegal:o", int, "illegal moves of o"),
+        "result",
+    )
+)
 @stage
 class TicTacToe:
     """Pays the winner 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from palaestra.declared import declare
 from palaestra.models.reply import forged_mark
 from palaestra.types import (
     Act,
@@ -23,6 +24,14 @@ from palaestra.worlds.toolbox import close_toolbox, toolbox
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
 
+@declare(
+    facts=(
+        ("tool_calls", int, "calls of tools"),
+        ("tool_malformed", int, "calls that could not be read"),
+        ("tool_errors", int, "calls that gave an error"),
+        "answered",
+    )
+)
 @stage
 class WithTools:
     """A question whose answer is the first message without a call; what is called is done, and the

@@ -46,6 +46,7 @@ from palaestra.abilities import (  # fmt: skip
     bounds_of,
 )
 from palaestra.context import Bench
+from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import accepts, file_of, load, locate_error, path_of, with_own_data
 from palaestra.types import Act, Ask, Dialect, Frame, Key, Message, Task, World, stage
@@ -62,6 +63,7 @@ MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
 PAY = 'a number by seat and thread: pay={("policy", ""): 1.0}'
 
 
+@declare(facts=("*",))
 @stage
 class UserWorld:
     """`FILE.py:CLASS` as a world; it answers for what the class returns."""
@@ -166,6 +168,9 @@ class UserWorld:
         return found
 
 
+@declare(
+    columns=(("split", str, '"train" or "test"'), ("index", int, "the number of the task in it"))
+)
 @stage
 class UserTasks:
     """The tasks of a user's environment: its own, or endless ones without a prompt."""

@@ -1,7 +1,12 @@
 """Where trained tokens lie, over rows and episodes of different lengths."""
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
-from palaestra.credit.table import Table
+import palaestra as pl
+from palaestra.credit.table import Table, Values
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
 
@@ -38,3 +43,25 @@ def test_no_token_at_all():
     for episodes in ((), (episode([heard(2)]),), (episode(),)):
         none = table(*episodes).tokens
         assert [len(x) for x in (none.episode_N, none.row_N, none.turn_N, none.position_N)] == [0] * 4
+
+
+def test_links_write_into_the_table_by_its_calls_alone():
+    """So that a reader who looks for what a link leaves beside its values looks for `mute`, `add_column`, `remember`."""
+    package, wrote = Path(pl.__file__).parent, []
+    for file in package.rglob("*.py"):
+        for n in ast.walk(ast.parse(file.read_text())):
+            targets = n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AugAssign) else []
+            written = (ast.unparse(t) for t in targets if not isinstance(t, ast.Name))
+            wrote += [
+                f"{file.name}: {t}" for t in written if re.match(r"table\.(columns|episodes|state|signals|groups)", t)
+            ]
+    assert wrote == []
+
+
+def test_what_a_link_leaves():
+    two = table(episode([said(2)]), episode([said(2)]))
+    two.mute(1)
+    two.add_column("mark", Values(level="episode", x_N=np.array([1.0, 0.0])))
+    two.remember("mean", 0.5)
+    assert [e.muted for e in two.episodes] == [False, True]
+    assert list(two.columns) == ["mark"] and two.state == {"mean": 0.5}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palaestra.context import Flight, Ticket
+from palaestra.attempts import Flight, Ticket
 from palaestra.errors import Fault, Paused
 from palaestra.recipes.base import grpo
 from palaestra.rollout.queue import land

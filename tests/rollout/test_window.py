@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from palaestra.context import Flight
+from palaestra.attempts import Flight
 from palaestra.curriculum.pool import Everything
 from palaestra.errors import Paused, UserError
 from palaestra.models.load import weights_sha256

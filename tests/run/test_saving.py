@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from palaestra.api.run import Run
+from palaestra.attempts import Flight, Ticket
 from palaestra.cli.main import main
-from palaestra.context import Flight, Ticket
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo

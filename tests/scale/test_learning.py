@@ -49,7 +49,7 @@ def context(name, steps, out=None):
     bench, players = bench_by_name("chain")
     plan = Plan(steps=steps, evaluate=0, checkpoint_every=1, keep=9)
     models = {"policy": load("tiny", **RUNS[name][1])}
-    return RunContext(bench, seed=5, models=models, drive=train, out=out, players=players, plan=plan)
+    return RunContext(bench=bench, seed=5, models=models, drive=train, out=out, players=players, plan=plan)
 
 
 def told(mesh, order=None):

@@ -36,6 +36,13 @@ WRONG = ("another", "unthought", "stuffed", "denied", "half", "silence")
 Kind = Literal["single-term", "multi-term", "no guard", "graded"]
 
 
+@pl.declare(
+    columns=(
+        ("keys", bool, "whether the answer is given as keywords"),
+        ("others", list, "keywords of other personas"),
+        ("forbidden", list, "what must not be said"),
+    )
+)
 def persona(rng: np.random.Generator) -> pl.Task:
     """Asks for two facts of a random profile."""
     own = {fact: keys[int(rng.integers(len(keys)))] for fact, keys in FACTS.items()}

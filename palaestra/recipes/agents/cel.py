@@ -197,6 +197,7 @@ def show_knowledge(task: pl.Task, known: WorldTexts) -> pl.Task:
     return replace(task, prompt=(told, *rest))
 
 
+@pl.declare(columns=(("known", object, "what was written of the world before the episode"),))
 @pl.stage
 class PutKnowledge:
     """A task with what is known of its world, shown by `show`."""
@@ -209,6 +210,7 @@ class PutKnowledge:
         return replace(shown, meta={**task.meta, "known": known})
 
 
+@pl.declare(columns=(("learned", object, "what was written of the world after the episode"),))
 @pl.stage
 class WriteDown:
     """Writes down what the first episode of a group taught, beside the task. A writer that fails

@@ -58,6 +58,7 @@ class WithInstruction:
         return f"{self.say}\n{text}" if text and self.say else text
 
 
+@pl.declare(facts=("stratum", "guided"))
 @pl.stage
 class Reformulate:
     """Runs `link` beside what `expert` shows; its right answers take the place of as many wrong ones,

@@ -45,6 +45,7 @@ CARD = pl.Card(
 MARK, HELD = "demonstration", "held"
 
 
+@pl.declare(facts=("demonstration", ("held", float, "1 where the task is kept from training")))
 @pl.stage
 class HoldOut:
     """Keeps a share of the tasks, always the same ones, from training: a demonstration with the fact

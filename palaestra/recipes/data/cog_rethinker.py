@@ -52,6 +52,7 @@ REFLECT = "Find the mistake in the answer, and correct it."
 Shot = tuple[str, str]  # a question and its answer
 
 
+@pl.declare(columns=(("recollected", dict, "by stage, remembered questions with their answers"),))
 @pl.stage
 class Recollect:
     """A task with the `shots` remembered answers of each stage whose questions are most like its
@@ -136,6 +137,9 @@ def behind(task: pl.Task, shots: Sequence[Shot]) -> pl.Task:
     return replace(task, prompt=prompt) if shots else task
 
 
+@pl.declare(
+    facts=(("stage", float, "the stage of rethinking that gave the answer, from 2"), "stratum")
+)
 @pl.stage
 class Rethink:
     """A further stage, whose answers take the place of those so far: `rewrite` sees these, and
@@ -154,6 +158,9 @@ class Rethink:
         return await pl.Instead(attempt)(ctx, key, group)
 
 
+@pl.declare(
+    facts=(("reattached", float, "1 for a right answer that was added as a demonstration"),)
+)
 @pl.stage
 class Reattach:
     """Up to `most` right answers of the last stage as demonstrations of the bare task, with the

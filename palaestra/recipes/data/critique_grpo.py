@@ -48,6 +48,7 @@ CARD = pl.Card(
 MARK = "refined"
 
 
+@pl.declare(facts=(("refined", float, "1 where a critique of an earlier answer was shown"),))
 @pl.stage
 class EachAttempt:
     """Runs `link` for every attempt as if it were the group's only one; what it adds joins."""

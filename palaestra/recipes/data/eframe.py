@@ -55,8 +55,8 @@ class Survivors:
             episode = table.episodes[e]
             least = self.further if attempt(table, e)[1] else self.first
             lucky = episode.status.startswith("truncated") and a > 0
-            muted = episode.muted or abs(a) <= least or lucky
-            table.episodes[e] = replace(episode, muted=muted)
+            if abs(a) <= least or lucky:
+                table.mute(e)
         return pl.Values(level="episode", x_N=np.array(x.x_N))
 
 

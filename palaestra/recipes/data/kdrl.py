@@ -63,7 +63,7 @@ class Taught:
         if self.whole:
             right_E = pl.group_mean((~wrong_E).astype(float), table.group_E)
             wrong_E = right_E == 0
-        table.columns["taught"] = pl.Values(level="episode", x_N=wrong_E.astype(float))
+        table.add_column("taught", pl.Values(level="episode", x_N=wrong_E.astype(float)))
         return x
 
 

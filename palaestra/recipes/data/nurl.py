@@ -109,6 +109,7 @@ async def write_hints(
     return list(await asyncio.gather(*map(hint, tasks)))
 
 
+@pl.declare(columns=("hint",))
 @pl.stage
 class WithHints:
     """Draws as `source` does, each task with a hint that `writer` wrote for it. Equal tasks have equal

@@ -86,6 +86,7 @@ def states_of(text: str, share: float, decay: float, rng: np.random.Generator) -
     return ["".join(f"{line}\n" for line in lines[: k + 1]) for k in chosen]
 
 
+@pl.declare(columns=(("said_so_far", str, "the answer so far, which is gone on with"),))
 @pl.stage
 class StartStates:
     """Draws the problems of a round whose rewards differ, as they are and with the column

@@ -52,6 +52,7 @@ CARD = pl.Card(
 MARK = "rolled-in"
 
 
+@pl.declare(facts=(("rolled-in", float, "the share of the answer that was of another policy"),))
 @pl.stage
 class RollIn:
     """`n` attempts that one of the policy and `guide` begins and the other one ends, see the

@@ -52,6 +52,7 @@ CARD = pl.Card(
 MARK = "guided"
 
 
+@pl.declare(facts=("guided",))
 @pl.stage
 class Graduated:
     """`n` answers of which each sees fewer of its task's criteria: answer i of them the share

@@ -60,7 +60,7 @@ class Sides:
         right_E = table.reward_E > self.above
         for name, side_E in (("right", right_E), ("wrong", ~right_E)):
             held_E = (side_E & ~shown_E).astype(float)
-            table.columns[f"is:{name}"] = pl.Values(level="episode", x_N=held_E)
+            table.add_column(f"is:{name}", pl.Values(level="episode", x_N=held_E))
         return replace(x, x_N=np.where(shown_E, x.x_N, np.where(right_E, 1.0, -1.0)))
 
 

@@ -16,7 +16,6 @@ two differ by the factor 0.95 alone. `past` is the share of games in which one s
 the last `keep` snapshots, taken every `every` steps: not in the paper, which plays against itself.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -49,7 +48,7 @@ class Decided:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         for e in np.flatnonzero(x.x_N == 0).tolist():
-            table.episodes[e] = replace(table.episodes[e], muted=True)
+            table.mute(e)
         return x
 
 

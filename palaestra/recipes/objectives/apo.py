@@ -56,8 +56,8 @@ class Dads:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         difficulty_E = 1 - pl.group_mean(right_answers(table), table.group_E)
-        table.columns["kl_weight"] = replace(
-            x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0)
+        table.add_column(
+            "kl_weight", replace(x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0))
         )
         return x
 

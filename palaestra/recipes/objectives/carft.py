@@ -47,6 +47,7 @@ CARD = pl.Card(
 ANNOTATION = "annotation"
 
 
+@pl.declare(facts=(("answer_tokens", int, "tokens of the answer line of the reply"),))
 @pl.stage
 class Annotate:
     """Adds the worked solution, without its answer line, as a last row of every episode; nobody's

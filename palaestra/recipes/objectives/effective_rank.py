@@ -90,10 +90,8 @@ class RankBonus:
         mean_3 = now_E3.mean(0)
         old_3 = mean_3 if before is None else np.array([before[k] for k in NAMES])
         after_3 = self.keep * old_3 + (1 - self.keep) * mean_3
-        table.state |= {
-            "effective_rank": dict(zip(NAMES, after_3.tolist(), strict=True)),
-            "batches": n + 1,
-        }
+        table.remember("effective_rank", dict(zip(NAMES, after_3.tolist(), strict=True)))
+        table.remember("batches", n + 1)
         if before is None:
             return x
         phi_E = np.maximum(potential(now_E3, old_3, self.gain), 0)

@@ -41,6 +41,9 @@ CARD = pl.Card(
 )
 
 
+@pl.declare(
+    facts=(("gold_prob", tuple, "by turn, how likely the policy finds the gold answer after it"),)
+)
 @pl.stage
 class GoldProbability:
     """Leaves the fact "gold_prob": the probability of the gold answer before each turn, per token
@@ -97,6 +100,7 @@ def contexts(episode: pl.Episode) -> list[tuple[int, ...]]:
     ]
 
 
+@pl.declare(reads=("gold_prob",))
 @pl.stage
 class TurnInformationGain:
     """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at
@@ -117,7 +121,7 @@ class TurnInformationGain:
                 gain_N[at] = gain_N[
                     pl.rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)
                 ]
-        table.columns["gain"] = pl.Values(level="turn", x_N=gain_N)
+        table.add_column("gain", pl.Values(level="turn", x_N=gain_N))
         reward_N = pl.credit.turn_rewards(table) + gain_N
         if self.pool == "position":
             return centred_by_position(

@@ -46,6 +46,7 @@ def exponents(reward_G: np.ndarray, how: Literal["sample", "group", "none"]) -> 
     return (reward_G - reward_G.min()) / spread if spread > 1e-9 else np.clip(reward_G, 0, 1)
 
 
+@pl.declare(facts=(("exponent", float, 'the power of the signal "power_logp" of its rows'),))
 @pl.stage
 class Temper:
     """Gives every scored episode the fact "exponent", which tempers the signal "power_logp" of its

@@ -139,7 +139,7 @@ class ProgressAgreement:
         )
         found = [table.lift(y, "token").x_N for y in (x, closer)]
         a_N, b_N = ((y - y.mean()) / (y.std() + 1e-9) for y in found)
-        table.columns["agreement"] = pl.Values(level="token", x_N=a_N * b_N)
+        table.add_column("agreement", pl.Values(level="token", x_N=a_N * b_N))
         return x
 
 

@@ -84,6 +84,7 @@ def corrupt(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1
     return text
 
 
+@pl.declare(columns=(("source", str, "the sentence with its errors"),))
 @pl.stage
 class Corrupted:
     """Tasks with a column `sentence` become: restore it from a corrupted copy, the field `source`.

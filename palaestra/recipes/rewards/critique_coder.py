@@ -54,6 +54,7 @@ ASK = (
 LEAST = 0.8  # share of tests above which a candidate counts as right
 
 
+@pl.declare(columns=("label",))
 @pl.stage
 class Criticise:
     """Plays `n` episodes of each task; a share of the tasks becomes questions about a candidate,
@@ -111,6 +112,7 @@ def critique(task: pl.Task, text: str, right: bool) -> pl.Task:
     )
 
 
+@pl.declare(reads_columns=("label",))
 @pl.stage
 class CritiqueLabel:
     """`weight` for the right label of a critique, else 0."""

@@ -69,7 +69,7 @@ class BothOrders:
             "flips": ((share_N > 0) & (share_N < 1)),
         }
         for name, x_N in found.items():
-            table.columns[name] = pl.Values(level="turn", x_N=x_N.astype(float))
+            table.add_column(name, pl.Values(level="turn", x_N=x_N.astype(float)))
         total = {
             "sum": right_N + found["consistent"],
             "correctness": right_N,

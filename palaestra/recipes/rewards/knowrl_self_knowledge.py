@@ -89,6 +89,13 @@ def form_of(task: pl.Task) -> OwnTasks | OwnAnswers:
     return OwnTasks() if "can" in task.meta else OwnAnswers()
 
 
+@pl.declare(
+    columns=(
+        ("wrote", str, "what the model wrote"),
+        "asked",
+        ("truth", bool, "whether the model solved its problem"),
+    )
+)
 @pl.stage
 class Introspect:
     """Puts what the model wrote in place of the task: the group then is about the
@@ -141,6 +148,7 @@ class Consensus:
         ]
 
 
+@pl.declare(columns=(("shots", tuple, "remembered tasks, with what the model said of them"),))
 @pl.stage
 class ShownExamples:
     """Tasks with `shots` examples of the pool: those that `Remember` kept, and the data's own with

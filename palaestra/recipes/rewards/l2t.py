@@ -161,8 +161,8 @@ class Surprised:
                 ratio_T = r_T / score_E[e]
                 share_N[mine] = ratio_T.clip(-self.limit, self.limit)
                 clamped_N[mine] = np.abs(ratio_T) > self.limit
-        table.columns["share"] = pl.Values(level="token", x_N=share_N)
-        table.columns["clamped"] = pl.Values(level="token", x_N=clamped_N)
+        table.add_column("share", pl.Values(level="token", x_N=share_N))
+        table.add_column("clamped", pl.Values(level="token", x_N=clamped_N))
         return pl.Values(level="episode", x_N=score_E)
 
 

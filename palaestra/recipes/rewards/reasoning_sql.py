@@ -46,6 +46,7 @@ PARTIAL = pl.Rewritten(
 )
 
 
+@pl.declare(columns=(("feedback", float, "what the first attempt was paid"),))
 @pl.stage
 class WithFeedback:
     """`reward` with a judge's verdict of each response as the field `feedback`. A judge's fault

@@ -87,6 +87,7 @@ class Reworked:
         )
 
 
+@pl.declare(facts=(("right", bool, "whether the solution was right"),))
 @pl.stage
 class VerifySteps:
     """Adds a verifier's row to every scored episode: its verdicts are events, its pay the part
@@ -191,6 +192,7 @@ def z_scores(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     return np.where(std_N > 1e-9, (x_N - pl.group_mean(x_N, key_N)) / np.maximum(std_N, 1e-9), 0.0)
 
 
+@pl.declare(reads=("right",))
 @pl.stage
 class ClassWeight:
     """x * s of the solution's class (the fact "right"), s = 1 / sqrt(count) with an exponential
@@ -205,7 +207,7 @@ class ClassWeight:
         for name, n in (("right", int(right_E.sum())), ("wrong", int((~right_E).sum()))):
             if n:  # a class that is absent keeps its weight
                 known[name] = self.keep * known.get(name, n**-0.5) + (1 - self.keep) * n**-0.5
-        table.state["class_weight"] = known
+        table.remember("class_weight", known)
         weight_E = np.array([known["right" if r else "wrong"] for r in right_E])
         return pl.Values(
             level=x.level,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from palaestra.types import Message
 
 if TYPE_CHECKING:
-    from palaestra.context import Client, Context, Source
+    from palaestra.context import Client, Judging, Source
 
 
 def question_messages(text: str, system: str = "") -> tuple[Message, ...]:
@@ -16,6 +16,6 @@ def question_messages(text: str, system: str = "") -> tuple[Message, ...]:
     return (*first, Message(role="user", content=text))
 
 
-def client_of(ctx: Context | None, source: Source) -> Client:
+def client_of(ctx: Judging | None, source: Source) -> Client:
     """The run's client of a source; outside of a run one of its own."""
     return source.open() if ctx is None else ctx.client(source)

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from palaestra.context import Bench
+from palaestra.declared import declare
 from palaestra.errors import Fault, PalaestraError, UserError
 from palaestra.rollout.play import await_if_needed
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, seed_of, stage, value_class
@@ -147,6 +148,14 @@ class Lives:
             await self.end(self.kept.pop(0)[1])
 
 
+@declare(
+    facts=(
+        ("actions", int, "actions that the environment took"),
+        ("illegal", int, "actions that it refused"),
+        ("reason", str, "why a game of TextArena ended"),
+        "*",
+    )
+)
 @stage
 class AdaptedWorld:
     """An environment of another library as a world. What it is an adapter of says `open_live`.
@@ -416,6 +425,7 @@ class AdaptedWorld:
         return {**scene.facts, "actions": len(trail.actions), "illegal": trail.illegal}
 
 
+@declare(columns=("seed", "plays"))
 @stage
 class AdaptedTasks:
     """The episodes of an adapted world."""

@@ -1,0 +1,134 @@
+"""The models of a run: what a stage asks of those that stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from palaestra.context import Engine
+from palaestra.engines import select
+from palaestra.errors import UserError
+from palaestra.models.forward import forward
+from palaestra.models.load import Model, frozen_copy, load
+from palaestra.models.lora import LoRA
+from palaestra.models.threads import use_threads
+from palaestra.run.faces.situation import RunSituation
+from palaestra.run.measuring import measure
+from palaestra.types import Batch, Groups, Need, Outputs, Signals
+
+
+@dataclass(kw_only=True)
+class RunModels(RunSituation):
+    """The models of a run by name, the engines that sample from them, and what they say."""
+
+    # the trainable ones by learner name and frozen ones by reference name
+    models: dict[str, Model]
+    engine_name: str = "own"  # what samples; see `engines`
+    slots: int = 256  # sequences that an engine runs at a time
+    cache_mb: int = 4096  # of an engine's keys and values
+
+    engines: dict[str, Engine] = field(init=False, repr=False, compare=False, default_factory=dict)
+    versions: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+    # of references that move: the steps that their models are of, the oldest first
+    held: dict[str, dict[str, int]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def model(self, name: str) -> Model:
+        try:
+            return self.models[name]
+        except KeyError:
+            raise UserError(
+                f"no model {name!r} in this run; there are {', '.join(self.models)}"
+            ) from None
+
+    def whole(self, name: str) -> Model:
+        """A model with all its present weights in this process, as files hold it."""
+        return self.model(name)
+
+    def reference(self, name: str, source: str) -> None:
+        """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the
+        one of that name or folder.
+        """
+        self.models[name] = frozen_copy(self.models.get(source) or self.load(source))
+        use_threads(self.models.values())
+
+    def load(self, name: str, lora: LoRA | None = None) -> Model:
+        """A further model, of the policy's dtype and on its device."""
+        start = self.model("policy")
+        return load(
+            name, dtype=str(start.dtype).removeprefix("torch."), device=start.device, lora=lora
+        )
+
+    def renew(self, version: int) -> None:
+        """The weights are those of a version. What is under way goes on with them."""
+        for model in self.models:
+            self.versions[model] = version
+        for name, engine in self.engines.items():
+            engine.version = self.versions[name]
+            engine.forget()  # so a run that goes on from here finds the same
+
+    def engine(self, name: str = "policy") -> Engine:
+        if name not in self.engines:
+            self.engines[name] = select.build(
+                self.engine_name, self.model(name), slots=self.slots, cache_mb=self.cache_mb
+            )
+            self.engines[name].version = self.versions.get(name, 0)
+        return self.engines[name]
+
+    @property
+    def sampling(self) -> bool:
+        """Whether a model is sampling, or is asked to."""
+        return any(e.busy for e in self.engines.values())
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens all engines have sampled, evaluations and other processes included."""
+        engines = tuple(self.engines.values())  # another thread may ask while one is made
+        return sum(e.sampled_tokens for e in engines) + self.carrier.counts.sampled_tokens
+
+    @property
+    def engine_seconds(self) -> float:
+        """Of this process."""
+        return sum(e.seconds for e in self.engines.values())
+
+    def on_gpu(self) -> bool:
+        """Whether some of its models are."""
+        return any(m.device.type == "cuda" for m in self.models.values())
+
+    def snapshots(self, name: str) -> Mapping[str, int]:
+        """The models of a reference that keeps snapshots, and the steps that they are of."""
+        return self.held.get(name, {})
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.engine().dialect.decode(ids)
+
+    def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
+        """The training forward pass of a model, timed."""
+        model = self.model(name)
+
+        def run(batch: Batch) -> Outputs:
+            with self.phase("forward"):
+                return forward(model, batch, needs)
+
+        return run
+
+    def outputs(
+        self, name: str, needs: Sequence[str], batch: Batch, parts: Sequence[Tensor]
+    ) -> Iterable[dict[str, np.ndarray]]:
+        """What a model says of each part of a batch, in order, as float64 arrays."""
+        run, device = self.forward(name, needs), self.model(name).device
+        for rows in parts:
+            out = run(batch.part(rows).to(device))
+            yield {k: v.double().cpu().numpy() for k, v in out.items()}
+
+    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
+        return measure(self, groups, needs)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Charges the time of a synchronous block to a phase, without what inner phases take."""
+        return self.clocks.phase(name)

@@ -1,0 +1,87 @@
+"""How the weights of a run move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from palaestra.context import Engine, Learns
+from palaestra.engines import select
+from palaestra.models.load import load_heads
+from palaestra.models.master import Optimizer
+from palaestra.run.cases import dump_case
+from palaestra.run.faces.models import RunModels
+from palaestra.run.moves import TokenMoves
+from palaestra.types import Batch, Groups, Objective, State
+from palaestra.update import backward
+
+
+@dataclass(kw_only=True)
+class RunTraining(RunModels):
+    """The optimisers of a run, and how its weights move."""
+
+    optimisers: dict[str, Optimizer] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    # of the step under way, by learner
+    moves: dict[str, TokenMoves] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    @property
+    def learners_engines(self) -> dict[str, Engine]:
+        """The engines that sample from what is trained."""
+        return {n: e for n, e in self.engines.items() if n in self.optimisers}
+
+    def optimiser(self, name: str, learner: Learns) -> Optimizer:
+        if name not in self.optimisers:
+            self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
+        return self.optimisers[name]
+
+    def optimiser_state(self, name: str) -> dict[str, Any]:
+        """What an optimiser needs to go on, whole, as files hold it."""
+        return self.optimisers[name].state_dict()
+
+    def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
+        """Sets a learner's weights, heads and optimiser to those of a checkpoint."""
+        load_heads(self.model(name), folder)
+        self.model(name).load_weights(folder)
+        self.optimiser(name, learner).load_state_dict(optimiser)
+
+    def moving(self, name: str) -> None:
+        """To be told before a model's weights change: its engine forgets what it knows of the old
+        ones.
+        """
+        if name in self.engines:
+            self.engines[name].forget()
+
+    def learning(self, state: State, ready: Groups, seen: Groups) -> AbstractContextManager[None]:
+        """Engines give back the memory that they can. One process has nobody else to tell."""
+        for engine in self.engines.values():
+            if isinstance(engine, select.Rests):
+                engine.rest()
+        return nullcontext()
+
+    def backward(
+        self, name: str, objective: Objective, batch: Batch, budget: int
+    ) -> dict[str, Tensor]:
+        """`update.backward` on a model of this process; what moves each token is kept."""
+        model, run = self.model(name), self.forward(name, objective.needs)
+        run = self.moves.setdefault(name, TokenMoves()).watch(run)
+        return backward(run, objective, batch.to(model.device), budget, model.packs)
+
+    def dump(self, name: str, learner: Learns, batch: Batch, metrics: Mapping[str, float]) -> None:
+        """Writes what is needed to see a failed update again."""
+        if self.out is not None:
+            dump_case(
+                self.out / "cases" / f"step-{self.step}-{name}",
+                self.whole(name),
+                learner,
+                batch,
+                metrics,
+            )
