@@ -1,7 +1,7 @@
 """The page of parts: what is a part, and which code uses it."""
 
 from palaestra import catalogue
-from palaestra.ledger import matrix
+from tools.pages import matrix
 
 
 def test_parts_are_the_public_classes_of_their_sections():
