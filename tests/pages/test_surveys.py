@@ -185,10 +185,14 @@ def test_the_essay_counts_from_the_ledger(monkeypatch):
 
 
 def test_what_is_under_review_shows_no_effect(monkeypatch):
+    def stand(found):
+        for module in ("tools.pages.survey_tables", "palaestra.ledger.standing"):
+            monkeypatch.setattr(f"{module}.standing", lambda _: found)
+
     monkeypatch.setattr(survey_tables, "read_result", lambda _: RESULT)
-    monkeypatch.setattr(survey_tables, "standing", lambda _: Standing(status="reproduced"))
+    stand(Standing(status="reproduced"))
     assert survey_tables.measured(entry("grpo")) == ("0.5 [0.25, 0.75] accuracy", "reproduced")
-    monkeypatch.setattr(survey_tables, "standing", lambda _: Standing(status="built", note="older rules, under review"))
+    stand(Standing(status="built", note="older rules, under review"))
     assert survey_tables.measured(entry("grpo")) == ("", "built (older rules, under review)")
 
 
