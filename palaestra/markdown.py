@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"()]+/)+")  # of an absolute path, not of an address
 
 
+TEMPLATES = Path(__file__).parent / "templates"
+
+
 @cache
-def environment() -> Environment:
-    """The templates of all pages, in `palaestra/templates`. In those of HTML every text
-    is escaped.
+def environment(folder: Path = TEMPLATES) -> Environment:
+    """The templates of a folder, by default those of the package. In those of HTML every text is
+    escaped.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     made = Environment(
-        loader=PackageLoader("palaestra"),
+        loader=FileSystemLoader(folder),
         autoescape=select_autoescape(),
         finalize=lambda x: escape_controls(x) if type(x) is str else x,
         undefined=StrictUndefined,

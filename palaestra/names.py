@@ -31,6 +31,12 @@ def namespaces() -> tuple[str, ...]:
     return tuple(a.name for node in nodes if not node.module for a in node.names)
 
 
+def names_in(source: str) -> set[str]:
+    """The public names that code uses, as it writes them behind `pl.`: "Sample", "credit.Ema"."""
+    chains = [ast.unparse(n) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)]
+    return {c.removeprefix("pl.") for c in chains if c.startswith("pl.")} & public_names().keys()
+
+
 def where_it_is(name: str) -> str:
     """What is said of a name that is not on top: where it is now, if there is one of that name."""
     homes = [f"pl.{n}" for n in public_names() if n.rpartition(".")[2] == name]

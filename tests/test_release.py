@@ -16,8 +16,8 @@ from packaging.utils import canonicalize_name
 from palaestra import catalogue
 from palaestra.card import Card
 from palaestra.cli.main import main
-from palaestra.ledger import citation
 from tools.package.contents import build, wheel_contents
+from tools.pages import citation
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

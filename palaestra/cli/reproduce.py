@@ -18,9 +18,9 @@ from palaestra.ledger import canaries, results
 from palaestra.ledger.declared import declare, earlier_looks, with_earlier
 from palaestra.ledger.experiment import TRIAL, Experiment, experiment_of
 from palaestra.ledger.files import parted, read_result
-from palaestra.ledger.pages import budget_of, ends, interval
 from palaestra.ledger.rerun import describe_numbers, rerun
 from palaestra.ledger.standing import published, recompute
+from palaestra.ledger.wording import budget_of, ends, interval
 from palaestra.markdown import one_line_lists
 from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.ledger.pages import parts
 from palaestra.run.setup import arguments as arguments_of
-from palaestra.values import brief, describe, difference, flatten
+from palaestra.values import brief, children, describe, difference, flatten
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -39,6 +38,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.fields and not arguments.json:
         _print_fields(result)
     return result
+
+
+def parts(built: Any) -> list[tuple[str, Any]]:
+    """The parts of a recipe, those of a single learner among them."""
+    found: list[tuple[str, Any]] = []
+    for name, part in children(built):
+        learners = part.values() if name == "learners" else ()
+        found += (
+            [c for l in learners for c in children(l)] if len(learners) == 1 else [(name, part)]
+        )
+    return [(n, p) for n, p in found if p not in ((), {}, "", None)]
 
 
 def _print(built: Any, result: dict[str, Any]) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
+import palaestra
 from palaestra import catalogue
 from palaestra.abilities import ReplaysRecords
 from palaestra.ledger.experiment import experiment_of
-from palaestra.ledger.matrix import get, names_of
 from palaestra.method import Learner, Recipe
+from palaestra.names import names_in
 from palaestra.rollout.collect import Score
 from palaestra.rollout.queue import Schedule
 from palaestra.run.benches import bench_by_name
@@ -100,6 +102,11 @@ def read_row(method: str) -> Mapping[str, tuple[str, ...]]:
     tasks = experiment_of(method).task if entry.claim else module.CARD.task
     task = tasks if isinstance(tasks, str) else next(iter(tasks), "")
     return read_off(module.build(), task)
+
+
+def get(name: str) -> Any:
+    """What a public name stands for."""
+    return attrgetter(name)(palaestra)
 
 
 def lies_in(part: Any, rooms: Sequence[str]) -> bool:
@@ -189,6 +196,6 @@ def said_by_score(score: Score, task: str) -> Iterator[tuple[str, str]]:
         yield "feedback", "environment"
     elif is_own(score.reward):
         source = inspect.getsource(type(score.reward))
-        asked = (get(name) for name in names_of(source))
+        asked = (get(name) for name in names_in(source))
         told = {said for part in asked for said in signs_of(part)}
         yield from sorted(said for said in told if said[0] in ("reward", "feedback"))

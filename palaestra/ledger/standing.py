@@ -44,6 +44,12 @@ def standing(entry: Entry) -> Standing:
     return Standing(status=result["verdict"], note=OLDER if is_older(result) else "")
 
 
+def is_doubted(entry: Entry) -> bool:
+    """Whether a row's result is stale or under review, so that its numbers are shown nowhere else."""
+    note = standing(entry).note
+    return note.startswith("stale") or note.endswith("under review")
+
+
 def stale_reason(result: Mapping[str, Any]) -> str:
     """Why a result is no result of the present experiment; "" if it is."""
     try:

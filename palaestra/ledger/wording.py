@@ -89,3 +89,11 @@ def mean(values: Sequence[float | None], form: str = ".3g") -> str:
     known = [x for x in values if x is not None]
     some = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
     return f"{sum(known) / len(known):{form}}{some}" if known else "not measured"
+
+
+def budget_of(result: Mapping[str, Any]) -> str:
+    """What a cell might spend, by meter; "" where nothing was sampled and nothing else is told."""
+    others = result.get("budget", {})
+    tokens = {"tokens": result["budget_tokens"]} if result.get("sampled_tokens") else {}
+    told = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
+    return " and ".join(f"{most:,.0f} {meter}" for meter, most in told.items())

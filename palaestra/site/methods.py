@@ -17,8 +17,7 @@ from palaestra.catalogue import Entry
 from palaestra.ledger import needs
 from palaestra.ledger.changes import LEGEND, changes_of
 from palaestra.ledger.files import read_result
-from palaestra.ledger.standing import standing
-from palaestra.ledger.survey_tables import is_doubted
+from palaestra.ledger.standing import is_doubted, standing
 from palaestra.ledger.wording import ends, time_of
 from palaestra.markdown import paper_link, render
 from palaestra.site.formulas import article

@@ -10,7 +10,7 @@ import palaestra
 import palaestra as pl
 import pytest
 from palaestra.cli.main import main
-from palaestra.ledger import essay
+from tools.pages import essay
 
 from tests.docs.blocks import ROOT, files, programs
 

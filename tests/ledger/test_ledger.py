@@ -17,11 +17,10 @@ from types import SimpleNamespace
 import pytest
 from palaestra.cli.main import main
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger import cells, digests, files, pages, results, versions
+from palaestra.ledger import cells, digests, files, results, versions
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import Experiment
-from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.ledger.measures import Cell, Final, Logged
 from palaestra.ledger.versions import Version
 from palaestra.markdown import one_line_lists, table
@@ -33,6 +32,8 @@ from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
 from palaestra.types import Result
 from palaestra.values import override
+from tools.pages import build as pages
+from tools.pages.figure import curves_svg, spread, ticks
 
 TWO = Experiment(
     claim="b beats a.",

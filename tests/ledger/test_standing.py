@@ -15,10 +15,9 @@ from palaestra.cli import list as list_command
 from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.ledger import declared, files, listed, pages, results, standing, versions
+from palaestra.ledger import declared, files, listed, results, standing, versions
 from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
-from palaestra.ledger.figure import effect_rows, effect_svg
 from palaestra.ledger.judging import Measured, judge
 from palaestra.ledger.measures import Area
 from palaestra.ledger.rerun import describe_code, older_arms
@@ -27,6 +26,8 @@ from palaestra.ledger.versions import Version
 from palaestra.markdown import one_line_lists
 from palaestra.stats import mean_interval, t_quantile
 from palaestra.view.drawing import INK
+from tools.pages import build as pages
+from tools.pages.figure import effect_rows, effect_svg
 
 EXPERIMENT = claim.EXPERIMENT
 JUDGED = replace(

@@ -8,11 +8,13 @@ import pytest
 from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.ledger import holding, pages, standing
+from palaestra.ledger import standing
 from palaestra.ledger.cells import machine_of
 from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import Scope, machines_of, name_of, place_of
+from tools.pages import build as pages
+from tools.pages import holding
 
 ID = "high-entropy-tokens"
 NAME = f"{ID}@small"

@@ -1,7 +1,7 @@
 """The page of parts: what is a part, and which code uses it."""
 
 from palaestra import catalogue
-from palaestra.ledger import matrix
+from tools.pages import matrix
 
 
 def test_parts_are_the_public_classes_of_their_sections():
@@ -28,4 +28,4 @@ def test_who_uses_a_part(monkeypatch):
 
 def test_names_in_code():
     code = "import palaestra as pl\nx = pl.Sample(n=2)\ny = other.Score()\nz = pl.credit.Ema().state\n"
-    assert matrix.names_of(code) == {"Sample", "credit.Ema"}
+    assert matrix.names_in(code) == {"Sample", "credit.Ema"}

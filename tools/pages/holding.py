@@ -16,8 +16,8 @@ from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
 from palaestra.ledger.wording import controls_line, edges, ends, interval, mean, unequal
-from palaestra.markdown import render
 from palaestra.stats import paired_difference
+from tools.pages.rendering import render
 
 Result = Mapping[str, Any]
 DECIDED = ("reproduced", "smaller", "not-reproduced", "reversed")

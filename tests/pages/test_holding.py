@@ -3,8 +3,9 @@
 import re
 
 from palaestra import catalogue
-from palaestra.ledger import holding, wording
+from palaestra.ledger import wording
 from palaestra.ledger.experiment import experiment_of, tiers_of
+from tools.pages import holding
 
 
 def section(page, title):

@@ -4,7 +4,6 @@ section, and the recipes and claims that use them.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 from collections import defaultdict
@@ -13,14 +12,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import palaestra
 from palaestra import catalogue
 from palaestra.declared import ANYTHING, DeclaredName
 from palaestra.ledger.experiment import experiment_of
-from palaestra.markdown import code, render
-from palaestra.names import public_names
+from palaestra.ledger.read_off import get
+from palaestra.markdown import code
+from palaestra.names import names_in, public_names
 from palaestra.run.benches import bench_by_name
 from palaestra.values import walk
+from tools.pages.rendering import render
 
 SECTIONS = {  # of parts of a row, by the rooms that hold them
     "Problems and worlds": ("tasks", "toys", "worlds"),
@@ -110,11 +110,6 @@ def public_parts() -> dict[str, list[str]]:
     }
 
 
-def get(name: str) -> Any:
-    """What a public name stands for."""
-    return attrgetter(name)(palaestra)
-
-
 def bare(name: str) -> str:
     """A public name without its namespace."""
     return name.rpartition(".")[2]
@@ -132,7 +127,7 @@ def rows_by_part() -> Mapping[str, list[str]]:
         names = {type(part).__name__ for _, part in walk(recipe.build())}
         for module in filter(None, (entry.module, entry.claim)):
             source = inspect.getsource(importlib.import_module(module))
-            names |= {bare(name) for name in names_of(source)}
+            names |= {bare(name) for name in names_in(source)}
         tasks = experiment_of(entry.id).task if entry.claim else ()
         for task in (tasks,) if isinstance(tasks, str) else tasks:
             bench, _ = bench_by_name(task)
@@ -140,9 +135,3 @@ def rows_by_part() -> Mapping[str, list[str]]:
         for name in sorted(names):
             found[name].append(entry.id)
     return found
-
-
-def names_of(source: str) -> set[str]:
-    """The public names that code uses, as it writes them behind `pl.`: "Sample", "credit.Ema"."""
-    chains = [ast.unparse(n) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)]
-    return {c.removeprefix("pl.") for c in chains if c.startswith("pl.")} & public_names().keys()

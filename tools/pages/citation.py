@@ -12,7 +12,7 @@ from pathlib import Path
 
 from palaestra import __version__, catalogue
 from palaestra.card import Card
-from palaestra.markdown import render
+from tools.pages.rendering import render
 
 CITATION = Path("CITATION.cff")
 DOI = {"arXiv": "10.48550/arXiv.", "doi": ""}  # before the number of a card's paper

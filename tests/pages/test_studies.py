@@ -10,9 +10,9 @@ import pytest
 from palaestra.claims.curricula import CEILING, TWICE, Later, helpers, samplers, study
 from palaestra.claims.starts import warm_chain
 from palaestra.errors import UserError
-from palaestra.ledger import studies
-from palaestra.ledger.studies import curricula_files, gains, kind_of, verdict_of
 from palaestra.stats import Interval, mean_interval
+from tools.pages import studies
+from tools.pages.studies import curricula_files, gains, kind_of, verdict_of
 
 
 def result(**values):

@@ -12,10 +12,10 @@ from palaestra import catalogue
 from palaestra.explanation.method import explain
 from palaestra.explanation.trajectories import groups_from
 from palaestra.ledger.standing import standing
-from palaestra.ledger.survey_tables import measured, row_link
 from palaestra.rewards.manner import MannerAudit, audit_manner
 from palaestra.rewards.user import UserReward
 from palaestra.types import Message, Task
+from tools.pages.survey_tables import measured, row_link
 
 HEARERS = ("grpo", "rloo", "dr-grpo")
 BONUS = ((1.0, 0.0, 0.0, 1.0), (0.1, 0.0, 0.0, 0.1))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from palaestra import catalogue
 from palaestra.errors import UserError
-from palaestra.ledger import holding
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.standing import Standing
 from palaestra.run.setup import build
 from palaestra.values import overrides
+from tools.pages import holding
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -60,7 +60,7 @@ def test_a_lesson_may_build_on_a_real_model(monkeypatch):
 @pytest.mark.parametrize("page", ["what-holds", "choose"])
 def test_what_to_begin_with_is_a_command_that_works(page):
     """The table on top of a page: each method is there with its settings, and each page that it names is, too."""
-    template = resources.files("palaestra.templates") / f"{page}.md"
+    template = resources.files("tools.pages") / "templates" / f"{page}.md"
     minute = template.read_text(encoding="utf-8").partition("## In one minute\n")[2].partition("\n## ")[0]
     commands = re.findall(r"`palaestra train ([^`]+)`", minute)
     assert {c.split()[0] for c in commands} == {"grpo", "dpo", "sft-grpo", "dr-grpo", "kimi-k1.5", "agro", "tba"}

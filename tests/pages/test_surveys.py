@@ -10,13 +10,14 @@ import palaestra as pl
 import pytest
 from palaestra import catalogue
 from palaestra.cli.main import main
-from palaestra.ledger import essay, pages, survey_tables, surveys
 from palaestra.ledger.axes import columns
 from palaestra.ledger.changes import changes_of
-from palaestra.ledger.invariance import under_shift
 from palaestra.ledger.needs import MethodNeeds, needs_of, samples_of
 from palaestra.ledger.standing import Standing
-from palaestra.ledger.surveys import Demand, SurveyNode, lost_places, node_line, read_survey
+from tools.pages import build as pages
+from tools.pages import essay, survey_tables, surveys
+from tools.pages.invariance import under_shift
+from tools.pages.surveys import Demand, SurveyNode, lost_places, node_line, read_survey
 
 TEXTS = [e for e in catalogue.all_entries() if e.shape == "page"]
 IDS = {e.id for e in catalogue.all_entries()}
@@ -29,9 +30,9 @@ def entry(name):
 
 def test_every_text_of_the_catalogue_has_its_file():
     assert {e.kind for e in TEXTS} == {"survey", "essay"} and len(TEXTS) == 7
-    folder = resources.files("palaestra") / "surveys"
+    folder = resources.files("tools.pages") / "texts"
     there = {p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")}
-    assert there == {e.id for e in TEXTS} | {"axes", "choose"}
+    assert there == {e.id for e in TEXTS} | {"choose"}
     for each in TEXTS:
         assert each.page == f"docs/surveys/{each.id}.md" and not each.built
 
@@ -184,10 +185,14 @@ def test_the_essay_counts_from_the_ledger(monkeypatch):
 
 
 def test_what_is_under_review_shows_no_effect(monkeypatch):
+    def stand(found):
+        for module in ("tools.pages.survey_tables", "palaestra.ledger.standing"):
+            monkeypatch.setattr(f"{module}.standing", lambda _: found)
+
     monkeypatch.setattr(survey_tables, "read_result", lambda _: RESULT)
-    monkeypatch.setattr(survey_tables, "standing", lambda _: Standing(status="reproduced"))
+    stand(Standing(status="reproduced"))
     assert survey_tables.measured(entry("grpo")) == ("0.5 [0.25, 0.75] accuracy", "reproduced")
-    monkeypatch.setattr(survey_tables, "standing", lambda _: Standing(status="built", note="older rules, under review"))
+    stand(Standing(status="built", note="older rules, under review"))
     assert survey_tables.measured(entry("grpo")) == ("", "built (older rules, under review)")
 
 
@@ -210,7 +215,7 @@ def test_verdicts_stand_first():
 
 
 def test_questions_ask_the_axes():
-    path = resources.files("palaestra") / "surveys" / "choose.toml"
+    path = resources.files("tools.pages") / "texts" / "choose.toml"
     for question in tomllib.loads(path.read_text())["question"]:
         for column, values in question["where"].items():
             assert set(values.split(",")) <= set(columns()[column].values)

@@ -1,8 +1,8 @@
 """The pages of the surveys.
 
-A survey is `surveys/ID.toml`: its own order in our words, with rows that are placed there by hand
+A survey is `texts/ID.toml`: its own order in our words, with rows that are placed there by hand
 (`rows`) or by the axes (`where`), and what it asks of software. The pages are written to
-`docs/surveys` by `python -m palaestra.ledger.pages`, beside the tables that surveys ask for.
+`docs/surveys` by `python -m tools.pages`, beside the tables that surveys ask for.
 """
 
 from __future__ import annotations
@@ -12,29 +12,28 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
-from palaestra.ledger.axes import FOLDER
-from palaestra.ledger.essay import essay_facts
-from palaestra.ledger.invariance import shifted_rows
 from palaestra.ledger.placements import choose, placed
-from palaestra.ledger.survey_tables import (
+from palaestra.markdown import paper_link
+from palaestra.types import value_class
+from tools.pages.essay import essay_facts
+from tools.pages.invariance import shifted_rows
+from tools.pages.rendering import TEXTS, render
+from tools.pages.survey_tables import (
     choose_page,
     comparison_page,
     row_link,
     taxonomy_page,
 )
-from palaestra.markdown import paper_link, render
-from palaestra.types import value_class
 
 SURVEYS = Path("docs/surveys")
 MOST = 12  # rows that a question to the table names; the others are counted
-PACKAGE = Path(str(resources.files("palaestra"))).parent
+ROOT = Path(__file__).parents[2]
 LOCI = {"policy": "weights", "grader": "weights", "scaffold": "scaffold", "memory": "scaffold"}
 
 
@@ -79,8 +78,8 @@ class Survey:
 
 @cache
 def read_survey(name: str) -> Survey:
-    """A survey's file of the package. Raises UserError where there is none."""
-    path = resources.files("palaestra").joinpath(FOLDER, f"{name}.toml")
+    """The text of a survey. Raises UserError where there is none."""
+    path = TEXTS / f"{name}.toml"
     if not path.is_file():
         raise UserError(f"there is no survey {name!r}")
     found = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -168,7 +167,7 @@ def lost_places(survey: Survey) -> list[str]:
 def is_there(place: str) -> bool:
     """Whether a file of the package has a class, function or constant of that name at its top."""
     file, _, name = place.partition(":")
-    path = PACKAGE / file
+    path = ROOT / file
     return path.is_file() and name in defined_names(path.read_text(encoding="utf-8"))
 
 

@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from palaestra import catalogue
 from palaestra.catalogue import Entry
-from palaestra.ledger.axes import FOLDER, columns
+from palaestra.ledger.axes import columns
 from palaestra.ledger.changes import changes_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.needs import as_cells, needs_of
 from palaestra.ledger.placements import choose, counts, placed
-from palaestra.ledger.standing import standing
+from palaestra.ledger.standing import is_doubted, standing
 from palaestra.ledger.wording import ends, time_of
-from palaestra.markdown import render
+from tools.pages.rendering import TEXTS, render
 
 # Of published results, the best for a claim first; an illustration or what is not testable is none.
 VERDICTS = ("reproduced", "smaller", "inconclusive", "not-reproduced", "reversed")
@@ -38,12 +37,6 @@ def measured(entry: Entry) -> tuple[str, str]:
     if not result or not result.get("arms") or is_doubted(entry):
         return "", told_standing(entry)
     return f"{ends(result)} {result['metric']}", told_standing(entry)
-
-
-def is_doubted(entry: Entry) -> bool:
-    """Whether a row's result is stale or under review, so that its numbers are shown nowhere else."""
-    note = standing(entry).note
-    return note.startswith("stale") or note.endswith("under review")
 
 
 def told_standing(entry: Entry) -> str:
@@ -128,8 +121,7 @@ def measure_of(entry: Entry) -> str:
 
 def read_questions() -> list[dict[str, Any]]:
     """What one may have to learn from, and the question to the axes that finds methods for it."""
-    path = resources.files("palaestra").joinpath(FOLDER, "choose.toml")
-    return tomllib.loads(path.read_text(encoding="utf-8"))["question"]
+    return tomllib.loads((TEXTS / "choose.toml").read_text(encoding="utf-8"))["question"]
 
 
 def verdict_rank(entry: Entry) -> int:

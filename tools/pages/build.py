@@ -1,7 +1,7 @@
 """The generated pages: CATALOGUE.md, CITATION.cff, for each built method its card, formula,
-difference and measured result, and the pages of the surveys (`ledger.surveys`).
+difference and measured result, and the pages of the surveys (`tools.pages.surveys`).
 
-`python -m palaestra.ledger.pages` writes them; with --check it only compares.
+`python -m tools.pages` writes them; with --check it only compares.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from typing import Any, TypeAlias
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
-from palaestra.ledger.citation import CITATION, citation_file
+from palaestra.cli.show import parts
 from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
-from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import parted, read_result
-from palaestra.ledger.holding import holding_page
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.listed import FILE, result_digest
-from palaestra.ledger.matrix import parts_page
 from palaestra.ledger.rerun import describe_code
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import (
@@ -31,9 +28,8 @@ from palaestra.ledger.standing import (
     stale_reason,
     standing,
 )
-from palaestra.ledger.studies import curricula_files
-from palaestra.ledger.surveys import SURVEYS, survey_pages
 from palaestra.ledger.wording import (
+    budget_of,
     controls_line,
     does_not_show,
     edges,
@@ -42,10 +38,17 @@ from palaestra.ledger.wording import (
     mean,
     time_of,
 )
-from palaestra.markdown import code, one_line_lists, paper_link, render
+from palaestra.markdown import code, one_line_lists, paper_link
 from palaestra.pipeline import Pipeline
 from palaestra.stats import Interval, interval_at_n
-from palaestra.values import brief, children, difference
+from palaestra.values import brief, difference
+from tools.pages.citation import CITATION, citation_file
+from tools.pages.figure import curves_svg, effect_svg
+from tools.pages.holding import holding_page
+from tools.pages.matrix import parts_page
+from tools.pages.rendering import render
+from tools.pages.studies import curricula_files
+from tools.pages.surveys import SURVEYS, survey_pages
 
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")
@@ -197,17 +200,6 @@ def recipe_rows(parent: str, built: Any) -> list[tuple[str, ...]]:
     return [
         (code(path), code(brief(before)), code(brief(after))) for path, before, after in changes
     ]
-
-
-def parts(built: Any) -> list[tuple[str, Any]]:
-    """The parts of a recipe, those of a single learner among them."""
-    found: list[tuple[str, Any]] = []
-    for name, part in children(built):
-        learners = part.values() if name == "learners" else ()
-        found += (
-            [c for l in learners for c in children(l)] if len(learners) == 1 else [(name, part)]
-        )
-    return [(n, p) for n, p in found if p not in ((), {}, "", None)]
 
 
 def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -367,14 +359,6 @@ def fallen(result: Mapping[str, Any], *, swept: bool) -> list[str]:
     return told
 
 
-def budget_of(result: Mapping[str, Any]) -> str:
-    """What a cell might spend, by meter; "" where nothing was sampled and nothing else is told."""
-    others = result.get("budget", {})
-    tokens = {"tokens": result["budget_tokens"]} if result.get("sampled_tokens") else {}
-    told = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
-    return " and ".join(f"{most:,.0f} {meter}" for meter, most in told.items())
-
-
 def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
     sampled = f"{result['sampled_tokens']:,} sampled tokens in {result.get('runs', runs)} runs"
@@ -389,7 +373,7 @@ def main() -> int:
     )
     if "--check" in sys.argv[1:]:
         for path in (*other, *gone):
-            print(f"{path} is out of date: run python -m palaestra.ledger.pages", file=sys.stderr)
+            print(f"{path} is out of date: run python -m tools.pages", file=sys.stderr)
         return 1 if other or gone else 0
     for path in gone:
         path.unlink()

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.ledger.figure import NAMES, TOP, IntervalRow, intervals_svg, paper, ticks
 from palaestra.ledger.files import read_result
 from palaestra.ledger.wording import interval
-from palaestra.markdown import render, table
+from palaestra.markdown import table
 from palaestra.stats import Interval, paired_difference
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, svg_text
+from tools.pages.figure import NAMES, TOP, IntervalRow, intervals_svg, paper, ticks
+from tools.pages.rendering import render
 
 FOLDER = Path("benchmarks/curricula")
 STUDIES = {
