@@ -180,7 +180,7 @@ def _finding(method: str, verdict: str) -> str:
 
 def scope_line(result: Result) -> str:
     """Task and model of a result: "On addition (`add(d=6)`) with the built-in model"."""
-    if result["budget_tokens"] <= 1:  # a program, which samples within no budget
+    if result["budget_tokens"] <= 1 and result["model"] == "tiny":  # a program without a task
         return "In a simulation or program"
     names = [n for spec in result["task"] for n in re.findall(r"(?:^|\+)([\w-]+)", spec)]
     words = list(dict.fromkeys(TASKS.get(n, f"`{n}`") for n in names))

@@ -75,6 +75,10 @@ def test_an_effect_in_a_sentence(monkeypatch, given, sentence):
             "On addition and Boolean formulas (`add(d=3)*2+bool(d=3)+add`) with SmolLM2-135M-Instruct",
         ),
         ({"budget_tokens": 0}, "In a simulation or program"),
+        (
+            {"budget_tokens": 0, "task": ["facts"], "model": "smollm2"},
+            "On common-knowledge questions (`facts`) with SmolLM2-135M-Instruct",
+        ),
     ],
 )
 def test_a_scope_names_the_task_and_the_model(given, scope):
