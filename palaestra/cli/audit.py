@@ -1,4 +1,4 @@
-"""`palaestra audit`: where a reward can be earned without solving anything."""
+"""`palaestra audit`: finds out what a reward pays for answers that solve nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and
-the command. `gpu` is a programme of its own.
+"""`palaestra bench`: measures speed and memory on this machine. The JSON result names the machine, the
+versions and the command. `gpu` is a programme of its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
 
 
 def run_gpu(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
-    """The programme, or the list of its slices."""
+    """Runs the GPU programme, or lists its slices."""
     device = arguments.device or "cuda"
     folder = Path(arguments.out or programme.default_folder(device))
     if arguments.list:

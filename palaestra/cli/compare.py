@@ -1,5 +1,5 @@
-"""`palaestra compare`: several recipes on the same problem, seeds and budget of sampled tokens; or
-runs that are over.
+"""`palaestra compare`: compares recipes with the same task, seeds and budget of sampled tokens; or
+finished runs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def identical(cells: Mapping[str, Sequence[Cell]]) -> list[tuple[str, str]]:
-    """Pairs of methods whose runs ended in the same weights, seed by seed."""
+    """Pairs of methods whose runs ended with the same weights for each seed."""
     ends = {
         method: {c.summary.get("seed"): c.summary.get("weights_sha256") for c in runs}
         for method, runs in cells.items()

@@ -1,4 +1,4 @@
-"""`palaestra docs`: builds the documentation, and shows it in a browser or leaves it in a folder."""
+"""`palaestra docs`: builds the documentation and shows it in a browser, or writes it to a folder."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def parsers() -> dict[str, FlagParser]:
-    """Of every verb, as its help has them."""
+    """The parser of each verb, by its name."""
     from palaestra.cli.main import parser_of
 
     return {verb: parser_of(verb) for verb in FLAGS}
 
 
 def serve(folder: Path, arguments: argparse.Namespace) -> None:
-    """Until the user ends it."""
+    """Serves the site until the user stops it."""
     from palaestra.site.serve import SiteServer
 
     with listen(lambda: SiteServer(folder, arguments.port), arguments.port) as server:

@@ -1,6 +1,4 @@
-"""`palaestra doctor`: what is installed, what will run, and what a run will cost before
-it starts.
-"""
+"""`palaestra doctor`: checks what is installed, and what a run will cost before it starts."""
 
 from __future__ import annotations
 

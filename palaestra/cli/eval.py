@@ -1,4 +1,4 @@
-"""`palaestra eval`: how good a model is on held-out problems."""
+"""`palaestra eval`: measures a model on held-out problems."""
 
 from __future__ import annotations
 

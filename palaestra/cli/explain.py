@@ -1,4 +1,4 @@
-"""`palaestra explain`: what a method does to given rewards."""
+"""`palaestra explain`: the advantages and token weights that a method computes from rewards."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def remark(notes: Sequence[str]) -> None:
 
 
 def check_source(arguments: argparse.Namespace) -> None:
-    """That the groups are given once."""
+    """Raises UserError unless the groups are given exactly once."""
     given = [
         f"--{n}" for n in ("rewards", "group", "rollouts") if getattr(arguments, n) is not None
     ]
@@ -81,7 +81,7 @@ def check_source(arguments: argparse.Namespace) -> None:
 
 
 def check_place(picture: Path, kinds: Sequence[str]) -> None:
-    """Before the work: that the picture can be drawn and written."""
+    """Raises UserError if the picture cannot be drawn or written, before the work starts."""
     if picture.suffix not in kinds:
         raise UserError(
             f"--picture {picture}: cannot draw {picture.suffix or 'a file without suffix'}; use "

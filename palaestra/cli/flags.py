@@ -15,7 +15,7 @@ from palaestra.suggest import from_elsewhere, suggestion
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with the closest flag."""
+    """Reports a mistake in one line, with the closest flag."""
 
     def error(self, message: str) -> NoReturn:
         if "unrecognized arguments:" in message:
@@ -52,9 +52,7 @@ def whole_numbers(least: int) -> Callable[[str], list[int]]:
 
 
 def setting_flags(parser: FlagParser, which: str) -> None:
-    """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is
-    None.
-    """
+    """Adds the flags of the settings of every verb, or of `train` alone. The default is None."""
     hints = get_type_hints(Settings)
     for f in fields(Settings):
         if f.metadata.get("flag") == which:
@@ -73,7 +71,7 @@ def form_of(f: Field[Any], hint: Any) -> dict[str, Any]:
 
 
 def help_of(f: Field[Any]) -> str:
-    """What a setting is, and what stands where it is not given."""
+    """What a setting is, and its default."""
     said = f.default not in ("", None, ()) and f.default is not False
     default = f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if said else ""
     shown = " = ".join(filter(None, (default, f.metadata["means"])))
@@ -81,12 +79,12 @@ def help_of(f: Field[Any]) -> str:
 
 
 def run_flags(parser: FlagParser) -> None:
-    """What names a run: problem, model, place."""
+    """Flags that describe a run: task, model, device."""
     setting_flags(parser, "every")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the result as one JSON object, on the last line of standard output",
+        help="print the result as one JSON object on the last line of standard output",
     )
     trust_flag(parser)
 
@@ -95,48 +93,53 @@ def trust_flag(parser: FlagParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="execute without a question what a settings file or a run folder of somebody else "
-        "names: Python files, servers of tools",
+        help="execute the Python files and tool servers that a settings file or run folder names, "
+        "without asking first",
     )
 
 
 def json_flag(parser: FlagParser) -> None:
     parser.add_argument(
-        "--json", action="store_true", help="print the result as one JSON object, on the last line"
+        "--json", action="store_true", help="print the result as one JSON object on the last line"
     )
 
 
 def train(parser: FlagParser) -> None:
     training_flags(parser)
-    parser.add_argument("--smoke", action="store_true", help="two tiny steps, to see that it runs")
+    parser.add_argument(
+        "--smoke", action="store_true", help="run two tiny steps, to check the settings"
+    )
 
 
 def submit(parser: FlagParser) -> None:
     training_flags(parser)
     add = parser.add_argument
     add(
-        "--to", metavar="ADDRESS", required=True, help="of a Ray head's job server: HOST, HOST:8265"
+        "--to",
+        metavar="ADDRESS",
+        required=True,
+        help="address of a Ray head's job server: HOST, HOST:8265",
     )
-    add("--smoke", action="store_true", help="two tiny steps, to see that it runs there")
-    add("--detach", action="store_true", help="hand it over, and do not wait for its end")
+    add("--smoke", action="store_true", help="run two tiny steps, to check the setup there")
+    add("--detach", action="store_true", help="submit the run and return at once")
 
 
 def training_flags(parser: FlagParser) -> None:
-    """What says which run it is, and where it is kept."""
+    """Flags that say which run it is, and where it is stored."""
     run_flags(parser)
     add = parser.add_argument
     add(
         "words",
         nargs="*",
         metavar="RECIPE | FILE.py | @FILE.toml | stage.field=value",
-        help="a method, files of settings, and values for single fields",
+        help="a method, settings files, and values of single fields",
     )
     add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
-    add("--resume", metavar="DIR", help="go on with the run in this folder")
+    add("--resume", metavar="DIR", help="continue the run in this folder")
     add(
         "--accept-changes",
         action="store_true",
-        help="with --resume: go on although files that the run was made from have changed",
+        help="with --resume: continue although input files of the run have changed",
     )
     setting_flags(parser, "train")
 
@@ -144,51 +147,74 @@ def training_flags(parser: FlagParser) -> None:
 def evaluate(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
-    add("words", nargs="*", metavar="@FILE.toml", help="settings of a run")
-    add("--n", type=whole_number(1), default=Settings.evaluate, help="held-out problems")
+    add("words", nargs="*", metavar="@FILE.toml", help="settings files")
+    add("--n", type=whole_number(1), default=Settings.evaluate, help="number of held-out problems")
     add(
         "--k",
         type=whole_number(1),
         default=8,
-        help="answers that are sampled for each problem, for pass@k and maj@k; 1 = greedy only (default: 8)",
+        help="answers sampled per problem, for pass@k and maj@k; 1 = greedy only (default: 8)",
     )
-    add("--temperature", type=float, default=1.0, help="of the sampled answers (default: 1)")
-    add("--out", metavar="DIR", help="keep the attempts there, for palaestra view")
+    add("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
+    add("--out", metavar="DIR", help="store the answers in this folder, for palaestra view")
     add(
         "--key-env",
         metavar="NAME",
         default="",
-        help="with --engine openai:URL: the variable that holds its API key",
+        help="with --engine openai:URL: the environment variable with its API key",
     )
 
 
 def view(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("runs", nargs="*", metavar="RUN", help="run folders, or folders of them (default: runs)")
-    add("--text", action="store_true", help="on the terminal, without a browser")
+    add(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="run folders, or folders that contain runs (default: runs)",
+    )
+    add("--text", action="store_true", help="print to the terminal instead of opening a browser")
     add(
         "--step",
         type=whole_number(0),
         metavar="N",
-        help="with --text: a group of this step (default: the last)",
+        help="with --text: show a group of this step (default: the last)",
     )
     add(
         "--group",
         type=whole_number(0),
         metavar="M",
-        help="with --text: this group (default: the first)",
+        help="with --text: show this group (default: the first)",
     )
-    add("--export", metavar="FILE.html", help="write a file that needs no server, and end")
-    add("--megabytes", type=float, default=8.0, help="of that file, about (default: 8)")
-    add("--port", type=whole_number(0), default=8717, help="(default: 8717; 0 = any)")
-    add("--host", default="127.0.0.1", help="to listen on (default: this machine alone)")
+    add(
+        "--export",
+        metavar="FILE.html",
+        help="write a single HTML file that needs no server, and exit",
+    )
+    add(
+        "--megabytes",
+        type=float,
+        default=8.0,
+        help="with --export: approximate size of the file (default: 8)",
+    )
+    add(
+        "--port",
+        type=whole_number(0),
+        default=8717,
+        help="port of the viewer (default: 8717; 0 = any free port)",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1, this machine only)",
+    )
     add("--no-open", action="store_true", help="do not open a browser")
     add(
         "--limits",
         type=whole_number(1),
         default=1,
         metavar="N",
-        help="read files of up to N times the usual rows and bytes (default: 1); more of either may "
+        help="read files with up to N times the usual rows and bytes (default: 1); larger files may "
         "be an attack on this machine's memory",
     )
     trust_flag(parser)
@@ -197,21 +223,26 @@ def view(parser: FlagParser) -> None:
 
 def docs(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("--build", metavar="DIR", help="write the site into this folder, and end")
-    add("--port", type=whole_number(0), default=8718, help="(default: 8718; 0 = any)")
+    add("--build", metavar="DIR", help="write the site into this folder, and exit")
+    add(
+        "--port",
+        type=whole_number(0),
+        default=8718,
+        help="port of the site (default: 8718; 0 = any free port)",
+    )
     add("--no-open", action="store_true", help="do not open a browser")
     json_flag(parser)
 
 
 def track(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("run", metavar="RUN", help="a run folder; the run may have been stopped")
+    add("run", metavar="RUN", help="a run folder, finished or stopped")
     add(
         "--to",
         action="append",
         required=True,
         metavar="NAME[:PROJECT]",
-        help="as --track of train; may be repeated",
+        help="the tracker, as for --track of train; may be repeated",
     )
     json_flag(parser)
 
@@ -230,11 +261,11 @@ def push(parser: FlagParser) -> None:
         metavar="REPO",
         help="OWNER/NAME, or NAME (default: the run's name)",
     )
-    add("--private", action="store_true", help="a new repository is for you alone")
+    add("--private", action="store_true", help="create a new repository as private")
     add(
         "--dry-run",
         action="store_true",
-        help="print the model card and the files, and send nothing",
+        help="print the model card and the list of files, without uploading",
     )
     trust_flag(parser)
     json_flag(parser)
@@ -242,7 +273,7 @@ def push(parser: FlagParser) -> None:
 
 def listing(parser: FlagParser) -> None:
     parser.add_argument(
-        "--family", help="only this family; base = the methods that the others vary"
+        "--family", help="only this family; base = the methods that others are based on"
     )
     parser.add_argument("--status", help="only this status")
     for name, column in columns().items():
@@ -255,7 +286,7 @@ def listing(parser: FlagParser) -> None:
 def show(parser: FlagParser) -> None:
     parser.add_argument("method", help="a method of `palaestra list`, or FILE.py")
     parser.add_argument(
-        "--fields", action="store_true", help="also list every field that PATH=VALUE can set"
+        "--fields", action="store_true", help="also list all fields that stage.field=value can set"
     )
     json_flag(parser)
 
@@ -263,14 +294,18 @@ def show(parser: FlagParser) -> None:
 def explain(parser: FlagParser) -> None:
     add = parser.add_argument
     add("method", help="a method of `palaestra list`, or FILE.py")
-    add("words", nargs="*", metavar="stage.field=value", help="values for single fields")
-    add("--rewards", help="the rewards of each group's answers: '[[1,0,0,0]]'")
-    add("--lengths", help="their lengths in tokens: '[[5,9,3,7]]'")
-    add("--group", metavar="FILE.json", help="groups of trajectories with more fields")
+    add("words", nargs="*", metavar="stage.field=value", help="values of single fields")
+    add("--rewards", help="rewards of the answers, one list per group: '[[1,0,0,0]]'")
+    add("--lengths", help="lengths of the answers in tokens: '[[5,9,3,7]]'")
+    add(
+        "--group",
+        metavar="FILE.json",
+        help="read groups of trajectories, with further fields, from a file",
+    )
     add(
         "--rollouts",
         metavar="DIR|FILE",
-        help="take a group that a run recorded: its folder, or one of its .parquet files",
+        help="use a group recorded by a run: its folder, or one of its .parquet files",
     )
     add("--picture", metavar="FILE.png|.html", help="draw the token weights")
     trust_flag(parser)
@@ -284,57 +319,82 @@ def compare(parser: FlagParser) -> None:
         "words",
         nargs="+",
         metavar="RECIPE | FILE.py | RUN | stage.field=value",
-        help="at least two methods, those with settings of their own in quotes: grpo 'grpo objective.high=0.28' "
-        "(settings outside quotes are for all); or folders of runs that are over, or of eval --out",
+        help="at least two methods; quote a method with its own settings: grpo 'grpo objective.high=0.28' "
+        "(settings outside quotes apply to all). Or folders of finished runs, or of eval --out",
     )
-    add("--seeds", type=whole_number(1), default=3, help="runs of each method (default: 3)")
+    add(
+        "--seeds",
+        type=whole_number(1),
+        default=3,
+        help="runs of each method, one per seed (default: 3)",
+    )
     add(
         "--tokens",
         type=whole_number(1),
         default=200_000,
-        help="tokens that each run may sample (default: 200000)",
+        help="sampled tokens of each run (default: 200000)",
     )
     add(
         "--evaluate",
         type=whole_number(1),
         default=Settings.evaluate,
         metavar="N",
-        help="held-out problems",
+        help="number of held-out problems",
     )
     jobs_flag(parser)
-    add("--out", metavar="DIR", default="runs/compare", help="(default: runs/compare)")
+    add(
+        "--out",
+        metavar="DIR",
+        default="runs/compare",
+        help="folder of the results (default: runs/compare)",
+    )
 
 
 def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("methods", nargs="*", metavar="ID | FILE.py", help="with a claim; see docs/ledger.md")
-    add("--check", action="store_true", help="recompute verdicts from their numbers; run canaries")
+    add(
+        "methods",
+        nargs="*",
+        metavar="ID | FILE.py",
+        help="methods with a claim; see docs/ledger.md",
+    )
+    add(
+        "--check",
+        action="store_true",
+        help="recompute verdicts from their numbers, and run the canaries",
+    )
     add(
         "--share",
         type=share,
         default=(1, 1),
         metavar="K/N",
-        help="with --check: the canaries of the K-th of N shares of all arms; 0/1 = of none",
+        help="with --check: run the K-th of N shares of the canaries; 0/1 = none",
     )
-    add("--record", action="store_true", help="record canaries anew")
+    add("--record", action="store_true", help="record the canaries again")
     add("--fresh", action="store_true", help="run a third block of seeds for a published result")
-    add("--again", action="store_true", help="one seed of each arm with today's code")
-    add("--seeds", type=whole_number(0), default=0, metavar="N", help="a trial with N seeds")
-    add("--arms", default="", metavar="A,B", help="a trial of these arms only")
+    add("--again", action="store_true", help="run one seed of each arm with today's code")
+    add("--seeds", type=whole_number(0), default=0, metavar="N", help="run a trial with N seeds")
+    add("--arms", default="", metavar="A,B", help="run a trial of these arms only")
     add(
         "--tier",
         choices=sorted(TIERS),
         default="",
-        help="the claim on a real model (extra smollm2)",
+        help="test the claim on a real model (extra smollm2)",
     )
-    add("--tokens", type=whole_number(0), default=0, metavar="N", help="a trial of N tokens a run")
-    add("--device", choices=("cpu", "cuda"), default="", help="where the runs are (default: cpu)")
+    add(
+        "--tokens",
+        type=whole_number(0),
+        default=0,
+        metavar="N",
+        help="run a trial with N sampled tokens per run",
+    )
+    add("--device", choices=("cpu", "cuda"), default="", help="device of the runs (default: cpu)")
     jobs_flag(parser)
     add(
         "--out",
         metavar="DIR",
         default="ledger",
-        help="for results/ID.json and finished cells (default: ledger)",
+        help="folder for results/ID.json and finished cells (default: ledger)",
     )
     json_flag(parser)
 
@@ -353,14 +413,19 @@ def jobs_flag(parser: FlagParser) -> None:
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="runs at the same time (default: one a core)",
+        help="number of parallel runs (default: one per core)",
     )
 
 
 def atlas(parser: FlagParser) -> None:
     add = parser.add_argument
     add("--methods", default="", metavar="A,B", help="only these (default: every recipe)")
-    add("--out", metavar="DIR", default="runs/atlas", help="for atlas.md, atlas.json and pictures")
+    add(
+        "--out",
+        metavar="DIR",
+        default="runs/atlas",
+        help="folder for atlas.md, atlas.json and pictures (default: runs/atlas)",
+    )
     json_flag(parser)
 
 
@@ -373,74 +438,84 @@ BENCHES = (
 def bench(parser: FlagParser) -> None:
     add = parser.add_argument
     add("what", choices=BENCHES,
-        help="what is measured; gpu: a programme of an hour or two, in slices")  # fmt: skip
+        help="what to measure; gpu: a programme of one to two hours, in slices")  # fmt: skip
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but busy, control, sandbox, notebook, verifiers and view (default: cuda where there is one)",
+        help="for all but busy, control, sandbox, notebook, verifiers and view (default: cuda if available)",
     )
-    add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
+    add(
+        "--prompts",
+        type=whole_number(1),
+        default=16,
+        metavar="N",
+        help="prompts per step (default: 16)",
+    )
     add("--group", type=whole_number(1), default=8, metavar="N",
-        help="answers a prompt (default: 8)")  # fmt: skip
+        help="answers per prompt (default: 8)")  # fmt: skip
     add("--max-tokens", type=whole_number(1), default=64, metavar="N",
-        help="the most tokens of an answer (default: 64)")  # fmt: skip
-    add("--full", action="store_true", help="no answer ends before its last token")
+        help="most tokens of an answer (default: 64)")  # fmt: skip
+    add("--full", action="store_true", help="every answer has the full length")
     add("--recompute", action="store_true", help="use activation checkpointing, in TRL too")
     add("--peer-batch", type=whole_number(0), default=0,
-        help="answers in one forward pass of TRL, the rest accumulated; 0: all")  # fmt: skip
+        help="answers in one forward pass of TRL, with gradient accumulation; 0 = all")  # fmt: skip
     add("--repeats", type=whole_number(1), default=5, metavar="N",
-        help="steps, or pairs of measurements, that count (default: 5)")  # fmt: skip
+        help="measured steps, or pairs of measurements (default: 5)")  # fmt: skip
     add("--n", type=whole_number(1), default=200, metavar="N",
-        help="runs of sandbox, sessions of notebook, answers of verifiers, each (default: 200)")  # fmt: skip
+        help="sandbox: runs, notebook: sessions, verifiers: answers per kind (default: 200)")  # fmt: skip
     add("--orphans", type=whole_number(0), default=0, metavar="N",
-        help="sandbox: also count what N runs leave behind")  # fmt: skip
+        help="sandbox: also count the processes that N runs leave behind")  # fmt: skip
     gpu_flags(parser)
-    add("--out", metavar="DIR", help="also write the result there, as JSON; gpu: or in benchmarks")
+    add(
+        "--out",
+        metavar="DIR",
+        help="also write the result to this folder, as JSON; gpu: default benchmarks",
+    )
     json_flag(parser)
 
 
 def gpu_flags(parser: FlagParser) -> None:
-    """What chooses slices of the GPU programme."""
+    """Flags that choose slices of the GPU programme."""
     add = parser.add_argument
     names: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME"}
-    add("--only", help="gpu: these slices, kinds or sizes, where they are not done", **names)
-    add("--again", help="gpu: these anew, and without --only nothing else", **names)
-    add("--list", action="store_true", help="gpu: the slices with their state")
+    add("--only", help="gpu: run these slices, kinds or sizes, unless they are done", **names)
+    add("--again", help="gpu: run these again; without --only, nothing else", **names)
+    add("--list", action="store_true", help="gpu: list the slices with their state")
     add(
         "--limit",
         type=whole_number(10),
         default=480,
         metavar="S",
-        help="gpu: seconds that a slice may take (default: 480)",
+        help="gpu: time limit of a slice in seconds (default: 480)",
     )
     add(
         "--models",
         metavar="DIR",
-        help="gpu: keep its models of random weights there; one of yours under the same name is "
-        "used instead (default: a temporary folder)",
+        help="gpu: store its models with random weights in this folder; your own model with the same "
+        "name is used instead (default: a temporary folder)",
     )
 
 
 def sandbox(parser: FlagParser) -> None:
     add = parser.add_argument
     add("action", choices=("run",))
-    add("file", metavar="FILE.py", help="the program")
-    add("--stdin", metavar="FILE", help="its standard input (default: empty)")
+    add("file", metavar="FILE.py", help="the program to run")
+    add("--stdin", metavar="FILE", help="standard input of the program (default: empty)")
     add(
         "--timeout",
         type=float,
         default=5.0,
         metavar="S",
-        help="seconds that it may take (default: 5)",
+        help="time limit in seconds (default: 5)",
     )
     add(
         "--memory-mb",
         type=whole_number(1),
         default=512,
         metavar="N",
-        help="memory of all its processes together (default: 512)",
+        help="memory limit of all its processes together (default: 512)",
     )
     json_flag(parser)
 
@@ -451,40 +526,44 @@ def score(parser: FlagParser) -> None:
         "verifier",
         nargs="?",
         metavar="VERIFIER",
-        help="NAME, NAME(setting=value), or a weighted sum a*0.1+b; with --run any --reward",
+        help="NAME, NAME(setting=value), or a weighted sum a*0.1+b; with --run any reward of --reward",
     )
-    add("--run", metavar="DIR", help="judge the answers of a run again, beside its own reward")
+    add(
+        "--run",
+        metavar="DIR",
+        help="score the answers of a run again, and compare with its own reward",
+    )
     add("--steps", type=whole_number(1), metavar="N",
-        help="with --run: its last N steps (default: 10)")  # fmt: skip
+        help="with --run: score the last N steps (default: 10)")  # fmt: skip
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
-    add("--list", action="store_true", help="all verifiers with their fields")
+    add("--list", action="store_true", help="list all verifiers with their fields")
     trust_flag(parser)
     json_flag(parser)
 
 
 def audit(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("reward", metavar="FILE.py:NAME | VERIFIER", help="what is audited")
+    add("reward", metavar="FILE.py:NAME | VERIFIER", help="the reward to audit")
     add("--data", metavar="FILE", help="problems with their answers, as for `palaestra train`")
     add("--columns", metavar="COLUMN=USE,...", default="", help="as for `palaestra train`")
     add(
         "--model",
         default=Settings.model,
         metavar="NAME|DIR",
-        help="whose tokenizer counts, for a reward that is given token ids (default: tiny)",
+        help="model whose tokenizer is used if the reward takes token ids (default: tiny)",
     )
-    add("--n", type=whole_number(1), default=32, help="problems to try (default: 32)")
+    add("--n", type=whole_number(1), default=32, help="number of problems to try (default: 32)")
     add(
         "--manner",
         action="store_true",
-        help="what is paid for the same answers said longer, politely, with certainty",
+        help="test instead what the reward pays for style: the same answers, longer, polite, certain",
     )
     add(
         "--reward-timeout",
         type=whole_number(1),
         default=Settings.reward_timeout,
         metavar="S",
-        help="seconds of one call of a function (default: 60)",
+        help="time limit of one call in seconds (default: 60)",
     )
     json_flag(parser)
 
@@ -498,36 +577,41 @@ def doctor(parser: FlagParser) -> None:
         "words",
         nargs="*",
         metavar=words,
-        help="the run that is estimated; of a model's CONFIG.json the GPUs and memory are counted, "
+        help="the run to estimate; for a model's CONFIG.json, doctor computes the GPUs and memory "
         "without weights",
     )
-    add("--quick", action="store_true", help="estimate from one step, without an evaluation")
-    add("--case", metavar="DIR", help="repeat an update that failed, from the run folder's cases")
-    add("--out", metavar="DIR", help="with --cluster: the run folder that nodes should share")
+    add("--quick", action="store_true", help="estimate from a single step, without an evaluation")
+    add("--case", metavar="DIR", help="repeat a failed update, from the folder cases of a run")
+    add("--out", metavar="DIR", help="with --cluster: the run folder that the nodes should share")
     parser.add_argument(
         "--paper",
         action="store_true",
-        help="what the recipe needs at its paper's size, or that of --model, --lora, --max-tokens; "
-        "built without weights",
+        help="compute what the recipe needs at its paper's size, or at that of --model, --lora and "
+        "--max-tokens, without weights",
     )
 
 
 def plan(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("recipe", nargs="?", metavar="RECIPE | FILE.py", help="with --costs: whose costs they are")
+    add(
+        "recipe",
+        nargs="?",
+        metavar="RECIPE | FILE.py",
+        help="with --costs: the recipe that the costs belong to",
+    )
     add(
         "--costs",
         metavar="FILE.json",
-        help='seconds of each piece of work: {"ticket": {"median": 1.2, "sigma": 0.8}, "learn": '
+        help='seconds of each operation: {"ticket": {"median": 1.2, "sigma": 0.8}, "learn": '
         '0.9, "publish": 0.01, "load": 0.005, "waves": 8, "tokens": 8192}',
     )
-    add("--run", metavar="DIR", help="a run folder that the costs are taken from instead")
+    add("--run", metavar="DIR", help="take the costs from this run folder instead")
     add(
         "--workers",
         type=whole_numbers(1),
         default=[1, 2, 4, 8],
         metavar="N,N,...",
-        help="rollout workers to try (default: 1,2,4,8)",
+        help="numbers of rollout workers to try (default: 1,2,4,8)",
     )
     add(
         "--lag",
@@ -540,36 +624,36 @@ def plan(parser: FlagParser) -> None:
         "--waves",
         type=whole_number(1),
         metavar="N",
-        help="with --run: tickets that a step's prompts are cut into (default: 8)",
+        help="with --run: number of tickets per step (default: 8)",
     )
     add(
         "--order",
         choices=("issue", "window"),
         default="issue",
-        help="in which results are learned from (default: issue)",
+        help="order in which finished tickets are trained on (default: issue)",
     )
     add(
         "--streaming",
         action="store_true",
-        help="the learner accumulates gradients of tickets as they land",
+        help="the learner accumulates gradients of tickets as they arrive",
     )
     add("--depth", type=whole_number(1), default=1, metavar="N",
-        help="tickets at a worker, as in a cluster file (default: 1)")  # fmt: skip
+        help="tickets per worker, as in a cluster file (default: 1)")  # fmt: skip
     add("--concurrent", type=whole_number(0), default=0, metavar="N",
-        help="tickets that may be under way (default: 0, as many as the lag allows)")  # fmt: skip
+        help="most tickets in progress (default: 0, as many as the lag allows)")  # fmt: skip
     add(
         "--steps",
         type=whole_number(1),
         default=50,
         metavar="N",
-        help="of each simulated run (default: 50)",
+        help="steps of each simulated run (default: 50)",
     )
-    add("--seed", type=int, default=0, help="decides the simulated seconds (default: 0)")
+    add("--seed", type=int, default=0, help="seed of the simulated times (default: 0)")
     add("--trace", metavar="FILE.json", help="write the best run as a trace for Perfetto")
     add(
         "--picture",
         metavar="FILE.svg",
-        help="the first steps with the best number of workers, at every lag",
+        help="draw the first steps with the best number of workers, at every lag",
     )
     json_flag(parser)
 

@@ -1,5 +1,5 @@
-"""`palaestra list`: every method of the catalogue and where it stands, or those that are optimised,
-paid and taught as asked.
+"""`palaestra list`: lists the methods of the catalogue with their status, filtered by family, status
+and the axes of the taxonomy.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def on_axes(
     rows: list[catalogue.Entry], listed: list[dict[str, Any]], wanted: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Of what is listed, the rows that have the wanted values, with all their places. Every recipe
-    is built for it; what other packages add is not placed.
+    """The listed rows that have the wanted values, with all their placements. This builds every
+    recipe; methods of other packages have no placement.
     """
     from palaestra.ledger.placements import as_record, choose
 

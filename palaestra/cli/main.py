@@ -1,9 +1,9 @@
-"""The command line. Parsing only: each verb's work is in `palaestra.cli`, imported when it is asked
-for.
+"""The command line. It only parses: the work of each verb is in `palaestra.cli`, which is imported
+when the verb is used.
 
-Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too
-where every episode fails, as behind a dead or mistyped endpoint: the run pauses), 128 + N ended by
-signal N.
+Exit status: 0 = the command did its work, 1 = infrastructure failed, 2 = the user can correct the
+cause (also if every episode fails, for example because an endpoint is down: the run pauses),
+128 + N = ended by signal N.
 """
 
 from __future__ import annotations
@@ -28,43 +28,46 @@ from palaestra.trackers.feed import is_stuck
 
 VERBS = {
     "train": "train a model with a recipe",
-    "submit": "train on a Ray cluster that is there, and follow what it says",
-    "eval": "accuracy of a model on held-out problems",
-    "view": "look at runs: every answer, problem and token, in a browser",
-    "track": "send the numbers of a run that is over to a tracker",
-    "push": "send a trained model to the Hugging Face hub, with a model card",
-    "list": "the method catalogue",
-    "show": "one method: its card, and its difference from its parent",
-    "explain": "what a method makes of given rewards: advantages and token weights",
-    "compare": "several methods, same budget, same seeds",
-    "reproduce": "a paper's claim as a small experiment, with its verdict",
-    "atlas": "the update directions of all methods on the same rollouts",
-    "bench": "speed and memory, measured on this machine",
-    "score": "what a verifier makes of given responses, or of a run's answers",
-    "audit": "where a reward can be earned without solving anything",
+    "submit": "train on a running Ray cluster, and follow the output",
+    "eval": "measure a model on held-out problems",
+    "view": "look at runs in a browser: every answer, problem and token",
+    "track": "send the metrics of a finished run to a tracker",
+    "push": "upload a trained model to the Hugging Face hub, with a model card",
+    "list": "list the methods of the catalogue",
+    "show": "show one method: its card, and how it differs from the method it varies",
+    "explain": "show the advantages and token weights that a method computes from given rewards",
+    "compare": "compare methods with the same budget and the same seeds",
+    "reproduce": "test a paper's claim in a small experiment, and print the verdict",
+    "atlas": "compare the update directions of all methods on the same rollouts",
+    "bench": "measure speed and memory on this machine",
+    "score": "score given responses, or a run's answers, with a verifier",
+    "audit": "find out what a reward pays for answers that solve nothing",
     "sandbox": "run a Python program in isolation",
-    "doctor": "what is installed, what will run, what it will cost",
-    "plan": "how fast a run would be with more workers and lag, simulated",
-    "docs": "the documentation, built and shown on this machine",
+    "doctor": "check what is installed, and what a run will cost before it starts",
+    "plan": "simulate how fast a run would be with more workers and lag",
+    "docs": "build the documentation and show it in a browser",
 }
 
 ADVICE = {  # by the cause of a fault, behind what it says
-    "starved": ". Where hardly a problem has right and wrong answers: a smaller batch (pool.size), "
-    "more answers to each (collect.sample.n), easier problems, or imitation first (sft)",
+    "starved": ". If hardly any problem has right and wrong answers, use a smaller batch (pool.size), "
+    "more answers per problem (collect.sample.n), easier problems, or imitation first (sft)",
 }
 
 
 def parser_of(verb: str) -> FlagParser:
-    parser = FlagParser(prog=f"palaestra {verb}", description=VERBS[verb] + ".", allow_abbrev=False)
+    about = VERBS[verb][0].upper() + VERBS[verb][1:] + "."
+    parser = FlagParser(prog=f"palaestra {verb}", description=about, allow_abbrev=False)
     FLAGS[verb](parser)
+    # argparse formats the usage of intermixed arguments a second time, so "N|P%" needs an escape
+    parser.usage = parser.format_usage().removeprefix("usage: ").rstrip().replace("%", "%%")
     return parser
 
 
 def usage() -> str:
     lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
     hint = (
-        "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` "
-        "says more, `palaestra --version` which version this is."
+        "`palaestra train` trains the built-in model on a built-in task. `palaestra VERB --help` "
+        "lists the flags of a verb. `palaestra --version` prints the version."
     )
     return f"usage: palaestra VERB ...\n\n{lines}\n\n{hint}"
 
@@ -83,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def status_of(argv: Sequence[str]) -> int:
-    """The exit status of the words, once they are done or it is said why not."""
+    """Runs the command, prints its error if it fails, and returns the exit status."""
     try:
         work(argv)
         sys.stdout.flush()  # here, where a reader that has gone is no error
@@ -122,7 +125,7 @@ def status_of(argv: Sequence[str]) -> int:
 
 
 def work(argv: Sequence[str]) -> None:
-    """What the words ask for."""
+    """Runs the command."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return
@@ -140,7 +143,7 @@ def work(argv: Sequence[str]) -> None:
 
 
 def trust_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """The block in which `--trust` holds, where it was given."""
+    """Context in which `--trust` applies, if it was passed."""
     if not getattr(arguments, "trust", False):
         return nullcontext()
     from palaestra.run.trust import trusting
@@ -149,7 +152,7 @@ def trust_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def program() -> NoReturn:
-    """`main` as a program, which a tracker that hangs does not keep from ending."""
+    """Runs `main` as a program. A tracker that hangs does not keep it from ending."""
     open_streams()
     try:
         status: Any = main()

@@ -1,4 +1,4 @@
-"""`palaestra plan`: what a run would come to with more rollout workers and lag, by the simulator."""
+"""`palaestra plan`: simulates the speed of a run with more rollout workers and lag."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | None]:
-    """The costs, whose they are, and the prompts of a step where they are known."""
+    """The costs, the recipe they belong to, and the prompts of a step if known."""
     if (arguments.costs is None) == (arguments.run is None):
         raise UserError("plan takes seconds from one place: --costs FILE.json or --run DIR")
     if arguments.run is not None:
@@ -86,7 +86,7 @@ def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | 
 
 
 def describe(found: Calibration) -> list[str]:
-    """The seconds that were simulated, for people."""
+    """Lines that describe the costs used in the simulation."""
     costs = found.costs
     told = [
         f"{name}: log-normal, median {x.median:.3g} s, sigma {x.sigma:.2g}"

@@ -1,7 +1,7 @@
-"""`palaestra push`: a trained model on the Hugging Face hub, with a card of what was measured.
+"""`palaestra push`: uploads a trained model to the Hugging Face hub, with a card of what was measured.
 
-Sent are weights, settings of the model, and its tokenizer; neither what resuming needs nor what the
-run recorded.
+It uploads the weights, the model's configuration and its tokenizer. It does not upload the state for
+resuming or the recorded rollouts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Trained:
-    """A model of a run: the folder it lies in, and the step after which it was saved."""
+    """A model of a run: its folder, and the step after which it was saved."""
 
     run: RunFolder
     model: Path

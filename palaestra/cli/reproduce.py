@@ -1,4 +1,4 @@
-"""`palaestra reproduce`: a paper's claim as a small experiment, with its verdict; or whether
+"""`palaestra reproduce`: tests a paper's claim in a small experiment with a verdict, or checks that
 published verdicts follow from their numbers.
 """
 
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> Any:
 
 
 def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
-    """How much there is to run."""
+    """A line that says how many cells run, and how long each takes."""
     every = [a for a in experiment.every_arm if not arms or a in arms]
     tuning = sum(map(len, experiment.sweep(every).values())) * len(experiment.tuning_seeds)
     own = len(every) * sum(len(list(b)[: seeds or None]) for b in experiment.blocks)

@@ -1,5 +1,5 @@
-"""`palaestra sandbox run`: one Python program in isolation. It exits with 0 whatever became of what
-ran, with 2 if refused.
+"""`palaestra sandbox run`: runs one Python program in isolation. The exit status is 0 whatever the
+program did, and 2 if it was refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`palaestra score`: what a verifier makes of given responses, or a reward of a run's answers."""
+"""`palaestra score`: scores given responses with a verifier, or a run's answers with a reward."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> list[Any] | dict[str, Any]:
 
 
 def rescore(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The answers of a run under another reward."""
+    """Scores the answers of a run with another reward."""
     run = Run(arguments.run)
     found = run.rescore(arguments.verifier, arguments.steps or STEPS)
     if not arguments.json:
@@ -59,7 +59,7 @@ def rescore(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def comparison_lines(reward: str, run: Run, found: Rescoring) -> Iterator[str]:
-    """What another reward changes, and where it does most."""
+    """What another reward changes, and the answers where it changes most."""
     c = found.comparison
     steps = sorted({x.step for x in found.pairs})
     told = f", steps {steps[0]} to {steps[-1]}" if steps else ""

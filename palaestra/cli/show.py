@@ -1,4 +1,4 @@
-"""`palaestra show`: what a method is, and the recipe as its difference from its parent."""
+"""`palaestra show`: shows what a method is, and how its recipe differs from its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`palaestra submit`: a run on a Ray cluster that is there, handed over from elsewhere."""
+"""`palaestra submit`: submits a run to a running Ray cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises UserError for what can be seen to fail before anything is sent."""
+    """Raises UserError for mistakes that can be detected before anything is sent."""
     flag = "resume" if arguments.resume else "out"
     place = getattr(arguments, flag)
     if not place or not Path(place).is_absolute():
@@ -50,7 +50,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def names_code(words: Sequence[str]) -> bool:
-    """Whether a file of settings among the words names what is executed."""
+    """Whether a settings file among the words names code to execute."""
     files = [setup.from_file(Path(w[1:])) for w in words if w.startswith("@")]
     return any(Executables.of(given).marks() for given in files)
 

@@ -1,4 +1,4 @@
-"""`palaestra track`: a run that is over, or was stopped, sent to trackers from its folder."""
+"""`palaestra track`: sends the metrics of a finished or stopped run to trackers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def tracked_folders(run: Path) -> list[Path]:
-    """The folder of a run, or those of the parts of a pipeline in their order."""
+    """The folder of a run, or the folders of a pipeline's parts in order."""
     whole = read_run(run)
     if (run / "metrics.jsonl").is_file():
         return [run]
@@ -44,7 +44,7 @@ def tracked_folders(run: Path) -> list[Path]:
 
 
 def send(folder: Path, tracker: Tracker) -> int:
-    """Calls a tracker as the run did, and returns the number of lines it was sent."""
+    """Sends a run to a tracker as the run itself would, and returns the number of lines."""
     tracker.start(describe_run(folder))
     lines = records(folder / "metrics.jsonl")
     for line in lines:

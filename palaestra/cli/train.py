@@ -1,4 +1,4 @@
-"""`palaestra train`: the main job."""
+"""`palaestra train`: trains a model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:
-    """Settings from the resumed folder, files, flags and words, the later over the earlier."""
+    """Merges settings of the resumed folder, files, flags and words; later ones override earlier."""
     words = [w for w in arguments.words if not w.startswith("@")]
     recipes = [w for w in words if "=" not in w]
     if len(recipes) > 1:
@@ -108,7 +108,7 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
 
 
 def never_right(summary: Mapping[str, Any]) -> bool:
-    """Whether all answers to held-out problems were wrong, at both ends."""
+    """Whether all held-out answers were wrong, both before and after training."""
     found = [summary.get(f"accuracy_{end}") for end in ENDS]
     return all(
         x is not None and x.get("of", "accuracy") == "accuracy" and x["mean"] == 0 for x in found

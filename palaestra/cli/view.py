@@ -1,4 +1,4 @@
-"""`palaestra view`: what runs learned, in a browser, a file or the terminal."""
+"""`palaestra view`: shows runs in a browser, a file or the terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def look(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def serve(arguments: argparse.Namespace, runs: Any, names: list[str]) -> None:
-    """Until the user ends it."""
+    """Serves the viewer until the user stops it."""
     from palaestra.view.server import ViewerServer
 
     make = lambda: ViewerServer(runs, arguments.host, arguments.port)

@@ -71,7 +71,7 @@ class Settings:
     recipe: str = setting("grpo", use=Use.MAKE | Use.KEPT, flag="none")
     task: str = setting(
         "",
-        "chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
+        "the task: chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
         "environment: gym:, spiel:, pettingzoo:, textarena:, verifiers:, openenv: and its name",
         metavar="NAME",
         means=TASK,
@@ -79,26 +79,25 @@ class Settings:
     )
     data: str = setting(
         "",
-        "your own problems: .jsonl, .json, .parquet, .csv, .tsv, .arrow, a folder, several files by *, "
+        "your own problems: .jsonl, .json, .parquet, .csv, .tsv, .arrow, a folder, several files with *, "
         "or a data set of the Hugging Face hub, OWNER/NAME:CONFIG:SPLIT",
         metavar="FILE|DIR|NAME",
         use=LEARNED,
     )
     test_data: str = setting(
-        "", "held-out problems; else a tenth of --data", metavar="FILE", use=LEARNED
+        "", "held-out problems; without it, a tenth of --data", metavar="FILE", use=LEARNED
     )
     columns: str = setting(
         "",
-        "how the columns of --data are read, e.g. question=prompt,answer=#### (what follows the last ####), "
-        "or FILE.py:FUNCTION that makes a record of each row; see docs/howto.md",
+        "how to read the columns of --data, e.g. question=prompt,answer=#### (the part after the last ####), "
+        "or FILE.py:FUNCTION that returns a record for each row; see docs/howto.md",
         metavar="COLUMN=USE,...",
         means="the usual names",
         use=LEARNED,
     )
     skip_bad: str = setting(
         "",
-        "leave out records of --data that cannot be read or used, at most so many, or such a share of "
-        "them, and say which",
+        "leave out up to N records (or P percent) of --data that cannot be read or used, and list them",
         metavar="N|P%",
         means="none",
         use=PLAYED,
@@ -113,34 +112,34 @@ class Settings:
     )
     reward: str = setting(
         "",
-        "your own function or reward, one of `palaestra score --list`, or a sum: "
+        "your own reward function, a verifier of `palaestra score --list`, or a weighted sum: "
         "FILE.py:NAME*0.5+math",
         metavar="FILE.py:NAME | VERIFIER",
         use=LEARNED,
     )
     reward_timeout: int = setting(
-        60, "seconds that one call of your reward function may take", metavar="S", least=1
+        60, "time limit of one call of your reward function, in seconds", metavar="S", least=1
     )
     env: str = setting("", "your own multi-turn environment", metavar="FILE.py:NAME", use=LEARNED)
     tools: tuple[str, ...] = setting(
         (),
-        'what a question may be answered with: typed functions, python (the sandbox), mcp:"COMMAND" '
-        "or mcp:URL; may stand several times",
+        'tools that the model may call: typed functions, python (the sandbox), mcp:"COMMAND" '
+        "or mcp:URL; may be repeated",
         metavar="FILE.py:NAME,...",
         use=PLAYED,
     )
     tool_turns: int = setting(
-        8, "messages with calls an episode may have", metavar="N", least=1, use=PLAYED
+        8, "most messages with tool calls per episode", metavar="N", least=1, use=PLAYED
     )
     tool_seconds: float = setting(
-        10.0, "seconds that a call of a tool may take", metavar="S", least=0, use=PLAYED
+        10.0, "time limit of one tool call, in seconds", metavar="S", least=0, use=PLAYED
     )
     tool_chars: int = setting(
-        2000, "characters a result may have", metavar="N", least=1, use=PLAYED
+        2000, "most characters of a tool result", metavar="N", least=1, use=PLAYED
     )
     model: str = setting(
         "tiny",
-        "tiny, tiny-agent, smollm2, a Hugging Face folder or hub id",
+        "the model: tiny, tiny-agent, smollm2, a Hugging Face folder or hub id",
         metavar="NAME|DIR",
         use=Use.MAKE | Use.KEPT | Use.REPEATED,
     )
@@ -148,10 +147,10 @@ class Settings:
         "",
         "number format of the weights",
         choices=("float32", "bfloat16"),
-        means="bfloat16 for a large model where it is faster, else float32",
+        means="bfloat16 for a large model where it is faster, otherwise float32",
         use=Use.MEASURED | Use.KEPT | Use.REPEATED,
     )
-    device: str = setting("", "cpu or cuda", means="cuda where there is one")
+    device: str = setting("", "cpu or cuda", means="cuda if available")
     lora: int = setting(
         0,
         "train low-rank adapters instead of the whole model",
@@ -162,7 +161,7 @@ class Settings:
     )
     lora_alpha: int = setting(
         32,
-        "with --lora, the scale of what the adapters add, over their rank",
+        "with --lora, the scale of the adapters, which is divided by their rank",
         metavar="ALPHA",
         least=1,
         use=Use.KEPT | Use.REPEATED,
@@ -171,19 +170,19 @@ class Settings:
         "",
         "with --lora, the layers that get adapters, e.g. q_proj,v_proj",
         metavar="NAME,...",
-        means="the projections of attention and of the middle layer",
+        means="the projections of attention and of the MLP",
         use=Use.KEPT | Use.REPEATED,
     )
     engine: str = setting(
         "own",
-        "the program that samples answers, with settings in brackets; see docs/engines.md",
+        "the engine that samples answers, with settings in brackets; see docs/engines.md",
         metavar="own|vllm",
         means="in this process",
         use=Use.REPEATED,
     )
     tis: float = setting(
         0.0,
-        "correct for an engine that computes otherwise than the trainer: weight each token by the ratio of their "
+        "correct for log-prob differences between engine and trainer: weight each token by the ratio of their "
         "probabilities, at most CAP (e.g. 2)",
         metavar="CAP",
         means="no",
@@ -191,22 +190,22 @@ class Settings:
         use=Use.MAKE | Use.REPEATED,
         flag="train",
     )
-    slots: int = setting(256, "answers that are sampled at the same time", metavar="N", least=1)
+    slots: int = setting(256, "answers sampled at the same time", metavar="N", least=1)
     cache_mb: int = setting(4096, "memory for their attention cache", metavar="MB", least=1)
     cluster: str = setting(
         "",
-        "rollouts in processes of their own under Ray (extra ray): how many on this machine, or the "
+        "rollouts in separate processes with Ray (extra ray): their number on this machine, or a "
         "TOML file of a cluster; see docs/cluster.md",
         metavar="N|FILE.toml",
-        means="one process does all",
+        means="one process does everything",
         flag="train",
     )
     recompute: bool = setting(
-        False, "less memory for a third more time (activation checkpointing)", use=Use.REPEATED
+        False, "activation checkpointing: less memory for a third more time", use=Use.REPEATED
     )
     max_tokens: int = setting(
         0,
-        "the most tokens of one answer",
+        "most tokens of one answer",
         metavar="N",
         means="the task's",
         least=0,
@@ -214,19 +213,17 @@ class Settings:
     )
     steps: int | None = setting(
         None,
-        "how many steps to train",
+        "number of training steps",
         metavar="N",
         means="the recipe's",
         least=1,
         use=Use.REPEATED,
         flag="train",
     )
-    seed: int = setting(
-        0, "decides all that is drawn at random", metavar="S", use=Use.MEASURED | Use.KEPT
-    )
+    seed: int = setting(0, "seed of all random numbers", metavar="S", use=Use.MEASURED | Use.KEPT)
     evaluate: int = setting(
         512,
-        "held-out problems to measure on, before and after",
+        "number of held-out problems to measure, before and after training",
         metavar="N",
         least=0,
         use=Use.MEASURED | Use.REPEATED,
@@ -234,14 +231,14 @@ class Settings:
     )
     exams: tuple[str, ...] = setting(
         (),
-        "further tasks that are measured as the held-out problems are; may stand several times",
+        "further tasks to measure like the held-out problems; may be repeated",
         metavar="TASK",
         use=Use.REPEATED,
         flag="train",
     )
     evaluate_every: int = setting(
         0,
-        "measure every so many steps as well",
+        "also measure every STEPS steps",
         metavar="STEPS",
         means="no",
         least=0,
@@ -250,36 +247,33 @@ class Settings:
     )
     checkpoint_every: int | None = setting(
         None,
-        "write what an interrupted run goes on from, every so many steps",
+        "write a checkpoint every STEPS steps",
         metavar="STEPS",
-        means="when 20 times what writing one takes has passed, and every 15 minutes",
+        means="after 20 times the time that writing takes, at least every 15 minutes",
         least=1,
         flag="train",
     )
-    keep: int = setting(
-        2, "how many of the last checkpoints stay", metavar="N", least=1, flag="train"
-    )
+    keep: int = setting(2, "number of checkpoints to keep", metavar="N", least=1, flag="train")
     merged: bool = setting(
         False,
-        "with --lora, every checkpoint holds the whole model, not the last one alone",
+        "with --lora, write the whole model into every checkpoint, not only the last",
         flag="train",
     )
     rollouts: str = setting(
         "all",
-        "which episodes of a step are written to the disk",
+        "which episodes of a step are written to disk",
         metavar="all|sample:N|none",
         flag="train",
     )
     track: tuple[str, ...] = setting(
         (),
-        "also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand several "
-        "times",
+        "also send the metrics to trackio, wandb, tensorboard, accelerate:mlflow; may be repeated",
         metavar="NAME[:PROJECT]",
         flag="train",
     )
     track_seconds: int = setting(
         30,
-        "a tracker that does not answer for so long is left out",
+        "drop a tracker that does not answer for S seconds",
         metavar="S",
         least=1,
         flag="train",

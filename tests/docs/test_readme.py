@@ -93,7 +93,7 @@ def test_own_environment_is_solved_by_its_oracle(place):
 
 
 def test_the_test_of_an_own_rule_passes(place):
-    runpy.run_path("test_brief.py")["test_of_two_right_answers_the_brief_one_is_better"]()
+    runpy.run_path("test_brief.py")["test_the_shorter_of_two_right_answers_is_better"]()
 
 
 def test_the_two_commands_come_first():

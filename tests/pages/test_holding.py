@@ -2,8 +2,11 @@
 
 import re
 
+import pytest
 from palaestra import catalogue
+from palaestra.errors import UserError
 from palaestra.ledger import wording
+from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
 from tools.pages import holding
 
@@ -30,6 +33,70 @@ def test_what_an_arm_has_above_another_is_paired_by_seed(monkeypatch):
     found = {"arms": {"a": {"values": [0.1, 0.3, 0.2]}, "b": {"values": [0.4, 0.5, 0.6]}}, "controls": {}}
     monkeypatch.setattr(holding, "read_result", lambda name: found)
     assert holding._lead("x", "b", "a") == "0.3 [0.0516, 0.548]"
+
+
+def claim(**given):
+    """A result of two arms, of which `a` should be better than `b`."""
+    one = {"id": "x", "rules": 2, "arms": {"a": {"values": [0.5, 0.7]}, "b": {"values": [0.2, 0.4]}}}
+    one |= {"metric": "accuracy", "effect": 0.3, "ci95": [0.1, 0.5], "seeds": 2}
+    return {**one, "task": ["add(d=6)"], "model": "tiny", "budget_tokens": 16_000, **given}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "`a` (0.6) is 0.3 higher than `b` (0.3) in accuracy; 95% interval 0.1 to 0.5, 2 seeds"),
+        (
+            {"effect": -0.02, "ci95": [-0.1, 0.06]},
+            "`a` (0.6) is 0.02 lower than `b` (0.3) in accuracy; 95% interval -0.06 to 0.1, 2 seeds",
+        ),
+        (
+            {
+                "metric": "tokens, with a minus",
+                "arms": {"a": {"values": [-3]}, "b": {"values": [-5]}},
+                "effect": 2,
+                "ci95": [1, 4],
+            },
+            "`a` (3) is 2 lower than `b` (5) in tokens; 95% interval 1 to 4, 2 seeds",
+        ),
+        ({"arms": {}}, ""),
+    ],
+)
+def test_an_effect_in_a_sentence(monkeypatch, given, sentence):
+    monkeypatch.setattr(holding, "expectation_of", lambda result: Greater("a", "b"))
+    assert holding.effect_sentence(claim(**given)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "scope"),
+    [
+        ({}, "On addition (`add(d=6)`) with the built-in model"),
+        (
+            {"task": ["add(d=3)*2+bool(d=3)+add"], "model": "smollm2"},
+            "On addition and Boolean formulas (`add(d=3)*2+bool(d=3)+add`) with SmolLM2-135M-Instruct",
+        ),
+        ({"budget_tokens": 0}, "In a simulation or program"),
+        (
+            {"budget_tokens": 0, "task": ["facts"], "model": "smollm2"},
+            "On common-knowledge questions (`facts`) with SmolLM2-135M-Instruct",
+        ),
+    ],
+)
+def test_a_scope_names_the_task_and_the_model(given, scope):
+    assert holding.scope_line(claim(**given)) == scope
+
+
+def test_a_lesson_whose_verdict_changed_is_refused(monkeypatch):
+    monkeypatch.setattr(holding, "read_result", lambda name: claim())
+    monkeypatch.setattr(holding, "_verdict", lambda name, result: "reversed")
+    with pytest.raises(UserError, match="and it is reversed"):
+        holding._finding("x", "reproduced")
+
+
+def test_every_claim_begins_with_its_scope():
+    page = holding.holding_page()
+    claims = re.findall(r"^\*\*(On|In) [^\n]*:\*\* \S", page, re.MULTILINE)
+    assert len(claims) == page.count("<details ") and len(claims) > 100
 
 
 def test_no_method_of_the_page_is_both_untestable_and_unmeasured():

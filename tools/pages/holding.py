@@ -1,9 +1,10 @@
-"""The page of what holds: every published verdict, grouped by what it says, beside what older rules
-said and what a third block of seeds found.
+"""The page of what holds: every published verdict as a sentence with its scope first, grouped by
+verdict, with what older rules said and what a third block of seeds found.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,33 @@ from tools.pages.rendering import render
 
 Result = Mapping[str, Any]
 DECIDED = ("reproduced", "smaller", "not-reproduced", "reversed")
+MINUS = ", with a minus"  # of a measure of which less is better
+MODELS = {"tiny": "the built-in model", "smollm2": "SmolLM2-135M-Instruct"}
+TASKS = {  # what a task asks for, by its name
+    "add": "addition",
+    "bool": "Boolean formulas",
+    "chain": "arithmetic chains",
+    "compare-pairs": "judging pairs of answers",
+    "constraints": "sentences under constraints",
+    "facts": "common-knowledge questions",
+    "grid": "carrying a box on a grid",
+    "grid-4": "carrying a box on a grid",
+    "hop": "key search",
+    "hop-noisy": "key search",
+    "knights": "knights-and-knaves puzzles",
+    "kuhn": "Kuhn poker",
+    "lake": "a grid world with unknown actions",
+    "lookup": "dictionary lookups with code",
+    "preferences": "preference pairs",
+    "rec": "next-item prediction",
+    "rubrics": "answers with rubrics",
+    "screen": "actions on a screen",
+    "sort": "sorting digits",
+    "unanswerable": "sums that may be unanswerable",
+    "variants": "sets of equations",
+    "wiki-2": "wiki questions with search",
+    "wiki-far": "wiki questions with search",
+}
 
 
 def holding_page() -> str:
@@ -34,7 +62,7 @@ def holding_page() -> str:
     }
     names = [(e.id, n) for e in entries for n in tiers_of(e.id)]
     real = [
-        (_link(method), *_row(r)[1:3], r["verdict"], standing(catalogue.entry_of(method)).status)
+        (_row(r), r["verdict"], standing(catalogue.entry_of(method)).status)
         for method, n in names
         if (r := read_result(n)) is not None and not stale_reason(r)
     ]
@@ -56,6 +84,8 @@ def holding_page() -> str:
         back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
                     and e.id not in older and not experiment_of(e.id).not_testable],
+        finding=_finding,
+        scope=_scope_of,
         row=_lesson_row,
         of_arm=_of_arm,
         lead=_lead,
@@ -113,21 +143,80 @@ def _link(name: str) -> str:
     return f"[{method}](methods/{method}.md)"
 
 
-def _row(result: Result) -> tuple[str, ...]:
-    """Method, what is compared, effect with interval, what the better arm has above its start, and
-    what else was found.
-    """
+def _row(result: Result) -> Mapping[str, Any]:
+    """A claim as a sentence with its scope, and the details that the page folds away."""
     expect = expectation_of(result)
-    sides = (
-        f"{expect.better} above {expect.than}"
-        if isinstance(expect, Greater)
-        else f"{expect.one} as {expect.other}"
+    edge = [f"`{arm}` has {which}" for arm, which in edges(result).items() if arm in expect.arms]
+    said = (controls_line(result), *edge, unequal(result, expect.arms))
+    details = {
+        "claim": result["claim"],
+        "in the paper": result["quantity"],
+        "why this verdict": result.get("reason", ""),
+        "above its start": above_start_line(result),
+        "controls": "; ".join(filter(None, said)),
+    }
+    return {
+        "link": _link(result["id"]),
+        "scope": scope_line(result),
+        "tokens": f"{n:,} sampled tokens per run" if (n := result["budget_tokens"]) > 1 else "",
+        "sentence": effect_sentence(result),
+        "details": {name: text for name, text in details.items() if text},
+    }
+
+
+def _scope_of(method: str) -> str:
+    """Task and model of a published result; "Not measured" without one."""
+    result = read_result(method)
+    return "Not measured" if result is None else scope_line(result)
+
+
+def _finding(method: str, verdict: str) -> str:
+    """The effect of a method as a sentence, with its verdict. Raises UserError as `_lesson_row`."""
+    _lesson_row(method, verdict)
+    result = read_result(method)
+    said = "" if result is None else effect_sentence(result)
+    return f"{said} ({_link(method)}: {verdict})" if said else _link(method)
+
+
+def scope_line(result: Result) -> str:
+    """Task and model of a result: "On addition (`add(d=6)`) with the built-in model"."""
+    if result["budget_tokens"] <= 1 and result["model"] == "tiny":  # a program without a task
+        return "In a simulation or program"
+    names = [n for spec in result["task"] for n in re.findall(r"(?:^|\+)([\w-]+)", spec)]
+    words = list(dict.fromkeys(TASKS.get(n, f"`{n}`") for n in names))
+    listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    specs = ", ".join(f"`{spec}`" for spec in result["task"])
+    return f"On {listed} ({specs}) with {MODELS.get(result['model'], result['model'])}"
+
+
+def effect_sentence(result: Result) -> str:
+    """The two compared arms with their means, their difference and its interval; "" without arms.
+    A measure that is stored with a minus is turned round.
+    """
+    if not result["arms"]:
+        return ""
+    expect = expectation_of(result)
+    metric, turned = result["metric"].removesuffix(MINUS).removeprefix("- "), 1
+    if metric != result["metric"]:
+        turned = -1
+    low, high = sorted(turned * x for x in result["ci95"])
+    effect = turned * result["effect"]
+    one, other = reversed(expect.arms) if isinstance(expect, Greater) else expect.arms
+    sides = [_side(result, arm, turned) for arm in (one, other)]
+    if effect < 0:
+        low, high = -high, -low
+    less = "lower" if effect < 0 else "higher"
+    return (
+        f"{sides[0]} is {abs(effect):.3g} {less} than {sides[1]} in {metric}; "
+        f"95% interval {low:.3g} to {high:.3g}, {result['seeds']} seeds"
     )
-    compared = f"{sides}: {result['metric']}"
-    edge = [f"{arm} has {which}" for arm, which in edges(result).items() if arm in expect.arms]
-    said = "; ".join(filter(None, (controls_line(result), *edge, unequal(result, expect.arms))))
-    more = above_start_line(result), result["quantity"], said
-    return _link(result["id"]), compared, ends(result), *more
+
+
+def _side(result: Result, arm: str, turned: int) -> str:
+    """An arm with its mean, where all its values are numbers."""
+    values = result["arms"][arm]["values"]
+    numbers = [turned * x for x in values if isinstance(x, int | float)]
+    return f"`{arm}` ({mean(numbers)})" if len(numbers) == len(values) else f"`{arm}`"
 
 
 def _moved(result: Result) -> Sequence[tuple[str, ...]]:
