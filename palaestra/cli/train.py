@@ -25,6 +25,7 @@ from palaestra.run import setup
 from palaestra.run.origin import check_files
 from palaestra.run.settings import Settings
 from palaestra.run.trust import check_code
+from palaestra.view.report import parts_below
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
 NEVER_RIGHT = (
@@ -79,9 +80,13 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
-    for name, part in summary.get("parts", {}).items():
-        lines += [f"part {name}: {line}" for line in measured(part)]
-    lines += [*measured(summary), *measured_beside(summary)]
+    parts = summary.get("parts", {})
+    for row in parts_below(out, parts):
+        lines += [f"part {row['name']}: {line}" for line in told_part(row, parts)]
+    # a pipeline that measured what its last part did has said so
+    if not parts or measured(summary) != measured([*parts.values()][-1]):
+        lines += measured(summary)
+    lines += measured_beside(summary)
     if used := summary.get("tools"):
         lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
@@ -113,6 +118,24 @@ def never_right(summary: Mapping[str, Any]) -> bool:
     return all(
         x is not None and x.get("of", "accuracy") == "accuracy" and x["mean"] == 0 for x in found
     )
+
+
+def told_part(row: Mapping[str, str], parts: Mapping[str, Any]) -> list[str]:
+    """What a row of `parts_below` says of a part: its cost and its training in a line, then what was
+    measured on held-out problems.
+    """
+    found: Mapping[str, Any] = {"parts": parts}
+    for name in row["name"].split("/"):
+        found = found["parts"][name]
+    steps = "1 step" if row["steps"] == "1" else f"{row['steps']} steps"
+    cost = [
+        steps if row["steps"] else "",
+        f"{row['tokens']} sampled tokens" if row["tokens"] else "",
+        row["time"],
+        f"{row['course']} (first step → last)" if row["course"] else "",
+    ]
+    line = ", ".join(filter(None, cost))
+    return [*([line] if line else []), *measured(found)]
 
 
 def measured(summary: Mapping[str, Any]) -> list[str]:

@@ -99,7 +99,7 @@ class Settings:
         "",
         "leave out records of --data that cannot be read or used, at most so many, or such a share of "
         "them, and say which",
-        metavar="N|P%",
+        metavar="N|SHARE",  # without %, which ends `--help` in a traceback
         means="none",
         use=PLAYED,
     )
