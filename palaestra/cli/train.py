@@ -24,7 +24,7 @@ from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.origin import check_files
 from palaestra.run.settings import Settings
-from palaestra.run.trust import check_code
+from palaestra.run.trust import KEY_FIELD, check_code
 from palaestra.view.report import parts_below
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
@@ -59,7 +59,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         f.name: v for f in fields(Settings) if (v := getattr(arguments, f.name, None)) is not None
     }
     for path, found in files:
-        check_code(path, found)
+        check_code(path, found | key_for(found, given, arguments))
     # so that the fields a file sets are those of the recipe asked for
     before = settings = Settings(**named)
     resumed = getattr(arguments, "resume", None)
@@ -76,6 +76,16 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     if resumed:
         check_kept(before, settings, Path(resumed))
     return settings
+
+
+def key_for(
+    found: Mapping[str, Any], given: Mapping[str, Any], arguments: argparse.Namespace
+) -> dict[str, str]:
+    """The variable of an API key that the user gave, where the file says whom it is sent to: that is
+    asked for as a key which the file names. With an engine of the user's own it goes there.
+    """
+    key = getattr(arguments, "key_env", "")
+    return {KEY_FIELD: key} if key and "engine" in found and "engine" not in given else {}
 
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.ledger.arm_commands import commands_of
 from palaestra.ledger.citation import CITATION, citation_file
 from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_of
 from palaestra.ledger.figure import curves_svg, effect_svg
@@ -185,7 +186,7 @@ def measured(
         results=RESULTS,
         drawn=drawn,
         stale=stale_reason(result) if result else "",
-        **(result_facts(experiment, result) if experiment and result else {}),
+        **(result_facts(name, experiment, result) if experiment and result else {}),
     ).rstrip()
 
 
@@ -210,7 +211,9 @@ def parts(built: Any) -> list[tuple[str, Any]]:
     return [(n, p) for n, p in found if p not in ((), {}, "", None)]
 
 
-def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
+def result_facts(
+    name: str, experiment: Experiment, result: Mapping[str, Any]
+) -> dict[str, Any]:
     """What the page says of a result beside its own fields."""
     undecided = result["verdict"] == "inconclusive" and "taken_back" not in result
     why = inconclusive_reason(experiment, result) if undecided else result["reason"]
@@ -224,6 +227,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),
+        "arm_commands": commands_of(name, experiment, result),
         "by_seed": by_seed(result),
         "above_start": above_start_line(result),
         "start": name_of_start(experiment),
