@@ -211,9 +211,7 @@ def parts(built: Any) -> list[tuple[str, Any]]:
     return [(n, p) for n, p in found if p not in ((), {}, "", None)]
 
 
-def result_facts(
-    name: str, experiment: Experiment, result: Mapping[str, Any]
-) -> dict[str, Any]:
+def result_facts(name: str, experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says of a result beside its own fields."""
     undecided = result["verdict"] == "inconclusive" and "taken_back" not in result
     why = inconclusive_reason(experiment, result) if undecided else result["reason"]

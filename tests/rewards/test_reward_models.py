@@ -403,7 +403,7 @@ def test_a_classifier_is_a_reward_by_its_id_too(tmp_path, monkeypatch):
     model = load("someone/rm-1.5b")
     assert list(model.heads) == ["score"] and torch.equal(model.heads["score"].out.weight, made.score.weight)
     assert reward_by_name("someone/rm-1.5b") == learned.RewardModel("someone/rm-1.5b")
-    with pytest.raises(UserError, match="^reward 'someone/other': unknown model 'someone/other'.*hub"):
+    with pytest.raises(UserError, match=r"^reward 'someone/other': unknown model 'someone/other'.*hub"):
         reward_by_name("someone/other")
 
 
