@@ -153,6 +153,13 @@ def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
     return [{"of": "reward" if mean(kind, x) else kind, **x} for kind, x in some]
 
 
+def kinds_of(summary: Mapping[str, Any]) -> set[str]:
+    """The kinds of what a summary says of held-out problems, at either end, as its entries call
+    them.
+    """
+    return {kind for kind in HELD_OUT for end in ENDS if summary.get(f"{kind}_{end}")}
+
+
 def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:
     """What a run was changed in while it went on, in a line; "" = nothing."""
     told = [
@@ -168,8 +175,11 @@ def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:
 
 
 def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary that begins where another one does: with that one's evaluation before."""
+    """A summary that begins where another one does: with that one's evaluation before, of what both
+    measure. How a reward model ranks pairs says nothing of the policy that comes after it.
+    """
     begun = {f"{kind}_before" for kind in HELD_OUT}
+    measured = {f"{kind}_before" for kind in kinds_of(metrics)}
     kept = {k: v for k, v in metrics.items() if k not in begun}
     if others := kept.get("evaluations"):
         befores, afters = (
@@ -177,4 +187,4 @@ def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[st
             for found, end in ((first.get("evaluations", {}), "before"), (others, "after"))
         )
         kept["evaluations"] = beside_ends(befores, afters)
-    return kept | {k: v for k, v in first.items() if k in begun}
+    return kept | {k: v for k, v in first.items() if k in begun & measured}

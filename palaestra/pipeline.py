@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Runnable
-from palaestra.ends import with_before
+from palaestra.ends import kinds_of, with_before
 from palaestra.errors import UserError
 from palaestra.types import Result, value_class
 
@@ -114,7 +114,12 @@ class Pipeline:
                 seed=part.seed,
             )
         *_, (end, last) = results.items()
-        first = next(r for n, r in results.items() if problems[n] == problems[end])
+        kinds = kinds_of(last.metrics)
+        first = next(
+            r
+            for n, r in results.items()
+            if problems[n] == problems[end] and (n == end or kinds & kinds_of(r.metrics))
+        )
         alike = _depends(first, "problem") == _depends(last, "problem")
         metrics = with_before(last.metrics, first.metrics if alike else {})
         if changed := _changes(results, problems):

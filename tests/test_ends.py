@@ -35,8 +35,15 @@ def test_a_mean_below_zero_is_no_accuracy_whatever_an_older_run_called_it(mean, 
 
 
 def test_a_pipeline_begins_where_its_first_part_did():
+    first = {**SHARE, "mean": 0.0}
+    whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, {**at_ends(first, SHARE), "steps": 1})
+    assert whole == {"accuracy_before": first, "accuracy_after": SHARE, "steps": 3}
+
+
+def test_a_first_part_that_measures_something_else_gives_no_number_before():
+    """It would stand beside no number after."""
     whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, {**at_ends(MEAN, MEAN), "steps": 1})
-    assert whole == {"reward_before": MEAN, "accuracy_after": SHARE, "steps": 3}
+    assert whole == {"accuracy_after": SHARE, "steps": 3}
 
 
 def test_of_several_things_measured_the_main_one_is_first_and_none_is_lost():

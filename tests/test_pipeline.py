@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shlex
 from dataclasses import dataclass, field
 
@@ -14,7 +15,8 @@ from palaestra.models.load import save
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.store.folder import read_run
 from palaestra.types import Result
-from palaestra.view.report import page, parts
+from palaestra.view.drawing import short_number
+from palaestra.view.report import page, parts, parts_below
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,57 @@ def test_each_part_is_named_with_what_was_measured_of_it(tmp_path, monkeypatch, 
         *(i for i, line in enumerate(lines) if line.startswith("step 2/2")),
     )
     assert rm < first < rl < second
-    measured = [line for line in told.out.splitlines() if line.startswith("part ")]
+    said = [line for line in told.out.splitlines() if line.startswith("part ")]
+    cost = [line for line in said if " steps, " in line]
+    assert [re.sub(r"[\d.,]+", "#", line) for line in cost] == [
+        "part rm: # steps# # sampled tokens# # s# loss # → # (first step → last)",
+        "part rl: # steps# # sampled tokens# # s# reward # → # (first step → last)",
+    ]
+    measured = [line for line in said if line not in cost]
     assert measured[0].startswith("part rm: held-out pairs ranked right before   50.0%")
     assert measured[-1].startswith("part rl: held-out accuracy after") and len(measured) == 6
+    assert "\nheld-out" not in told.out, "the whole says nothing that its last part has not said"
     whole = read_run(tmp_path / "run")
+    logged = read_run(tmp_path / "run" / "rl").steps
+    told_course = [r["course"] for r in parts(whole)][1]
+    assert told_course == f"reward {short_number(logged[0]['reward'])} → {short_number(logged[-1]['reward'])}"
     rows = [(r["name"], r["problem"], r["what"]) for r in parts(whole)]
     assert rows == [("rm", "pairs.jsonl", "pairs ranked right"), ("rl", "problems.jsonl", "accuracy")]
     assert page(whole)["task"] == "" and page(read_run(tmp_path / "run" / "rm"))["task"] == "pairs.jsonl"
     measure = dict(page(whole)["commands"])["Measure the trained model, with pass@k"]
     assert "--data problems.jsonl" in measure and main(shlex.split(measure)[1:]) == 0
+
+
+def test_parts_that_measure_different_things_begin_and_end_each_with_its_own(context):
+    """A reward model before a policy on the same problem: no number before without one after."""
+
+    @dataclass(frozen=True)
+    class Measures:
+        of: str
+        value: float
+
+        async def run(self, ctx):
+            ends = {"before": self.value, "after": 2 * self.value}
+            found = {f"{self.of}_{end}": {"of": self.of, "mean": x, "n": 4} for end, x in ends.items()}
+            return Result(metrics=found)
+
+    rm, sft, rl = Measures("ranking", 0.1), Measures("accuracy", 0.2), Measures("accuracy", 0.4)
+    found = asyncio.run(Pipeline(parts={"rm": Part(rm), "rl": Part(rl)}).run(context()))
+    ends = {k: x["mean"] for k, x in found.metrics.items() if k.endswith(("_before", "_after"))}
+    assert ends == {"accuracy_before": 0.4, "accuracy_after": 0.8}
+    found = asyncio.run(Pipeline(parts={"rm": Part(rm), "sft": Part(sft), "rl": Part(rl)}).run(context()))
+    assert found.metrics["accuracy_before"]["mean"] == 0.2 and "ranking_before" not in found.metrics
+
+
+def test_parts_of_a_part_stand_behind_it(tmp_path):
+    """With the path of each, and the course of its own training."""
+    inner = {"a": {"steps": 3, "sampled_tokens": 0}}
+    (tmp_path / "warm" / "a").mkdir(parents=True)
+    lines = [{"step": i, "loss": x} for i, x in enumerate((0.75, 9.0, 0.5), 1)]
+    (tmp_path / "warm" / "a" / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = parts_below(tmp_path, {"warm": {"parts": inner}, "rl": {"steps": 1}})
+    assert [r["name"] for r in rows] == ["warm", "warm/a", "rl"]
+    assert [r["course"] for r in rows] == ["", "loss 0.75 → 0.5", ""]
 
 
 def test_columns_of_a_part_need_its_data():

@@ -24,7 +24,8 @@ from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.origin import check_files
 from palaestra.run.settings import Settings
-from palaestra.run.trust import check_code
+from palaestra.run.trust import KEY_FIELD, check_code
+from palaestra.view.report import parts_below
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
 NEVER_RIGHT = (
@@ -58,7 +59,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         f.name: v for f in fields(Settings) if (v := getattr(arguments, f.name, None)) is not None
     }
     for path, found in files:
-        check_code(path, found)
+        check_code(path, found | key_for(found, given, arguments))
     # so that the fields a file sets are those of the recipe asked for
     before = settings = Settings(**named)
     resumed = getattr(arguments, "resume", None)
@@ -77,11 +78,25 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     return settings
 
 
+def key_for(
+    found: Mapping[str, Any], given: Mapping[str, Any], arguments: argparse.Namespace
+) -> dict[str, str]:
+    """The variable of an API key that the user gave, where the file says whom it is sent to: that is
+    asked for as a key which the file names. With an engine of the user's own it goes there.
+    """
+    key = getattr(arguments, "key_env", "")
+    return {KEY_FIELD: key} if key and "engine" in found and "engine" not in given else {}
+
+
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
-    for name, part in summary.get("parts", {}).items():
-        lines += [f"part {name}: {line}" for line in measured(part)]
-    lines += [*measured(summary), *measured_beside(summary)]
+    parts = summary.get("parts", {})
+    for row in parts_below(out, parts):
+        lines += [f"part {row['name']}: {line}" for line in told_part(row, parts)]
+    # a pipeline that measured what its last part did has said so
+    if not parts or measured(summary) != measured([*parts.values()][-1]):
+        lines += measured(summary)
+    lines += measured_beside(summary)
     if used := summary.get("tools"):
         lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
@@ -113,6 +128,24 @@ def never_right(summary: Mapping[str, Any]) -> bool:
     return all(
         x is not None and x.get("of", "accuracy") == "accuracy" and x["mean"] == 0 for x in found
     )
+
+
+def told_part(row: Mapping[str, str], parts: Mapping[str, Any]) -> list[str]:
+    """What a row of `parts_below` says of a part: its cost and its training in a line, then what was
+    measured on held-out problems.
+    """
+    found: Mapping[str, Any] = {"parts": parts}
+    for name in row["name"].split("/"):
+        found = found["parts"][name]
+    steps = "1 step" if row["steps"] == "1" else f"{row['steps']} steps"
+    cost = [
+        steps if row["steps"] else "",
+        f"{row['tokens']} sampled tokens" if row["tokens"] else "",
+        row["time"],
+        f"{row['course']} (first step → last)" if row["course"] else "",
+    ]
+    line = ", ".join(filter(None, cost))
+    return [*([line] if line else []), *measured(found)]
 
 
 def measured(summary: Mapping[str, Any]) -> list[str]:

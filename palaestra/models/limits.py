@@ -50,7 +50,7 @@ def check_files(where: Path | str) -> None:
     for path in _weights(where):
         _check_pointer(path)
     for name, most in SIZES.items():
-        path = _find(where, name)
+        path = file_of(where, name)
         if path is None:
             continue
         if path.stat().st_size > most:
@@ -68,10 +68,13 @@ def _weights(where: Path | str) -> list[Path]:
     )
 
 
-def _find(where: Path | str, name: str) -> Path | None:
-    """The file of that name, if there is one."""
-    if isinstance(where, Path):
-        return where / name if (where / name).is_file() else None
+def file_of(where: Path | str, name: str) -> Path | None:
+    """The file of that name in a folder, or of an id of the hub, if there is one. Files of the hub lie
+    in one folder, that of their revision.
+    """
+    if isinstance(where, Path) or Path(where).is_dir():
+        path = Path(where) / name
+        return path if path.is_file() else None
     try:
         found = cached_file(where, name, _raise_exceptions_for_missing_entries=False)
     except OSError:  # whatever reads the file says what is wrong

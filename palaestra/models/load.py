@@ -26,6 +26,7 @@ from palaestra.models.files import (
     silence_transformers,
 )
 from palaestra.models.heads import ScalarHead
+from palaestra.models.limits import file_of
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 from palaestra.suggest import suggestion
@@ -340,12 +341,13 @@ def merge_adapters(model: Model) -> Any:
 
 
 def load_heads(model: Model, directory: str | Path) -> None:
-    """The heads that were saved in a directory; none if there are none. Those of a sequence
-    classifier are "score" where it has one label, else called as its labels.
+    """The heads that were saved in a directory, or with an id of the hub; none if there are none.
+    Those of a sequence classifier are "score" where it has one label, else called as its labels.
     """
-    path = Path(directory) / HEADS
-    if not path.exists():
-        load_labels(model, Path(directory))
+    path = file_of(directory, HEADS)
+    if path is None:
+        config = file_of(directory, "config.json")
+        load_labels(model, config.parent if config else Path(directory))
         return
     tensors = load_file(path)
     for name in sorted({key.partition(".")[0] for key in tensors}):

@@ -38,6 +38,7 @@ from palaestra.tasks.user_code import load, spec_of
 from palaestra.verifiers.registry import VERIFIERS
 
 JUDGE = "judge"
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]*(?<!\.py)")  # OWNER/NAME
 
 
 def reward_text(given: Any) -> str:
@@ -65,6 +66,11 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     """
     if Path(given).expanduser().is_dir() and given not in VERIFIERS:
         return RewardModel(given)
+    if HUB_ID.fullmatch(given) and not Path(f"{given}.py").is_file():
+        try:
+            return RewardModel(given)
+        except UserError as error:
+            raise UserError(f"reward {given!r}: {error}") from None
     if not _has_more_than_verifiers(given):
         return _verifier_reward(given)
     file, _, name = given.rpartition(":")

@@ -44,7 +44,7 @@ from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
-from palaestra.tasks.repeats import REPEAT_WARNING
+from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, nothing_to_hold_out
 from palaestra.tasks.sources import name_of, open_records
 from palaestra.tasks.tool_data import notes_on_tools
 from palaestra.types import Message, Task, seed_of, stage
@@ -233,7 +233,10 @@ def load(
             f"{path}: the splits are {', '.join(opened)}; name {other[0]!r} 'test', or give "
             "--test-data"
         )
-    found = scan(_only(path, opened, "train"), answers, columns, skip)
+    trained = _only(path, opened, "train")
+    if beside is None:
+        check_rows(path, trained)
+    found = scan(trained, answers, columns, skip)
     if beside is not None:
         return {
             "train": found.part(found.everything),
@@ -272,14 +275,7 @@ def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
     """
     unique = np.unique(prompt_N)
     if len(unique) < 2:
-        what = (
-            "1 record"
-            if len(prompt_N) == 1
-            else f"{len(prompt_N)} records with one and the same prompt"
-        )
-        raise UserError(
-            f"{path}: {what}, so nothing can be held out; add records, or give --test-data"
-        )
+        raise nothing_to_hold_out(path, len(prompt_N))
     n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
     return prompt_N <= unique[n - 1]
 

@@ -149,6 +149,10 @@ class Listed:
     def where(self, index: int) -> str:
         return f"{self.path}, {self.noun} {index + 1}"
 
+    def are_equal(self) -> bool:
+        """Whether they are rows of a table, and all the same."""
+        return isinstance(self.rows, Rows) and self.rows.are_equal()
+
 
 class Rows(Sequence[Any]):
     """A Parquet table as a sequence of dictionaries."""
@@ -168,6 +172,26 @@ class Rows(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return with_short_floats(self.table.slice(index, 1).to_pylist()[0], self.narrow)
+
+    def are_equal(self) -> bool:
+        """Whether all rows are the same: found in a second for tens of millions, which take minutes
+        to be read one by one. Rows with lists or objects in them are not looked at.
+        """
+        import pyarrow.compute
+        import pyarrow.types as t
+
+        pc: Any = pyarrow.compute  # its functions are made when it is imported
+        if not len(self) or any(t.is_nested(field.type) for field in self.table.schema):
+            return False
+        return all(
+            chunk.null_count == len(chunk)
+            if not first.is_valid
+            else not chunk.null_count and pc.all(pc.equal(chunk, first)).as_py()
+            for column in self.table.columns
+            for first in [column[0]]
+            for chunk in column.chunks
+            if len(chunk)
+        )
 
 
 class SplitRows(Sequence[Any]):

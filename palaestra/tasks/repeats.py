@@ -8,10 +8,12 @@ from contextlib import suppress
 
 from palaestra.abilities import Warns, split_size
 from palaestra.errors import Fault, UserError
+from palaestra.tasks.records import Listed, Records
 from palaestra.types import Tasks
 
 REPEAT_WARNING = "the accuracy is not one on new problems alone"
 COMPARED_TASKS = 64  # training tasks
+MANY_ROWS = 10_000  # from which on a table of equal rows is refused unread
 
 
 def caveat(tasks: Tasks, n: int) -> str:
@@ -43,3 +45,19 @@ def problems(tasks: Tasks, split: str, n: int) -> list[str]:
             if task.prompt or task.answer is not None or task.meta:
                 found.append(repr((task.prompt, task.answer, task.meta)))
     return found
+
+
+def check_rows(path: str, records: Records) -> None:
+    """Raises UserError for a long table whose rows are all the same, before they are read one by one,
+    which takes minutes. Of a short one the reader says better what it lacks.
+    """
+    if len(records) >= MANY_ROWS and isinstance(records, Listed) and records.are_equal():
+        raise nothing_to_hold_out(path, len(records))
+
+
+def nothing_to_hold_out(path: str, n: int) -> UserError:
+    """What is said of `n` records that share their prompt."""
+    what = "1 record" if n == 1 else f"{n:,} records with one and the same prompt"
+    return UserError(
+        f"{path}: {what}, so nothing can be held out; add records, or give --test-data"
+    )

@@ -26,7 +26,7 @@ from palaestra.markdown import hide_folders, render
 from palaestra.run.setup import measure_command
 from palaestra.stats import difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
-from palaestra.store.folder import RunFolder, flatten_settings, read_run, rollouts_of
+from palaestra.store.folder import RunFolder, flatten_settings, is_run, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
 from palaestra.view.drawing import (
@@ -153,30 +153,52 @@ def has_risen(run: RunFolder) -> bool:
 
 
 def parts(run: RunFolder) -> list[dict[str, str]]:
-    """The parts of a pipeline in order: what each did on held-out problems, at what cost, and where its
-    own page is.
+    """The parts of a pipeline in order, those of a part that is a pipeline behind it: what each did in
+    training and on held-out problems, at what cost, and where its own page is.
     """
+    return parts_below(run.folder, run.parts)
+
+
+def parts_below(
+    folder: Path, summaries: Mapping[str, Mapping[str, Any]], above: str = ""
+) -> list[dict[str, str]]:
+    """`parts` from their summaries by name; `above` is the path of the pipeline, with its slash."""
     rows = []
-    for name, found in run.parts.items():
+    for name, found in summaries.items():
+        path = f"{above}{name}"
         held = [end_of(found, end) for end in ENDS]
         kinds = dict.fromkeys(HELD_OUT[x["of"]].removeprefix("held-out ") for x in held if x)
         tokens, seconds, steps = (
             number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps")
         )
-        page = f"{name}/report.html"
+        page = f"{path}/report.html"
         rows.append(
             {
-                "name": name,
-                "page": page if (run.folder / page).is_file() else "",
+                "name": path,
+                "page": page if (folder / page).is_file() else "",
                 "steps": f"{steps:,.0f}" if steps is not None else "",
                 "tokens": f"{tokens:,.0f}" if tokens is not None else "",
                 "time": duration(seconds) if seconds is not None else "",
                 "problem": str(found.get("task") or "").rpartition("/")[2],
                 "what": ", ".join(kinds),
                 "change": tell_change(*held),
+                "course": tell_course(folder / path),
             }
         )
+        rows += parts_below(folder, found.get("parts") or {}, f"{path}/")
     return rows
+
+
+def tell_course(folder: Path) -> str:
+    """The reward of a run's first step and of its last one, or the loss where nothing was judged;
+    "" where no step has either.
+    """
+    steps = read_run(folder).steps if is_run(folder) else []
+    name = main_metric(steps)
+    values = [x for r in steps if (x := number(r.get(name))) is not None]
+    if not values:
+        return ""
+    return f"{name} {short_number(values[0])} → {short_number(values[-1])}"
 
 
 def half_rise(run: RunFolder) -> str:

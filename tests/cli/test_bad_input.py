@@ -8,7 +8,7 @@ import time
 
 import palaestra
 import pytest
-from palaestra.cli.main import main
+from palaestra.cli.main import VERBS, main
 from palaestra.tasks import files
 
 GOOD = "\n".join(
@@ -263,3 +263,10 @@ def test_an_existing_run_is_not_overwritten(place, capsys):
     assert main(["train", *SMALL, "--out", "run", "--evaluate", "2"]) == 0
     assert main(["train", *SMALL, "--out", "run"]) == 2
     assert "--resume run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0 and f"palaestra {verb}" in capsys.readouterr().out

@@ -212,9 +212,9 @@ def test_a_page_tells_a_budget_that_was_sampled_and_an_untrained_start_where_one
     assert "a budget of" in pages.files()[pages.METHODS / "rloo.md"]
     publish(result(sampled_tokens=0))
     assert "a budget of" not in pages.files()[pages.METHODS / "rloo.md"]
-    assert pages.result_facts(replace(EXPERIMENT, start=None), result())["start"] == "`start`"
+    assert pages.result_facts("grpo", replace(EXPERIMENT, start=None), result())["start"] == "`start`"
     made = pl.Pipeline(parts={"grpo": pl.Part(pl.recipe("grpo")), "rl": pl.Part(EXPERIMENT.start)})
-    told = pages.result_facts(replace(EXPERIMENT, start=made), result())
+    told = pages.result_facts("grpo", replace(EXPERIMENT, start=made), result())
     assert told["start"] == "the start that all arms share"
 
 

@@ -27,7 +27,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.queue import Schedule
 from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
-from palaestra.run.rewards import reward_by_name
+from palaestra.run.rewards import HUB_ID, reward_by_name
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import start, step
 from palaestra.tasks.oracle import episode_saying
@@ -391,6 +391,25 @@ def test_a_classifier_of_the_hub_is_a_reward(tmp_path):
         ids = tokenizer(tokenizer.apply_chat_template(talk, tokenize=False), add_special_tokens=False)["input_ids"]
         assert got.total == pytest.approx(made(input_ids=torch.tensor([ids])).logits.item(), abs=1e-5)
     assert found[0].total != found[1].total
+
+
+def test_a_classifier_is_a_reward_by_its_id_too(tmp_path, monkeypatch):
+    """As downloads lie in the hub's cache: the head is that of the file, and a wrong id is one line."""
+    hub = tmp_path / "models--someone--rm-1.5b"
+    made, _ = classifier(hub / "snapshots" / "0a1b")
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("0a1b")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    model = load("someone/rm-1.5b")
+    assert list(model.heads) == ["score"] and torch.equal(model.heads["score"].out.weight, made.score.weight)
+    assert reward_by_name("someone/rm-1.5b") == learned.RewardModel("someone/rm-1.5b")
+    with pytest.raises(UserError, match=r"^reward 'someone/other': unknown model 'someone/other'.*hub"):
+        reward_by_name("someone/other")
+
+
+@pytest.mark.parametrize("given", ["exact*0.5/2", "a/b.py:f", "a/b.py", "./rm", "a/b/c", "exact+a/b"])
+def test_what_is_no_id_of_the_hub_is_not_looked_for_there(given):
+    assert not HUB_ID.fullmatch(given)
 
 
 def test_several_labels_are_heads_by_their_names(tmp_path):

@@ -97,6 +97,17 @@ def test_a_key_is_sent_nowhere_that_this_user_did_not_send_it(place, kind, capsy
             check_code(file, tomllib.loads(file.read_text()))
 
 
+def test_ones_own_key_goes_to_a_strangers_address_only_after_a_question(place, capsys):
+    """With an engine of one's own the file does not decide where the key goes."""
+    (place / "theirs.toml").write_text('task = "chain"\nengine = "openai:http://127.0.0.1:9/v1"\n')
+    asked = ["eval", "@theirs.toml", "--model", "m", "--n", "1", "--key-env", "OWN"]
+    refuses(asked, capsys, "would use", "the API key in OWN")
+    own = [*asked, "--engine", "openai:http://127.0.0.2:9/v1"]
+    assert main(own) != 0
+    err = capsys.readouterr().err
+    assert "--trust" not in err and "OWN is not set" in err
+
+
 def test_addresses_without_a_key_are_not_asked_for():
     given = {"tools": ("mcp:http://127.0.0.1/x",), "set": {"client.url": "http://127.0.0.1/v1", "client.key_env": ""}}
     assert Executables.of(given) == Executables()

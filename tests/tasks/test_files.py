@@ -20,6 +20,7 @@ from palaestra.store.codec import decode, encode
 from palaestra.tasks import records
 from palaestra.tasks.columns import LOOKED_AT
 from palaestra.tasks.files import FileTasks, first_tasks, load
+from palaestra.tasks.records import Rows
 from palaestra.tasks.repeats import caveat
 
 GOOD = [{"prompt": f"What is {i} + 1?", "answer": i + 1, "source": "made", "level": i % 3} for i in range(40)]
@@ -456,3 +457,28 @@ def test_reading_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, capsy
     FileTasks(path)
     told = f"note: {path}: 512 of 2,000 records are read, the rest takes about 23 seconds\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    ("columns", "equal"),
+    [
+        ({"prompt": ["1+1"] * 3, "answer": ["2"] * 3}, True),
+        ({"prompt": ["1+1"] * 3, "answer": ["2", "2", "3"]}, False),
+        ({"prompt": ["1+1"] * 3, "answer": [2, 2, 2], "note": pa.array([None] * 3, pa.string())}, True),
+        ({"prompt": ["1+1"] * 3, "note": ["a", "a", None]}, False),
+        ({"prompt": ["1+1"] * 3, "note": [None, "a", "a"]}, False),
+        ({"prompt": ["1+1"] * 3, "x": [float("nan")] * 3}, False),
+    ],
+)
+def test_a_table_of_equal_rows_is_seen_without_reading_it(columns, equal):
+    table = pa.table(columns)
+    assert Rows(pa.concat_tables([table.slice(0, 1), table.slice(1)])).are_equal() == equal
+
+
+def test_millions_of_equal_rows_are_refused_at_once(tmp_path, monkeypatch):
+    """No row is read: a small file may have tens of millions."""
+    monkeypatch.setattr(Rows, "__iter__", None)
+    table = pa.table({"prompt": ["1+1"] * 50_000, "answer": ["2"] * 50_000})
+    pq.write_table(table, tmp_path / "d.parquet")
+    with pytest.raises(UserError, match="50,000 records with one and the same prompt, so nothing can be held out"):
+        load(str(tmp_path / "d.parquet"), "", True, "")

@@ -42,6 +42,7 @@ from palaestra.markdown import code, one_line_lists, paper_link
 from palaestra.pipeline import Pipeline
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, difference
+from tools.pages.arm_commands import commands_of
 from tools.pages.citation import CITATION, citation_file
 from tools.pages.figure import curves_svg, effect_svg
 from tools.pages.holding import holding_page
@@ -188,7 +189,7 @@ def measured(
         results=RESULTS,
         drawn=drawn,
         stale=stale_reason(result) if result else "",
-        **(result_facts(experiment, result) if experiment and result else {}),
+        **(result_facts(name, experiment, result) if experiment and result else {}),
     ).rstrip()
 
 
@@ -202,7 +203,7 @@ def recipe_rows(parent: str, built: Any) -> list[tuple[str, ...]]:
     ]
 
 
-def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
+def result_facts(name: str, experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says of a result beside its own fields."""
     undecided = result["verdict"] == "inconclusive" and "taken_back" not in result
     why = inconclusive_reason(experiment, result) if undecided else result["reason"]
@@ -216,6 +217,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "blocks": [ends(b) for b in result.get("by_block", [])] if several else [],
         "budget": budget_of(result),
         "arms": arms(result),
+        "arm_commands": commands_of(name, experiment, result),
         "by_seed": by_seed(result),
         "above_start": above_start_line(result),
         "start": name_of_start(experiment),

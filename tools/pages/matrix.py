@@ -4,14 +4,15 @@ section, and the recipes and claims that use them.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import palaestra
 from palaestra import catalogue
 from palaestra.declared import ANYTHING, DeclaredName
 from palaestra.ledger.experiment import experiment_of
