@@ -28,6 +28,8 @@ from palaestra.markdown import one_line_lists
 from palaestra.stats import mean_interval, t_quantile
 from palaestra.view.drawing import INK
 
+from tests.rows import every
+
 EXPERIMENT = claim.EXPERIMENT
 JUDGED = replace(
     EXPERIMENT, reasons=(pl.ledger.Needs("batch mean", "the group"),), vetoes={"accuracy": pl.ledger.Veto()}
@@ -302,7 +304,7 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
     assert not declared.is_whole(path)
 
 
-@pytest.mark.parametrize(
+@every(
     "change",
     [
         {"expect": replace(EXPERIMENT.expect, by=0.01)},

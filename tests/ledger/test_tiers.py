@@ -14,6 +14,8 @@ from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import Scope, machines_of, name_of, place_of
 
+from tests.rows import every
+
 ID = "high-entropy-tokens"
 NAME = f"{ID}@small"
 SMALL = [n for e in catalogue.rows() if e.built for n in tiers_of(e.id)]
@@ -35,7 +37,7 @@ def test_a_method_without_one_says_so(capsys, tmp_path):
     assert "rloo@large: no tier 'large'; there is small" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", SMALL)
+@every("name", SMALL)
 def test_it_is_declared_as_the_rules_ask(name, tmp_path):
     e = experiment_of(name)
     assert e.lacks() == [] and e.model == "smollm2" and len(e.blocks[0]) >= 3 and bool(e.samples) == bool(e.evaluate)
