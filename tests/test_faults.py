@@ -11,7 +11,7 @@ TABLES = sorted((Path(__file__).parent / "faults").glob("*.tsv"))
 
 
 @cache
-def tests_in(path):
+def by_name(path):
     """Whether it has cases of its own, by the name of each test of a file."""
     tests = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {n.name: any("parametrize" in ast.unparse(d) for d in n.decorator_list) for n in tests}
@@ -20,7 +20,7 @@ def tests_in(path):
 def is_there(node):
     path, _, name = node.partition("::")
     test, _, case = name.partition("[")
-    return Path(path).is_file() and tests_in(Path(path)).get(test, None) in ((True,) if case else (True, False))
+    return Path(path).is_file() and by_name(Path(path)).get(test, None) in ((True,) if case else (True, False))
 
 
 @every("table", TABLES, ids=lambda path: path.stem)
