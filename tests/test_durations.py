@@ -49,7 +49,7 @@ def test_a_case_is_left_of_every_test_whose_cases_alone_are_long(monkeypatch):
     monkeypatch.setattr(durations, "read", lambda: table)
     nightly = {n for n, marks in durations.marks(table).items() if "nightly" in marks}
     assert nightly == {"tests/a.py::test_x[a]", "tests/a.py::test_x[c]"}
-    monkeypatch.setattr(durations, "read", lambda: {n: 3.0 for n in table})
+    monkeypatch.setattr(durations, "read", lambda: dict.fromkeys(table, 3.0))
     assert not any("nightly" in marks for marks in durations.marks(table).values())
 
 
