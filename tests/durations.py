@@ -21,7 +21,7 @@ TABLE = Path(__file__).with_name("durations.tsv")
 LEAST, SLOW, CASE, NIGHTLY = 1.0, 1.5, 2.5, 5.0  # seconds
 # Laws that run on every change up to NIGHTLY, in every case: beginnings of ids.
 LAWS = ("tests/laws/", "tests/test_recipes.py::test_law_09", "tests/scale/test_laws.py")
-# Laws over all rows of a table, one test each (tests/rows.py), which plain `pytest` runs too, up to NIGHTLY.
+# Laws over all rows of a table, one test each (tests/rows.py), which plain `pytest` always runs.
 PLAIN = (
     "tests/test_structure.py",
     "tests/test_public.py::test_recipes_claims_examples_and_pages_use_nothing_else",
@@ -64,7 +64,7 @@ def marks_of(name, seconds, shortest=None):
         seconds: what was measured.
         shortest: seconds of the shortest case of the same test; None = not known.
     """
-    if seconds <= SLOW or (seconds <= NIGHTLY and name.startswith(PLAIN)):
+    if seconds <= SLOW or name.startswith(PLAIN):
         return ()
     if name.startswith(KEPT):
         return ("slow",)

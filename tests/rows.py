@@ -23,6 +23,8 @@ def every(names: str | Sequence[str], rows: Iterable[Any], ids: Callable[[Any], 
     """
     names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     rows = list(rows)
+    if any(isinstance(row, type(pytest.param())) for row in rows):
+        raise ValueError("a row with marks is a case of its own; use pytest.mark.parametrize")
     if not rows:
         raise ValueError(f"a law about {', '.join(names)} that has no rows holds of nothing")
 

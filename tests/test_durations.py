@@ -37,7 +37,7 @@ def test_marks_by_seconds(seconds, marks):
         ("tests/laws/test_law_99.py::test_x[one]", 3.0, 0.0, ("slow",)),
         ("tests/laws/test_law_99.py::test_x[one]", 6.0, 0.0, ("slow", "nightly")),
         ("tests/test_structure.py::test_no_circle_of_files", 4.2, 4.2, ()),
-        ("tests/test_structure.py::test_no_circle_of_files", 5.2, 5.2, ("slow", "nightly")),
+        ("tests/test_structure.py::test_no_circle_of_files", 5.2, 5.2, ()),
     ],
 )
 def test_marks_of_cases_and_laws(name, seconds, shortest, marks):

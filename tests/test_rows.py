@@ -44,6 +44,8 @@ def test_a_row_that_skips_hides_no_other():
 def test_a_table_without_rows_shows_nothing():
     with pytest.raises(ValueError, match="a law about row that has no rows"):
         every("row", [])
+    with pytest.raises(ValueError, match="a row with marks is a case of its own"):
+        every("row", [pytest.param(1, marks=pytest.mark.slow)])
 
 
 @pytest.fixture

@@ -254,7 +254,7 @@ def test_what_the_user_got_wrong_is_said():
 JUNK = ("x", 5, 2.5, True, [5], [None], [[5]], {"a": 5}, [{"a": None}], {5: "x"})
 
 
-@every("name", named())
+@pytest.mark.parametrize("name", named())
 def test_fields_of_another_type_are_the_users_mistake(name):
     """Whatever stands in a field, or in its lists, is judged or told in one line, and never a verifier that broke."""
     case = golds(name)[0]
