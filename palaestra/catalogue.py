@@ -14,6 +14,7 @@ import importlib
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -86,8 +87,13 @@ class Entry:
 
 def all_entries() -> list[Entry]:
     """The base methods, then the literature, in the catalogue's order."""
+    return list(_entries())
+
+
+@cache  # a process asks for them hundreds of times, and the file is part of the package
+def _entries() -> tuple[Entry, ...]:
     with resources.files("palaestra").joinpath("catalogue.tsv").open(encoding="utf-8") as f:
-        return [Entry(**row) for row in csv.DictReader(f, delimiter="\t")]
+        return tuple(Entry(**row) for row in csv.DictReader(f, delimiter="\t"))
 
 
 def rows() -> list[Entry]:

@@ -34,9 +34,9 @@ NEEDS = {"gym": registry, "smollm2": weights}
 
 def pytest_collection_modifyitems(config, items):
     """Marks tests by how long they were measured to take; `pytest` without arguments runs those that are not slow."""
-    seconds = durations.read()
+    marks = durations.marks(item.nodeid for item in items)
     for item in items:
-        for mark in durations.marks_of(item.nodeid, seconds.get(item.nodeid, 0.0)):
+        for mark in marks[item.nodeid]:
             item.add_marker(mark)
     asked = config.args_source is not Config.ArgsSource.TESTPATHS or config.option.markexpr or config.option.keyword
     if not asked:

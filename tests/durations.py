@@ -3,7 +3,8 @@
 `tests/durations.tsv` holds the seconds of every test that took more than one, on two cores. From these come the marks:
 
     slow      more than 1.5 s; `pytest` without arguments leaves them out
-    nightly   more than 5 s, but for KEPT; `.ci/run` leaves them out, and a job runs them every night
+    nightly   more than 5 s, but for KEPT; `.ci/run` leaves them out, and a job runs them every night.
+              A case of a parametrized test from 2.5 s on, too, where a shorter case of the same test is left
 
 A test that is asked for by name or by its folder always runs. Measure anew, as whole runs are compared with whole runs only:
 
@@ -13,10 +14,21 @@ A test that is asked for by name or by its folder always runs. Measure anew, as 
 import re
 import sys
 from collections import Counter
+from math import inf
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("durations.tsv")
-LEAST, SLOW, NIGHTLY = 1.0, 1.5, 5.0  # seconds
+LEAST, SLOW, CASE, NIGHTLY = 1.0, 1.5, 2.5, 5.0  # seconds
+# Laws that run on every change up to NIGHTLY, in every case: beginnings of ids.
+LAWS = ("tests/laws/", "tests/test_recipes.py::test_law_09", "tests/scale/test_laws.py")
+# Laws over all rows of a table, one test each (tests/rows.py), which plain `pytest` always runs.
+PLAIN = (
+    "tests/test_structure.py",
+    "tests/test_public.py::test_recipes_claims_examples_and_pages_use_nothing_else",
+    "tests/ledger/test_placements.py::test_every_row_is_placed_in_every_column",
+    "tests/test_recipes.py::test_card_is_complete",
+    "tests/docs/test_every_block.py",
+)
 # Tests of more than five seconds that run on every change, for nothing shorter sees what they see: beginnings of ids.
 KEPT = (
     "tests/laws/test_law_06_resume.py::test_ten_kills_each[grpo",
@@ -30,7 +42,7 @@ KEPT = (
     "tests/docs/test_readme.py::test_command[palaestra compare grpo rloo",
     "tests/tools/test_package.py::test_the_wheel_alone_does_the_main_job",
     "tests/ledger/test_ledger.py::test_arms_are_tuned_measured_fail_and_resume",
-    "tests/test_public.py::test_the_script_of_the_readme_runs",
+    "tests/test_public.py::test_the_script_of_the_readme_runs_at",
     "tests/site/test_site.py::test_every_link_and_anchor",
     "tests/view/test_browser.py::test_a_run_is_watched",
     "tests/engines/test_vllm.py::test_the_command_line_trains",
@@ -44,11 +56,35 @@ def read():
     return {name: float(seconds) for seconds, name in (line.split("\t", 1) for line in lines)}
 
 
-def marks_of(name, seconds):
-    """The marks that a test of so many seconds gets."""
-    if seconds <= SLOW:
+def marks_of(name, seconds, shortest=None):
+    """The marks that a test of so many seconds gets.
+
+    Args:
+        name: its id.
+        seconds: what was measured.
+        shortest: seconds of the shortest case of the same test; None = not known.
+    """
+    if seconds <= SLOW or name.startswith(PLAIN):
         return ()
-    return ("slow",) if seconds <= NIGHTLY or name.startswith(KEPT) else ("slow", "nightly")
+    if name.startswith(KEPT):
+        return ("slow",)
+    others = shortest is not None and shortest <= CASE and not name.startswith(LAWS)
+    return ("slow", "nightly") if seconds > (CASE if others else NIGHTLY) else ("slow",)
+
+
+def test_of(name):
+    """The id of a test without the case."""
+    return name.partition("[")[0]
+
+
+def marks(names):
+    """The marks of every test of a collection, by its id."""
+    seconds, names = read(), list(names)
+    shortest = {}
+    for name in names:
+        test = test_of(name)
+        shortest[test] = min(shortest.get(test, inf), seconds.get(name, 0.0))
+    return {name: marks_of(name, seconds.get(name, 0.0), shortest[test_of(name)]) for name in names}
 
 
 def measured(log):
@@ -63,10 +99,10 @@ def measured(log):
 def main(log):
     seconds = measured(Path(log).read_text(encoding="utf-8"))
     TABLE.write_text("".join(f"{s}\t{name}\n" for name, s in sorted(seconds.items())), encoding="utf-8")
-    tiers = Counter(marks_of(name, s) for name, s in seconds.items())
-    for marks, n in sorted(tiers.items()):
-        spent = sum(s for name, s in seconds.items() if marks_of(name, s) == marks)
-        print(f"{' '.join(marks) or 'by default'}: {n} tests, {spent:.0f} s (of those above {LEAST:g} s)")
+    tiers = marks(seconds)
+    for tier, n in sorted(Counter(tiers.values()).items()):
+        spent = sum(s for name, s in seconds.items() if tiers[name] == tier)
+        print(f"{' '.join(tier) or 'by default'}: {n} tests, {spent:.0f} s (of those above {LEAST:g} s)")
 
 
 if __name__ == "__main__":

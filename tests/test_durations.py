@@ -27,6 +27,32 @@ def test_marks_by_seconds(seconds, marks):
     assert marks_of("tests/a.py::test_x", seconds) == marks
 
 
+@pytest.mark.parametrize(
+    ("name", "seconds", "shortest", "marks"),
+    [
+        ("tests/a.py::test_x[one]", 3.0, 0.0, ("slow", "nightly")),
+        ("tests/a.py::test_x[one]", 2.5, 0.0, ("slow",)),
+        ("tests/a.py::test_x[one]", 3.0, 2.6, ("slow",)),  # no shorter case would be left
+        ("tests/a.py::test_x", 3.0, 3.0, ("slow",)),
+        ("tests/laws/test_law_99.py::test_x[one]", 3.0, 0.0, ("slow",)),
+        ("tests/laws/test_law_99.py::test_x[one]", 6.0, 0.0, ("slow", "nightly")),
+        ("tests/test_structure.py::test_no_circle_of_files", 4.2, 4.2, ()),
+        ("tests/test_structure.py::test_no_circle_of_files", 5.2, 5.2, ()),
+    ],
+)
+def test_marks_of_cases_and_laws(name, seconds, shortest, marks):
+    assert marks_of(name, seconds, shortest) == marks
+
+
+def test_a_case_is_left_of_every_test_whose_cases_alone_are_long(monkeypatch):
+    table = {f"tests/a.py::test_x[{n}]": s for n, s in (("a", 3.0), ("b", 1.0), ("c", 4.0))}
+    monkeypatch.setattr(durations, "read", lambda: table)
+    nightly = {n for n, marks in durations.marks(table).items() if "nightly" in marks}
+    assert nightly == {"tests/a.py::test_x[a]", "tests/a.py::test_x[c]"}
+    monkeypatch.setattr(durations, "read", lambda: dict.fromkeys(table, 3.0))
+    assert not any("nightly" in marks for marks in durations.marks(table).values())
+
+
 def test_what_is_kept_is_never_left_to_the_night():
     for name in durations.KEPT:
         assert marks_of(name, 100.0) == ("slow",)

@@ -14,6 +14,8 @@ import palaestra as pl
 import pytest
 from palaestra.names import namespaces, public_names
 
+from tests.rows import every
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "palaestra"
 PLACES = public_names()
@@ -72,7 +74,7 @@ def test_the_import_waits_for_no_library():
     assert said == f"{pl.__version__} []\n"
 
 
-@pytest.mark.parametrize("room", STAGE_ROOMS)
+@every("room", STAGE_ROOMS)
 def test_every_stage_is_public(room):
     files = (PACKAGE / room).rglob("*.py")
     stages = {
@@ -113,7 +115,7 @@ def imported(code):
     return {m for m in modules if m.split(".")[0] == "palaestra"}, used_names(tree)
 
 
-@pytest.mark.parametrize(("name", "code"), [*BLOCKS, *WRITTEN])
+@every(("name", "code"), [*BLOCKS, *WRITTEN])
 def test_recipes_claims_examples_and_pages_use_nothing_else(name, code):
     modules, names = imported(code)
     others = modules - MODULES
@@ -155,7 +157,7 @@ def smaller(tmp_path, monkeypatch):
     return code
 
 
-def test_the_script_of_the_readme_runs(smaller):
+def test_the_script_of_the_readme_runs_at_smoke_size(smaller):
     assert len([x for x in smaller.splitlines() if x.strip()]) <= 11  # the first line is the file's name
     Path("script.py").write_text(smaller)
     ran = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)

@@ -17,6 +17,8 @@ from palaestra.store.codec import encode
 from palaestra.values import describe, difference, digest
 from safetensors.torch import load_file
 
+from tests.rows import every
+
 BUILT = [e for e in catalogue.all_entries() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
 # programs that are measured by a number of their own
@@ -27,7 +29,7 @@ def build(entry):
     return make_smallest(importlib.import_module(entry.module).build())
 
 
-@pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
+@every("entry", BUILT, ids=lambda e: e.id)
 def test_card_is_complete(entry):
     module = importlib.import_module(entry.module)
     card = module.CARD

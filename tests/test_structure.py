@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -9,13 +10,21 @@ import pytest
 from palaestra import identity
 from palaestra.names import public_names
 
+from tests.rows import every
+
 ROOT = Path(__file__).parent.parent / "palaestra"
+TWO_PARENTS = {"online_semi_online"}  # its argument says which of two base methods it trains
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def imports(path: Path) -> list[str]:
     """Modules of the package that a file imports, also for type checkers alone or inside a function."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("palaestra"):
             base = (node.module or "").removeprefix("palaestra").lstrip(".")
             for alias in node.names:
@@ -98,9 +107,6 @@ def test_a_public_name_from_above_is_seen(room, source, up):
     assert [use.split(" of ")[0] for use in upward_uses(room, source)] == up
 
 
-EITHER = "online_semi_online"  # the paper compares two losses, and an argument says which recipe is varied
-
-
 def parents_of(source: str) -> set[str]:
     """What a recipe varies: the first argument of each `pl.recipe`, `catalogue.recipe` or bare `recipe`."""
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args)
@@ -118,32 +124,32 @@ def test_most_recipes_have_a_parent():
     assert sum(bool(parents_of(p.read_text())) for p in modules() if "recipes" in p.parts) > 60
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if "recipes" in p.parts], ids=name_of)
+@every("path", [p for p in modules() if "recipes" in p.parts], ids=name_of)
 def test_a_recipe_varies_one_parent(path):
     text = path.read_text()
     parents = parents_of(text)
-    assert "Pipeline(" in text or len(parents) <= 1 or path.stem == EITHER, parents
+    assert "Pipeline(" in text or len(parents) <= 1 or path.stem in TWO_PARENTS, parents
     assert not [t for t in imports(path) if t.startswith(("recipes.", "claims", "ledger"))], (
         "a method knows no other and no claim"
     )
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
+@every("path", modules(), ids=name_of)
 def test_files_stay_readable(path):
     text = path.read_text()
     assert text.startswith('"""'), "a module says what it is in its first line"
     if "longer than" in text.split('"""')[1]:
         return  # the header gives the reason
     assert text.count("\n") <= 600
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno <= 60, node.name
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
+@every("path", modules(), ids=name_of)
 def test_law_10_forbidden_calls(path):
     """Law 10: no pickle, no remote code, no evaluation of text in this process."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called not in {"eval", "exec", "torch.load", "pickle.load", "pickle.loads", "joblib.load"}

@@ -12,6 +12,8 @@ from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.run import setup
 
+from tests.rows import every
+
 FAMILIES = ("base", "objectives", "rewards")
 BUILT = [e for e in catalogue.all_entries() if e.built]
 SIZED = [e for e in BUILT if (size := importlib.import_module(e.module).CARD.size) and size.model]
@@ -47,7 +49,7 @@ def test_it_builds_at_the_size_of_its_paper(entry):
     assert ("not known" in text) == bool(found["unknown"])
 
 
-@pytest.mark.parametrize("entry", TOLD, ids=lambda e: e.id)
+@every("entry", TOLD, ids=lambda e: e.id)
 def test_what_a_paper_sets_reaches_the_recipe_and_is_no_default(entry):
     said = size(entry.id)
     whole, takes = paper.build_at_size(entry.id, said, {}), setup.arguments(entry.id)
@@ -63,7 +65,7 @@ def test_what_a_paper_sets_reaches_the_recipe_and_is_no_default(entry):
 LEARNER = "learners.policy"
 
 
-@pytest.mark.parametrize(
+@every(
     "method, expected",
     [
         ("dr-grpo", {f"{LEARNER}.objective.length": 3000, "collect.links.0.max_tokens": 3000}),
@@ -79,7 +81,6 @@ LEARNER = "learners.policy"
         ("general-reasoner", {f"{LEARNER}.objective.parts.1.weight": 1e-4, f"{LEARNER}.objective.parts.2.weight": 1e-3}),
         ("recode", {f"{LEARNER}.objective.parts.1.weight": 1e-3, f"{LEARNER}.optimiser.lr": 5e-5}),
     ],
-    ids=lambda x: x if isinstance(x, str) else "",
 )  # fmt: skip
 def test_settings_of_papers_in_the_flattened_recipe(method, expected):
     found = flat(method)
@@ -137,7 +138,7 @@ def test_below_a_latent_head_nothing_is_trained():
     assert found["beside_gb"] == {"world and inverse model": 2.0, "policy over codes": 4.0}
 
 
-@pytest.mark.parametrize("entry", OPEN, ids=lambda e: e.id)
+@every("entry", OPEN, ids=lambda e: e.id)
 def test_a_method_without_a_size_says_why_and_what_to_do(entry):
     with pytest.raises(UserError, match="so there is nothing to build") as refused:
         paper.dry_run(entry.id)
@@ -152,7 +153,7 @@ def test_a_method_without_a_size_says_why_and_what_to_do(entry):
 PROGRAMS = [e for e in BUILT if e.shape == "program"]
 
 
-@pytest.mark.parametrize("entry", [e for e in PROGRAMS if e not in SIZED], ids=lambda e: e.id)
+@every("entry", [e for e in PROGRAMS if e not in SIZED], ids=lambda e: e.id)
 def test_a_program_that_holds_no_recipe_says_so(entry):
     for model in ("", "qwen2.5-0.5b"):
         with pytest.raises(UserError, match="is a program that holds no recipe"):

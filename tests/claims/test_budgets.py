@@ -20,6 +20,7 @@ from palaestra.types import Group, Reward, Task
 
 from tests.claims.two_steps import runs_two_steps
 from tests.fake import episode
+from tests.rows import every
 
 METHODS = ("dars", "reinforce-ada", "pf-ppo", "eframe", "pcl")
 
@@ -65,7 +66,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "one", "other", "fields"), PAIRS, ids=lambda x: x if isinstance(x, str) else "")
+@every(("method", "one", "other", "fields"), PAIRS)
 def test_arms_differ_in_settings_alone(method, one, other, fields):
     a, b = (recipe_of(experiment_of(method).arms[n]) for n in (one, other))
     assert a != b and replace(a, **{f: getattr(b, f) for f in fields}) == b
@@ -73,7 +74,7 @@ def test_arms_differ_in_settings_alone(method, one, other, fields):
     assert kept[0] == kept[1] and a.schedule.prompts == b.schedule.prompts
 
 
-@pytest.mark.parametrize("method", METHODS)
+@every("method", METHODS)
 def test_every_arm_is_tuned_alike(method):
     e = experiment_of(method)
     assert not e.lacks() and {len(e.settings_of(a)) for a in e.arms} == {1 if method == "pcl" else 3}

@@ -16,6 +16,7 @@ from palaestra.types import Group, Task
 
 from tests.claims.two_steps import runs_two_steps
 from tests.fake import episode
+from tests.rows import every
 
 # two arms, and the fields of a recipe in which alone they may differ
 PAIRS = [
@@ -58,7 +59,7 @@ RATES = {"nsr": 2, "oreo": 4, **dict.fromkeys(("steer", "g2rl", "rover", "effect
 METHODS = tuple(dict.fromkeys(m for m, *_ in PAIRS))
 
 
-@pytest.mark.parametrize(("method", "one", "other", "fields"), PAIRS, ids=lambda x: x if isinstance(x, str) else "")
+@every(("method", "one", "other", "fields"), PAIRS)
 def test_arms_differ_in_settings_alone(method, one, other, fields):
     a, b = (experiment_of(method).arms[n] for n in (one, other))
     assert a != b and replace(a, **{f: getattr(b, f) for f in fields}) == b
@@ -67,7 +68,7 @@ def test_arms_differ_in_settings_alone(method, one, other, fields):
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@every("method", METHODS)
 def test_every_arm_is_tuned_over_the_same_rates(method):
     e = experiment_of(method)
     (path,) = e.tuned

@@ -12,6 +12,7 @@ from palaestra import catalogue
 from palaestra.cli.main import VERBS, parser_of
 
 from tests.docs.blocks import HAND, METHODS, ROOT, commands, programs
+from tests.rows import every
 
 OTHERS = {"ray", "pip", "pytest", "python", "export", "vllm-env/bin/pip", "cd", "pre-commit", "ruff"}
 WITH_METHODS = ("train", "show", "explain", "compare", "reproduce")
@@ -51,7 +52,7 @@ def check(command):
         assert all(w in known or "@" in w or w.endswith(".py") or "/" in w for w in named), (command, named)
 
 
-@pytest.mark.parametrize("page", sorted({p for p, _ in COMMANDS}))
+@every("page", sorted({p for p, _ in COMMANDS}))
 def test_commands_are_accepted(page):
     for command in [c for p, c in COMMANDS if p == page]:
         if command.startswith("palaestra"):
@@ -60,7 +61,7 @@ def test_commands_are_accepted(page):
             assert command.split()[0] in OTHERS, command
 
 
-@pytest.mark.parametrize(("page", "command"), INLINE)
+@every(("page", "command"), INLINE)
 def test_commands_in_sentences_are_accepted(page, command):
     if len(command.split()) > 2:
         check(command)
@@ -74,7 +75,7 @@ def test_a_command_that_is_wrong_is_seen():
             check(wrong)
 
 
-@pytest.mark.parametrize("page", [p for p in HAND if programs(p)], ids=lambda p: p.name)
+@every("page", [p for p in HAND if programs(p)], ids=lambda p: p.name)
 def test_programs_are_python(page):
     for code in programs(page):
         ast.parse(code)

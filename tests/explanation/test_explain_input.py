@@ -12,10 +12,12 @@ from palaestra.recipes.objectives import apo, rec
 from palaestra.run.setup import build
 from palaestra.schedule import Linear, check_bounds, resolve
 
+from tests.rows import every
+
 # ---- mistakes in what is given
 
 
-@pytest.mark.parametrize(
+@every(
     ("field", "says"),
     [
         ({"reward": math.nan}, "reward must be a finite number, not NaN"),
@@ -48,7 +50,6 @@ from palaestra.schedule import Linear, check_bounds, resolve
         ({"gold_prob": 0.5}, "gold_prob must be a list of probabilities"),
         ({"actor": "a"}, "unknown field 'actor'"),
     ],
-    ids=str,
 )
 def test_a_field_of_another_kind_is_a_line_that_says_where(field, says):
     with pytest.raises(UserError) as error:
@@ -88,7 +89,7 @@ def test_mistakes_on_the_command_line(argv, says, capsys):
 # ---- settings out of range
 
 
-@pytest.mark.parametrize(
+@every(
     ("method", "word", "says"),
     [
         ("srpo-gream", "k=0", "PassAtK.k is 0; it must be at least 1"),

@@ -34,6 +34,7 @@ from palaestra.types import ChatRequest, Group, Message, Reply, Task
 from palaestra.values import override
 
 from tests.chat_server import serving, sometimes
+from tests.rows import every
 
 TASK = Task(
     id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4", meta={"rubric": "Be brief.", "level": 3}
@@ -63,7 +64,7 @@ def longer(request):
 # ---- reading
 
 
-@pytest.mark.parametrize(
+@every(
     ("read", "reply", "value"),
     [
         (GRADES, "so [[YES]]", 1.0),

@@ -14,6 +14,8 @@ from palaestra.ledger.axes import columns
 from palaestra.ledger.placements import PlacedCell, choose, counts, placed, typed_cells
 from palaestra.types import stage
 
+from tests.rows import every
+
 ALL = catalogue.all_entries()
 NAMED = {sign.rooms: sign for sign in read_off.SIGNS}
 ROOMS = sorted({r for rooms in (*NAMED, read_off.GRADIENTS, read_off.IMITATIONS) for r in rooms})
@@ -23,7 +25,7 @@ def entry(name):
     return next(e for e in ALL if e.id == name)
 
 
-@pytest.mark.parametrize("each", ALL, ids=lambda e: e.id)
+@every("each", ALL, ids=lambda e: e.id)
 def test_every_row_is_placed_in_every_column(each):
     for name, cell in placed(each).items():
         assert cell.values, f"{each.id} has no {name}: type one in palaestra/surveys/placements.tsv"
@@ -40,7 +42,7 @@ def test_typed_cells_are_of_rows_that_are_there():
     assert len(lines) - 1 == len(typed_cells()), "a row is typed twice"
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@every("room", ROOMS)
 def test_rooms_of_signs_are_there(room):
     """A room that is moved would be read off silently no more."""
     try:
@@ -102,7 +104,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_read_off(name):
     built, column, values = CASES[name]
     assert set(read_off.read_off(built).get(column, ())) == values

@@ -29,6 +29,8 @@ from palaestra.view.drawing import INK
 from tools.pages import build as pages
 from tools.pages.figure import effect_rows, effect_svg
 
+from tests.rows import every
+
 EXPERIMENT = claim.EXPERIMENT
 JUDGED = replace(
     EXPERIMENT, reasons=(pl.ledger.Needs("batch mean", "the group"),), vetoes={"accuracy": pl.ledger.Veto()}
@@ -303,7 +305,7 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
     assert not declared.is_whole(path)
 
 
-@pytest.mark.parametrize(
+@every(
     "change",
     [
         {"expect": replace(EXPERIMENT.expect, by=0.01)},

@@ -16,6 +16,8 @@ from palaestra.ledger.results import Scope, machines_of, name_of, place_of
 from tools.pages import build as pages
 from tools.pages import holding
 
+from tests.rows import every
+
 ID = "high-entropy-tokens"
 NAME = f"{ID}@small"
 SMALL = [n for e in catalogue.rows() if e.built for n in tiers_of(e.id)]
@@ -37,7 +39,7 @@ def test_a_method_without_one_says_so(capsys, tmp_path):
     assert "rloo@large: no tier 'large'; there is small" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", SMALL)
+@every("name", SMALL)
 def test_it_is_declared_as_the_rules_ask(name, tmp_path):
     e = experiment_of(name)
     assert e.lacks() == [] and e.model == "smollm2" and len(e.blocks[0]) >= 3 and bool(e.samples) == bool(e.evaluate)

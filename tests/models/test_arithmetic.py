@@ -15,6 +15,8 @@ from palaestra.run.merging import Merged
 from palaestra.types import Result
 from torch import nn
 
+from tests.rows import every
+
 near = lambda x: pytest.approx(x, abs=1e-6)
 ZERO = {"w": torch.zeros(5)}
 D = [{"w": torch.tensor(x)} for x in ((1.0, -0.2, 0.5, 0.1, -0.9), (0.8, 0.3, -0.6, 0.05, -0.7))]
@@ -82,8 +84,8 @@ def test_dare_keeps_the_mean():
     assert set(both.tolist()) == {0.0, 2.0, 4.0}
 
 
-@pytest.mark.parametrize("how", [a.Average(), a.TaskArithmetic(), a.Ties(), a.Dare(), a.PermuteUnits()])
-@pytest.mark.parametrize(
+@every("how", [a.Average(), a.TaskArithmetic(), a.Ties(), a.Dare(), a.PermuteUnits()])
+@every(
     ("other", "told"),
     [
         ({"w": torch.zeros(6)}, r"'w' is \(5,\) in one and \(6,\) in number 1"),

@@ -20,6 +20,8 @@ from palaestra.types import Ask, Call, Frame, Malformed, Message, Sampling, Task
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from tests.rows import every
+
 PARAMETERS = {
     "type": "object",
     "properties": {"a": {"type": "integer"}, "word": {"type": "string", "description": "what to look for"}},
@@ -186,7 +188,7 @@ def test_the_models_here_get_the_rules(model):
     assert chat.family is None and "add(a: integer" in shown(chat, Message(role="user", content="?"))
 
 
-@pytest.mark.parametrize(
+@every(
     ("reader", "text", "kinds"),
     [
         (read_hermes, '<tool_call>{"name": "add"}</tool_call> and <tool_call>oh</tool_call>', ["add", "json"]),
@@ -295,10 +297,8 @@ def test_a_call_that_is_named_keeps_its_id():
     assert call == Call(name="add", args={"a": 1}, id="abc")
 
 
-@pytest.mark.parametrize("reader", [read_hermes, read_xml, read_llama, read_mistral])
-@pytest.mark.parametrize(
-    "text", ["", "[" * 100_000, "<tool_call>" * 50, "[TOOL_CALLS]" * 50, '{"name":' * 5000, '{"name": ""}']
-)
+@every("reader", [read_hermes, read_xml, read_llama, read_mistral])
+@every("text", ["", "[" * 100_000, "<tool_call>" * 50, "[TOOL_CALLS]" * 50, '{"name":' * 5000, '{"name": ""}'])
 def test_reading_never_raises(reader, text):
     for finish in ("eos", "length"):
         assert all(isinstance(x, Call | Malformed) for x in reader(text, finish, (ADD,)))

@@ -23,6 +23,8 @@ from palaestra.tasks.files import first_tasks
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 
+from tests.rows import every
+
 TASK = Task(
     id="t1",
     prompt=(Message(role="system", content="s"), Message(role="user", content="3 + 4?")),
@@ -435,8 +437,8 @@ DICTIONARIES = {  # what a function returns: the total, what is right, the parts
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DICTIONARIES)
-@pytest.mark.parametrize("form", ["answers", "an answer", "verl's"])
+@every("name", DICTIONARIES)
+@every("form", ["answers", "an answer", "verl's"])
 def test_dictionaries_mean_the_same_in_every_convention(name, form):
     given, expected = DICTIONARIES[name]
     forms = {

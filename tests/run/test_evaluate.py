@@ -27,6 +27,8 @@ from palaestra.worlds.blind import Blind
 from palaestra.worlds.question import Question
 from palaestra.worlds.user import UserWorld
 
+from tests.rows import every
+
 
 def test_greedy_answers_to_held_out_problems(context):
     """The tasks of the split "test" in their order, whatever the seed; the likeliest tokens, so no chance is left."""
@@ -204,8 +206,8 @@ def test_without_right_and_wrong_there_is_no_pass_at_k():
     assert all(0 <= x["low"] <= x["mean"] <= x["high"] <= 1 for x in found.values())
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("right", [0, 1, 2])
+@every("n", [1, 2, 3, 4, 8])
+@every("right", [0, 1, 2])
 def test_few_problems_have_intervals_inside_0_and_1(n, right):
     """Solved by all samples, by none, by every other one."""
     rewards = [[1.0] * 4, [0.0] * 4, [1.0, 0.0] * 2][right]

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("ray")
 from tests.nightly import broken
+from tests.rows import every
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 CLUSTER, SHARDS = (json.loads((FOLDER / f"{name}.json").read_text()) for name in ("cluster", "shards"))
@@ -17,7 +18,7 @@ def test_what_was_measured_keeps_the_laws():
     assert broken(CLUSTER, SHARDS) == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "value", "law"),
     [
         (("kills", "kills"), 199, "exactly_once"),
@@ -34,7 +35,6 @@ def test_what_was_measured_keeps_the_laws():
         (("sim", "cells"), [], "sim_true"),
         (("sim", "cells", 0, "error"), float("nan"), "sim_true"),
     ],
-    ids=str,
 )
 def test_what_breaks_a_law_is_named(path, value, law):
     found = deepcopy(CLUSTER)

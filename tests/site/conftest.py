@@ -1,17 +1,17 @@
-"""The site, built once for all tests."""
+"""The site, built once for all tests of all workers."""
 
 import pytest
 from palaestra.cli import docs
 from palaestra.site import build
 
+from tests.shared import built_once
 from tests.site.links import Site
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     pytest.importorskip("zensical", reason=f"needs the generator of the site: {build.INSTALL}")
-    target = tmp_path_factory.mktemp("built") / "site"
-    return build.build(target, docs.parsers())
+    return built_once(tmp_path_factory, "site", lambda target: build.build(target, docs.parsers()))
 
 
 @pytest.fixture(scope="session")

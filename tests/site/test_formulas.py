@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from palaestra.site.formulas import article, mathml, mixed
 
+from tests.rows import every
+
 RECIPES = sorted((Path(__file__).parents[2] / "palaestra" / "recipes").rglob("*.py"))
 
 
@@ -17,7 +19,7 @@ def found(text):
     return [html.unescape(x) for x in re.findall(r'alttext="([^"]*)"', mixed(text))]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "formulas"),
     [
         ("A_i = r_i - mean(r), and the clipped surrogate", ["A_i = r_i - mean(r)"]),

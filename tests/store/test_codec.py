@@ -20,6 +20,8 @@ from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Event, Example, Group, Message, Origin, Reward, Row, Segment, Task, stage
 from safetensors.torch import load, save
 
+from tests.rows import every
+
 
 def round_trip(tree):
     """Through the very bytes that lie on the disk."""
@@ -110,7 +112,7 @@ def test_every_numpy_scalar_comes_back(x):
     assert same(round_trip(x), x)
 
 
-@pytest.mark.parametrize(
+@every(
     "tree",
     [
         2**70,
@@ -186,7 +188,7 @@ class Foreign:
     x: int = 0
 
 
-@pytest.mark.parametrize(
+@every(
     ("bad", "named"),
     [
         (object(), "builtins.object"),

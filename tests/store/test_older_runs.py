@@ -18,6 +18,8 @@ from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Origin
 from safetensors.torch import load_file
 
+from tests.rows import every
+
 PROBLEMS = {  # digests of the first 40 problems of both splits at commit 717f9a2
     "chain": "2f13a3c0fffcb6ea",
     "count": "7214528015dd4d1a",
@@ -76,7 +78,7 @@ def test_stored_names_of_before_are_read_through_the_table():
     assert identity.find("palaestra.os:path") is None and identity.find("Nothing") is None
 
 
-@pytest.mark.parametrize("before", sorted(identity.table()))
+@every("before", sorted(identity.table()))
 def test_every_renamed_name_leads_to_something(before):
     now = identity.current_name(before)
     assert now in identity.places() or now[0].islower(), f"{before} is called {now}, which is nowhere"
@@ -103,7 +105,7 @@ def test_a_renamed_class_keeps_its_first_name(monkeypatch):
     assert decode(*encode(Group(task=None))).episodes == ()
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@every("name", PROBLEMS)
 def test_problems_are_drawn_as_before(name):
     """A source's random stream is named by its settings and its class: a renamed class must not draw other problems."""
     tasks, seen = bench_by_name(name)[0].tasks, hashlib.sha256()

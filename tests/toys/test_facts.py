@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-import pytest
 from palaestra.toys.facts import EVERY, FACTS, UNKNOWN, CommonFacts
+
+from tests.rows import every
 
 
 def question(kind, split="train"):
@@ -40,7 +41,7 @@ def test_a_fact_is_learned_from_or_held_out():
     assert facts == {"train": 221, "test": 35}
 
 
-@pytest.mark.parametrize(
+@every(
     ("reply", "told"),
     [
         ("{}", "right"),

@@ -21,6 +21,8 @@ from palaestra.toys.rec import Rec
 from palaestra.toys.words import Words
 from palaestra.types import Message, Task, rng_of
 
+from tests.rows import every
+
 SOURCES = [
     ArithmeticChain(),
     ArithmeticChain(operands=(8, 8), modulo=7),
@@ -108,7 +110,7 @@ def test_splits_are_disjoint_and_tasks_repeat(source: Any) -> None:
         source.task("dev", 0)
 
 
-@pytest.mark.parametrize("source", STEPWISE, ids=repr)
+@every("source", STEPWISE)
 def test_the_first_wrong_line_is_found(source: Any) -> None:
     rng = rng_of(("wrong",))
     for index in range(10):
@@ -147,7 +149,7 @@ def test_expressions_have_python_precedence(n: list[int], ops: list[str]) -> Non
     assert value_of(f"{a}-{b}*{c}-{d}") == (a - b * c - d, (a, b, c, d))
 
 
-@pytest.mark.parametrize("text", ["", "1 2", "01", "1++2", "-1", "(1", "1)", "1/2", "2**3", "1+", "²", "9" * 99])
+@every("text", ["", "1 2", "01", "1++2", "-1", "(1", "1)", "1/2", "2**3", "1+", "²", "9" * 99])
 def test_what_is_no_expression_is_unreadable(text: str) -> None:
     with pytest.raises(NotExpression):
         value_of(text)

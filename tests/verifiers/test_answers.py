@@ -10,6 +10,8 @@ from palaestra.rewards.verify import Exact
 from palaestra.types import Message, Task
 from palaestra.verifiers.answers.final import boxed_answer, extract_answer, is_right_answer, parse_number, same_answer
 
+from tests.rows import every
+
 PROMPT = "Jan has 12 apples and gives away 5. What is 12 mod 5, and how many are left? Answer with a number."
 WRONG = [  # for the gold answer 7
     "",
@@ -112,12 +114,12 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("text", WRONG, ids=lambda t: repr(t[:30]))
+@every("text", WRONG, ids=lambda t: repr(t[:30]))
 def test_wrong_numbers(text):
     assert not is_right_answer(text, "7", PROMPT)
 
 
-@pytest.mark.parametrize("text", RIGHT, ids=repr)
+@every("text", RIGHT)
 def test_right_numbers(text):
     assert is_right_answer(text, "7", PROMPT)
 
@@ -152,7 +154,7 @@ TEXTS = [  # gold, right, wrong
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("gold, good, bad", TEXTS, ids=[t[0] for t in TEXTS])
+@every("gold, good, bad", TEXTS)
 def test_texts(gold, good, bad):
     for text in (gold, *good):
         assert is_right_answer(text, gold), text

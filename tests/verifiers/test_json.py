@@ -5,6 +5,8 @@ import json
 import pytest
 from palaestra.verifiers.registry import get_verifier
 
+from tests.rows import every
+
 GOLD = {"a": 1}
 TEXT = json.dumps(GOLD)
 FENCE = f"```json\n{TEXT}\n```"
@@ -16,8 +18,8 @@ def score(text, gold=GOLD):
     return get_verifier("json")(text, gold).score
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
+@every("form", FORMS)
+@every(
     "around",
     [
         "This is NOT the object:\n{}",
@@ -41,10 +43,8 @@ def test_what_is_denied_taken_back_or_one_of_several_is_not_paid(form, around):
     assert score(around.format(form)) == 0
 
 
-@pytest.mark.parametrize(
-    "around", ["{}", "Here you go:\n{}", "\ufeff{}", "<think>[2]</think>\n{}", "As you asked, the object is\n{}"]
-)
-@pytest.mark.parametrize("form", FORMS)
+@every("around", ["{}", "Here you go:\n{}", "\ufeff{}", "<think>[2]</think>\n{}", "As you asked, the object is\n{}"])
+@every("form", FORMS)
 def test_prose_before_marks_and_thoughts_cost_nothing(form, around):
     assert score(around.format(form)) == 1
 

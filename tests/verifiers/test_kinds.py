@@ -8,6 +8,8 @@ from palaestra.verifiers.registry import get_verifier
 from palaestra.verifiers.text.constraints import keeps_constraint
 from palaestra.verifiers.text.writing import sentences_in, shown_text, words_in
 
+from tests.rows import every
+
 
 def boxed(text):
     return f"\\boxed{{{text}}}"
@@ -126,13 +128,13 @@ SENTENCES = [  # of math, as they are
 ]
 
 
-@pytest.mark.parametrize(("kind", "gold", "right", "wrong"), PLAIN, ids=[f"{k}-{g}" for k, g, *_ in PLAIN])
+@every(("kind", "gold", "right", "wrong"), PLAIN)
 def test_plain_answers(kind, gold, right, wrong):
     assert [x for x in right if not pays("exact", gold, x)] == []
     assert [x for x in wrong if pays("exact", gold, x)] == []
 
 
-@pytest.mark.parametrize(("kind", "gold", "right", "wrong"), FORMULAS, ids=[f"{k}-{g}" for k, g, *_ in FORMULAS])
+@every(("kind", "gold", "right", "wrong"), FORMULAS)
 def test_formulas(kind, gold, right, wrong):
     pytest.importorskip("math_verify")
     assert [x for x in right if not pays("math", gold, boxed(x))] == []
@@ -155,7 +157,7 @@ def test_things_that_are_counted(thing):
     assert pays("exact", "3", f"There are 3 {thing}.") and not pays("exact", "4", f"There are 3 {thing}.")
 
 
-@pytest.mark.parametrize(
+@every(
     "scale",
     [
         "myriads",
@@ -285,7 +287,7 @@ def test_notations():
     assert text_key("New  York") == text_key("new york") and text_key("US dollars") == text_key("us Dollars")
 
 
-@pytest.mark.parametrize(("text", "words"), [
+@every(("text", "words"), [
     ("one two <!-- three four five --> six", 3),
     ("one <!-- never closed, so nothing behind it is shown", 1),
     ("<b>bold</b> text <span title='four more words here'>x</span>", 3),

@@ -20,6 +20,8 @@ from palaestra.verifiers.answers.short import SetAnswer
 from palaestra.verifiers.answers.withdrawal import is_denied, is_withdrawn
 from palaestra.verifiers.registry import get_verifier
 
+from tests.rows import every
+
 WAYS = ["x = {}", "\\boxed{{{}}}", "The answer is {}.", "<answer>{}</answer>", "#### {}", "Answer: {}", "$y = {}$"]
 # what makes another number, a relation or nothing of the number behind it
 MARKS = ["±", "≠", "≤", "≥", "<", ">", "≈", "*", "/", "×", "·", "÷", "^", "√", "∛", "∑", "∫", "¬", "!", "°", "∝"]
@@ -84,7 +86,7 @@ def test_numbers_as_people_write_them():
     assert [text for text in NO_NUMBERS if parse_number(text) is not None] == []
 
 
-@pytest.mark.parametrize(("words", "value"), [
+@every(("words", "value"), [
     ("seven", 7), ("twenty-one", 21), ("one hundred and five", 105), ("two thousand three hundred", 2300), ("zero", 0),
     ("three million five hundred thousand twelve", 3500012), ("nineteen", 19), ("one", 1),
     ("twenty eleven", None), ("three four", None), ("hundred", None), ("seven twenty", None), ("twenty zero", None),

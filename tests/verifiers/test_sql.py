@@ -21,6 +21,8 @@ from palaestra.verifiers.sql.orders import is_ordered
 from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names, strip_query
 from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, same_rows
 
+from tests.rows import every
+
 PEOPLE = (
     "CREATE TABLE p(id INTEGER PRIMARY KEY, name TEXT, age INT); "
     "INSERT INTO p VALUES (1,'Ann',35),(2,'Bob',22),(3,'Cy',41),(4,'Di',19),(5,'Ed',33),(6,'Flo',60);"
@@ -151,8 +153,8 @@ def test_databases_of_forty_scripts_are_made_once():
 # ---- instances
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
+@every("engine", ENGINES)
+@every(
     ("said", "right"),
     [
         ("SELECT name FROM p WHERE id IN (1, 3, 5, 6)", 0.0),
@@ -206,7 +208,7 @@ STAFF = (
 )
 
 
-@pytest.mark.parametrize(
+@every(
     ("gold", "said", "right"),
     [
         ("SELECT name FROM e WHERE pay > 15", "SELECT name FROM e WHERE pay > 10", 0),
@@ -322,7 +324,7 @@ def test_numbers_compare_as_numbers_and_relatively():
     assert same_rows(((1, "a"),), (("a", 1),), columns_ordered=False)
 
 
-@pytest.mark.parametrize(
+@every(
     ("said", "gold", "right"),
     [
         ("SELECT price * 0.5 FROM q", "SELECT price / 2 FROM q", 1.0),
@@ -355,8 +357,8 @@ def test_a_script_of_duckdb_may_read_files(tmp_path):
 # ---- the text of a query
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
+@every("engine", ENGINES)
+@every(
     ("said", "right"),
     [
         ('SELECT name AS "a--b" FROM p', 1.0),
@@ -424,8 +426,8 @@ def test_fences(language):
     assert score(f"Here:\n```{language}\nSELECT name FROM p\n```", "SELECT name FROM p") == 1.0
 
 
-@pytest.mark.parametrize("name", ["sql", "sql-partial", "sql-table"])
-@pytest.mark.parametrize(
+@every("name", ["sql", "sql-partial", "sql-table"])
+@every(
     ("fields", "message"),
     [
         ({"schema": 5}, "schema is int '5'"),

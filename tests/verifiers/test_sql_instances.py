@@ -12,6 +12,8 @@ from palaestra.verifiers.sql.orders import break_ties, same_up_to_ties
 from palaestra.verifiers.sql.queries import Sql
 from palaestra.verifiers.sql.tables import Database
 
+from tests.rows import every
+
 ENGINES = ("sqlite", "duckdb")
 FIRM = (
     "CREATE TABLE dept(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT);"
@@ -80,8 +82,8 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", WRONG)
+@every("engine", ENGINES)
+@every("kind", WRONG)
 def test_a_query_that_agrees_by_chance_on_the_given_rows_fails(engine, kind):
     said, gold = WRONG[kind]
     if not (engine == "duckdb" and kind == "chance, key"):  # of the halves, which have gaps
@@ -114,8 +116,8 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", RIGHT)
+@every("engine", ENGINES)
+@every("kind", RIGHT)
 def test_a_right_query_is_paid_whatever_order_ties_take(engine, kind):
     said, gold = RIGHT[kind]
     assert score(said, gold, engine) == 1.0
@@ -173,8 +175,8 @@ def test_added_rows_have_what_the_given_ones_lack(engine):
         assert given < set(rows("SELECT * FROM emp", engine, added=added))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("instance", [{}, {"half": "odd"}, {"added": "ties"}, {"added": "nulls"}, {"seed": 1}])
+@every("engine", ENGINES)
+@every("instance", [{}, {"half": "odd"}, {"added": "ties"}, {"added": "nulls"}, {"seed": 1}])
 def test_rows_stored_backwards_are_the_same_rows(engine, instance):
     for table in ("dept", "emp"):
         forward, backward = (rows(f"SELECT * FROM {table}", engine, backward=b, **instance) for b in (False, True))

@@ -13,6 +13,8 @@ from palaestra.verifiers.logic import equivalence
 from palaestra.verifiers.logic.equivalence import Undecided, are_equivalent, difference, is_contingent, place_bounds
 from palaestra.verifiers.logic.stl import NotFormula, horizon, parse_formula, robustness
 
+from tests.rows import every
+
 X = [2, 3, 5, 1, 4, 0, 2.5, 6, 1, 3, 2, 4]
 Y = [0, 1, 2, 4, 3, 5, 1, 2, 0, 3.5, 2, 1]
 # Robustness at the first four times, by rtamt 0.4.10 (StlDiscreteTimeSpecification, offline) in an environment of its own: it
@@ -40,7 +42,7 @@ RTAMT = {
 }
 
 
-@pytest.mark.parametrize("text", RTAMT)
+@every("text", RTAMT)
 def test_robustness_is_that_of_rtamt(text):
     traces = {"x": np.array([X], float), "y": np.array([Y], float)}
     assert robustness(parse_formula(text), traces)[0, :4].tolist() == RTAMT[text]

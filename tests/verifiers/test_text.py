@@ -12,8 +12,10 @@ from palaestra.verifiers.text.formats import Clean, script_of
 from palaestra.verifiers.text.translation import Translation
 from palaestra.verifiers.text.writing import sentences_in, visible_form, words_in
 
+from tests.rows import every
 
-@pytest.mark.parametrize(
+
+@every(
     ("text", "n"),
     [
         ("A well-known author speaks", 4),
@@ -33,7 +35,7 @@ def test_words(text, n):
     assert words_in(text) == n
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "n"),
     [
         ("U.S. policy is changing.", 1),
@@ -190,7 +192,7 @@ def tagged(**call):
     return f"<tool_call>{json.dumps(call)}</tool_call>"
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         f"One would write {MADE}, but it is not needed.",
@@ -235,7 +237,7 @@ def test_calls_that_no_host_would_run_or_that_something_stands_against_are_not_p
     assert ToolCalls()(text, WEATHER).score == 0
 
 
-@pytest.mark.parametrize(
+@every(
     "call",
     [
         {"name": "now", "parameters": {"delete": True}},
@@ -298,7 +300,7 @@ def test_a_reference_with_a_key_that_is_not_read_is_refused(gold):
         ToolCalls()(MADE, [gold])
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         "delete_all(now=True)",

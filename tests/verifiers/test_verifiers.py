@@ -39,6 +39,8 @@ from tools.verifiers.fuzz import KEYS as WITHOUT
 from tools.verifiers.fuzz import fuzz, without
 from tools.verifiers.page import exploit_table, fuzz_table, verifier_row
 
+from tests.rows import every
+
 ROOT = Path(__file__).parents[2]
 CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
 REFUSAL = sandbox_kind().refusal()
@@ -129,7 +131,7 @@ def made(name, maker, problem=0, n=40):
     return case, [t for i in range(n) if (t := maker(name, case, rng_of(("mistakes", i))))]
 
 
-@pytest.mark.parametrize("name", mistakes.MISTAKES)
+@every("name", mistakes.MISTAKES)
 def test_every_kind_of_mistake_is_made_and_is_none_of_the_golds(name):
     for maker in mistakes.MISTAKES[name]:
         every = [(c, t) for k in range(len(golds(name))) for c, ts in [made(name, maker, k, 5)] for t in ts]

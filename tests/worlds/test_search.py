@@ -17,6 +17,8 @@ from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Act, Completion, Sampling
 from palaestra.worlds.search import EMPTY, NOTHING, SPENT, Search, SearchRules
 
+from tests.rows import every
+
 TASKS = WikiTasks(hops=(1, 6))
 INDEX = BM25(TASKS.documents())
 WORLD = Search(INDEX)
@@ -72,7 +74,7 @@ def test_an_episode_and_its_facts():
     assert [f.state_key for f in frames(one, q("host tiru"), q("boss bako"))] == [(), ("b",), ("a", "b")]
 
 
-@pytest.mark.parametrize(
+@every(
     ("texts", "says", "outcome", "rule", "ended"),
     [
         ([q("")], EMPTY, "empty", "empty", "finished"),

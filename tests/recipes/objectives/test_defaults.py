@@ -11,6 +11,8 @@ import pytest
 from palaestra.recipes import objectives
 from palaestra.values import flatten
 
+from tests.rows import every
+
 USUAL = {
     "links.0.n": 8,  # samples a prompt
     "links.0.temperature": 1.0,
@@ -94,7 +96,7 @@ def check(recipe, wanted):
         assert found == dict.fromkeys(found, expected)
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@every("name", DEFAULTS)
 def test_defaults_are_the_published_ones(name):
     check(import_module(f"{objectives.__name__}.{name}").build(), USUAL | DEFAULTS[name])
 

@@ -48,6 +48,8 @@ from palaestra.schedule import resolve
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
 
+from tests.rows import every
+
 # ---- the batch: eight answers (rows) to two prompts, fourteen tokens, by row and token
 
 R = np.array([1.0, 0, 0, 0, 0, 1, 0, 1])
@@ -546,7 +548,7 @@ def _(x):
     return -clip(rho(x), A, high=0.28).mean()
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_built_recipe_is_its_formula(name):
     learner, formula = CASES[name]
     loss, grads = evaluated(learner)
