@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from palaestra.needs.declared import Needs
 from palaestra.types import value_class
 
 UNKNOWN = {  # what the fields of a size are called where they are left open
@@ -62,3 +63,4 @@ class Card:
     source: str = ""  # where the formulas come from, and how sure that is
     size: Size | None = None
     task: str = ""  # learned where the user names no problem; "" = as every recipe
+    needs: Needs = Needs()  # of the user

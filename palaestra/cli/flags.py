@@ -260,6 +260,14 @@ def show(parser: FlagParser) -> None:
     json_flag(parser)
 
 
+def needs(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("method", help="a method of `palaestra list`, or FILE.py")
+    add("words", nargs="*", metavar="ARGUMENT=VALUE", help="arguments that change what is needed")
+    add("--template", metavar="FILE.jsonl", help="write three example rows into this file")
+    json_flag(parser)
+
+
 def explain(parser: FlagParser) -> None:
     add = parser.add_argument
     add("method", help="a method of `palaestra list`, or FILE.py")
@@ -583,6 +591,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "push": push,
     "list": listing,
     "show": show,
+    "needs": needs,
     "explain": explain,
     "compare": compare,
     "reproduce": reproduce,

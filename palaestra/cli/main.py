@@ -35,6 +35,7 @@ VERBS = {
     "push": "send a trained model to the Hugging Face hub, with a model card",
     "list": "the method catalogue",
     "show": "one method: its card, and its difference from its parent",
+    "needs": "what a method needs of your data, models and environments, with example rows",
     "explain": "what a method makes of given rewards: advantages and token weights",
     "compare": "several methods, same budget, same seeds",
     "reproduce": "a paper's claim as a small experiment, with its verdict",
