@@ -11,12 +11,11 @@ from typing import Any
 from palaestra import catalogue, values
 from palaestra.errors import UserError
 from palaestra.ledger.needs import costs_lines, costs_of
-from palaestra.needs.declared import Needs
+from palaestra.needs.declared import Requirements
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import columns_of, template
 from palaestra.run import setup
 from palaestra.run.unmet import arguments_of_run
-
 
 BASE = "grpo"  # beside whose costs those of others stand
 
@@ -24,7 +23,7 @@ BASE = "grpo"  # beside whose costs those of others stand
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method, words = arguments.method, values.overrides(arguments.words)
     card = getattr(catalogue.find(method), "CARD", None)
-    needs = Needs() if card is None else card.needs
+    needs = Requirements() if card is None else card.needs
     takes = setup.arguments(method)
     if unknown := [w for w in words if w not in takes]:
         raise UserError(f"{method} has no argument {unknown[0]!r}; it has {', '.join(takes)}")
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def write_template(file: Path, method: str, needs: Needs, given: dict[str, Any]) -> None:
+def write_template(file: Path, method: str, needs: Requirements, given: dict[str, Any]) -> None:
     """Three example rows as JSON lines. Raises UserError where nothing can be written."""
     rows = template(needs, given)
     if not rows[0]:

@@ -12,6 +12,6 @@ from .declared import (
     NeededColumn as NeededColumn,
     NeededModel as NeededModel,
     NeededPlace as NeededPlace,
-    Needs as Needs,
+    Requirements as Requirements,
 )
 from .rows import template as template

@@ -122,7 +122,7 @@ REJECTED = NeededColumn("rejected", "text", ("32", "29", "31"), "the reply that 
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class Requirements:
     """All that a method needs. The default is that of most: questions and their answers.
 
     Args:

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from palaestra.needs.declared import NeededModel, NeededPlace, Needs, holds
+from palaestra.needs.declared import NeededModel, NeededPlace, Requirements, holds
 from palaestra.needs.rows import columns_of
 
 REQUIRED = "required"
 
 
-def column_rows(needs: Needs, arguments: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+def column_rows(
+    needs: Requirements, arguments: Mapping[str, Any]
+) -> list[tuple[str, str, str, str, str]]:
     """Of each column: name, type, an example, meaning, and what happens without it."""
     return [
         (
@@ -26,7 +28,9 @@ def column_rows(needs: Needs, arguments: Mapping[str, Any]) -> list[tuple[str, s
     ]
 
 
-def other_rows(needs: Needs, arguments: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def other_rows(
+    needs: Requirements, arguments: Mapping[str, Any]
+) -> list[tuple[str, str, str, str]]:
     """Of each model and place: what it is, how it is given, meaning, and what happens without it."""
     models = [m for m in needs.models if holds(m.when, arguments)]
     places = [p for p in needs.places if holds(p.when, arguments)]
@@ -43,7 +47,7 @@ def given_by(need: NeededModel | NeededPlace) -> str:
     return need.given_by
 
 
-def own_command(method: str, needs: Needs, arguments: Mapping[str, Any]) -> str:
+def own_command(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> str:
     """What trains the method on one's own data, with what is required."""
     words = [f"palaestra train {method}"]
     if needs.columns:
@@ -55,7 +59,7 @@ def own_command(method: str, needs: Needs, arguments: Mapping[str, Any]) -> str:
     return " ".join([*words, "--model DIR"])
 
 
-def lines(method: str, needs: Needs, arguments: Mapping[str, Any]) -> Iterator[str]:
+def lines(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> Iterator[str]:
     """For a terminal."""
     yield f"{method} on your own data:"
     yield f"  {own_command(method, needs, arguments)}"

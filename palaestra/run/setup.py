@@ -31,10 +31,10 @@ from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.rewards import JUDGE, reward_by_name, reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
+from palaestra.run.unmet import arguments_of_run, check_needs
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.services.chat.named import client_from_text
 from palaestra.services.tools.names import GIVEN
-from palaestra.run.unmet import arguments_of_run, check_needs
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 from palaestra.trackers.registry import tracker_names

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from palaestra import catalogue
 from palaestra.abilities import split_size
 from palaestra.errors import UserError
-from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Needs, fits, holds
+from palaestra.needs.declared import (
+    NeededColumn,
+    NeededModel,
+    NeededPlace,
+    Requirements,
+    fits,
+    holds,
+)
 from palaestra.needs.rows import columns_of
 from palaestra.run.settings import VALUE, Settings
 from palaestra.suggest import close_names
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 LOOKED_AT = 64  # tasks, to see which columns they have
 
 
-def needs_of_recipe(method: str) -> Needs | None:
+def needs_of_recipe(method: str) -> Requirements | None:
     """What the card of a method says; None = a recipe that is a value, or a file without a card."""
     if method == VALUE:
         return None
@@ -48,7 +55,7 @@ def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) 
 
 
 def unmet(
-    needs: Needs, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
+    needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
 ) -> Iterator[str]:
     """What is missing, a line each."""
     own = bool(settings.data or settings.env or settings.task)
@@ -97,7 +104,7 @@ def _article(kind: str) -> str:
 
 
 def unmet_columns(
-    needs: Needs, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
+    needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
 ) -> Iterator[str]:
     """Columns that no row has, or that hold something else."""
     size = split_size(bench.tasks, "train") or 0
@@ -133,7 +140,7 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
     )
 
 
-def too_few(needs: Needs, bench: Bench) -> Iterator[str]:
+def too_few(needs: Requirements, bench: Bench) -> Iterator[str]:
     """Where there is less of something than the method acts on."""
     domains = bench.tasks.domains if isinstance(bench.tasks, TellsDomains) else ()
     counts = {"tasks": split_size(bench.tasks, "train"), "domains": len(domains) or 1}

@@ -23,7 +23,7 @@ CARD = pl.Card(
         prompts=64,
         lr=1e-6,
     ),
-    needs=pl.Needs(
+    needs=pl.Requirements(
         columns=(
             pl.needs.PROMPT,
             replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),

@@ -49,11 +49,13 @@ CARD = pl.Card(
         model="llama-3.2-3b",
         samples=8,
     ),
-    needs=pl.Needs(
+    needs=pl.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,
-            replace(pl.needs.HINT, otherwise="nothing but the number of steps", when={"kind": ("cue",)}),
+            replace(
+                pl.needs.HINT, otherwise="nothing but the number of steps", when={"kind": ("cue",)}
+            ),
         ),
         shows="is:guided",
         own={"kind": "cue"},
