@@ -11,6 +11,7 @@ from .run.trust import trust as trust
 from .catalogue import recipe as recipe
 from .values import override as override, vary as vary
 from .card import Card as Card, Size as Size
+from .needs.declared import Requirements as Requirements
 
 # The nouns, and what a stage is given
 from .types import (
@@ -190,6 +191,7 @@ from . import (
     ledger as ledger,
     mixing as mixing,
     models as models,
+    needs as needs,
     objective as objective,
     rewards as rewards,
     rollout as rollout,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal
 
+from palaestra.needs.declared import Requirements
 from palaestra.types import value_class
 
 UNKNOWN = {  # what the fields of a size are called where they are left open
@@ -54,7 +55,15 @@ class Size:
 
 @value_class
 class Card:
-    """A method and its paper. What else there is to say of a method is computed."""
+    """A method and its paper. What else there is to say of a method is computed.
+
+    Args:
+        use: one sentence: when it helps, and when not.
+        lacks: what the abstract names and is not here, a sentence each.
+        grade: against the abstract, by a reader who did not write it: A = all of it, on what a
+            user brings; B = a part is missing and said; C = a toy, or the mechanism only; "" = not
+            graded.
+    """
 
     title: str
     claim: str = ""  # of the paper
@@ -62,3 +71,7 @@ class Card:
     source: str = ""  # where the formulas come from, and how sure that is
     size: Size | None = None
     task: str = ""  # learned where the user names no problem; "" = as every recipe
+    needs: Requirements = Requirements()  # of the user
+    use: str = ""
+    lacks: tuple[str, ...] = ()
+    grade: Literal["", "A", "B", "C"] = ""

@@ -93,6 +93,7 @@ class TrainKeywords(RunKeywords, total=False):
     keep: int
     merged: bool
     rollouts: str
+    anyway: bool
     track: str | Tracker | Sequence[str | Tracker]
     track_seconds: int
     set: Mapping[str, Any]

@@ -174,6 +174,8 @@ def work(
     one they name, `rows` of files, by setting.
     """
     value = recipe is not None
+    if not value and resume is None and setup.embeds(settings):
+        settings = replace(settings, embedded=True)
     remember_settings(settings)
     runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
     before = setup.without_fields(recipe, settings)
@@ -193,7 +195,9 @@ def work(
         places.append(place)
         settings = replace(settings, **keep_rows(rows or {}, place))
         origin = Provenance.of(settings, before, place)
-        ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
+        ctx = setup.context(
+            settings, out=place, talk=talk, recipe=runnable, begun=resume is not None
+        )
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed, ctx.on_step = resume is not None, on_step
         ctx.plan = plan_in(place, settings, runnable, ctx, origin)

@@ -10,7 +10,8 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from palaestra.cli.flags import FLAGS, FlagParser
+from palaestra.cli.flag_forms import FlagParser
+from palaestra.cli.flags import FLAGS
 from palaestra.cli.listening import listen
 
 

@@ -22,7 +22,7 @@ import torch
 from palaestra import __version__
 from palaestra.bench import paper
 from palaestra.bench.machine import gemm
-from palaestra.cli import needs
+from palaestra.cli import gpus
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
 from palaestra.engines.company import check_company
@@ -105,9 +105,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         return result
     if configs := [w for w in arguments.words if w.endswith(".json") and "=" not in w]:
         arguments.words = [w for w in arguments.words if w not in configs]
-        result = needs.count_needs(Path(configs[0]), read_settings(arguments))
+        result = gpus.count_needs(Path(configs[0]), read_settings(arguments))
         if not arguments.json:
-            print(*needs.show(result), sep="\n")
+            print(*gpus.show(result), sep="\n")
         return result
     result: dict[str, Any] = {}
     for name, (find, show) in PARTS.items():

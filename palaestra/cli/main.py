@@ -20,7 +20,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from palaestra import __version__
-from palaestra.cli.flags import FLAGS, FlagParser
+from palaestra.cli.flag_forms import FlagParser
+from palaestra.cli.flags import FLAGS
 from palaestra.errors import FULL_ERRORS, Fault, Stopped, UserError
 from palaestra.run.voice import clean_streams, open_streams, silence
 from palaestra.suggest import suggestion_or_all
@@ -35,6 +36,7 @@ VERBS = {
     "push": "upload a trained model to the Hugging Face hub, with a model card",
     "list": "list the methods of the catalogue",
     "show": "show one method: its card, and how it differs from the method it varies",
+    "needs": "show what a method needs of your data, models and environments",
     "explain": "show the advantages and token weights that a method computes from given rewards",
     "compare": "compare methods with the same budget and the same seeds",
     "reproduce": "test a paper's claim in a small experiment, and print the verdict",

@@ -1,132 +1,64 @@
-"""What a run needs, counted from the config.json of a model: GPUs and their memory, without weights."""
+"""`palaestra needs`: what a method needs of its user, and example rows."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-
-from palaestra.bench.paper import FROZEN_STATE, STATE
+from palaestra import catalogue, values
 from palaestra.errors import UserError
-from palaestra.method import Recipe
-from palaestra.models.files import NO_CODE, explain_failures, silence_transformers
-from palaestra.models.limits import check_config
+from palaestra.ledger.needs import costs_lines, costs_of
+from palaestra.needs.declared import Requirements
+from palaestra.needs.describe import lines, own_command
+from palaestra.needs.rows import columns_of, template
 from palaestra.run import setup
-from palaestra.run.settings import Settings
-from palaestra.scale.cluster import Cluster
+from palaestra.run.unmet import arguments_of_run
 
-WIDE = 2  # times the bytes of bfloat16 that a frozen or sampling weight has in float32
-ROLES = {
-    "the learner": "learner",
-    "further ranks": "further learner ranks",
-    "workers": "rollout processes",
-    "judges": "judges",
-}
+BASE = "grpo"  # beside whose costs those of others stand
 
 
-def count_needs(path: Path, settings: Settings) -> dict[str, Any]:
-    """GPUs of each kind of process, and the memory that weights, optimiser and attention cache take
-    on each of them, in GB; activations come on top.
-
-    Args:
-        path: a model's config.json.
-        settings: the recipe, adapters, number format and cluster of the run.
-
-    Raises:
-        UserError: the file is no model's configuration.
-    """
-    module = module_of(path)
-    weights = sum(p.numel() for p in module.parameters())
-    lora = setup.lora_of(settings)
-    if lora:
-        with torch.device("meta"):
-            module = lora(module)
-    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    recipe = setup.recipe_of(settings)
-    # adapters are switched off for a reference, which shares the weights below them
-    references = len(recipe.references) if isinstance(recipe, Recipe) and not lora else 0
-    wide = WIDE if settings.dtype == "float32" else 1
-    still = FROZEN_STATE * wide * (weights - trained if lora else 0)
-    models = FROZEN_STATE * wide * weights * (1 + references)
-    cluster = Cluster.read(settings.cluster) if settings.cluster else Cluster(workers=0)
-    cache = settings.cache_mb / 1e3
-    learning = STATE * trained + still + models - FROZEN_STATE * wide * weights
-    sampling = 0.0 if cluster.workers else cache
-    memory = {
-        "the learner": learning / cluster.learners / 1e9 + sampling,
-        "further ranks": learning / cluster.learners / 1e9,
-        "workers": models / 1e9 + cache,
-        "judges": models / 1e9,
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    method, words = arguments.method, values.overrides(arguments.words)
+    card = getattr(catalogue.find(method), "CARD", None)
+    needs = Requirements() if card is None else card.needs
+    takes = setup.arguments(method)
+    if unknown := [w for w in words if w not in takes]:
+        raise UserError(f"{method} has no argument {unknown[0]!r}; it has {', '.join(takes)}")
+    read, _ = setup.read_arguments(takes, words)
+    given = arguments_of_run(takes, read)
+    costs = costs_of(setup.call_build(method, read))
+    base = costs_of(catalogue.recipe(BASE))
+    result = {
+        "method": method,
+        "command": own_command(method, needs, given),
+        "columns": [asdict(c) for c in columns_of(needs, given)],
+        "models": [asdict(m) for m in needs.models],
+        "places": [asdict(p) for p in needs.places],
+        "least": dict(needs.least),
+        "shows": needs.shows,
+        "costs": asdict(costs),
     }
-    asked = cluster.asked_for(on_gpus=True)
-    rows = list[dict[str, Any]]()
-    for role in dict.fromkeys(name for name, _, _ in asked):
-        gpus = [g for name, _, g in asked if name == role]
-        split = max(1.0, gpus[0])
-        rows.append(
-            {
-                "role": ROLES[role],
-                "processes": len(gpus),
-                "gpus_each": gpus[0],
-                "gb_each_gpu": round(memory[role] / split, 1),
-            }
-        )
-    return {
-        "config": path.name,
-        "recipe": settings.recipe,
-        "parameters": weights,
-        "trained": trained,
-        "references": references,
-        "gpus": gpus_for([g for _, _, g in asked]),
-        "processes": rows,
-    }
+    if arguments.template:
+        write_template(Path(arguments.template), method, needs, given)
+    if not arguments.json:
+        print(*lines(method, needs, given), *costs_lines(costs, base), sep="\n")
+        if arguments.template:
+            print(f"three example rows are in {arguments.template}")
+    return result
 
 
-def module_of(path: Path) -> Any:
-    """The model of a config.json, without weights."""
+def write_template(file: Path, method: str, needs: Requirements, given: dict[str, Any]) -> None:
+    """Three example rows as JSON lines. Raises UserError where nothing can be written."""
+    rows = template(needs, given)
+    if not rows[0]:
+        raise UserError(f"{method} reads no file of rows, so there is no template")
+    if file.exists():
+        raise UserError(f"{file} is there already; name another file")
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: {str(error).splitlines()[0]}; give a model's config.json"
-        ) from None
-    if not isinstance(given, dict) or not isinstance(given.get("model_type"), str):
-        raise UserError(f"{path} has no model_type, so it is no model's config.json")
-    check_config(given, str(path))
-    with silence_transformers(), explain_failures(str(path)), torch.device("meta"):
-        config = AutoConfig.from_pretrained(path, **NO_CODE)
-        return AutoModelForCausalLM.from_config(config, **NO_CODE)
-
-
-def gpus_for(asked: list[float]) -> int:
-    """Whole GPUs that hold all that is asked for; shares of one GPU stand beside each other."""
-    rest = list[float]()  # free shares of the GPUs that are divided
-    whole = 0
-    for gpus in sorted(asked, reverse=True):
-        if gpus >= 1:
-            whole += round(gpus)
-        elif gpus > 0:
-            at = next((i for i, free in enumerate(rest) if free >= gpus - 1e-9), None)
-            if at is None:
-                rest.append(1 - gpus)
-            else:
-                rest[at] -= gpus
-    return whole + len(rest)
-
-
-def show(needs: dict[str, Any]) -> Iterator[str]:
-    """Lines for people."""
-    also = f", {needs['references']} frozen reference" if needs["references"] else ""
-    yield f"{needs['recipe']} with {needs['config']}: {needs['parameters'] / 1e9:.2f} billion weights"
-    yield f"  {needs['trained'] / 1e9:.2f} billion are trained{also}; no weights were read"
-    yield f"GPUs: {needs['gpus']}"
-    for row in needs["processes"]:
-        gpus = f"{row['gpus_each']:g} each" if row["gpus_each"] else "none"
-        yield (
-            f"  {row['processes']} x {row['role']:<22} GPUs: {gpus}; {row['gb_each_gpu']} GB on each, "
-            "before activations"
-        )
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}") from None

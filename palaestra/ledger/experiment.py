@@ -14,6 +14,7 @@ import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from palaestra import catalogue, values
@@ -32,8 +33,28 @@ FRESH = range(200, 205)  # of `--fresh`
 TRIAL = (range(2000, 2005), range(2100, 2105))  # of less than what is declared
 TUNING = range(1000, 1002)  # seeds on which settings are chosen, and nothing else
 
+WORDS = ("claim", "quantity", "falsified_if", "note")  # fields that may stand in Markdown
+
 # settings of an arm: values of fields by their paths
 Setting: TypeAlias = Mapping[str, Any]
+
+
+def sections(words: str) -> dict[str, str]:
+    """The texts of an experiment in the Markdown file beside a module, by field; see
+    `Experiment.words`.
+    """
+    module, _, tier = words.partition("#")
+    file = Path(module).with_suffix(".md")
+    found = dict[str, str]()
+    for section in file.read_text(encoding="utf-8").split("\n## ")[1:]:
+        head, _, text = section.partition("\n")
+        name, _, of = head.rstrip(")").partition(" (")
+        field_name = name.lower().replace(" ", "_")
+        if field_name not in WORDS:
+            raise ValueError(f"{file}: no section {name!r} in an experiment; there are {WORDS}")
+        if of == tier:
+            found[field_name] = " ".join(text.split())
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +102,16 @@ class Experiment:
         illustration: it shows what a program does and trains nothing: never evidence.
         not_testable: what a test would need that is not here; such an experiment is not run.
         note: what differs from the paper's setting, and what scale would decide.
+        words: a module whose Markdown file beside it holds `claim`, `quantity`, `falsified_if` and
+            `note` as sections; "MODULE.py#TIER" reads those that are headed "... (TIER)".
     """
 
-    claim: str
+    claim: str = ""
     quantity: str = ""
     arms: Mapping[str, Runnable]
     start: Runnable | None = Untrained()
     expect: Expectation
-    falsified_if: str
+    falsified_if: str = ""
     reasons: tuple[Needs, ...] = ()
     vetoes: Mapping[str, Veto] = field(default_factory=dict)
     measure: Measure = Final()
@@ -111,6 +134,7 @@ class Experiment:
     illustration: bool = False
     not_testable: str = ""
     note: str = ""
+    words: str = ""
 
     @property
     def chooses(self) -> Measure:
@@ -193,6 +217,11 @@ class Experiment:
         return [what for what, given in asked.items() if not given]
 
     def __post_init__(self) -> None:
+        for name, text in sections(self.words).items() if self.words else ():
+            object.__setattr__(self, name, text)
+        object.__setattr__(self, "words", "")
+        if not (self.claim and self.falsified_if):
+            raise UserError("an experiment says its claim, and falsified_if: what would refute it")
         for arm in self.arms:
             if "," in arm:
                 raise ValueError(

@@ -49,6 +49,48 @@ def needs_of(method: str) -> MethodNeeds:
     )
 
 
+@value_class
+class MethodCosts:
+    """What a method costs beside a policy that samples and learns. `samples`: answers a step, ""
+    where the recipe does not say; `models`: held beside the policy; `measured`: of every answer by
+    a forward pass of its own, "model quantity"; `passes`: of the learner over what was sampled.
+    """
+
+    samples: str
+    models: tuple[str, ...]
+    measured: tuple[str, ...]
+    passes: str
+
+
+def costs_of(built: Any) -> MethodCosts:
+    """Of a built method, the parts of a pipeline together."""
+    recipes = [p for p in (built, *(part for _, part in walk(built))) if isinstance(p, Recipe)]
+    models = [m for r in recipes for m in (*r.references, *r.learners) if m != "policy"]
+    signals = [f"{m} {q}" for r in recipes for x in r.learners.values() for m, q in x.needs]
+    epochs = {getattr(x.update, "epochs", None) for r in recipes for x in r.learners.values()}
+    known = sorted(n for n in epochs if isinstance(n, int))
+    return MethodCosts(
+        samples=samples_of(recipes[0]) if len(recipes) == 1 else "",
+        models=tuple(dict.fromkeys(models)),
+        measured=tuple(dict.fromkeys(signals)),
+        passes=f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}" if known else "",
+    )
+
+
+def costs_lines(costs: MethodCosts, base: MethodCosts) -> list[str]:
+    """For a terminal, beside those of GRPO."""
+    told = {
+        "answers sampled a step": (costs.samples, base.samples),
+        "models held beside the policy": (", ".join(costs.models), ", ".join(base.models)),
+        "measured by further forward passes": (", ".join(costs.measured), ", ".join(base.measured)),
+        "passes of the learner over them": (costs.passes, base.passes),
+    }
+    return [
+        f"{what}: {own or '?' if 'answers' in what else own or 'none'} (grpo: {other or 'none'})"
+        for what, (own, other) in told.items()
+    ]
+
+
 def samples_of(recipe: Recipe) -> str:
     """Answers a step: of the first stage that samples, to all that do; what is drawn anew or left
     out on a condition lies between.

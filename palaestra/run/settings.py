@@ -278,6 +278,10 @@ class Settings:
         least=1,
         flag="train",
     )
+    anyway: bool = setting(
+        False, "go on where something is missing that the method acts on", flag="train"
+    )
+    embedded: bool = setting(False, use=Use.MAKE, flag="none")  # the method's own embedded problem
     set: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from palaestra import catalogue, values
-from palaestra.context import Bench, Runnable
+from palaestra.context import Bench, RewardFn, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import PalaestraError, UserError
+from palaestra.judges.pointwise import Judge
 from palaestra.method import Recipe
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
@@ -28,9 +29,11 @@ from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
-from palaestra.run.rewards import reward_text
+from palaestra.run.rewards import JUDGE, reward_by_name, reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
+from palaestra.run.unmet import arguments_of_run, check_needs
 from palaestra.schedule import Scheduled, settling_step
+from palaestra.services.chat.named import client_from_text
 from palaestra.services.tools.names import GIVEN
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.tasks.user_code import locate_error
@@ -149,18 +152,66 @@ def arguments(method: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(catalogue.find(method).build).parameters
 
 
-def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
+def build(
+    method: str,
+    overrides: Mapping[str, Any],
+    tis: float = 0.0,
+    rate: float = 0.0,
+    embedded: bool = False,
+) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the
     others into the value.
 
     `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
-    `rate` > 0 is the learning rate of every learner, unless an override says otherwise.
+    `rate` > 0 is the learning rate of every learner, unless an override says otherwise. `embedded`:
+    what the method makes of its own problem, see `embeds`.
     """
     takes = arguments(method)
-    given = {k: values.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
-    return change_recipe(
-        call_build(method, given), {k: v for k, v in overrides.items() if k not in takes}, tis, rate
-    )
+    given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
+    made = call_build(method, given, "embedded" if embedded else "build")
+    made = change_parts(made, lambda r: add_models(r, models)) if models else made
+    return change_recipe(made, {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+
+
+def read_arguments(
+    takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Arguments of a `build` as their declared types, and the models that clients among them name,
+    by the arguments.
+    """
+    read, models = dict[str, Any](), dict[str, str]()
+    for name, x in given.items():
+        hint = takes[name].annotation
+        kinds = (hint, *get_args(hint)) if isinstance(x, str) and x != "none" else ()
+        if Source in kinds:
+            read[name], model = client_from_text(x, name)
+            models |= {name: model} if model else {}
+        elif Judge in kinds and not x.startswith(JUDGE):
+            client, model = client_from_text(x, name)
+            read[name] = Judge(client=client)
+            models |= {name: model} if model else {}
+        elif Judge in kinds or RewardFn in kinds:
+            read[name] = reward_by_name(x)
+        else:
+            read[name] = values.parse(x, hint, name)
+    return read, models
+
+
+def add_models(runnable: Any, models: Mapping[str, str]) -> Any:
+    """A recipe with further frozen models beside its own; a program of its own stays as it is."""
+    if not isinstance(runnable, Recipe):
+        return runnable
+    return replace(runnable, references={**runnable.references, **models})
+
+
+def embeds(settings: Settings) -> bool:
+    """Whether a method that has a run on a problem of its own (`embedded`, beside `build`) trains
+    it: where the user names no problem, model or recipe of their own.
+    """
+    named = settings.task or settings.data or settings.env or settings.model != Settings.model
+    if named or settings.recipe == VALUE:
+        return False
+    return hasattr(catalogue.find(settings.recipe), "embedded")
 
 
 def change_recipe(
@@ -191,8 +242,10 @@ def settings_told_apart(path: str, given: Any) -> Generator[None]:
         ) from None
 
 
-def call_build(method: str, given: Mapping[str, Any]) -> Any:
-    """What the `build` of a method returns. Raises UserError for what it refuses, and for any
+def call_build(
+    method: str, given: Mapping[str, Any], name: Literal["build", "embedded"] = "build"
+) -> Any:
+    """What the `build` of a method returns, or its `embedded`. Raises UserError for what it refuses, and for any
     mistake in a user's own file.
     """
     if method == VALUE:
@@ -202,7 +255,7 @@ def call_build(method: str, given: Mapping[str, Any]) -> Any:
         )
     module = catalogue.find(method)
     try:
-        recipe = module.build(**given)
+        recipe = getattr(module, name)(**given)
     except Exception as error:
         if (told := mistake(method, str(module.__file__), error, bool(given))) is None:
             raise
@@ -229,14 +282,22 @@ def mistake(method: str, file: str, error: Exception, given: bool) -> UserError 
 
 
 def context(
-    settings: Settings, *, out: Path | None = None, talk: bool = True, recipe: Any = None
+    settings: Settings,
+    *,
+    out: Path | None = None,
+    talk: bool = True,
+    recipe: Any = None,
+    begun: bool = False,
 ) -> RunContext:
-    """Models and bench of a run, ready to evaluate, or to train by `recipe`."""
+    """Models and bench of a run, ready to evaluate, or to train by `recipe`; `begun`: it goes on."""
     if settings.engine.startswith("openai:"):
         raise UserError(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     bench, players = bench_of(settings, judged=brings_reward(recipe))
+    if recipe is not None and not begun:
+        takes = arguments(settings.recipe)
+        check_needs(settings, bench, arguments_of_run(takes, settings.set))
     lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
@@ -352,7 +413,7 @@ def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models that are not small get a smaller learning
     rate.
     """
-    return build(settings.recipe, settings.set, settings.tis, settings.rate)
+    return build(settings.recipe, settings.set, settings.tis, settings.rate, settings.embedded)
 
 
 def adjust_recipe(recipe: Any, settings: Settings) -> Any:
@@ -378,7 +439,7 @@ def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
         return ""
     takes = arguments(settings.recipe)
     given = {k: v for k, v in settings.set.items() if k in takes}
-    plain = build(settings.recipe, given) if recipe is None else recipe
+    plain = build(settings.recipe, given, embedded=settings.embedded) if recipe is None else recipe
     own, now = learning_rates(plain), learning_rates(runnable)
     moved = [own[k] for k, x in now.items() if x == settings.rate != own.get(k, x)]
     if not moved:

@@ -4,6 +4,7 @@
     answer=reward_model.ground_truth     the answer stands inside another column
     answer=####                          of the answer what follows the last ####, as in GSM8K
     solution=answer,answer=boxed         of the column `solution` what stands in the last \\boxed{}
+    rubric=meta.criteria                 the column `rubric` is what the method calls `criteria`
     clean.py:row                         a function, a row in and a row with these columns out
 
 What is there under its own name needs no guess. Where two columns could be meant, or one is no
@@ -30,6 +31,7 @@ USES = (
     "prompt", "messages", "answer", "demonstration", "hint", "chosen", "rejected", "options", "system",
     "id", "domain", "split", "response", "right",
 )  # fmt: skip
+META = "meta."  # before the name of a column that a method reads for itself
 DOCUMENT = "document"  # a use without a prompt: text that is imitated whole
 OTHER = {"prompt": "messages", "messages": "prompt"}  # what a use stands in place of
 CUTS = ("####", "boxed")
@@ -189,7 +191,9 @@ def parse_columns(text: str) -> tuple[Column, ...]:
             raise UserError(f"--columns {item}: write COLUMN=USE, e.g. question=prompt")
         uses = (*USES, DOCUMENT)
         use, path = (right, left) if right in uses else (left, right)
-        if use not in uses:
+        if right.startswith(META) and right[len(META) :] not in uses:
+            use, path = right[len(META) :], left
+        elif use not in uses:
             raise UserError(
                 f"--columns {item}: neither side is one of {', '.join(USES[:12])}; write e.g. "
                 f"{left}=prompt{suggestion(right, USES)}"

@@ -19,7 +19,8 @@ from palaestra.api.keywords import (
     TrainKeywords,
     keyword_text,
 )
-from palaestra.cli.flags import FLAGS, FlagParser
+from palaestra.cli.flag_forms import FlagParser
+from palaestra.cli.flags import FLAGS
 from palaestra.errors import Paused, UserError
 from palaestra.run.given_rows import take_rows
 from palaestra.run.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 from palaestra import values
 from palaestra.api.training import write_settings
 from palaestra.cli import train
-from palaestra.cli.flags import FlagParser
+from palaestra.cli.flag_forms import FlagParser
 from palaestra.cli.flags import train as train_flags
 from palaestra.cli.main import main
 from palaestra.models import precision

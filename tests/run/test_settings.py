@@ -4,7 +4,7 @@ from dataclasses import asdict, fields, replace
 
 import pytest
 from palaestra.api.training import write_settings
-from palaestra.cli.flags import FlagParser, help_of
+from palaestra.cli.flag_forms import FlagParser, help_of
 from palaestra.cli.flags import train as train_flags
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError

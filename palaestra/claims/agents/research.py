@@ -90,10 +90,7 @@ def searching(where: Literal["", "retrieved", "shuffled"] = "", masked: bool = T
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On two-hop questions over a made-up wiki, a model that was shown a few searches with a bad "
-    "habit answers at least 20 points more of fresh questions rightly, sampled at temperature 1 in "
-    "the last ten steps, after rewards for outcomes than the same model, searching untrained.",
-    quantity="9 to 22 points above baselines on four benchmarks of several pages; from memory",
+    words=__file__,
     start=after_showing(unmoved(searching()), SHOWN),
     arms={
         "research": after_showing(searching(), SHOWN),
@@ -107,7 +104,6 @@ EXPERIMENT = pl.ledger.Experiment(
         by=0.20,
         why="the larger gain of the paper; smaller ones would follow from the form alone",
     ),
-    falsified_if="training brings less than 20 points",
     reasons=(
         pl.ledger.Needs("unmasked", "what is found is masked from the loss"),
         pl.ledger.Needs("shuffled index", "what is found has to do with the query"),
@@ -128,21 +124,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "cut": pl.ledger.Logged("part/cut", last=10),
         "searches in the first 30 steps": pl.ledger.Logged("part/searches", last=0),
     },
-    note="The questions of training are drawn anew in every step and hardly ever repeat, so their "
-    "share of right answers is one of unseen questions; each arm is measured in its own world. "
-    "`start` is the recipe at a rate of 0 for ten steps: it searches as the others do, and "
-    "stands for the paper's agents that are only prompted. The "
-    "held-out questions are of three hops, which no arm trains on, and all arms answer them with "
-    "several searches and the true index: they show the transfer and decide nothing. The policy "
-    "gradient has no ratio, for what is not masked has no sampler; at one update a step it is GRPO's. "
-    "No arm thinks or boxes its answers: the context of 512 bytes holds three searches of three pages "
-    "and little more. What this cannot show: that retrieval with the question catches up. The second "
-    "page shares no name with the question, so `retrieved once` finds it by chance alone and stays at "
-    "nothing; in text from the world a question often "
-    "names more. Nor self-correction, which needs thoughts, nor text that a model knows from before. "
-    "The start is an imitation of 200 steps of two-hop episodes in which 40% of the turns that should "
-    "search answer too early; starts of one hop alone were not tried. The first look compared with "
-    "`retrieved once`, which cannot win; `research` ended at .68 there, `unmasked` at .28. "
-    "Looked at before that, on one seed: this start answers 0.36 rightly with searches, 0.00 with "
-    "one retrieval (79% of its episodes search on and are cut) and 0.00 with the shuffled index.",
 )

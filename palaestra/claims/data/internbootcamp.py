@@ -33,15 +33,12 @@ ARMS = {
 }
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="At equal sampled tokens, RL on chains of eight moduli gives an accuracy on chains modulo 9, "
-    "which no arm was trained on, at least 5 points above that of RL on one modulus.",
-    quantity="accuracy rises steadily with the number of training tasks over two orders of magnitude",
+    words=__file__,
     start=staged(None),
     arms=ARMS,
     expect=pl.ledger.Greater(
         "eight families", "one family", by=0.05, why="what ten seeds of such cells can tell apart"
     ),
-    falsified_if="eight moduli do no better than one, to 5 points",
     reasons=(pl.ledger.Needs("eight sizes", "families whose rules differ"),),
     measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="accuracy on a family that was not trained on (temperature 1)",
@@ -52,17 +49,4 @@ EXPERIMENT = pl.ledger.Experiment(
     evaluate=192,
     samples=4,
     seconds=200.0,
-    note="Families are moduli of one syntax, as the built-in model cannot read 24 texts of puzzles: on those "
-    "its slope would be 0 by capacity. So what scales is one rule in eight forms, which is far from 1,000 "
-    "environments. 120,000 tokens are about 33 steps of 16 prompts; rates, of those that leave a "
-    "half-taught model whole, are chosen by the first 11. The recipe itself runs on reasoning-gym's "
-    "generators with a model that reads them, and audits their verifiers before and after. Looked at: the "
-    "audit of 90 generators (all that tasks are taken from but the four whose items follow a hash), 4 "
-    "held-out problems each, of five slow ones 1: every reference answer counts as solved; of what solves "
-    "nothing the question again does in one problem of string_manipulation, whose answer is its last "
-    "line; with a character changed some references still do in three, whose scorers have a tolerance "
-    "(decimal_arithmetic, power_function, number_sorting), and in five more they are paid .98 or more, by "
-    "parts or by nearness (game_of_life, modulo_grid, emoji_mystery, polynomial_equations, "
-    "time_intervals). And a few steps of every arm: after 25 steps of imitation modulo 10 the start "
-    "solves 2 to 4 of 16 problems modulo 9.",
 )

@@ -16,10 +16,7 @@ def arm(sync: int, **options: Any) -> pl.Recipe:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On sums of six digits, DPO whose weights are copied to the generator every fifth update "
-    "answers at least 10 points more held-out tasks at temperature 1 than offline DPO, and at most 5 "
-    "points fewer than online DPO.",
-    quantity="semi-online and online DPO and GRPO about equal on maths, all strongly above offline DPO",
+    words=__file__,
     arms={
         "offline": arm(0),
         "online": arm(1),
@@ -31,7 +28,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater(
         "s 5", "offline", by=0.1, why="what a reader of the paper's curves would call strongly"
     ),
-    falsified_if="s = 5 is less than 10 points above offline DPO, or more than 5 below online DPO",
     reasons=(pl.ledger.Needs("offline", "answers of weights that move"),),
     vetoes={
         "as good as online": pl.ledger.Veto(
@@ -52,27 +48,11 @@ EXPERIMENT = pl.ledger.Experiment(
         "length": pl.ledger.Logged("length"),
         "margin, nats times beta": pl.ledger.Logged("margin"),
     },
-    note="8 prompts an update with 4 answers. s = 5 draws 40 prompts at once and cuts their pairs into five "
-    "minibatches; by snapshots it draws 8 at a time. Tasks do not run out, so offline DPO sees each of "
-    "its pairs once, which is kinder than the paper's several epochs over a fixed set; its reference is "
-    "the model that answered, as in the paper. Its answers stay as short as those of the start, so it takes "
-    "more updates from as many tokens. Looked at before the declaration, on trial seed 2000. On chains "
-    "of 6 or 7 numbers after a short imitation online DPO stayed at its start (sampled .43, greedy .55 to .59, "
-    "30,000 tokens at 1e-4), so that task was left. On these sums the start solves .09; with 24,000 tokens "
-    "at 1e-4 online DPO ended at .75 after 20 updates, s = 5 at .67 after 5 batches, offline DPO at .26 after "
-    "49, and GRPO with s = 5 at .71; at 3e-4 s = 5 lost its form (.01), at 3e-5 online DPO had .49. So "
-    "that offline DPO is far behind is likely, and whether s = 5 is as good as online is open. "
-    "What is learned is mostly to work instead of guessing, which the start does too rarely for its pairs "
-    "to show. Cannot show: rewards of a reward model, and learning both kinds of tasks together; the time "
-    "that a generator saves, as all is in one process; s of 10 or 100, which is half of a cell's updates or "
-    "more than it has.",
 )
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, DPO whose weights are copied to the generator "
-    "every fifth update answers at least 10 points more held-out ones rightly than offline DPO, and at most 5 points "
-    "fewer than online DPO.",
+    words=__file__ + "#small",
     arms={n: build(sync, prompts=4) for n, sync in (("offline", 0), ("online", 1), ("s 5", 5))},
     metric=RIGHT,
     **on_facts(tokens=12_000),

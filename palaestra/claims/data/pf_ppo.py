@@ -75,15 +75,11 @@ ARMS = {
 }
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On sums of six digits, paid by a reward model that says 1 or -1 by the truth where it is sure "
-    "and anything between in seven of ten cases, PPO on samples drawn from the batch's largest and "
-    "smallest rewards gives a held-out accuracy at least 3 points above that of PPO on all of them.",
-    quantity="7.9% on HumanEval, 0.7% on MBPP and 10.0% on LeetCode problems above PPO",
+    words=__file__,
     arms=ARMS,
     expect=pl.ledger.Greater(
         "max min", "all samples", by=0.03, why="about half of the mean of the paper's three gains"
     ),
-    falsified_if="it is less than 3 points above PPO on all samples",
     reasons=(pl.ledger.Needs("mixed up", "that samples of reliable rewards are drawn"),),
     vetoes={"pass@8": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@8.mean"), falls=0.03)},
     measure=pl.ledger.Final("sampled_after.pass@1.mean"),
@@ -99,18 +95,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "what the reward model says": pl.ledger.Logged("reward"),
         "entropy": pl.ledger.Logged("entropy_sampled"),
     },
-    note="The reward model is a program that has what the paper supposes: it errs in the middle and "
-    "not at the ends, and is sure of three answers in ten. So this decides what the filter does where that holds, "
-    "not whether it holds of a reward model. `pow` draws with the square of the reward, `max random` "
-    "the largest four times as often as others. As many samples train in all arms, some several times; in "
-    "`max min` they are about a third of the batch. The start solves .09 of the tasks. Looked "
-    "at before the declaration, on trial seed 2000. With 20,000 tokens at 1e-4 `all samples` ended at .68 and "
-    "`max min` at .66; the budget is smaller to stay below the ceiling. With 14,000 tokens at 3e-5, "
-    "seven to ten steps of 8 updates: `all samples` .47, `mixed up` .36, `pow` .57, `max min` .61; at "
-    "1e-4 `mixed up` lost its start (.00), and on sums of four digits at 3e-4 `all samples` and `max min` "
-    "fell below theirs, so the rates begin at 1e-5. There the filter was ahead, in one cell an arm. "
-    "What is learned is mostly to work instead of guessing, which a few large rewards can teach. "
-    "Cannot show: that the form with the largest R^2 is best, since the noise is made for it; a rank "
-    "of answers within a prompt, which the paper weighs by; hacking of the largest rewards, which are "
-    "always true here.",
 )

@@ -34,16 +34,12 @@ ARMS = {
 }
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On chains modulo 9, which the start has not met, pre-training on texts with their workings and "
-    "then RL gives a held-out accuracy at least 8 points above that of as many tokens of texts alone.",
-    quantity="MMLU up to 8 points better on the hardest problems than by CPT on the texts alone",
+    words=__file__,
     start=staged(CHAT, pl.ledger.Untrained()),
     arms=ARMS,
     expect=pl.ledger.Greater(
         "thoughts", "text of equal tokens", by=0.08, why="the paper's gain on the hardest problems"
     ),
-    falsified_if="as many tokens of texts without thoughts do as well, to 8 points, or thoughts of other "
-    "texts do",
     reasons=(
         pl.ledger.Needs("shuffled thoughts", "thoughts that lead to this text"),
         pl.ledger.Needs("no cpt", "pre-training at all"),
@@ -63,15 +59,4 @@ EXPERIMENT = pl.ledger.Experiment(
     samples=4,
     seconds=90.0,
     controls={"thoughts, tokens at the end": pl.ledger.Logged("length")},
-    note="The start that is shown is the one after pre-training with thoughts. What was looked at: 40 steps of "
-    "32 documents each, rate 5e-4, one seed, no RL, greedy accuracy on 64 problems. Start .20; as chats, "
-    "texts .16 and thoughts .55; as documents in the paper's form, texts .17, thoughts before the text "
-    ".08, between question and answer .20. So this model learns nothing for its chats from documents that "
-    "are written otherwise, and thoughts are tested as parts of chats, between question and answer; the "
-    "paper's order is an arm. Thoughts here are right workings by a program, which a model's are not, and "
-    "one that distils nothing. All arms sample as many tokens, not as many answers: who has met texts "
-    "alone answers in a few, and gets about 115 steps of RL, who writes thoughts about 17, so the gap "
-    "that is claimed is one in spite of that; at equal steps it would be another. Transfer to other "
-    "domains, paraphrases of the texts as a control and the length of thoughts by difficulty are not "
-    "measured.",
 )

@@ -42,16 +42,10 @@ FIRST = {"shown.optimiser.lr": RATES}
 BOTH = {"shown.optimiser.lr": RATES[1:], "rl.optimiser.lr": RATES}
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On chains of 6 or 7 numbers modulo 9, one stage of imitation and reinforcement whose weights "
-    "follow the entropy gives a held-out accuracy at least 2 points above that of imitation of as many "
-    "demonstrations and then GRPO.",
-    quantity="59.1% on five mathematical benchmarks, 9.0% over RL without demonstrations; above imitation "
-    "and then RL in its comparison of the two orders",
+    words=__file__,
     start=half_taught(pl.ledger.Untrained()),
     arms=ARMS,
     expect=pl.ledger.Greater("srft", "imitation then grpo", by=0.02, why=TWO_POINTS),
-    falsified_if="one stage is less than 2 points above the two stages, or weights that stay as they "
-    "are at entropy 0 do as well",
     reasons=(
         pl.ledger.Needs("constant weights", "weights that follow the entropy"),
         pl.ledger.Needs(
@@ -85,13 +79,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "weight of imitation": pl.ledger.Logged("weight/imitation"),
         "weight of own successes": pl.ledger.Logged("weight/own"),
     },
-    note="The entropy is taken over four bytes, about one token of the paper's models: by the byte it is "
-    "0.105 nats at the start and both weights would be within a tenth of those at entropy 0 for the "
-    "whole run, so that `constant weights` could only tie. Over four bytes they begin at 0.33 and "
-    "0.15, against 0.5 and 0.1. What was looked at: three steps of SRFT at rate 0 on a seed that "
-    "decides nothing; entropy 0.102 to 0.110, own answers .41 to .50 right, demonstrations at -0.06 "
-    "nats a byte. The two stages sample as many tokens as one, and have the demonstrations of 35 "
-    "batches before that. Demonstrations are written like the start's own workings, only without "
-    "mistakes; what an entropy-aware weight does where they are in a foreign style is not tested. "
-    "The exam on another task is shown, and no verdict is made of it.",
 )

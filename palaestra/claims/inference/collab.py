@@ -24,11 +24,7 @@ def alone(agent: str) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="For a target that no one of three agents meets, the mean target is at least 0.2 higher when "
-    "the agent is chosen at every token by its implicit Q than for the best of samples of all "
-    "agents, within the same 1,500 forwards a problem.",
-    quantity="up to 1.56 times the average reward of decoding with one agent; 71.89% wins and ties by "
-    "GPT-4 against the best decoding before it",
+    words=__file__,
     start=alone("policy"),
     arms={
         "right": alone("right"),
@@ -48,8 +44,6 @@ EXPERIMENT = pl.ledger.Experiment(
         by=0.2,
         why="two fifths of what thanks are worth, all that the best agent's answers lack",
     ),
-    falsified_if="collab gains less than 0.2 over the best of n, or gains as much where an agent is "
-    "drawn, where there is one agent, or where another problem's target is looked ahead to",
     reasons=(
         pl.ledger.Needs("one agent", "several agents"),
         pl.ledger.Needs("random switching", "the choice of the agent by its value"),
@@ -79,20 +73,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "forwards a problem": pl.ledger.Final("forwards"),
         "nats a token under the start": pl.ledger.Final("nats"),
     },
-    note="Agents are three fine-tunes of the built-in model, 20 steps of imitation each; the start is "
-    "the model itself, and the reference of the KL. The target knows the right answer, while "
-    "decoding too, in every arm: a search with an oracle, as where the paper decodes for the reward "
-    "that it then reports. The setting was made so that taking turns can help: no agent meets the "
-    "target, and what each lacks another can add behind it. Where one agent does all, the best of its "
-    "samples is hard to beat, and this experiment cannot show that; nor that agents help which differ "
-    "in more than one place of an answer. Three trials on one seed came before it, of 12 or 24 "
-    "problems. Where the polite agent imitated answers at once alone, it had nothing to say behind a "
-    "working, and collab stood at 1.30, the best of n at 1.41, collab having used 530 forwards and "
-    "the other 1,149. With a polite agent that knows workings too, 640 forwards gave collab 1.34 and "
-    "1,000 gave it 1.45, as what is left for the end of an answer was then too little to search in; "
-    "1,500 gave 1.71 against 1.32. So the claim holds of a budget that lets the search reach the end, "
-    "and of agents that can go on from one another. An alpha of 0.1 kept the thanks away in all "
-    "trials: behind an answer the start ends the text, so any other agent's law is far from its own. "
-    "Forwards that read prompts are not counted, nor those that read a text anew in an engine, which "
-    "a cache of prefixes would spare. One agent alone finds little to search in and spends little.",
 )

@@ -37,10 +37,7 @@ def unmerged() -> pl.Pipeline:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On problems of which the model guesses two thirds, merging a model that answers at once "
-    "with one that works by TIES gives an accuracy at least 8 points above that of answers of the two, "
-    "mixed to the same mean length.",
-    quantity="answers up to 55% shorter at equal accuracy or better; TIES at 7B about 50% shorter",
+    words=__file__,
     start=unmerged(),
     arms={
         "mixture": mixed(),
@@ -57,8 +54,6 @@ EXPERIMENT = pl.ledger.Experiment(
         why="half of what keeping the long model's accuracy at half of its length would be, where "
         "the short one is 32 points less accurate",
     ),
-    falsified_if="no point of TIES lies 8 points above the line between the two models in (length, "
-    "accuracy)",
     reasons=(pl.ledger.Needs("unrelated", "one basin of the loss"),),
     measure=pl.ledger.Final("above_line"),
     metric="accuracy above the line of the two models in (length, accuracy), greedy",
@@ -82,16 +77,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "tokens": pl.ledger.Final("length.merged"),
         "barrier, nats a token": pl.ledger.Final("barrier"),
     },
-    note="Two fine-tunes of the built-in model, 20 steps of imitation each: answers alone, and "
-    "workings; no second pre-training is needed. What lies elsewhere is the short model with its MLP "
-    "units in another order, the same function; `barrier` shows how far the loss rises on the way. "
-    "An arm's constants are chosen on the tuning seeds, by the measure. The long model here is never "
-    "long without need, as its workings hold no step too many, and it makes hardly a mistake. So "
-    "that a merge answers better than the long model cannot be shown here, nor that it drops "
-    "reflections; only whether it guesses where a guess will do. A habit may also switch for all "
-    "problems at once: then merges jump from one end of the line to the other and none lies above "
-    "it, which would say something of habits in one small model and little of two large ones. In the first "
-    "look all seeds imitated the same demonstrations, so their models were one and the same; in the "
-    "second each has its own. The held-out problems are those of every seed. TIES stays with the short "
-    "model; task arithmetic and DARE, which the claim does not name, lie about five points above the line.",
 )

@@ -7,10 +7,7 @@ from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
 from palaestra.recipes.objectives.attention_rhythm import build
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On sums of six digits and formulas of six operators, credit amplified at planning and anchor tokens "
-    "gives a held-out accuracy at least 3 points above that of GRPO, at equal sampled tokens.",
-    quantity="52.6 to 63.1 on countdown and 48.0 to 50.1 on CrossThink-QA; up to 5.0 points on AIME25 and 6.3 "
-    "on AMC23, above GRPO",
+    words=__file__,
     arms={
         "grpo": short(pl.recipe("grpo")),
         "coupled": short(build("coupled")),
@@ -19,7 +16,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "bottom": short(build("bottom")),
     },
     expect=pl.ledger.Greater("coupled", "grpo", by=0.03, why=THREE_POINTS),
-    falsified_if="coupled credit is less than 3 points above GRPO",
     reasons=(
         pl.ledger.Needs("random", "that attention picks the tokens"),
         pl.ledger.Needs("bottom", "that anchors are picked and not what is looked at least"),

@@ -18,8 +18,7 @@ def after_imitation(form: Literal["root", "branch", "whole"]) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="After 60,000 sampled tokens, continuations included, rejecting wrong answers up to "
-    "their pit gives an accuracy 2 points above that of rejecting them whole.",
+    words=__file__,
     arms={
         "whole": after_imitation("whole"),
         "per-step": after_imitation("root"),
@@ -28,8 +27,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater("per-step", than="whole"),
     measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy of sampled answers (temperature 1)",
-    falsified_if="the accuracy with negatives cut at the pit is less than 2 points above that with "
-    "whole ones",
     task="chain(modulo=9)",
     tokens=60_000,
     evaluate=128,
@@ -40,10 +37,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "accuracy after imitation (greedy)": pl.ledger.Final("parts.sft.accuracy_after.mean"),
         "pairs with steps behind the pit": pl.ledger.Logged("late", last=0),
     },
-    note="The model has seen no chain modulo 9: 35 steps of imitation, 1,120 demonstrations, teach "
-    "it to work, and about half of its workings go wrong, at any step. Both arms pay for the "
-    "continuations that find the pit; whole does not use them. Batches are used once: with four "
-    "epochs whole falls to half of its accuracy in 7 steps. The paper's data are sampled once and "
-    "trained on offline, and its factor of eight is over imitation of right answers, which is not "
-    "measured here.",
 )

@@ -39,10 +39,7 @@ def placebo(length_from: int = 20) -> pl.Recipe:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="A length reward that starts after 20 steps makes right answers shorter by at least a "
-    "token, and costs at most 3 points of accuracy.",
-    quantity="short answers of nearly the accuracy of long ones (60.8 on AIME within short "
-    "chains); the length reward's own part is not given",
+    words=__file__,
     start=unmoved(build()),
     arms={
         "mirror-descent": build(),
@@ -56,7 +53,6 @@ EXPERIMENT = pl.ledger.Experiment(
         by=1.0,
         why="a token, about a tenth of a right answer without the length reward",
     ),
-    falsified_if="right answers are no shorter than without the length reward, or fewer are right",
     reasons=(pl.ledger.Needs("length-mixed-up", "that the reward goes to the brief answers"),),
     vetoes={
         "sampled accuracy": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.03)
@@ -69,11 +65,6 @@ EXPERIMENT = pl.ledger.Experiment(
     tokens=80_000,
     samples=4,
     seconds=80,
-    note="On `sort` an answer that is right may be short, guessed at once, or long, worked out, "
-    "and few of the short ones are wrong; the shortest right one has 8 tokens, which both arms "
-    "with a length reward reach, so the size of the effect is that of this floor below the other "
-    "arm. Lengths are those of the training answers, each problem seen once. A first run on "
-    "`chain`, where all right answers have one length, decided nothing (27.7 against 27.8 tokens).",
 )
 
 
@@ -83,8 +74,7 @@ def of_facts(recipe: pl.Recipe) -> pl.Recipe:
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On questions of common knowledge that have an answer, by SmolLM2-135M-Instruct, a length reward makes right "
-    "answers shorter by at least two tokens, and accuracy does not fall by more than 5 points.",
+    words=__file__ + "#small",
     start=unmoved(of_facts(build())),
     arms={
         "mirror-descent": of_facts(build()),
@@ -97,19 +87,10 @@ SMALL = replace(
         by=2.0,
         why="a fifth of an answer of some ten tokens",
     ),
-    falsified_if="right answers are less than two tokens shorter, or accuracy falls by more than 5 points",
     vetoes={
         "sampled accuracy": pl.ledger.Veto(pl.ledger.Final("sampled_after.pass@1.mean"), falls=0.05)
     },
     measure=pl.ledger.Less(pl.ledger.Logged("length_right", last=5)),
     metric="tokens of a right training answer, last 5 steps, with a minus",
     **on_facts(task=REAL, tuned={"optimiser.lr": (3e-5,)}),
-    note="Nothing that is asked is unknown, so `unknown`, which is brief, is right nowhere. The length reward from the "
-    "first step, as the tokens last for some twelve; each batch is four minibatches with fresh moments, as in the paper, so "
-    "these are four times as many updates. A right answer can be a whole sentence, a sentence that goes on in the same "
-    "line, or the bare word. In a group without a right answer the length reward prefers the brief ones all the same, where "
-    "plain mirror descent has nothing to learn; in a group with one right answer the mixed-up reward is its own. Tokens are "
-    "equal, so whoever answers briefly makes more updates. 35 of the 256 facts are held out, the same for all seeds. "
-    "Looked at before the declaration, on trial seed 2000: `mirror-descent`, whose ten batches came from .13 to .69 right "
-    "and from 9 tokens of a right answer to 17, as answers ran on to their limit. The other arms were not looked at.",
 )

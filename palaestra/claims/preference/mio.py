@@ -43,10 +43,7 @@ def on_pairs(objective: pl.Objective) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On pairs of workings that differ in a letter or two, the held-out chosen answers' "
-    "log-prob ends at least 2.5 nats higher under MIO than under DPO, at no less true reward.",
-    quantity="the log-prob of chosen answers late in training falls under DPO and does not under "
-    "MIO (curves)",
+    words=__file__,
     start=with_meter(pl.ledger.Untrained()),
     arms={
         "dpo": on_pairs(pl.DPO()),
@@ -58,7 +55,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater(
         "mio", "dpo", by=2.5, why="half of a fall of five nats, which a short trial of DPO had"
     ),
-    falsified_if="the chosen answers lose as much log-prob under MIO as under DPO, within 2.5 nats",
     reasons=(
         pl.ledger.Needs("hinge", "a push on the chosen answer that goes on beyond the margin"),
         pl.ledger.Needs(
@@ -85,19 +81,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "rejected answers' log-prob": pl.ledger.Final("rejected"),
         "held-out pairs ranked right": pl.ledger.Final("ranked"),
     },
-    note="Both answers of a pair are workings of one sum of three digits, equally long, with the same "
-    "characters at 92% of their places, so neither length nor habit tells them apart. Neither is "
-    "right in half of the pairs; labels err by the law of Bradley and Terry, 18% at the smallest gap "
-    "and below 2% where one answer is right. The true reward is half for the answer and half for the "
-    "steps before the first wrong one. Every arm takes its rate by the true reward of its samples, "
-    "which no user has. At a small rate DPO falls little and gains little, so the arms may end at "
-    "different KL, which is shown; `dpo with beta 1` stays nearer to the start. The start knows the "
-    "workings but often guesses, and any push of the chosen answers makes it work: the true reward "
-    "can therefore not tell a better preference loss from imitation, which has an arm of its own. "
-    "That MIO is better at reasoning cannot be shown on these sums, nor that a loss over-optimises the "
-    "proxy: no arm is trained on it, and 60 steps leave it nearly flat. Before it was declared, single "
-    "runs of seed 0 at 40 steps of 32 pairs, of several rates, had been looked at, and the margin was "
-    "taken from them: there MIO ended 3.9 nats above DPO at the rate 1e-4, and .6 at 3e-5.",
 )
 
 
@@ -109,9 +92,7 @@ def of_real_model(objective: pl.Objective) -> pl.Recipe:
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On pairs of workings that differ in a letter or two, by SmolLM2-135M-Instruct, the log-prob of chosen "
-    "answers, "
-    "each met for the first time, is at least 2.5 nats higher in the last five steps under MIO than under DPO.",
+    words=__file__ + "#small",
     start=pl.ledger.Untrained(),
     arms={
         "dpo": of_real_model(pl.DPO()),
@@ -128,7 +109,4 @@ SMALL = replace(
         "pairs ranked right": pl.ledger.Logged("preferred", last=5),
     },
     **sentences(task="preferences", tokens=10_000, evaluate=0, samples=0),
-    note="The pairs of the tiny model's claim, whose workings are not in the real model's style. One rate, and no true "
-    "reward of its samples, which no prompt of the pairs asks it for in words: so what is measured is the push alone, "
-    "and not what it is worth. Nothing was looked at before the declaration.",
 )

@@ -143,9 +143,7 @@ def fit_linear(
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="With equal labels a judge of refined rules puts at least 10 points more pairs of a good and a "
-    "flawed reply in the right order than one of fixed rules.",
-    quantity="an excellent rate of 92.4 and 96.6 by two automatic signals and 95.0 by people",
+    words=__file__,
     arms={
         "static rules": RewardAgreement("static"),
         "refined rules": RewardAgreement("refined"),
@@ -155,16 +153,10 @@ EXPERIMENT = pl.ledger.Experiment(
     start=None,
     illustration=True,
     expect=pl.ledger.Greater("refined rules", "static rules", by=0.1, why="ours: one pair in ten"),
-    falsified_if="refining gains less than ten points, over ten seeds",
     measure=pl.ledger.Final("agreement"),
     metric="share of pairs of a good and a flawed reply in the right order",
     tokens=1,
     evaluate=0,
     seconds=5,
     controls={"rules": pl.ledger.Final("rules")},
-    note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are "
-    "programs that know the flaws by name, which a language model would have to find words for. "
-    "The reward only: no policy is trained, and greetings, flaws and rules are by one author, so it is "
-    "evidence of nothing. A test needs a model that writes greetings and people who judge them: the "
-    "small model here knows no such words.",
 )

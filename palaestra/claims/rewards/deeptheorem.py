@@ -44,11 +44,7 @@ def coin() -> pl.Recipe:
 PROCESS = pl.ledger.Logged("part/process", last=5)
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On equations that hold or contradict one that does, from a start that judges better than a coin, reward for "
-    "the label alone makes the "
-    "valid share of the proofs at least 5 points larger than that of the start.",
-    quantity="FIMO, HMMT and Putnam at 7B: 47.22 of verdicts and 34.04 of proofs right on average, "
-    "after RL on variants from a base model",
+    words=__file__,
     start=after_judging(unmoved(arm(build()))),
     arms={
         "variants": after_judging(arm(build())),
@@ -58,8 +54,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater(
         "variants", "start", by=0.05, why="ours: one line in twenty more that stands"
     ),
-    falsified_if="proofs are less than 5 points more valid than the start's, or as valid where the labels are "
-    "another proof's",
     reasons=(pl.ledger.Needs("other labels", "that the right labels are paid"),),
     vetoes={
         "accuracy of verdicts": pl.ledger.Veto(
@@ -78,20 +72,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "outcome in training": pl.ledger.Logged("reward", last=5),
         "length": pl.ledger.Logged("length"),
     },
-    note="The older claim compared verdicts with those of training on true theorems alone, which says right to "
-    "everything and cannot win. Here the rival is the start, which wins wherever rewarding the label does "
-    "nothing for the proof or teaches to leave it out. Theorems are values of chains of two or three numbers,"
-    " proofs their steps, checked line by line up to the first wrong one, which the paper's rubric model "
-    "does; in training proofs pay nothing. Half of the equations hold, so a coin earns one half. Looked at "
-    "before the declaration: of 531 worked proofs of the untrained model 501 stand, and its verdict is no better "
-    "than a coin "
-    "behind them, so that the label pays for no proof; hence an imitation of verdicts before. From there, on trial "
-    "seed 2000 at 1e-4 with 16,000 tokens, .55 of a proof's lines stood at the start, .81 under `variants`, .60 "
-    "under other labels "
-    "and .67 under `originals`; of the sampled verdicts .77, .93, .78 and .50 were right. `originals` has only "
-    "equations that hold, where the label right is paid always, and is measured on those, "
-    "so that it is an arm to look at and no control: a first look took it for one; "
-    "`other labels` pays as many proofs of a group, and not those with the right label. Proofs are measured "
-    "on the training problems, each seen once. Cannot show: proofs in words, and what a larger model does "
-    "that can guess labels well without any.",
 )

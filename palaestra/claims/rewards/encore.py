@@ -95,9 +95,7 @@ def agreement(pairs: np.ndarray, w_R: np.ndarray) -> float:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="Weights by entropy predict preferences on at least 2 points more held-out pairs than uniform "
-    "weights.",
-    quantity="safety on RewardBench 88.5 against 85.5 with uniform weights",
+    words=__file__,
     arms={
         "uniform": Rules("uniform"),
         "random weights": Rules("random"),
@@ -114,16 +112,10 @@ EXPERIMENT = pl.ledger.Experiment(
     start=None,
     illustration=True,
     expect=pl.ledger.Greater("encore", "uniform", by=0.02, why="two thirds of the paper's gain"),
-    falsified_if="uniform weights are within two points of weights by entropy, or better",
     measure=pl.ledger.Final("accuracy"),
     metric="accuracy on held-out pairs",
     tokens=1,
     evaluate=0,
     seconds=5,
     controls={"correlation of entropy and accuracy": pl.ledger.Final("correlation")},
-    note="Ratings are made up: four informative rules that most responses fulfil, six that rate at "
-    "random. With peaked noise half of the responses fulfil an informative rule and the others "
-    "rate nearly alike: the weak point of the rationale. Data and rule are by one author and nothing is "
-    "trained, so it shows what the weights do where the rationale is put in, and is no evidence for it. A test "
-    "needs rules rated by a model on preferences that people gave, and heads trained on them.",
 )

@@ -50,9 +50,7 @@ def by_group(reward: pl.RewardFn) -> pl.Recipe:
 REWARD = pl.rewards.Endogenous("ref", alpha=1.0, per_token=False)
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On `rec`, the best accuracy, greedy or sampled, is at least 2 points higher after training on the "
-    "endogenous reward than that of the untrained start at its best temperature.",
-    quantity="five mathematical benchmarks improve with Qwen2.5-Math-7B (no number is known to us)",
+    words=__file__,
     start=untrained(TASKS),
     arms={
         "ppo": arm(build()),
@@ -66,7 +64,6 @@ EXPERIMENT = pl.ledger.Experiment(
         by=0.02,
         why="two points, beyond what a lower temperature gives for nothing",
     ),
-    falsified_if="training on the endogenous reward is less than 2 points above the start at its best temperature",
     reasons=(pl.ledger.Needs("other answers", "the likelihood of each answer itself"),),
     measure=BestAccuracy(),
     metric="held-out accuracy, the better of greedy and temperature 1; of the start, the best of six",
@@ -83,18 +80,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "length": pl.ledger.Logged("length"),
         "entropy": pl.ledger.Logged("entropy_sampled"),
     },
-    note="The older test compared samples at temperature 1 with those of the start, .285 against .212, while the start's greedy "
-    "accuracy was .438 and that of the trained model .41. Here each arm has the better of greedy and sampled, and the start the "
-    "best of six temperatures, which favours it a little. The likeliest token at each step is not the likeliest "
-    "answer, which is what training is after, so it may win. The learner of the expectation is GRPO, whose advantage "
-    "of a group needs no value: within a group the reward is the likelihood plus a constant, so both have one optimum. "
-    "`ppo` is as the paper has it. On trial seed 3000 its own reward fell from 5.6 to 1.0 in ten steps, as it "
-    "fell from 5.4 to 1.5 in the older test, entropy rose and greedy accuracy fell from .38 to .25; the squared error of "
-    "its untaught critic was 51, which probably drowns the rest of the gradient. So the older arm did not follow "
-    "its reward, and the expectation cannot rest on it. `other answers` gives each answer the "
-    "reward of another of its group. `per token` divides by the length, as sums favour the short. "
-    "Where the likeliest answer is wrong, as on `chain`, the same reward does harm. Cannot show: a model whose likelihood "
-    "knows more than its samples, which pre-training at scale is said to give.",
 )
 
 
@@ -193,11 +178,7 @@ LIKELIHOOD = pl.rewards.Endogenous("policy")
 IS_RIGHT = "A good response is the right answer to the question."
 SMALL = replace(
     EXPERIMENT,
-    claim="Of two short answers to a question of common knowledge, the endogenous reward of SmolLM2-135M-Instruct is "
-    "higher for the right one in at least 10 pairs of a hundred more than those in which the same model, asked as a "
-    "judge for A or B, prefers it, and in no fewer than those in which it does so asked for yes or no.",
-    quantity="better than the same models asked as judges, on benchmarks of preferred and rejected answers (no number is known "
-    "to us)",
+    words=__file__ + "#small",
     start=None,
     arms={
         "start": Ranking(LIKELIHOOD, own=False),
@@ -215,7 +196,6 @@ SMALL = replace(
     expect=pl.ledger.Greater(
         "endogenous", "A or B", by=0.1, why="ours: one pair in ten; a coin ranks half of them"
     ),
-    falsified_if="asked for A or B the model prefers the right answer nearly as often, or asked for yes or no more often",
     reasons=(pl.ledger.Needs("start", "the question itself, and not one of its kind"),),
     vetoes={"yes or no": pl.ledger.Veto(pl.ledger.Final("ranked"), falls=0.0, against="yes or no")},
     measure=pl.ledger.Final("ranked"),
@@ -227,18 +207,4 @@ SMALL = replace(
         "opposites": pl.ledger.Final("ranked/opposite"),
         "right one has more letters": pl.ledger.Final("more letters"),
     },
-    note="The reward as a reward model: nothing is trained, and the reward is the sum over the tokens of an answer, as in the "
-    "paper. `per token` divides it by their number, the value of the first state included, which favours the short ones. "
-    "Capitals, past tenses and opposites of `facts` are dealt out among five seeds, a sixth share is for the choice of "
-    "prompts and for trials; each fact has four pairs, in which the wrong answer is the right one to another question of "
-    "the kind. Right and wrong answers so come from one list, and `start`, the likelihood behind another question of the "
-    "kind, is near a half by design: it says that the lists are no cue, and no more. All see the bare question. A judge's "
-    "answer is read from its probabilities of the two words, so nothing is unreadable; A or B is asked in both orders, of "
-    "which the mean counts; each judge has the better of two prompts, the likelihood has nothing to choose. Looked at "
-    "before the declaration, on trial seed 2000, with other shares, letters and symbols among the facts, and the demand of "
-    "one or two words in the question, which may have misled the judges: .83 for the endogenous reward, .52 without the "
-    "question; A or B .45 and .61 by its two prompts, yes or no .60 and .45; as it is declared here, .79 for the endogenous "
-    "reward and .56 for yes or no. So the outcome is no surprise at this size, where a judge is nearly a coin. Cannot "
-    "show: long answers, where the sum favours the short ones; judges of larger "
-    "models, or such as think first; answers that are worse without being wrong.",
 )

@@ -31,11 +31,7 @@ def exact_match() -> pl.Recipe:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On sums of six digits, half of whose references nobody spells like that, a verifier that errs "
-    "in 5% of its decisions (10% for long answers) gives a held-out accuracy at least 2 points above an exact "
-    "match.",
-    quantity="about 13% on MMLU-Pro above the base models of 7B and 14B; that part of it which the "
-    "verifier brings over a rule is not in the abstract or the repository",
+    words=__file__,
     arms={
         "exact match": exact_match(),
         "general-reasoner": arm(build(ERRS)),
@@ -44,7 +40,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "true verifier": arm(build()),
     },
     expect=pl.ledger.Greater("general-reasoner", "exact match", by=0.02, why=TWO_POINTS),
-    falsified_if="the verifier is less than 2 points above an exact match with the reference",
     reasons=(
         pl.ledger.Needs("no length term", "that the length of the answer is charged"),
         pl.ledger.Needs("last digit", "a verifier that reads the whole answer"),
@@ -57,19 +52,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "difference in length": pl.ledger.Logged("part/difference"),
         "length": pl.ledger.Logged("length"),
     },
-    note="The older claim had nine of ten references in another spelling, so that its baseline was hardly "
-    "ever paid and could not learn. Here it is half of them. A stand-in plays the verifier of 1.5B; it "
-    "errs twice as often on answers of more than seven characters, which a right one never has, and the length "
-    "term charges the two characters' difference of the other spelling to every right answer alike. Looked "
-    "at before the declaration, one cell on trial seed 2000: `general-reasoner` at 3e-4 with 14,000 tokens "
-    "ended at .42 after six steps, from .09; a like exact match, of another learner, had .61 at the same rate "
-    "on that seed. So the baseline can win. The budget was "
-    "doubled after that, before any seed that counts, as six steps leave no time for the groups that the "
-    "verifier pays in "
-    "addition. `exact match` also lacks the charge for a missing answer, which at most 3% of the answers are. "
-    "`last digit` pays whatever "
-    "ends in the right digit, which one column is enough for. What is learned is mostly to work instead of "
-    "guessing. `true verifier` never errs. Cannot show: that long answers deceive the verifier, "
-    "unless a run of some ten steps finds them, so `no length term` is expected to tie; "
-    "domains whose answers no rule can compare.",
 )

@@ -56,10 +56,7 @@ def neighbours() -> pl.Recipe:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On pairs in both orders, from a start that likes the first place, paying consistency makes at least 3 "
-    "points more new pairs right in both than paying correct verdicts alone.",
-    quantity="an 8B judge that sees both orders (PPE): right in both 39.1, and 43.9 with the reward for consistency, "
-    "flips 36.8 and 28.7, single verdicts .8 and .2 lower",
+    words=__file__,
     start=unlearn_bias(unmoved(build())),
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
@@ -68,7 +65,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "of a neighbour": unlearn_bias(neighbours()),
     },
     expect=pl.ledger.Greater("j1", "correctness", by=0.03, why=THREE_POINTS),
-    falsified_if="less than 3 points more pairs are right in both orders than without the reward for it",
     reasons=(
         pl.ledger.Needs("of a neighbour", "the own consistency, and not a larger pay"),
         pl.ledger.Needs("consistency", "pay for single verdicts beside it"),
@@ -94,14 +90,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "flips, by tokens, last five steps": pl.ledger.Logged("flips", last=5),
         "tokens a pair": pl.ledger.Logged("length", last=5),
     },
-    note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. "
-    "Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "
-    "judge-pairs` is that. In the older test the start had learned to guess alone: every arm judged single pairs at a "
-    "coin's .50, and both orders at its .25, so nothing could differ. Here 240 steps are imitated, of which three "
-    "fifths are work that puts the own answer beside the first of the two; where it has to be looked up among two, an "
-    "imitation learns it late or not at all. Looked at on trial seeds, to find such a start: with 80 steps and the "
-    "older work it was right in both orders for .23 of the pairs, and 40,000 tokens left both arms there; as it is "
-    "now for .70, and both `correctness` and `j1` ended at .83. These shares are of training batches, weighted by "
-    "tokens, so work counts four times a guess: of pairs about .63 are right at the start, by the shares that are "
-    "imitated. Held-out pairs decide, each judged four times. 40,000 tokens are ten to fourteen steps of 128 pairs.",
 )

@@ -90,9 +90,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced "
-    "rounds of thinking is 2 points a round higher after RL than after fine-tuning alone.",
-    quantity="scaling with forced thinking is 5.1% steeper, and only reinforcement makes it positive",
+    words=__file__,
     arms={
         "start": Scaling(pl.vary(reflection_recipe(), schedule=pl.Schedule(prompts=1, steps=0))),
         "sft": pl.Pipeline(parts={"sft": pl.Part(Scaling(reflection_recipe()))}),
@@ -107,7 +105,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater(
         "sft and rl", "sft", by=0.02, why="six points over three rounds, about the paper's 5.1%"
     ),
-    falsified_if="the slope after RL is not 2 points a round above that after fine-tuning alone",
     reasons=(pl.ledger.Needs("sft twice as long", "rewards, and not further training"),),
     vetoes={
         "without forcing": pl.ledger.Veto(
@@ -128,12 +125,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "verdict kept": pl.ledger.Final("stts.kept"),
         "still in doubt": pl.ledger.Final("stts.undecided"),
     },
-    note="One final answer of a chain is judged, by working the chain, where the paper's judge "
-    "compares two. The sampled mark stays in the row, so the cue follows it (`= ?`), as in the "
-    "demonstrations, whose rounds, up to four, may each end with the verdict. A doubt where the "
-    "verdict is due counts as wrong. 2 points a round are 6 over three, about the paper's 5.1%. "
-    "Fine-tuning samples nothing: the arm of twice its length shows what further training without "
-    "rewards does. A judge that is worse without forcing would have the steeper slope for nothing, so that "
-    "accuracy is a veto. In the older test slopes were negative, -.06 after fine-tuning and -.11 after RL, as the "
-    "verdict that was forced away was mostly right; only 192 tasks were judged.",
 )

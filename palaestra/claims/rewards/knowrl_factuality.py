@@ -10,10 +10,7 @@ from palaestra.claims.starts import RATES, unmoved
 from palaestra.recipes.rewards.knowrl_factuality import build
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="With the full reward at least 5 points fewer samples are wrong answers than with "
-    "correctness alone (+2, -1, a refusal -1), and right answers stay, of questions that the model "
-    "can do (60%) and cannot do.",
-    quantity="fewer hallucinations on three sets, reasoning kept on two",
+    words=__file__,
     start=unmoved(build()),
     arms={
         "correctness": build(facts=0.0, refusal=-1.0),
@@ -24,7 +21,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater(
         "knowrl", "correctness", by=0.05, why="ours: one wrong answer in twenty less"
     ),
-    falsified_if="the full reward leaves as many wrong answers, or right answers are lost for it",
     reasons=(
         pl.ledger.Needs("no facts", "the check of facts"),
         pl.ledger.Needs("refusal -1", "that a refusal is paid"),
@@ -42,11 +38,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "refused": pl.ledger.Logged("part/refused"),
         "facts": pl.ledger.Logged("part/facts"),
     },
-    note="A sum of twelve digits, which no sample of the start gets right, stands for a question "
-    "about an unseen entity, `= ?` for a refusal (a fifth of the start's samples there), the lines "
-    "of the right working for the knowledge. Correctness pays a refusal as an error, so whatever "
-    "pays a refusal more is expected to lower errors; `no facts` and `refusal -1` say which part "
-    "does. Wrong answers are counted among the training answers, each problem seen once.",
 )
 
 
@@ -84,9 +75,7 @@ def paid(check: Callable[[str, pl.Task], Any]) -> pl.Recipe:
 
 SMALL = replace(
     EXPERIMENT,
-    claim="On questions of common knowledge, by SmolLM2-135M-Instruct, with a refusal worth +1 at least 20 points more "
-    "questions about what does not exist are refused than with a refusal worth -1, and at most 5 points fewer "
-    "questions about what does exist are answered rightly.",
+    words=__file__ + "#small",
     start=pl.ledger.Untrained(),
     arms={
         "refusal -1": paid(Worth(-1.0)),
@@ -99,7 +88,6 @@ SMALL = replace(
         by=0.2,
         why="one invented answer in five less, as the catalogue's experiment asks",
     ),
-    falsified_if="a paid refusal makes less than 20 points more refusals, or right answers are lost for it",
     reasons=(pl.ledger.Needs("a coin", "that it is the refusal that is paid"),),
     vetoes={"right of what exists": pl.ledger.Veto(right_of(REAL), falls=0.05)},
     measure=right_of(INVENTED),

@@ -35,9 +35,7 @@ def coin() -> pl.Recipe:
 LEARNED = ("consensus", "oracle", "a coin")
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="From a start whose verdicts on its own answers are mostly true, reward for consensus "
-    "makes their balanced accuracy 5 points higher, and right answers no more than 10 points rarer.",
-    quantity="up to 28% of accuracy (own tasks) and 12% of F1 (others') in a few iterations",
+    words=__file__,
     arms={
         "start": after_teaching(pl.vary(build(), optimiser=pl.AdamW(lr=0.0))),
         "consensus": after_teaching(build()),
@@ -48,8 +46,6 @@ EXPERIMENT = pl.ledger.Experiment(
     expect=pl.ledger.Greater(
         "consensus", "start", by=0.05, why="less than half of what the paper gains on others' tasks"
     ),
-    falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above "
-    "that of the same start untrained",
     reasons=(pl.ledger.Needs("a coin", "the majority's verdict, and not any that is paid"),),
     vetoes={"right answers": pl.ledger.Veto(pl.ledger.Logged("part/right"), falls=0.10)},
     measure=pl.ledger.Balanced("part/right"),
@@ -64,12 +60,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "consensus": pl.ledger.Logged("part/consensus"),
         "says right": pl.ledger.Logged("part/can"),
     },
-    note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 "
-    "steps of imitated verdicts, half of them worked, come first in four arms, so that about "
-    "three of four verdicts are true. The last begins at a coin, as the built-in model does; "
-    "there consensus should not help; its first five steps tell how it begins, and hold updates. A run has 14 to 20 "
-    "steps. "
-    "In the older test, with 70,000 tokens at 1e-4, five seeds had "
-    ".90, .63, .49, .93 and .74: where it failed the answers that are judged had become wrong nearly all (.04 and "
-    ".12 right), on which a constant verdict agrees, so right answers are a veto, and a smaller rate is tried.",
 )

@@ -45,8 +45,7 @@ EXPERIMENT = pl.ledger.Experiment(
     not_testable="two rewards that differ in more than how they are estimated: the paper's own weights, or labels of "
     "which some are missing or bound the rest; with the equal weights that are known, a model of four labels and "
     "one of their mean learn the same reward from the same answers",
-    claim="The lowest of four true labels ends higher with a reward of four predicted labels than "
-    "with one predicted score.",
+    words=__file__,
     arms={
         "one score": two_stages(
             pl.Learned("reward", squash=True), label_learner(("total",), ("score",))
@@ -57,14 +56,10 @@ EXPERIMENT = pl.ledger.Experiment(
         ),
     },
     expect=pl.ledger.Greater("four labels", "one score"),
-    falsified_if="the lowest true label is less than two points higher than with the one score",
     measure=Least(TRUE),
     metric="lowest of four true labels of samples, last ten steps",
     task="add",
     tokens=10_000,
     evaluate=32,
     controls={k: pl.ledger.Logged(f"part/label/{k}") for k in pl.rewards.QUALITY_LABELS},
-    note="Labels that a program checks, a tenth of them wrong: right, worked, brief, tidy; worked "
-    "and brief are at odds. With uniform weights both rewards estimate the same mean, so a "
-    "difference is one of estimation.",
 )

@@ -120,22 +120,15 @@ class Separation:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="Groups of equivalent keys with forbidden terms tell at least 5 points more right from wrong "
-    "replies than single keywords.",
-    quantity="88.04% of script knowledge and 88.65% of conversation memory on RAIDEN with 14B",
+    words=__file__,
     arms={kind: Separation(kind) for kind in ("single-term", "multi-term", "no guard", "graded")},
     start=None,
     illustration=True,
     expect=pl.ledger.Greater("multi-term", "single-term", by=0.05, why="ours: one pair in twenty"),
-    falsified_if="a single keyword separates as well as groups of equivalents",
     measure=pl.ledger.Final("separation"),
     metric="chance that a right reply is paid more than a wrong one (ties half)",
     tokens=1,
     evaluate=0,
     seconds=5.0,
     controls={"what naming every key earns": pl.ledger.Final("stuffed")},
-    note="Replies are written by templates, three kinds right and six wrong, none of which the "
-    "guarded reward misjudges: what is measured is the loss without its parts. Replies and rule "
-    "are by one author and nothing is trained, so it is evidence of nothing. A test needs a model that plays "
-    "roles, of 1B or more, and replies that people judged: the small model here speaks no sentences.",
 )

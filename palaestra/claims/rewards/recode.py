@@ -29,10 +29,7 @@ def misled() -> pl.Recipe:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On T-rec, at equal sampled tokens and one rate, held-out accuracy is at least 3 points higher with "
-    "edit similarity than with exact match.",
-    quantity="edit similarity is ahead of exact match on migrated code in the paper's ablation (no number is "
-    "known to us)",
+    words=__file__,
     arms={
         "exact": build(exact=True),
         "similarity": build(),
@@ -41,7 +38,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "grpo": pl.recipe("grpo"),
     },
     expect=pl.ledger.Greater("similarity", "exact", by=0.03, why=THREE_POINTS),
-    falsified_if="partial credit for near misses gains less than 3 points over exact match",
     reasons=(pl.ledger.Needs("misled", "likeness to the right code, and not any graded pay"),),
     measure=pl.ledger.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
@@ -56,9 +52,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "length": pl.ledger.Logged("length"),
         "groups with a gradient": pl.ledger.Logged("groups_mixed"),
     },
-    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start, and there partial "
-    "credit has more to do: a start that is right one time in hundreds would decide. The best guess is right .73 "
-    "of the time, as letters are noisy. All arms but `grpo` are paid for their form. Pay is divided by its "
-    "deviation in every arm, so one rate, 1e-4, serves all. The older test, by greedy accuracy after 60,000 "
-    "tokens at this rate, had .397 and .405.",
 )

@@ -14,8 +14,7 @@ def shrink(learned: pl.Recipe) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="Over the first 20 generator steps, outcomes are 5 points better with a verifier that "
-    "learns than with GRPO.",
+    words=__file__,
     arms={
         "grpo": shrink(pl.vary(pl.recipe("grpo"), credit=pl.chain(*Z))),
         "tango": shrink(build(warmup=20)),
@@ -24,8 +23,6 @@ EXPERIMENT = pl.ledger.Experiment(
         "merged": shrink(build(warmup=20, apart=False)),
     },
     expect=pl.ledger.Greater("tango", "grpo", by=0.05),
-    falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points "
-    "higher",
     measure=pl.ledger.Moving(20),
     metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
     task="chain(operands=(2,3))",
@@ -36,10 +33,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "accuracy at the end": pl.ledger.Final(),
         "balanced accuracy of the verifier": pl.ledger.Balanced(),
     },
-    note="80 steps of imitated verdicts, half of them worked, come first in every arm, for the "
-    "built-in model's are a coin. The verifier is a copy of this start; 20 updates of it alone "
-    "come before the 20 steps, which with its own among them take 46. A step is judged by whether "
-    "the verifier's own working has it. 5 points, as the paper's Tango is 9 ahead after 200 steps. "
-    "At equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` "
-    "compares that.",
 )

@@ -4,8 +4,7 @@ import palaestra as pl
 from palaestra.recipes.rewards.rlbff import entailment, reward_model_recipe
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="Asked for one property of an answer, a model of flexible principles ranks answers "
-    "better than one of preferences.",
+    words=__file__,
     arms={
         "bradley-terry": pl.rewards.RankingProbe(
             reward_model_recipe(pl.Compare(pairs="all"), pl.BradleyTerry(), heads=("score",)),
@@ -16,12 +15,9 @@ EXPERIMENT = pl.ledger.Experiment(
         "flexible": entailment(pl.judges.PRINCIPLE_QUESTIONS),
     },
     expect=pl.ledger.Greater("flexible", "bradley-terry"),
-    falsified_if="asked for a property, the model of preferences is as accurate or better",
     measure=pl.ledger.Final("ranked.mean"),
     metric="accuracy on pairs of held-out answers, mean over four properties",
     tokens=12_000,
     evaluate=4,
     controls={n: pl.ledger.Final(f"ranked.{n}") for n in pl.rewards.QUALITY_LABELS},
-    note="Properties that a program checks stand for written feedback, a tenth of the labels is "
-    "wrong. Overall preference weighs brevity most. Ranking only: no policy is trained on it here.",
 )

@@ -96,8 +96,7 @@ def rate(
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="Equally far from where it began, a writer rewarded by the bridging intercept is approved "
-    "at least five points more by the camp that likes it least than one by mean rating.",
+    words=__file__,
     arms={
         "mean rating": Writers("mean rating"),
         "bridging": Writers("bridging"),
@@ -107,8 +106,6 @@ EXPERIMENT = pl.ledger.Experiment(
     start=None,
     illustration=True,
     expect=pl.ledger.Greater("bridging", "mean rating", by=0.05, why="five points of the approval"),
-    quantity="none: a position paper without training",
-    falsified_if="the lower approval of the two camps gains less than five points by bridging",
     measure=pl.ledger.Final("approval.least"),
     metric="mean rating by the camp that approves less",
     tokens=1,
@@ -119,7 +116,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "false claims": pl.ledger.Final("words.false claim"),
         "majority slogans": pl.ledger.Final("words.plus slogan"),
     },
-    note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; "
-    "the best writer is computed, at 3 nats from the even one for each reward, as rewards differ in "
-    "scale. That a false claim pleases both camps nearly as much as a fact is put in.",
 )

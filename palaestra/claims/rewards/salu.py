@@ -52,10 +52,7 @@ ARMS = {
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="At the end at least 2 points more questions are answered or declined rightly with "
-    "confidence-scaled punishment than with a fixed -2.",
-    quantity="overall accuracy .908 against .847 for another system; the punishment's own part is "
-    "not given",
+    words=__file__,
     start=pl.Pipeline(
         parts={
             "sft": pl.Part(pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=16, steps=12))),
@@ -70,7 +67,6 @@ EXPERIMENT = pl.ledger.Experiment(
         ),
     ),
     constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
-    falsified_if="the fixed punishment is as good or better in overall accuracy",
     metric="held-out overall accuracy: right answers and right abstentions (greedy)",
     task="unanswerable",
     tokens=20_000,
@@ -81,8 +77,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "abstained needlessly": pl.ledger.Logged("part/needlessly"),
         "confidence": pl.ledger.Logged("part/confidence"),
     },
-    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in "
-    "retrieved text. Twelve steps of imitation come first in every arm. The start's confidence is .8 on "
-    "average, so the scaled punishment is close to -1.8 for most false answers: little room between "
-    "the arms, and seeds differ by several points, so two points may stay undecided.",
 )

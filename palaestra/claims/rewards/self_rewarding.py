@@ -60,13 +60,10 @@ ARMS: Mapping[str, pl.Runnable] = {
 
 
 EXPERIMENT = pl.ledger.Experiment(
-    claim="On `add`, held-out accuracy rises by at least 5 points above the start where the model "
-    "itself judges its answers without a reference.",
-    quantity="8% above the baseline on integration with questions and verdicts of the model's own",
+    words=__file__,
     start=two_stages(pl.ledger.Untrained()),
     arms=ARMS,
     expect=pl.ledger.Greater("own judge", "start", by=0.05, why="about half of the paper's gain"),
-    falsified_if="accuracy is less than five points above the start",
     reasons=(pl.ledger.Needs("coin", "that the right answers are called right"),),
     vetoes={
         "accuracy above the coin's": pl.ledger.Veto(
@@ -87,10 +84,4 @@ EXPERIMENT = pl.ledger.Experiment(
         "self-reward": pl.ledger.Logged("reward"),
         "true reward": pl.ledger.Logged("part/gold"),
     },
-    note="The paper's judge is a 7B model, here the small model itself, after a short imitation of "
-    "verdicts that comes first in every arm. A verdict's tokens count, so `own judge` and `coin` "
-    "take fewer steps than the others. `formal` has the true reward. The lazy judge looks at the "
-    "last digit alone, so one column is enough for it: the exploit is there to be found, and its inflation shows it. How many "
-    "of its verdicts are right is counted in the rollouts of a run; this result is from before it was, so that "
-    "column is empty.",
 )

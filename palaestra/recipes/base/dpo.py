@@ -6,6 +6,7 @@ or built from the policy's own rollouts, the best against the worst of a group (
 online DPO as in arXiv:2402.04792).
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
@@ -21,6 +22,15 @@ CARD = pl.Card(
         model="pythia-2.8b",
         prompts=64,
         lr=1e-6,
+    ),
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
+            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
+            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
+        ),
+        own={"pairs": "data"},
     ),
 )
 

@@ -42,6 +42,15 @@ CARD = pl.Card(
         lr=1e-6,
         beside={"teacher": 7.6},
     ),
+    needs=pl.Requirements(
+        models=(
+            pl.needs.NeededModel(
+                "teacher",
+                "teacher",
+                "gives the log-probs of the student's tokens and has its tokenizer",
+            ),
+        ),
+    ),
 )
 TEACHER = "teacher"
 ANNEALED = pl.Linear(5e-3, 1e-3, 80)  # max(5e-3 - 5e-5 t, 1e-3)
@@ -99,4 +108,15 @@ def build(
         if how == "reward"
         else ((TEACHER, pl.objective.kl_quantity(chosen)),),
         references={TEACHER: teacher},
+    )
+
+
+def embedded(beta: Any = 0.1, **options: Any) -> pl.Pipeline:
+    """On the embedded problem: the teacher imitates its answers for some steps, then it teaches."""
+    teacher = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=12))
+    return pl.Pipeline(
+        parts={
+            TEACHER: pl.Part(teacher),
+            "kdrl": pl.Part(build(beta, **options), models={TEACHER: pl.Output(TEACHER)}),
+        }
     )

@@ -49,6 +49,17 @@ CARD = pl.Card(
         model="llama-3.2-3b",
         samples=8,
     ),
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            replace(
+                pl.needs.HINT, otherwise="nothing but the number of steps", when={"kind": ("cue",)}
+            ),
+        ),
+        shows="is:guided",
+        own={"kind": "cue"},
+    ),
 )
 MARK = "guided"
 EXPLAIN = "{question}\n\nThe answer is {answer}. Explain step by step why it is right."

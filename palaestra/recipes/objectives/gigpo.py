@@ -35,6 +35,17 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"std": True, "kl": 0.01, "collect.sample.max_tokens": 512},
     ),
+    task="grid",
+    needs=pl.Requirements(
+        columns=(),
+        places=(
+            pl.needs.NeededPlace(
+                "environment",
+                "of several turns, in which states come again",
+                built_in=("grid", "grid-legal", "lake", "hop"),
+            ),
+        ),
+    ),
 )
 
 

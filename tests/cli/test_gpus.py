@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from palaestra.cli import doctor, needs
+from palaestra.cli import doctor
+from palaestra.cli import gpus as gpu_needs
 from palaestra.cli.main import main
 
 SEVEN = {
@@ -56,7 +57,7 @@ def test_adapters_references_and_numbers_count(config, capsys):
     [([1, 2, 2], 5), ([0.5, 0.5], 1), ([0.7, 0.7], 2), ([0.5, 0.5, 1, 0.5], 3), ([0, 0], 0), ([0.1] * 10, 1)],
 )
 def test_shares_of_a_gpu_stand_beside_each_other(asked_for, gpus):
-    assert needs.gpus_for(asked_for) == gpus
+    assert gpu_needs.gpus_for(asked_for) == gpus
 
 
 @pytest.mark.parametrize(

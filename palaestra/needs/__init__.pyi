@@ -1,0 +1,17 @@
+"""The public names of `pl.needs`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .declared import (
+    ANSWER as ANSWER,
+    CHOSEN as CHOSEN,
+    DEMONSTRATION as DEMONSTRATION,
+    HINT as HINT,
+    PROMPT as PROMPT,
+    REJECTED as REJECTED,
+    NeededColumn as NeededColumn,
+    NeededModel as NeededModel,
+    NeededPlace as NeededPlace,
+    Requirements as Requirements,
+)
+from .rows import template as template

@@ -1,0 +1,167 @@
+"""What a method needs of its user, as data on its card.
+
+A need is required, or it says what happens without it (`otherwise`). `when` names the arguments of
+`build` under which it is one, {"kind": ("cue",)}; empty: always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+ValueType: TypeAlias = Literal[
+    "text", "number", "true or false", "texts", "numbers", "messages", "image", "record", "any"
+]
+PlaceKind: TypeAlias = Literal["environment", "tools", "documents", "simulator", "reward"]
+Arguments: TypeAlias = Mapping[str, tuple[Any, ...]]
+
+FLAGS: Mapping[PlaceKind, str] = {  # how each kind is given on the command line
+    "environment": "--env FILE.py:NAME",
+    "tools": "--tools FILE.py:NAME",
+    "documents": "documents=FOLDER",
+    "simulator": "--env FILE.py:NAME",
+    "reward": "--reward FILE.py:NAME",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NeededColumn:
+    """A column of the user's data.
+
+    Args:
+        name: what the method reads it as; `--columns THEIRS=NAME` reads another one so.
+        type: of its values.
+        examples: values that rows of a template have in turn, at least one.
+        meaning: what it is, for people.
+        otherwise: what happens in rows without it; "" = it is required.
+    """
+
+    name: str
+    type: ValueType
+    examples: tuple[Any, ...]
+    meaning: str
+    otherwise: str = ""
+    when: Arguments = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NeededModel:
+    """A model beside the policy.
+
+    Args:
+        role: "teacher", "judge", "guide", "reward model", ...
+        argument: of `build`, which takes it.
+        meaning: what it does.
+        inert: the value of the argument at which nothing acts.
+        example: how it is written behind the argument.
+        otherwise: what happens without it; "" = it is required.
+    """
+
+    role: str
+    argument: str
+    meaning: str
+    inert: Any = "policy"
+    example: str = "DIR"
+    otherwise: str = ""
+    when: Arguments = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NeededPlace:
+    """Where the policy acts, or what it acts with.
+
+    Args:
+        kind: environment, tools, documents, simulator, or a reward.
+        meaning: what it has to have.
+        built_in: built-in problems that have it (`--task`).
+        flag: how it is given; "" = as `FLAGS` says of the kind.
+        otherwise: what happens without it; "" = it is required.
+    """
+
+    kind: PlaceKind
+    meaning: str
+    built_in: tuple[str, ...] = ()
+    flag: str = ""
+    otherwise: str = ""
+    when: Arguments = field(default_factory=dict)
+
+    @property
+    def given_by(self) -> str:
+        """How it is given on the command line."""
+        return self.flag or FLAGS[self.kind]
+
+
+PROMPT = NeededColumn(
+    "prompt",
+    "text",
+    ("What is 17 + 25?", "What is 8 + 31?", "What is 40 + 9?"),
+    "what the model is asked, or `messages`, a chat",
+)
+ANSWER = NeededColumn(
+    "answer",
+    "any",
+    ("42", "39", "49"),
+    "the right answer, which a reply is compared with",
+    otherwise="--reward FILE.py:NAME judges in its place",
+)
+HINT = NeededColumn(
+    "hint",
+    "text",
+    ("Add the tens first.", "Carry what is above nine.", "Forty and nine more."),
+    "what helps to solve it, without the answer",
+)
+DEMONSTRATION = NeededColumn(
+    "demonstration",
+    "text",
+    ("17 + 25 = 30 + 12 = 42", "8 + 31 = 39", "40 + 9 = 49"),
+    "a right reply, written by a person or a better model",
+)
+CHOSEN = NeededColumn("chosen", "text", ("42", "39", "49"), "the reply that is better")
+REJECTED = NeededColumn("rejected", "text", ("32", "29", "31"), "the reply that is worse")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """All that a method needs. The default is that of most: questions and their answers.
+
+    Args:
+        columns: of the data; () = the method learns from no file.
+        least: the least number of something: "tasks" to train on, "domains".
+        shows: the number of a run's metrics that shows the mechanism at work, above 0 where it is.
+        off: arguments of `build`, or fields by path, under which that number is 0.
+        own: arguments, fields and settings ("reward", "max_tokens") of the two steps that the
+            conformance test trains on a user's file.
+    """
+
+    columns: tuple[NeededColumn, ...] = (PROMPT, ANSWER)
+    models: tuple[NeededModel, ...] = ()
+    places: tuple[NeededPlace, ...] = ()
+    least: Mapping[str, int] = field(default_factory=dict)
+    shows: str = ""
+    off: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+
+def holds(when: Arguments, arguments: Mapping[str, Any]) -> bool:
+    """Whether a need is one under these arguments of `build`, defaults included."""
+    return all(arguments.get(name) in values for name, values in when.items())
+
+
+def fits(value: Any, kind: ValueType) -> bool:
+    """Whether a value of a row is of the declared type."""
+    if kind in ("any", "image"):
+        return True
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "true or false":
+        return isinstance(value, bool) or value in (0, 1)
+    if kind == "record":
+        return isinstance(value, Mapping)
+    if kind == "text":
+        return isinstance(value, str)
+    rows = list(value) if isinstance(value, list | tuple) else None
+    if rows is None:
+        return False
+    inner: Mapping[str, ValueType] = {"texts": "text", "numbers": "number", "messages": "record"}
+    return all(fits(x, inner[kind]) for x in rows)

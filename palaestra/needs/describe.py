@@ -1,0 +1,75 @@
+"""What a method needs, as words: for a terminal, and for its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from palaestra.needs.declared import NeededModel, NeededPlace, Requirements, holds
+from palaestra.needs.rows import columns_of
+
+REQUIRED = "required"
+
+
+def column_rows(
+    needs: Requirements, arguments: Mapping[str, Any]
+) -> list[tuple[str, str, str, str, str]]:
+    """Of each column: name, type, an example, meaning, and what happens without it."""
+    return [
+        (
+            c.name,
+            c.type,
+            json.dumps(c.examples[0], ensure_ascii=False),
+            c.meaning,
+            c.otherwise or REQUIRED,
+        )
+        for c in columns_of(needs, arguments)
+    ]
+
+
+def other_rows(
+    needs: Requirements, arguments: Mapping[str, Any]
+) -> list[tuple[str, str, str, str]]:
+    """Of each model and place: what it is, how it is given, meaning, and what happens without it."""
+    models = [m for m in needs.models if holds(m.when, arguments)]
+    places = [p for p in needs.places if holds(p.when, arguments)]
+    return [
+        *((m.role, given_by(m), m.meaning, m.otherwise or REQUIRED) for m in models),
+        *((p.kind, given_by(p), p.meaning, p.otherwise or REQUIRED) for p in places),
+    ]
+
+
+def given_by(need: NeededModel | NeededPlace) -> str:
+    """How a model or a place is given on the command line."""
+    if isinstance(need, NeededModel):
+        return f"{need.argument}={need.example}"
+    return need.given_by
+
+
+def own_command(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> str:
+    """What trains the method on one's own data, with what is required."""
+    words = [f"palaestra train {method}"]
+    if needs.columns:
+        words.append("--data FILE.jsonl")
+    required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
+    words += [
+        given_by(need) for need in required if not need.otherwise and holds(need.when, arguments)
+    ]
+    return " ".join([*words, "--model DIR"])
+
+
+def lines(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> Iterator[str]:
+    """For a terminal."""
+    yield f"{method} on your own data:"
+    yield f"  {own_command(method, needs, arguments)}"
+    for name, kind, example, meaning, without in column_rows(needs, arguments):
+        yield f"column {name} ({kind}, e.g. {example}): {meaning}"
+        yield f"  {without if without == REQUIRED else f'without it: {without}'}"
+    for what, given, meaning, without in other_rows(needs, arguments):
+        yield f"{what}, {given}: {meaning}"
+        yield f"  {without if without == REQUIRED else f'without it: {without}'}"
+    for what, least in needs.least.items():
+        yield f"at least {least} {what}"
+    if needs.shows:
+        yield f"the metric {needs.shows} shows whether the method acts: it is above 0 where it does"

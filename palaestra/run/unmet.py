@@ -1,0 +1,150 @@
+"""Before a model is loaded: what a method needs of its user and did not get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any
+
+from palaestra import catalogue
+from palaestra.abilities import split_size
+from palaestra.errors import UserError
+from palaestra.needs.declared import (
+    NeededColumn,
+    NeededModel,
+    NeededPlace,
+    Requirements,
+    fits,
+    holds,
+)
+from palaestra.needs.rows import columns_of
+from palaestra.run.settings import VALUE, Settings
+from palaestra.suggest import close_names
+from palaestra.tasks.columns import META, USES
+from palaestra.tasks.domains import TellsDomains
+from palaestra.types import Task
+
+if TYPE_CHECKING:
+    from palaestra.context import Bench
+
+LOOKED_AT = 64  # tasks, to see which columns they have
+
+
+def needs_of_recipe(method: str) -> Requirements | None:
+    """What the card of a method says; None = a recipe that is a value, or a file without a card."""
+    if method == VALUE:
+        return None
+    card = getattr(catalogue.find(method), "CARD", None)
+    return None if card is None else card.needs
+
+
+def arguments_of_run(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a method's `build`, defaults included."""
+    own = {name: p.default for name, p in takes.items() if p.default is not Parameter.empty}
+    return own | {name: value for name, value in given.items() if name in takes}
+
+
+def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> None:
+    """Raises UserError, in one line, for the first thing that the method cannot act without."""
+    needs = needs_of_recipe(settings.recipe)
+    if needs is None or settings.anyway:
+        return
+    for line in unmet(needs, settings, bench, arguments):
+        raise UserError(f"{settings.recipe} {line}; --anyway goes on without")
+
+
+def unmet(
+    needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
+) -> Iterator[str]:
+    """What is missing, a line each."""
+    own = bool(settings.data or settings.env or settings.task)
+    for model in needs.models:
+        required = not model.otherwise and holds(model.when, arguments)
+        if required and arguments.get(model.argument) == model.inert and not settings.embedded:
+            yield missing_model(model)
+    for place in needs.places if own else ():
+        required = not place.otherwise and holds(place.when, arguments)
+        if required and not is_there(place, settings):
+            yield missing_place(place)
+    if settings.data and not settings.env:
+        yield from unmet_columns(needs, settings, bench, arguments)
+    if own:
+        yield from too_few(needs, bench)
+
+
+def missing_model(model: NeededModel) -> str:
+    return f"needs a {model.role}, which {model.meaning}: {model.argument}={model.example}"
+
+
+def is_there(place: NeededPlace, settings: Settings) -> bool:
+    """Whether the run has it, by a flag or in a built-in problem."""
+    given = {
+        "environment": settings.env,
+        "simulator": settings.env,
+        "tools": settings.tools or settings.env,
+        "reward": settings.reward,
+        "documents": settings.env or settings.tools,
+    }
+    elsewhere = ":" in settings.task and not settings.task.startswith("rg:")
+    named = any(settings.task.partition("(")[0] == name for name in place.built_in)
+    acts = place.kind in ("environment", "simulator")
+    return bool(given[place.kind]) or named or (acts and elsewhere)
+
+
+def missing_place(place: NeededPlace) -> str:
+    built_in = f", or --task {place.built_in[0]}" if place.built_in else ""
+    return f"needs {_article(place.kind)}, {place.meaning}: {place.given_by}{built_in}"
+
+
+def _article(kind: str) -> str:
+    if kind in ("tools", "documents"):
+        return kind
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def unmet_columns(
+    needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
+) -> Iterator[str]:
+    """Columns that no row has, or that hold something else."""
+    size = split_size(bench.tasks, "train") or 0
+    tasks = [bench.tasks.task("train", i) for i in range(min(size, LOOKED_AT))]
+    for column in columns_of(needs, arguments):
+        values = [x for x in (value_of_task(t, column.name) for t in tasks) if x is not None]
+        if not values and not column.otherwise:
+            yield missing_column(column, settings.data, tasks)
+        wrong = [x for x in values if not fits(x, column.type)]
+        if wrong and column.name not in ("prompt", "answer"):
+            yield (
+                f"reads the column {column.name!r} ({column.meaning}) as {column.type}, e.g. "
+                f"{json.dumps(column.examples[0], ensure_ascii=False)}, and a record of "
+                f"{settings.data} has {str(wrong[0])[:60]!r}"
+            )
+
+
+def value_of_task(task: Task, column: str) -> Any:
+    """What a task has of a column; None = nothing."""
+    own = {"prompt": task.prompt or None, "answer": task.answer, "domain": task.domain or None}
+    return own[column] if column in own else task.meta.get(column)
+
+
+def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
+    names = list(dict.fromkeys(str(k) for t in tasks for k in t.meta))
+    near = close_names(column.name, names)
+    which = near[0] if near else "COLUMN"
+    has = f" (it has {', '.join(names[:8])})" if names and not near else ""
+    use = column.name if column.name in USES else f"{META}{column.name}"
+    return (
+        f"needs the column {column.name!r}, {column.meaning}, and no record of {data} has it{has}: "
+        f"--columns {which}={use} says which one it is"
+    )
+
+
+def too_few(needs: Requirements, bench: Bench) -> Iterator[str]:
+    """Where there is less of something than the method acts on."""
+    domains = bench.tasks.domains if isinstance(bench.tasks, TellsDomains) else ()
+    counts = {"tasks": split_size(bench.tasks, "train"), "domains": len(domains) or 1}
+    for what, least in needs.least.items():
+        n = counts[what]
+        if n is not None and n < least:
+            yield f"needs {least} {what} or more, and {bench.name} has {n}"

@@ -1,0 +1,115 @@
+"""What a method needs: as data, as words, and checked before a model is loaded."""
+
+import json
+
+import pytest
+from palaestra import catalogue
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds
+from palaestra.needs.describe import lines, own_command
+from palaestra.needs.rows import template
+
+BUILT = [e.id for e in catalogue.all_entries() if e.built]
+HINT = NeededColumn("hint", "text", ("a", "b"), "a hint", when={"kind": ("cue",)})
+TEACHER = NeededModel("teacher", "teacher", "teaches")
+NEEDS = Requirements(
+    columns=(HINT,), models=(TEACHER,), places=(NeededPlace("tools", "that search"),), least={"tasks": 4}, shows="kl"
+)
+
+
+@pytest.mark.parametrize(
+    "value, kind, fitting",
+    [
+        ("a", "text", True), (3, "text", False), (3, "number", True), (True, "number", False), ("3", "number", False),
+        (True, "true or false", True), (1, "true or false", True), (2, "true or false", False),
+        (["a"], "texts", True), (["a", 1], "texts", False), ("a", "texts", False), ([1, 2.5], "numbers", True),
+        ([{"role": "user"}], "messages", True), (["a"], "messages", False), ({}, "record", True), (None, "any", True),
+    ],
+)  # fmt: skip
+def test_values_fit_their_declared_type(value, kind, fitting):
+    assert fits(value, kind) is fitting
+
+
+def test_a_template_has_an_example_in_every_column_that_is_read():
+    assert template(NEEDS, {"kind": "cue"}) == [{"hint": "a"}, {"hint": "b"}, {"hint": "a"}]
+    assert template(NEEDS, {"kind": "written"}) == [{}, {}, {}]
+    assert holds({}, {}) and not holds({"kind": ("cue",)}, {"kind": "other"})
+
+
+def test_the_command_and_the_words_name_all_that_is_required():
+    assert own_command("m", NEEDS, {"kind": "cue"}) == (
+        "palaestra train m --data FILE.jsonl teacher=DIR --tools FILE.py:NAME --model DIR"
+    )
+    text = "\n".join(lines("m", NEEDS, {"kind": "cue"}))
+    assert all(word in text for word in ("hint", "teaches", "that search", "at least 4 tasks", "kl"))
+
+
+def test_every_method_says_what_it_needs_and_its_examples_are_of_their_types():
+    wrong = []
+    for name in BUILT:
+        needs = catalogue.find(name).CARD.needs
+        wrong += [f"{name}: {c.name}" for c in needs.columns for x in c.examples if not fits(x, c.type)]
+        wrong += [f"{name}: {c.name} has no example" for c in needs.columns if not c.examples]
+        takes = catalogue.find(name).build.__annotations__
+        wrong += [f"{name}: no argument {m.argument}" for m in needs.models if m.argument not in takes]
+        named = [n for need in (*needs.columns, *needs.models, *needs.places) for n in need.when]
+        wrong += [f"{name}: no argument {n}" for n in named if n not in takes]
+    assert not wrong
+
+
+def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
+    file = tmp_path / "rows.jsonl"
+    assert main(["needs", "dpo", "pairs=data", "--template", str(file), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [c["name"] for c in said["columns"]] == ["prompt", "chosen", "rejected"]
+    assert said["costs"]["models"] == ["ref"] and said["costs"]["measured"] == ["ref logp"]
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 3 and all(set(r) == {"prompt", "chosen", "rejected"} for r in rows)
+    assert main(["needs", "dpo", "--template", str(file)]) == 2 and "is there already" in capsys.readouterr().err
+    assert main(["needs", "dpo", "sides=2"]) == 2 and "no argument 'sides'" in capsys.readouterr().err
+    assert main(["needs", "gigpo", "--template", str(tmp_path / "x")]) == 2
+
+
+PLAIN = [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    "method, rows, words, said",
+    [
+        ("kdrl", PLAIN, {}, "kdrl needs a teacher, which gives .*: teacher=DIR; anyway=True"),
+        ("gigpo", PLAIN, {}, "gigpo needs an environment, .*env=\"FILE.py:NAME\", or task grid; anyway=True"),
+        ("dpo", [{**r, "chosen_reply": "2"} for r in PLAIN], {"pairs": "data"},
+         "needs the column 'chosen', .* columns=.chosen_reply=chosen. says"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said_in_one_line_before_anything_is_made(method, rows, words, said, tmp_path, monkeypatch):
+    import palaestra
+    from palaestra.run import setup
+
+    def unloaded(*given, **more):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(setup, "load", unloaded)
+    file, out = tmp_path / "rows.jsonl", tmp_path / "run"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UserError, match=said) as refused:
+        palaestra.train(method, data=file, out=out, set=words, quiet=True)
+    assert "\n" not in str(refused.value) and not out.exists()
+
+
+def test_anyway_goes_on(tmp_path):
+    import palaestra
+
+    run = palaestra.train("kdrl", data=PLAIN, out=tmp_path / "run", steps=1, evaluate=0, anyway=True, quiet=True)
+    assert "anyway = true" in (run.folder / "config.toml").read_text()
+
+
+def test_a_column_of_another_name_is_read_as_what_the_method_calls_it(tmp_path):
+    from palaestra.tasks.files import first_tasks
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"prompt": "2+3", "answer": "5", "rubric": ["short"]}\n')
+    assert first_tasks(str(file), 1, "rubric=meta.criteria")[0].meta["criteria"] == ["short"]
+    with pytest.raises(UserError, match="neither side"):
+        first_tasks(str(file), 1, "rubric=criteria")
