@@ -32,7 +32,7 @@ from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.nurl import AnswerTold, write_hints
 from palaestra.recipes.data.refine_af import is_novel, make_up
 from palaestra.run import setup
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
 
 SUMS = "rg:chain_sum(min_terms=2,max_terms=2,min_digits=1,max_digits=1)"

@@ -18,10 +18,10 @@ from palaestra.models.load import base_of, find
 from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.manner import PLAIN, MannerAudit, audit_manner
 from palaestra.rewards.nulls import TestsAudit, audit_tests
-from palaestra.run.rewards import reward_by_name
-from palaestra.run.voice import drawing
+from palaestra.settings.rewards import reward_by_name
 from palaestra.tasks.files import tasks_and_notes
 from palaestra.tasks.oracle import Encode, whole_reply
+from palaestra.terminal.streams import drawing
 
 LEGEND = (  # of the table of probes
     "legend: gold = the reference answers, in the form in which they are paid most, {} being the answer; "

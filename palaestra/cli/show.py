@@ -8,7 +8,7 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.ledger.pages import parts
-from palaestra.run.setup import arguments as arguments_of
+from palaestra.settings.overrides import arguments as arguments_of
 from palaestra.values import brief, describe, difference, flatten
 
 

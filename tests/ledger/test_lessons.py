@@ -10,7 +10,7 @@ from palaestra.errors import UserError
 from palaestra.ledger import holding
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.standing import Standing
-from palaestra.run.setup import build
+from palaestra.settings.overrides import build
 from palaestra.values import overrides
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,7 @@ from palaestra.explanation.method import explain
 from palaestra.recipes.data import rest_rl
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward, Task
 from palaestra.values import flatten
