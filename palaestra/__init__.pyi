@@ -190,6 +190,7 @@ from . import (
     mixing as mixing,
     models as models,
     objective as objective,
+    planning as planning,
     rewards as rewards,
     rollout as rollout,
     run as run,
