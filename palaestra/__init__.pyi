@@ -170,7 +170,7 @@ from .objective.tokens import DualClipped as DualClipped
 from .objective.track import Track as Track
 
 # Weights that are merged or adapted, and what reads and steers a model
-from .models.cursor import Cursor as Cursor
+from .models.inside.cursor import Cursor as Cursor
 
 
 
@@ -180,6 +180,7 @@ from .scale.cluster import Cluster as Cluster
 # What fewer methods need, by room
 from . import (
     abilities as abilities,
+    chat as chat,
     control as control,
     credit as credit,
     curriculum as curriculum,

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from palaestra.abilities import ProbesTests
+from palaestra.chat.dialect import Chat
 from palaestra.errors import UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.files import explain_failures, read_tokenizer, silence_transformers
 from palaestra.models.load import base_of, find
 from palaestra.rewards.audit import Audit, audit

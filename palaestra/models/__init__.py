@@ -1,4 +1,4 @@
-"""Models: inside, chat and merging."""
+"""Models: loading, the training forward pass, scoring, and what reads and steers them."""
 
 from palaestra.names import attach
 

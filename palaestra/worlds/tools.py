@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from palaestra.models.reply import forged_mark
+from palaestra.chat.reply import forged_mark
 from palaestra.types import (
     Act,
     Ask,

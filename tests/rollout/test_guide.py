@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from palaestra.chat.dialect import Chat
 from palaestra.credit.links import Center, Fact, chain
 from palaestra.errors import Fault, UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.score import score_pairs
 from palaestra.rewards.intrinsic import AnswerProbability, answer_score, debias
 from palaestra.rewards.verify import response_text

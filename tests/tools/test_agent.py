@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from palaestra.chat.calls import TagCalls, read_hermes
+from palaestra.chat.dialect import Chat
 from palaestra.engines.vllm import HEADS_ON_CPU
-from palaestra.models.calls import TagCalls, read_hermes
-from palaestra.models.dialect import Chat
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.rollout.collect import Sample

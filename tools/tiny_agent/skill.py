@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from palaestra.chat.calls import TagCalls
 from palaestra.context import Bench
-from palaestra.models.calls import TagCalls
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.recipes.agents.cel import WorldTexts, show_knowledge

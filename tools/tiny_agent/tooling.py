@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from palaestra.models.calls import TagCalls, with_rules
+from palaestra.chat.calls import TagCalls, with_rules
 from palaestra.toys.base import question_task
 from palaestra.toys.ladder import Add
 from palaestra.toys.words import VERBS, Words
