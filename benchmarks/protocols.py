@@ -80,7 +80,7 @@ async def written_hints(ctx: pl.Context) -> dict[str, Any]:
         "bare": await solved(ctx, "bare", [t for t, _ in pairs], 8),
         "hinted": await solved(ctx, "hinted", behind(pl.rollout.HintColumn()), 8),
         "told": await solved(ctx, "told", behind(AnswerTold()), 8),
-        "examples": [{"question": pl.toys.question_text(t), "hint": h} for t, h in pairs[:3]],
+        "examples": [{"question": pl.tasks.question_text(t), "hint": h} for t, h in pairs[:3]],
     }
 
 

@@ -14,7 +14,7 @@ from dataclasses import field
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Task, stage
 
 TOPICS = (

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import (
+from palaestra.tasks.procedural import (
     ANSWER_PREFIX,
     answer_lines,
     draw_task,

@@ -10,7 +10,7 @@ from dataclasses import field
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import (
+from palaestra.tasks.procedural import (
     draw_task,
     exact_match,
     first_wrong_line,

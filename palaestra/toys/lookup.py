@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Task, stage
 
 # `get` remembers in which cells it was called: a sum of n keys takes n cells

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Task, need_at_least, rng_of, stage
 
 RELATIONS = ("boss", "heir", "host", "twin")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from palaestra.toys.base import exact_match, final_answer
+from palaestra.tasks.procedural import exact_match, final_answer
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 HALVES = ("first", "second")

@@ -28,7 +28,7 @@ from palaestra.run.driver import prepare_models
 from palaestra.scale.sharded import shard
 from palaestra.store import rollouts
 from palaestra.store.reading import StepRollouts
-from palaestra.toys.formats import add_hint, question_text
+from palaestra.tasks.phrasing import add_hint, question_text
 from palaestra.toys.screen import Screen
 from palaestra.types import Ask, Episode, Example, Group, Reward, Row, Sampling, Segment
 from palaestra.update import pack

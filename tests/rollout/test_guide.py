@@ -20,7 +20,7 @@ from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer, Handover
 from palaestra.rollout.recorded import Demonstrate, Swap
 from palaestra.store import rollouts
-from palaestra.toys.formats import add_examples, add_hint, add_instruction, question_text, retry
+from palaestra.tasks.phrasing import add_examples, add_hint, add_instruction, question_text, retry
 from palaestra.types import Episode, Group, Message, Reward, Row, Sampling, Segment, Task
 from palaestra.worlds.question import Question
 

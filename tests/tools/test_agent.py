@@ -20,7 +20,7 @@ from palaestra.rollout.collect import Sample
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.evaluation import attempt_tasks
-from palaestra.toys.base import split_of
+from palaestra.tasks.procedural import split_of
 from palaestra.types import Call, Message, rng_of
 from tools.tiny_agent import build, functions, mixture, searching, skill, tooling
 from tools.tiny_model.tokenizer import SPECIALS

@@ -26,8 +26,8 @@ from palaestra.run.benches import add_tools, bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.evaluation import attempt_tasks
-from palaestra.toys import formats
-from palaestra.toys.base import exact_match
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import exact_match
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.lake import LakeTasks
 from palaestra.toys.mistakes import wrong_answer

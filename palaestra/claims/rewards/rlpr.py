@@ -35,7 +35,7 @@ EXPERIMENT = pl.ledger.Experiment(
     quantity="7.6 points on TheoremQA and 7.5 on Minerva above VeriFree, whose reward is the product of "
     "the reference's probabilities; 1.6 points on average above a verifier model's reward",
     arms={
-        "exact match": verified(pl.Verify(pl.toys.exact_match)),
+        "exact match": verified(pl.Verify(pl.tasks.exact_match)),
         "rlpr": probability(),
         "product": probability(how="product"),
         "no baseline": probability(baseline=""),
