@@ -18,10 +18,10 @@ from pathlib import Path
 from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.measures import Final, Logged
-from palaestra.run.headway import Headway
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.stats import mean_interval, share_of_runs
 from palaestra.store.checkpoint import write_atomic
+from palaestra.terminal.progress import Headway
 
 RATES = (3e-5, 1e-4, 3e-4)
 SHAPES = ((16, 8), (8, 16), (32, 4))  # prompts x samples

@@ -32,7 +32,7 @@ from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.nurl import AnswerTold, write_hints
 from palaestra.recipes.data.refine_af import is_novel, make_up
 from palaestra.run import setup
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
 
 SUMS = "rg:chain_sum(min_terms=2,max_terms=2,min_digits=1,max_digits=1)"
@@ -80,7 +80,7 @@ async def written_hints(ctx: pl.Context) -> dict[str, Any]:
         "bare": await solved(ctx, "bare", [t for t, _ in pairs], 8),
         "hinted": await solved(ctx, "hinted", behind(pl.rollout.HintColumn()), 8),
         "told": await solved(ctx, "told", behind(AnswerTold()), 8),
-        "examples": [{"question": pl.toys.question_text(t), "hint": h} for t, h in pairs[:3]],
+        "examples": [{"question": pl.tasks.question_text(t), "hint": h} for t, h in pairs[:3]],
     }
 
 

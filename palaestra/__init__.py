@@ -7,27 +7,13 @@ module is imported when one of its names is asked for.
 """
 
 import os
-from pathlib import Path
-
-import lazy_loader
 
 # threads of torch that wait for each other soon sleep: where they spin for long, a step takes many
 # times as long beside other work. libgomp reads this when torch is imported
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+from palaestra.names import attach
+
 __version__ = "0.1.0"
-_get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-
-def __getattr__(name: str) -> object:
-    """A public name. Raises AttributeError, which says where it is if a namespace has it."""
-    try:
-        return _get(name)
-    except AttributeError:
-        here = Path(__file__).parent
-        if name.startswith("_") or (here / name).is_dir() or (here / f"{name}.py").is_file():
-            raise
-        from palaestra.names import where_it_is
-
-        raise AttributeError(where_it_is(name)) from None
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

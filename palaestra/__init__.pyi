@@ -172,7 +172,7 @@ from .objective.tokens import DualClipped as DualClipped
 from .objective.track import Track as Track
 
 # Weights that are merged or adapted, and what reads and steers a model
-from .models.cursor import Cursor as Cursor
+from .models.inside.cursor import Cursor as Cursor
 
 
 
@@ -182,6 +182,7 @@ from .scale.cluster import Cluster as Cluster
 # What fewer methods need, by room
 from . import (
     abilities as abilities,
+    chat as chat,
     control as control,
     credit as credit,
     curriculum as curriculum,
@@ -193,6 +194,7 @@ from . import (
     models as models,
     needs as needs,
     objective as objective,
+    planning as planning,
     rewards as rewards,
     rollout as rollout,
     run as run,

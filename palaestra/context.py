@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
 
-    from palaestra.models.dialect import Chat
+    from palaestra.chat.dialect import Chat
     from palaestra.models.master import Optimizer
     from palaestra.models.model import Model
 

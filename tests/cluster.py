@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from palaestra.curriculum.pool import Everything
 from palaestra.models.load import load, weights_sha256
+from palaestra.planning.simulate import Costs, simulate
 from palaestra.recipes.base import grpo
 from palaestra.rollout.queue import max_age
 from palaestra.rollout.tickets import InProcess
@@ -35,7 +36,6 @@ from palaestra.run.driver import carriage, prepare, train
 from palaestra.run.plan import Plan
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.placement import open_carrier
-from palaestra.scale.simulate import Costs, simulate
 from palaestra.step import start, step
 from palaestra.types import Episode, Reward, Row, Segment, rng_of
 from palaestra.values import override

@@ -20,9 +20,9 @@ from palaestra.models.load import load
 from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare, train
-from palaestra.run.setup import make_smallest
 from palaestra.scale.local_ranks import FORKS, run_ranks
 from palaestra.scale.sharded import ShardedModel
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import gather_groups, start
 from palaestra.types import Batch, Reward
 from palaestra.update import backward, pack, recount

@@ -21,7 +21,7 @@ def test_streams_are_as_before(deed, clean):
     program = f"""
 import contextlib, sys
 from palaestra.plugins import kept_streams
-from palaestra.run.voice import clean_streams
+from palaestra.terminal.streams import clean_streams
 print("before")
 with clean_streams() if {clean} else contextlib.nullcontext():
     with contextlib.suppress(ValueError), kept_streams():

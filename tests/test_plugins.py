@@ -24,7 +24,8 @@ from palaestra.ledger.results import arm_packages
 from palaestra.models.load import load
 from palaestra.run import benches, setup
 from palaestra.run.additions import ours, standings
-from palaestra.run.settings import Settings
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.trackers import registry as trackers
 from palaestra.trackers.tensorboard import TensorBoard
@@ -38,7 +39,7 @@ COMMANDS = [line for line in PAGE.split("```")[1].splitlines() if line.startswit
 SMALL = ["schedule.prompts=2", "collect.links.0.n=2"]
 
 ASK = {  # how a name of each kind is asked for
-    "recipes": lambda name: setup.call_build(name, {}),
+    "recipes": lambda name: overrides.call_build(name, {}),
     "tasks": benches.bench_by_name,
     "worlds": benches.bench_by_name,
     "verifiers": lambda name: verifiers.make_verifier(name, {}),
@@ -241,7 +242,7 @@ def test_a_recipe_is_a_method_as_others_are(add, capsys):
     assert (row["id"], row["title"], row["package"]) == ("odd", "Mine.", "mine 1.0")
     with pytest.raises(UserError, match="did you mean odd"):
         catalogue.find("oddd")
-    credit = setup.build("odd", {"margin": "2"}).learners["policy"].credit
+    credit = overrides.build("odd", {"margin": "2"}).learners["policy"].credit
     assert type(credit.links[1]).__name__ == "Same"
 
 
@@ -417,7 +418,7 @@ def test_settings_that_are_refused_are_not_only_the_packages_fault(add):
     text = f"{GOOD}\n\ndef x(most: int = 3):\n    raise ValueError('most is negative')"
     add({"recipes": "odd = mine_module", "tasks": "far = mine_module:x"}, text)
     with pytest.raises(UserError, match=r"margin is negative; change its settings, or mend"):
-        setup.build("odd", {"margin": "-1"})
+        overrides.build("odd", {"margin": "-1"})
     with pytest.raises(UserError, match=r"most is negative .*; change its settings, or mend"):
         benches.bench_by_name("far(most=-1)")
 
@@ -453,7 +454,7 @@ def test_how_a_reference_is_put_may_be_a_property(add):
 
 def recorded(recipe="grpo", **settings):
     asked = Settings(recipe=recipe, **settings)
-    return packages(setup.recipe_of(asked), asked, *setup.bench_of(asked))
+    return packages(overrides.recipe_of(asked), asked, *setup.bench_of(asked))
 
 
 POINTS = {

@@ -1,7 +1,7 @@
 import pytest
 from palaestra import processor
 from palaestra.models.precision import precision_for
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 
 X86 = "processor\t: 0\nmodel name\t: Some Xeon\nflags\t\t: fpu fma avx2 {}\n\nprocessor\t: 1\nflags\t: none\n"
 

@@ -66,6 +66,10 @@ def test_a_name_that_is_not_on_top_says_where_it_is():
         pl.Ema  # noqa: B018
     with pytest.raises(AttributeError, match=r"^pl has no 'Nothing'$"):
         pl.Nothing  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^pl\.scale\.best_plan is pl\.planning\.best_plan$"):
+        pl.scale.best_plan  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^pl\.scale has no 'Nothing'$"):
+        pl.scale.Nothing  # noqa: B018
 
 
 def test_the_import_waits_for_no_library():

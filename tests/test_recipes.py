@@ -11,7 +11,7 @@ import pytest
 from palaestra import catalogue
 from palaestra.ledger import canaries
 from palaestra.method import Recipe
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.store.checkpoint import Checkpoint
 from palaestra.store.codec import encode
 from palaestra.values import describe, difference, digest

@@ -21,7 +21,7 @@ from palaestra.models.load import load
 from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare, train
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 
 ROOT = Path(pl.__file__).parent

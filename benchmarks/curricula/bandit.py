@@ -17,9 +17,9 @@ import numpy as np
 from palaestra.bench.machine import describe_machine
 from palaestra.claims.arms import SIX_ARMS
 from palaestra.ledger.cells import CellRequest, run_all
-from palaestra.run.headway import Headway
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
+from palaestra.terminal.progress import Headway
 
 METHODS = ("grpo", "dump", "sec")
 

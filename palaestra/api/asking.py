@@ -14,12 +14,6 @@ from typing import Any, Unpack
 
 from palaestra import values
 from palaestra.api.ended import EVALUATION_ALONE, compare_runs, pairs_of
-from palaestra.api.keywords import (
-    CompareKeywords,
-    EvaluateKeywords,
-    check_keywords,
-    flags_as_keywords,
-)
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.context import Runnable
@@ -36,13 +30,19 @@ from palaestra.run.checks import say_notes
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept
 from palaestra.run.given_rows import keep_rows, take_rows
-from palaestra.run.headway import Headway
 from palaestra.run.origin import Provenance, digests, files_of_settings
 from palaestra.run.record_checks import check_records
 from palaestra.run.served import context
-from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.run.stages import check_stages
 from palaestra.run.trust import check_code
+from palaestra.settings import overrides, reading
+from palaestra.settings.fields import VALUE, Settings, Use, setting_names
+from palaestra.settings.keywords import (
+    CompareKeywords,
+    EvaluateKeywords,
+    check_keywords,
+    flags_as_keywords,
+)
 from palaestra.stats import (
     mean_interval,
     paired_difference,
@@ -51,6 +51,7 @@ from palaestra.stats import (
 )
 from palaestra.store.checkpoint import checkpoint_of, jsonable, make_folder, write_atomic
 from palaestra.store.folder import SUMMARY, is_run, read_summary
+from palaestra.terminal.progress import Headway
 
 
 def evaluate(
@@ -112,7 +113,7 @@ def evaluate_given(
     """See `evaluate`. `settings` may also be all those of a run."""
     folder = attempts_folder(Path(out)) if out else None
     rows = take_rows(settings)
-    given: dict[str, Any] = setup.check_types(settings)
+    given: dict[str, Any] = reading.check_types(settings)
     if isinstance(model, Run):
         kept = {k: v for k, v in model.config.items() if k in setting_names(Use.MEASURED)}
         problem = setting_names(Use.PROBLEM)
@@ -124,7 +125,7 @@ def evaluate_given(
         name = str(trained or model.config.get("model", "tiny"))
     else:
         name = str(model)
-    chosen = setup.merge(Settings(), {**given, "model": name})
+    chosen = overrides.merge(Settings(), {**given, "model": name})
     with tempfile.TemporaryDirectory() as place:
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
         ctx = context(chosen, key_env, talk=talk, out=folder)
@@ -244,7 +245,7 @@ def explain(
             'fields, groups=[[{"reward": 1, "length": 3}, {"reward": 0, "length": 5}]]'
         )
     with flags_as_keywords():
-        recipe = setup.build(method, settings) if isinstance(method, str) else method
+        recipe = overrides.build(method, settings) if isinstance(method, str) else method
         if not isinstance(recipe, Recipe):
             raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
         return explain_groups(recipe, groups_from(rewards, lengths, groups))
@@ -331,11 +332,11 @@ def compare_given(
             f"two methods are called {twice!r}; give one of them as a recipe under another name: "
             'recipes={"mine": recipe}'
         )
-    checked = setup.check_types(settings)
+    checked = reading.check_types(settings)
     named = {str(m): str(m) for m in methods} | dict.fromkeys(given, VALUE)
-    read = {m: setup.merge(Settings(), {**checked, "recipe": r}) for m, r in named.items()}
+    read = {m: overrides.merge(Settings(), {**checked, "recipe": r}) for m, r in named.items()}
     for name, recipe in given.items():
-        check_importable(name, setup.adjust_recipe(recipe, read[name]))
+        check_importable(name, overrides.adjust_recipe(recipe, read[name]))
     with Headway("compare", say_nothing if quiet else None) as headway:
         return compare_cells(
             read,

@@ -29,10 +29,11 @@ from palaestra.rewards.user import UserReward
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.evaluators import OWN_EVALUATION
-from palaestra.run.rewards import reward_by_name, reward_text
-from palaestra.run.settings import VALUE
-from palaestra.run.setup import bench_of, build, own_settings
+from palaestra.run.setup import bench_of, own_settings
 from palaestra.services.chat.local import LocalModel
+from palaestra.settings.fields import VALUE
+from palaestra.settings.overrides import build
+from palaestra.settings.rewards import reward_by_name, reward_text
 from palaestra.store import columns
 from palaestra.store.columns import read_episodes
 from palaestra.store.folder import RunFolder, read_run

@@ -9,12 +9,10 @@ import shlex
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from palaestra import values
-from palaestra.api.keywords import TrainKeywords, check_keywords, flags_as_keywords
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.catalogue import is_own_file
@@ -46,10 +44,21 @@ from palaestra.run.origin import (
 from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
-from palaestra.run.settings import VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
 from palaestra.run.trust import check_code, remember_settings
-from palaestra.services.tools.names import GIVEN
+from palaestra.settings import overrides, reading
+from palaestra.settings.commands import call, commands, values_given
+from palaestra.settings.fields import (
+    VALUE,
+    DriveSettings,
+    Settings,
+    Use,
+    flag_of,
+    setting_names,
+    words_of,
+)
+from palaestra.settings.keywords import TrainKeywords, check_keywords, flags_as_keywords
+from palaestra.settings.reading import write_settings
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.store.folder import SUMMARY, is_step, records
 from palaestra.trackers.feed import Trackers
@@ -132,9 +141,9 @@ def train_given(
     rows = take_rows(settings)
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": VALUE if value else recipe}
-    given = named | setup.check_types(settings)
+    given = named | reading.check_types(settings)
     if resume is None:
-        chosen = setup.merge(setup.merge(Settings(), named), given)
+        chosen = overrides.merge(overrides.merge(Settings(), named), given)
     else:
         folder = Path(resume)
         stored = stored_run(folder)
@@ -144,7 +153,7 @@ def train_given(
         if value:
             chosen = over_stored_value(folder, stored, given, recipe, accept=accept_changes)
         else:
-            chosen = setup.merge(lasting(folder, stored, accept=accept_changes), given)
+            chosen = overrides.merge(lasting(folder, stored, accept=accept_changes), given)
         check_kept(stored, chosen, folder)
     made = recipe if value else None
     return work(
@@ -177,12 +186,12 @@ def work(
     if not value and resume is None and setup.embeds(settings):
         settings = replace(settings, embedded=True)
     remember_settings(settings)
-    runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
-    before = setup.without_fields(recipe, settings)
+    runnable = overrides.adjust_recipe(recipe, settings) if value else overrides.recipe_of(settings)
+    before = overrides.without_fields(recipe, settings)
     check_stages(runnable)
     if smoke:
-        runnable = setup.make_smallest(runnable)
-        settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
+        runnable = overrides.make_smallest(runnable)
+        settings = overrides.merge(settings, {"steps": 2, "evaluate": 4})
     settings = setup.settings_for(runnable, settings)
     trackers = trackers_of(settings)
     given, settings = settings, replace(settings, dtype=settings.precision)  # as meant here
@@ -337,14 +346,14 @@ def stored_run(folder: Path) -> Settings:
     """The settings of the run in a folder. Says which code they name, see `check_code`."""
     given = stored_settings(folder)
     check_code(folder / "config.toml", given)
-    return setup.merge(Settings(), given)
+    return overrides.merge(Settings(), given)
 
 
 def lasting(folder: Path, stored: Settings, *, accept: bool) -> Settings:
     """Stored settings; with what their recipe's file says by now, where changes are accepted."""
     if not (accept and is_own_file(stored.recipe)):
         return stored
-    takes = setup.arguments(stored.recipe)
+    takes = overrides.arguments(stored.recipe)
     return replace(stored, set=lasting_fields(folder, stored.set, takes))
 
 
@@ -358,16 +367,18 @@ def over_stored_value(
             "without a recipe, or with set={...} for fields of it, or start a new run from a "
             "checkpoint of this one (model=...)"
         )
-    settings = setup.merge(replace(stored, set={}), {k: v for k, v in given.items() if k != "set"})
-    check_parts(folder, setup.without_fields(recipe, settings), accept=accept)
+    settings = overrides.merge(
+        replace(stored, set={}), {k: v for k, v in given.items() if k != "set"}
+    )
+    check_parts(folder, overrides.without_fields(recipe, settings), accept=accept)
     last = lasting_fields(folder, stored.set, {})
     return replace(settings, set={**last, **given.get("set", {})})
 
 
 def changes(folder: Path, settings: Settings, recipe: Any) -> list[str]:
     """What is not as it was when the run in the folder last began."""
-    stored = setup.merge(Settings(), stored_settings(folder))
-    return describe_changes(folder, stored, settings, recipe, setup.arguments(stored.recipe))
+    stored = overrides.merge(Settings(), stored_settings(folder))
+    return describe_changes(folder, stored, settings, recipe, overrides.arguments(stored.recipe))
 
 
 def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
@@ -387,7 +398,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"--resume {folder}: no such folder")
     if not (folder / "config.toml").is_file():
         raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
-    found = setup.from_file(folder / "config.toml")
+    found = reading.from_file(folder / "config.toml")
     return {**found, **found_beside(found, folder)}
 
 
@@ -469,71 +480,14 @@ def _word(x: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in Path(x).stem).strip("-").lower()
 
 
-def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
-    """The run's complete configuration."""
-    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
-    if not settings.track:
-        del whole["track_seconds"]
-    if not settings.tools:
-        whole = {k: v for k, v in whole.items() if not k.startswith("tool_")}
-    leaves, takes = values.flatten(recipe), setup.arguments(settings.recipe)
-    # a leaf stands under its full path only: what a resumed run sets by a shorter one must come
-    # after it
-    others = {
-        k: v for k, v in settings.set.items() if k in takes or values.find(recipe, k) not in leaves
-    }
-    whole["set"] = {**others, **leaves}
-    write_atomic(out / "config.toml", values.to_toml(whole))
-
-
 def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
     """How the run is driven; `more` stands in its summary as it is."""
     names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
     return Plan(
-        steps=settings.steps,
-        evaluate=settings.evaluate,
+        **{f.name: getattr(settings, f.name) for f in fields(DriveSettings)},
         exams=exams_of(settings),
-        evaluate_every=settings.evaluate_every,
-        checkpoint_every=settings.checkpoint_every,
-        keep=settings.keep,
-        merged=settings.merged,
-        rollouts=settings.rollouts,
         labels=names | commands(settings, out) | dict(more),
     )
-
-
-def commands(settings: Settings, out: Path) -> dict[str, str]:
-    """What repeats a run, and what goes on with it: commands, or calls of `train` where only the
-    program can give its values again.
-    """
-    if values_given(settings):
-        return {"command": call(settings), "resume_command": call(settings, resume=str(out))}
-    return {
-        "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
-        "resume_command": f"palaestra train --resume {shlex.quote(str(out))}",
-    }
-
-
-def values_given(settings: Settings) -> dict[str, str]:
-    """Settings that only the program can give again, and what it calls their values."""
-    found = {"recipe": "recipe"} if settings.recipe == VALUE else {}
-    if GIVEN in settings.reward:
-        found["reward"] = settings.reward.replace(GIVEN, "")
-    for name, names in (("tools", settings.tools), ("track", settings.track)):
-        if any(GIVEN in x for x in names):
-            called = [x.removeprefix(GIVEN) if GIVEN in x else repr(x) for x in names]
-            found[name] = f"[{', '.join(called)}]"
-    return found
-
-
-def call(settings: Settings, **more: Any) -> str:
-    """The call of `train` that makes the run, for a program that has the values at hand."""
-    own = values_given(settings)
-    words = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "recipe"}
-    said = {n: repr(x) for n, x in words.items() if settings.says(n)} | own
-    first = said.pop("recipe", repr(settings.recipe))
-    said |= {n: repr(x) for n, x in more.items()}
-    return f"palaestra.train({', '.join([first, *(f'{n}={x}' for n, x in said.items())])})"
 
 
 def write_summary(ctx: RunContext, result: Result, settings: Settings) -> None:

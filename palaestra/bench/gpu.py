@@ -32,9 +32,9 @@ from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine, interpreter
 from palaestra.errors import PalaestraError, UserError
 from palaestra.models.load import Model, load
-from palaestra.run.headway import Headway
 from palaestra.run.parts import Parts
 from palaestra.services.lines import answer_sender, questions
+from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
 
 POSITIONS = 4096  # tokens that a model of random weights has places for

@@ -33,7 +33,8 @@ from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare_models, train
-from palaestra.run.settings import FULL_LR, LORA_LR, Settings
+from palaestra.settings import overrides
+from palaestra.settings.fields import FULL_LR, LORA_LR, Settings
 
 # name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads),
 # tied
@@ -116,7 +117,9 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
             f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}"
         )
     size = card.size or Size()
-    if catalogue.entry_of(method).shape == "program" and not recipes_in(setup.build(method, {})):
+    if catalogue.entry_of(method).shape == "program" and not recipes_in(
+        overrides.build(method, {})
+    ):
         told = f" ({size.setting})" if size.setting else ""
         raise UserError(
             f"{method} is a program that holds no recipe{told}, so there is nothing to build; see "
@@ -159,7 +162,7 @@ def scale_to_paper(runnable: Any, size: Size) -> Any:
         runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
         if isinstance(runnable.pool, GivesBatches):
             runnable = values.override(runnable, "pool.size", prompts)
-    return setup.set_rate(runnable, size.lr) if size.lr else runnable
+    return overrides.set_rate(runnable, size.lr) if size.lr else runnable
 
 
 def recipes_in(runnable: Any) -> list[Recipe]:
@@ -189,10 +192,10 @@ def build_at_size(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
     """The method at a size: arguments of its `build` first, then the numbers, then fields by path;
     overrides come last.
     """
-    takes = setup.arguments(method)
+    takes = overrides.arguments(method)
     rate = LORA_LR if size.lora else FULL_LR
     given = {**size.arguments, **overrides}
-    whole = setup.build(method, {k: v for k, v in given.items() if k in takes}, rate=rate)
+    whole = overrides.build(method, {k: v for k, v in given.items() if k in takes}, rate=rate)
     whole = scale_to_paper(whole, size)
     for path, x in given.items():
         if path not in takes:
@@ -205,8 +208,8 @@ def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dic
     "default"}.
     """
     takes, plain, found = (
-        setup.arguments(method),
-        setup.build(method, {}),
+        overrides.arguments(method),
+        overrides.build(method, {}),
         dict[str, dict[str, Any]](),
     )
     for name, x in given.items():

@@ -21,9 +21,9 @@ from rich.markup import escape
 
 from palaestra.bench.slices import PACKAGES, SLICES, Slice, find_slices
 from palaestra.errors import Fault, UserError
-from palaestra.run.progress import clock_time
 from palaestra.services.lines import Died, Expired, LineProcess, describe_end
 from palaestra.store.checkpoint import make_folder, write_atomic
+from palaestra.terminal.display import clock_time
 from palaestra.types import value_class
 
 SliceRecord = dict[str, Any]

@@ -13,11 +13,11 @@ from palaestra.method import Recipe
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
-from palaestra.run import setup
 from palaestra.run.benches import bench_by_name, from_data
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
-from palaestra.run.settings import Settings
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 
 REWARD = """def score(responses, answers, **fields):
     return [float(sum(map(ord, r)) % 2) for r in responses]
@@ -93,7 +93,7 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
     model.recompute = work.recompute
     if work.full:
         model.eos = frozenset()
-    recipe = setup.recipe_of(settings)
+    recipe = overrides.recipe_of(settings)
     assert isinstance(recipe, Recipe)
     return recipe, RunContext(
         bench=bench,

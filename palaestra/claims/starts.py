@@ -34,13 +34,13 @@ class DemonstrateVerdict:
             else pl.toys.wrong_answer(source, task, rng, how)
         )
         own = (
-            [*source.steps(task), f"{task.answer} {pl.toys.final_answer(answer)}"]
+            [*source.steps(task), f"{task.answer} {pl.tasks.final_answer(answer)}"]
             if rng.random() < self.works
             else []
         )
-        judged = pl.toys.judging_task(task, answer, right)
+        judged = pl.tasks.judging_task(task, answer, right)
         made = pl.recorded_episode(
-            ctx, "policy", judged.prompt, pl.toys.format_answer(own, judged.answer), 1.0
+            ctx, "policy", judged.prompt, pl.tasks.format_answer(own, judged.answer), 1.0
         )
         return pl.Group(task=task, episodes=(made,))
 
@@ -52,7 +52,7 @@ class ThinkInstead:
     """
 
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
-        return pl.toys.add_instruction(group.task, pl.toys.THINK_STEPWISE)
+        return pl.tasks.add_instruction(group.task, pl.tasks.THINK_STEPWISE)
 
 
 def imitation(

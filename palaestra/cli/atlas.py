@@ -10,9 +10,9 @@ from palaestra.atlas.directions import survey
 from palaestra.atlas.pages import page, pictures
 from palaestra.bench import machine
 from palaestra.markdown import one_line_lists
-from palaestra.run.headway import Headway
 from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
+from palaestra.terminal.progress import Headway
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -11,17 +11,17 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from palaestra.abilities import ProbesTests
+from palaestra.chat.dialect import Chat
 from palaestra.errors import UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.files import explain_failures, read_tokenizer, silence_transformers
 from palaestra.models.load import base_of, find
 from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.manner import PLAIN, MannerAudit, audit_manner
 from palaestra.rewards.nulls import TestsAudit, audit_tests
-from palaestra.run.rewards import reward_by_name
-from palaestra.run.voice import drawing
+from palaestra.settings.rewards import reward_by_name
 from palaestra.tasks.files import tasks_and_notes
 from palaestra.tasks.oracle import Encode, whole_reply
+from palaestra.terminal.streams import drawing
 
 LEGEND = (  # of the table of probes
     "legend: gold = the reference answers, in the form in which they are paid most, {} being the answer; "

@@ -33,9 +33,9 @@ from palaestra.bench import (
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
 from palaestra.ledger.digests import model_sha256
-from palaestra.run.headway import Headway
 from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
+from palaestra.terminal.progress import Headway
 
 OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
 

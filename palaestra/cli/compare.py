@@ -17,10 +17,10 @@ from palaestra.cli.train import read_settings, told
 from palaestra.ends import HELD_OUT, SHARES, end_of
 from palaestra.errors import UserError
 from palaestra.ledger.measures import Cell
-from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.tasks.spec import split_outside
+from palaestra.terminal.progress import Headway
 
 EXAMPLE = "'grpo objective.high=0.28'"
 CEILING = 0.99  # a share from which on there is nothing left to differ in

@@ -10,9 +10,9 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from palaestra.cli.flag_forms import FlagParser
 from palaestra.cli.flags import FLAGS
 from palaestra.cli.listening import listen
+from palaestra.settings.flags import FlagParser
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:

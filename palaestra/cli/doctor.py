@@ -39,12 +39,13 @@ from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
 from palaestra.run.plan import Plan
-from palaestra.run.progress import Pulse, clock_time
 from palaestra.run.saving import checkpoint_mb, rollouts_mb
-from palaestra.run.settings import Settings
 from palaestra.services import sandbox
 from palaestra.services.sandbox import bubblewrap
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 from palaestra.step import start, step
+from palaestra.terminal.display import Pulse, clock_time
 
 EXTRAS = {
     "gym": (("reasoning_gym",), "the tasks rg:NAME; needs a C compiler"),
@@ -209,7 +210,7 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     Says meanwhile what it does, and after the first step how long the rest takes.
     """
     settings = read_settings(arguments)
-    recipe = setup.recipe_of(settings)
+    recipe = overrides.recipe_of(settings)
     if not isinstance(recipe, Recipe):
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
     doing = Doing(f"loading {settings.model}")

@@ -12,7 +12,7 @@ from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.trajectories import read_groups
 from palaestra.method import Recipe
-from palaestra.run.setup import build
+from palaestra.settings.overrides import build
 from palaestra.store.checkpoint import make_folder
 
 LEGEND = (

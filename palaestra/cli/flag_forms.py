@@ -1,29 +1,11 @@
-"""How flags are read and explained: the parser, numbers, settings as flags, and the flags of several verbs."""
+"""Flags that several verbs share, and how numbers among them are read."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import Field, fields
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
-from palaestra.errors import UserError
-from palaestra.run.settings import Settings, flag_of
-from palaestra.suggest import from_elsewhere, suggestion
-
-
-class FlagParser(argparse.ArgumentParser):
-    """Reports a mistake in one line, with the closest flag."""
-
-    def error(self, message: str) -> NoReturn:
-        if "unrecognized arguments:" in message:
-            word = message.split("unrecognized arguments:")[1].split()[0]
-            flags = [f for action in self._actions for f in action.option_strings]
-            flag = word.split("=")[0]
-            here = from_elsewhere(flag) if self.prog.endswith(" train") else ""
-            near = here or suggestion(flag, flags, cutoff=0.5)
-            message = f"unknown argument {word}{near or f'; see {self.prog} --help'}"
-        raise UserError(message)
+from palaestra.settings.flags import FlagParser, setting_flags
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -47,33 +29,6 @@ def whole_numbers(least: int) -> Callable[[str], list[int]]:
     """Reads whole numbers of at least `least`, with commas between them."""
     one = whole_number(least)
     return lambda text: list(dict.fromkeys(one(part) for part in text.split(",")))
-
-
-def setting_flags(parser: FlagParser, which: str) -> None:
-    """Adds the flags of the settings of every verb, or of `train` alone. The default is None."""
-    hints = get_type_hints(Settings)
-    for f in fields(Settings):
-        if f.metadata.get("flag") == which:
-            parser.add_argument(flag_of(f.name), help=help_of(f), **form_of(f, hints[f.name]))
-
-
-def form_of(f: Field[Any], hint: Any) -> dict[str, Any]:
-    """How argparse reads a setting of this type."""
-    if hint is bool:
-        return {"action": "store_const", "const": True}
-    about = {k: v for k in ("metavar", "choices") if (v := f.metadata[k])}
-    if get_origin(hint) is tuple:
-        return {"action": "append", **about}
-    numbers = [t for t in (hint, *get_args(hint)) if t in (int, float)]
-    return {"type": numbers[0], **about} if numbers else about
-
-
-def help_of(f: Field[Any]) -> str:
-    """What a setting is, and its default."""
-    said = f.default not in ("", None, ()) and f.default is not False
-    default = f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if said else ""
-    shown = " = ".join(filter(None, (default, f.metadata["means"])))
-    return f.metadata["text"] + (f" (default: {shown})" if shown else "")
 
 
 def run_flags(parser: FlagParser) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from palaestra.cli.flag_forms import (
-    FlagParser,
     jobs_flag,
     json_flag,
     run_flags,
-    setting_flags,
     share,
     trust_flag,
     whole_number,
@@ -18,7 +16,8 @@ from palaestra.cli.flag_forms import (
 )
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
+from palaestra.settings.flags import FlagParser, setting_flags
 
 
 def train(parser: FlagParser) -> None:

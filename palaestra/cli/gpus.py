@@ -16,8 +16,9 @@ from palaestra.method import Recipe
 from palaestra.models.files import NO_CODE, explain_failures, silence_transformers
 from palaestra.models.limits import check_config
 from palaestra.run import setup
-from palaestra.run.settings import Settings
 from palaestra.scale.cluster import Cluster
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 
 WIDE = 2  # times the bytes of bfloat16 that a frozen or sampling weight has in float32
 ROLES = {
@@ -46,7 +47,7 @@ def count_needs(path: Path, settings: Settings) -> dict[str, Any]:
         with torch.device("meta"):
             module = lora(module)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    recipe = setup.recipe_of(settings)
+    recipe = overrides.recipe_of(settings)
     # adapters are switched off for a reference, which shares the weights below them
     references = len(recipe.references) if isinstance(recipe, Recipe) and not lora else 0
     wide = WIDE if settings.dtype == "float32" else 1

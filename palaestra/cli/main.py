@@ -20,11 +20,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from palaestra import __version__
-from palaestra.cli.flag_forms import FlagParser
 from palaestra.cli.flags import FLAGS
 from palaestra.errors import FULL_ERRORS, Fault, Stopped, UserError
-from palaestra.run.voice import clean_streams, open_streams, silence
+from palaestra.settings.flags import FlagParser
 from palaestra.suggest import suggestion_or_all
+from palaestra.terminal.streams import clean_streams, open_streams, silence
 from palaestra.trackers.feed import is_stuck
 
 VERBS = {

@@ -14,8 +14,8 @@ from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.needs.declared import Requirements
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import columns_of, template
-from palaestra.run import setup
 from palaestra.run.unmet import arguments_of_run
+from palaestra.settings import overrides
 
 BASE = "grpo"  # beside whose costs those of others stand
 
@@ -24,12 +24,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method, words = arguments.method, values.overrides(arguments.words)
     card = getattr(catalogue.find(method), "CARD", None)
     needs = Requirements() if card is None else card.needs
-    takes = setup.arguments(method)
+    takes = overrides.arguments(method)
     if unknown := [w for w in words if w not in takes]:
         raise UserError(f"{method} has no argument {unknown[0]!r}; it has {', '.join(takes)}")
-    read, _ = setup.read_arguments(takes, words)
+    read, _ = overrides.read_arguments(takes, words)
     given = arguments_of_run(takes, read)
-    costs = costs_of(setup.call_build(method, read))
+    costs = costs_of(overrides.call_build(method, read))
     base = costs_of(catalogue.recipe(BASE))
     result = {
         "method": method,

@@ -11,10 +11,10 @@ from typing import Any
 from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.method import Recipe
-from palaestra.scale.calibrate import WAVES, Calibration, costs_of_run, read_costs
-from palaestra.scale.predict import Prediction, forecast_of, one_process_seconds, predict
-from palaestra.scale.simulate import LogNormal
-from palaestra.scale.trace import trace_of
+from palaestra.planning.calibrate import WAVES, Calibration, costs_of_run, read_costs
+from palaestra.planning.predict import Prediction, forecast_of, one_process_seconds, predict
+from palaestra.planning.simulate import LogNormal
+from palaestra.planning.trace import trace_of
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import read_run
 from palaestra.view.timeline import timeline_svg

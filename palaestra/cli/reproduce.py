@@ -22,9 +22,9 @@ from palaestra.ledger.rerun import describe_numbers, rerun
 from palaestra.ledger.standing import published, recompute
 from palaestra.ledger.wording import budget_of, ends, interval
 from palaestra.markdown import one_line_lists
-from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
+from palaestra.terminal.progress import Headway
 from palaestra.view.drawing import duration
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.run.setup import arguments as arguments_of
+from palaestra.settings.overrides import arguments as arguments_of
 from palaestra.values import brief, children, describe, difference, flatten
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
-from palaestra.run import setup
 from palaestra.run.trust import Executables
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.jobs import ClusterJob, follow, hand_over
+from palaestra.settings import overrides, reading
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -44,14 +44,14 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.resume:  # its settings are in a folder there
         return
     settings = read_settings(arguments)
-    setup.recipe_of(settings)
+    overrides.recipe_of(settings)
     if settings.cluster:
         Cluster.read(settings.cluster)
 
 
 def names_code(words: Sequence[str]) -> bool:
     """Whether a settings file among the words names code to execute."""
-    files = [setup.from_file(Path(w[1:])) for w in words if w.startswith("@")]
+    files = [reading.from_file(Path(w[1:])) for w in words if w.startswith("@")]
     return any(Executables.of(given).marks() for given in files)
 
 

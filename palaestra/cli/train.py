@@ -21,10 +21,10 @@ from palaestra.ends import (
     found_beside,
 )
 from palaestra.errors import UserError
-from palaestra.run import setup
 from palaestra.run.origin import check_files
-from palaestra.run.settings import Settings
 from palaestra.run.trust import KEY_FIELD, check_code
+from palaestra.settings import commands, overrides, reading
+from palaestra.settings.fields import Settings
 from palaestra.view.report import parts_below
 
 MOST_NUMBERS = 12  # that are told beside the held-out problems
@@ -39,7 +39,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     out = work(settings, out=arguments.out, resume=arguments.resume, smoke=arguments.smoke)
     summary = dict(Run(out).summary)
     if not arguments.json:
-        print(farewell(summary, setup.merge(Settings(), setup.from_file(out / "config.toml")), out))
+        print(
+            farewell(
+                summary, overrides.merge(Settings(), reading.from_file(out / "config.toml")), out
+            )
+        )
     return summary
 
 
@@ -53,7 +57,10 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         )
     named = {"recipe": recipes[0]} if recipes else {}
     files = [
-        (p, setup.from_file(p)) for w in arguments.words if w.startswith("@") for p in [Path(w[1:])]
+        (p, reading.from_file(p))
+        for w in arguments.words
+        if w.startswith("@")
+        for p in [Path(w[1:])]
     ]
     given = {
         f.name: v for f in fields(Settings) if (v := getattr(arguments, f.name, None)) is not None
@@ -70,9 +77,9 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         check_files(folder, before, anew, accept=accept)
         settings = lasting(folder, before, accept=accept)
     for _, found in files:
-        settings = setup.merge(settings, found)
-    overrides = values.overrides([w for w in words if "=" in w])
-    settings = setup.merge(settings, named | given | ({"set": overrides} if overrides else {}))
+        settings = overrides.merge(settings, found)
+    paths = values.overrides([w for w in words if "=" in w])
+    settings = overrides.merge(settings, named | given | ({"set": paths} if paths else {}))
     if resumed:
         check_kept(before, settings, Path(resumed))
     return settings
@@ -117,7 +124,7 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         f"curve    {out / 'curve.png'}",
         *([] if changed else [f"repeat   {summary['command']}"]),
         f"resume   {summary['resume_command']} --steps N",
-        f"inspect  {setup.inspect_command(asdict(settings), summary, out)}",
+        f"inspect  {commands.inspect_command(asdict(settings), summary, out)}",
     ]
     return "\n".join(lines)
 

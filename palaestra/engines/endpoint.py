@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from palaestra.chat.calls import Calls, read_first, read_hermes, with_rules
 from palaestra.context import Client, Judging, Source
 from palaestra.errors import UserError
-from palaestra.models.calls import Calls, read_first, read_hermes, with_rules
 from palaestra.types import (
     Ask,
     Call,

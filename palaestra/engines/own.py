@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.chat.dialect import Chat
 from palaestra.engines.cache import round_up
 from palaestra.engines.choose import choose, need_room
 from palaestra.engines.decoder import Decoder
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault, UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.eyes import Seen
 from palaestra.models.heap import give_back
 from palaestra.models.load import Model

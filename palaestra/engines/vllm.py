@@ -27,9 +27,9 @@ from typing import Any, Literal
 
 import torch
 
+from palaestra.chat.dialect import Chat
 from palaestra.engines.probe import TOKENS, Sampled, check_gap, digests, probe_prompts
 from palaestra.errors import Fatal, Fault, UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.files import silence_transformers
 from palaestra.models.load import Model, merge_adapters
 from palaestra.services.lines import Child

@@ -24,8 +24,9 @@ from palaestra.pictures import Picture, by_digest, pictures_in
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
-from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.run.trust import check_code
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings, Use, setting_names
 from palaestra.store.columns import SCHEMA, sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
@@ -140,7 +141,7 @@ def settings_of(run: Path) -> Settings:
     if not told.is_file():
         return Settings()
     check_code(told, from_toml(told))
-    return setup.merge(Settings(), setup_fields(from_toml(told)))
+    return overrides.merge(Settings(), setup_fields(from_toml(told)))
 
 
 def other_run(recipe: Recipe, place: Path) -> list[str]:
@@ -153,7 +154,7 @@ def other_run(recipe: Recipe, place: Path) -> list[str]:
     given = from_toml(told)
     name = str(given.get("recipe", Settings.recipe))
     try:
-        run = setup.build(name, given.get("set", {}))
+        run = overrides.build(name, given.get("set", {}))
     except UserError:  # a recipe that is no more, or has other fields by now
         return []
     return other_links_remark(recipe.collect, run.collect, name) if isinstance(run, Recipe) else []

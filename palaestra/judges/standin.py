@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from statistics import NormalDist
 
-from palaestra.toys.base import ANSWER_PREFIX
+from palaestra.tasks.procedural import ANSWER_PREFIX
 from palaestra.toys.count import Count
 from palaestra.types import ChatRequest, Reply, Task, rng_of, stage
 from palaestra.verifiers.answers.final import same_answer

@@ -37,13 +37,14 @@ from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
 from palaestra.run import setup
-from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
-from palaestra.run.settings import Settings
 from palaestra.scale.placement import OnCluster
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import STATE, write_atomic
 from palaestra.store.columns import read_episodes
 from palaestra.store.folder import is_step, records
+from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
 
 STEPS = 2
@@ -129,7 +130,9 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None) -> Can
         with tempfile.TemporaryDirectory(prefix="canary-") as place:
             return watch(case, size, Path(place) / "run")
     settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
-    small = setup.change_parts(setup.make_smallest(case.runnable), lambda part: resize(part, size))
+    small = overrides.change_parts(
+        overrides.make_smallest(case.runnable), lambda part: resize(part, size)
+    )
     configuration = digests.configuration(small, settings, 0, 0, case.budget)
     metrics, ended = {}, ""
     with observing() as nearest:
@@ -296,7 +299,7 @@ def cases_of(name: str) -> Mapping[str, CanaryCase]:
     if entry.claim and not (experiment := experiment_of(name)).not_testable:
         given = settings_of(experiment, experiment.tasks[0])
         for arm, runnable in experiment.every_arm.items():
-            alone = setup.change_parts(runnable, without_cluster)
+            alone = overrides.change_parts(runnable, without_cluster)
             cases[arm] = CanaryCase(runnable=alone, settings=given, budget=experiment.budget)
     return cases
 

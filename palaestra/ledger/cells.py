@@ -48,13 +48,14 @@ from palaestra.processor import arithmetic, processor
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.evaluators import exams_of
-from palaestra.run.headway import Headway
 from palaestra.run.plan import PartRun, Plan
 from palaestra.run.programs import check_budget
-from palaestra.run.settings import Settings
 from palaestra.services.children import empty_main
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import is_step, records
+from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
@@ -86,9 +87,9 @@ class CellRequest:
 
     def runnable(self) -> Runnable:
         if self.recipe is not None:
-            return setup.adjust_recipe(self.recipe, self.settings)
+            return overrides.adjust_recipe(self.recipe, self.settings)
         if not self.arm:
-            return setup.recipe_of(self.settings)
+            return overrides.recipe_of(self.settings)
         method, _, name = self.arm.rpartition(":")
         return experiment_of(method).arm_with(name, self.settings.set)
 

@@ -28,10 +28,10 @@ from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.benches import bench_by_name
-from palaestra.run.rewards import files_of_spec
-from palaestra.run.settings import VALUE, Settings
 from palaestra.run.setup import bench_of, brings_reward
 from palaestra.services.tools.names import is_function
+from palaestra.settings.fields import VALUE, Settings
+from palaestra.settings.rewards import files_of_spec
 from palaestra.tasks.sources import files_of
 from palaestra.types import Player
 

@@ -21,7 +21,7 @@ from palaestra.ledger.results import (
 )
 from palaestra.ledger.standing import equal
 from palaestra.ledger.versions import reasons
-from palaestra.run.headway import Headway
+from palaestra.terminal.progress import Headway
 
 CODE = ("versions", "own_code_sha256")  # of an arm, what stands for its code
 

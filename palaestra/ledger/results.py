@@ -29,10 +29,10 @@ from palaestra.ledger.experiment import (
 from palaestra.ledger.files import PACKAGE, parted
 from palaestra.ledger.judging import Measured, ValuesByTask, judge, per_seed
 from palaestra.ledger.measures import BesideStart, Final, Measure
-from palaestra.run.headway import Headway
-from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
+from palaestra.settings.fields import Settings
 from palaestra.stats import Interval, mean_interval, share_of_runs
+from palaestra.terminal.progress import Headway
 from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth
 

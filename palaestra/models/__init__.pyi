@@ -2,10 +2,6 @@
 
 # ruff: noqa: I001
 
-from .activation import (
-    activations as activations,
-    steered as steered,
-)
 from .arithmetic import (
     Average as Average,
     Dare as Dare,
@@ -16,17 +12,18 @@ from .arithmetic import (
     weights_of as weights_of,
     write_weights as write_weights,
 )
-from .calls import (
-    TagCalls as TagCalls,
-)
 from .lora import (
     LoRA as LoRA,
-)
-from .probe import (
-    Probe as Probe,
-    fit_probe as fit_probe,
 )
 from .score import (
     output_gradients as output_gradients,
     score_pairs as score_pairs,
+)
+from .inside.activation import (
+    activations as activations,
+    steered as steered,
+)
+from .inside.probe import (
+    Probe as Probe,
+    fit_probe as fit_probe,
 )

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from palaestra.models.attention import SCORES, attention_scores
 from palaestra.models.choices import Replying, with_texts
 from palaestra.models.eyes import Seen
-from palaestra.models.features import FEATURES, HiddenPlaces
+from palaestra.models.inside.attention import SCORES, attention_scores
+from palaestra.models.inside.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Fork, Layout
 from palaestra.models.model import Model
 from palaestra.types import Batch

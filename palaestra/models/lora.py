@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 
 from palaestra.errors import UserError
 from palaestra.models.files import silence_transformers
-from palaestra.models.residual import layers_of
+from palaestra.models.inside.residual import layers_of
 from palaestra.suggest import suggestion
 from palaestra.types import seed_of, stage
 

@@ -21,14 +21,14 @@ from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
 from palaestra.models.eyes import EYES, Eyes, Seen, count_places
 from palaestra.models.files import explain_failures, read_module, silence_transformers
 from palaestra.models.heads import ActionValueHead, VocabularyHead, head
-from palaestra.models.latent import PREFIX, LatentHead
+from palaestra.models.inside.latent import PREFIX, LatentHead
+from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
-from palaestra.models.residual import hooked, layers_of
-from palaestra.models.template import end_of_turn
 from palaestra.pictures import FIRST_PLACE, Picture
 
 NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from palaestra.abilities import FindsMistakes, source_of  # fmt: skip
+from palaestra.chat.dialect import Chat
 from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
-from palaestra.models.dialect import Chat
 from palaestra.rollout.steps import Step, answer_steps
 from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
 

@@ -23,7 +23,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.models.score import logit_and_value, score_pairs
 from palaestra.rewards.together import judge_together
 from palaestra.rewards.verify import response_text
-from palaestra.toys.base import final_answer
+from palaestra.tasks.procedural import final_answer
 from palaestra.types import Episode, Event, Group, Reward, Row, stage
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from palaestra.context import Collect, RewardFn
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import judge_group
-from palaestra.toys.base import ANSWER_PREFIX, answer_lines
+from palaestra.tasks.procedural import ANSWER_PREFIX, answer_lines
 from palaestra.types import Group, Key, Reward, rng_of, stage
 
 if TYPE_CHECKING:

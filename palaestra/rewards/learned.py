@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from palaestra.chat.template import REFUSALS, render
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import find, load
 from palaestra.models.model import Model
 from palaestra.models.score import score_texts as read_heads
-from palaestra.models.template import REFUSALS, render
 from palaestra.objective.reward_model import LEAST_SD
 from palaestra.rewards.together import judge_together
 from palaestra.rewards.verify import response_text

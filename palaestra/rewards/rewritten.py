@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from palaestra.errors import Fault
 from palaestra.rewards.verified import Verified, judge_each
-from palaestra.toys.base import final_answer
+from palaestra.tasks.procedural import final_answer
 from palaestra.types import Group, Reward, Task, stage
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import Fault, NotApplicable, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import judge_group
-from palaestra.toys.base import final_answer
+from palaestra.tasks.procedural import final_answer
 from palaestra.types import Group, Reward, Task, stage
 from palaestra.verifiers.answers.final import boxed_answer
 

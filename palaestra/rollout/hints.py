@@ -15,7 +15,7 @@ from palaestra.errors import UserError
 from palaestra.rollout.guide import GuidanceSource
 from palaestra.rollout.recorded import written_answer
 from palaestra.schedule import check_bounds
-from palaestra.toys.formats import (
+from palaestra.tasks.phrasing import (
     add_examples,
     critique,
     question_message,

@@ -17,7 +17,7 @@ from palaestra.errors import UserError
 from palaestra.rollout.collect import judge_group, none_right, rewards
 from palaestra.rollout.oracle import play_as_oracle
 from palaestra.rollout.player import after_opening, shown_tools
-from palaestra.toys.base import demonstration
+from palaestra.tasks.procedural import demonstration
 from palaestra.types import (
     Episode,
     Group,

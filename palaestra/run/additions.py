@@ -10,8 +10,9 @@ from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.plugins import KINDS, Plugin, find, refused
 from palaestra.rewards.verified import Verified
-from palaestra.run import benches, setup
-from palaestra.run.settings import Settings
+from palaestra.run import benches
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 from palaestra.tasks.spec import names_in
 from palaestra.trackers import registry as trackers
 from palaestra.verifiers import registry as verifiers
@@ -54,7 +55,7 @@ def failure(plugin: Plugin) -> str:
     """Why a plugin, which is used, does not work; "" = it does."""
     try:
         if plugin.kind == "recipes":
-            setup.call_build(plugin.name, {})
+            overrides.call_build(plugin.name, {})
         elif plugin.kind == "engines":
             select.factory(plugin.name)
         elif plugin.kind == "trackers":

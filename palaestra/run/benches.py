@@ -52,7 +52,7 @@ from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
-    from palaestra.run.settings import Settings
+    from palaestra.settings.fields import Settings
 
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
@@ -173,7 +173,7 @@ def from_data(
         longest: tokens of the prompts that a run uses; 0 = any.
     """
     from palaestra.rewards.verified import Verified
-    from palaestra.run.rewards import reward_by_name
+    from palaestra.settings.rewards import reward_by_name
 
     bare = judged and not reward and first_tasks(data, 1, columns, skip)[0].answer is None
     tasks = FileTasks(

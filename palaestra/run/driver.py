@@ -42,15 +42,15 @@ from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_o
 from palaestra.run.first_step import check_weights, first_step_notes
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
-from palaestra.run.progress import Progress, Pulse
 from palaestra.run.record_checks import check_recorded
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
-from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
 from palaestra.step import start, step
 from palaestra.store import checkpoint, rollouts
+from palaestra.terminal.display import Progress, Pulse
+from palaestra.terminal.streams import is_unheard
 from palaestra.types import Metrics, Result, State
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from palaestra.method import Recipe
     from palaestra.run.context import RunContext
     from palaestra.run.plan import Plan
-    from palaestra.run.settings import Settings
+    from palaestra.settings.fields import Settings
 
 OWN_EVALUATION = "held-out"  # the run's own evaluation
 

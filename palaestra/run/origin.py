@@ -18,9 +18,9 @@ from typing import Any
 
 from palaestra import values
 from palaestra.errors import UserError
-from palaestra.run.rewards import files_of_spec
-from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.schedule import Scheduled
+from palaestra.settings.fields import Settings, Use, setting_names
+from palaestra.settings.rewards import files_of_spec
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.sources import files_of
 from palaestra.types import value_class

@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 import palaestra
 from palaestra.errors import Stopped
-from palaestra.run.headway import Headway
 from palaestra.store.checkpoint import disk_errors, make_folder, write_atomic
+from palaestra.terminal.progress import Headway
 
 FOLDER = ".parts"
 ADDRESS = 12  # characters of the digest

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from palaestra.settings.fields import DriveSettings
 from palaestra.types import value_class
 
 if TYPE_CHECKING:
@@ -26,22 +27,15 @@ class PartRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Length, evaluations and checkpoints of a run; `labels` goes to summary.json as it is."""
+class Plan(DriveSettings):
+    """How a run is driven, and what else its driver asks; `labels` goes to summary.json as it is."""
 
-    steps: int | None = None  # None = the recipe's schedule
     # ends at the first step after which so many have been sampled, not with the schedule
     tokens: int | None = None
     budget: Mapping[str, float] = field(default_factory=dict)  # of a program, by meter
-    evaluate: int = 512  # held-out tasks, before and after
-    answers: bool = True  # whether answers to them can be judged
+    answers: bool = True  # whether answers to held-out tasks can be judged
     samples: int = 0  # answers drawn for each held-out task at the end, for pass@k and maj@k
     exams: Mapping[str, Evaluator] = field(default_factory=dict)  # beside those of the recipe
-    evaluate_every: int = 0  # steps; 0 = before and after only
-    checkpoint_every: int | None = None  # steps; None = by what writing one takes
-    keep: int = 2  # checkpoints
-    merged: bool = False  # every checkpoint of adapters holds the whole model, not the last alone
-    rollouts: str = "all"  # "all", "sample:N" episodes a step, or "none"
     # what its numbers are made from, by kind; see `origin.conditions`
     conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)

@@ -11,8 +11,8 @@ from pathlib import Path
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.run import setup
 from palaestra.run.context import RunContext
-from palaestra.run.settings import Settings
 from palaestra.services.chat.endpoint import Endpoint
+from palaestra.settings.fields import Settings
 from palaestra.types import Player, Sampling
 
 SCHEME = "openai:"

@@ -15,8 +15,8 @@ from palaestra.method import Recipe
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Links, Sample, Score
-from palaestra.run.settings import Settings
 from palaestra.schedule import resolve
+from palaestra.settings.fields import Settings
 from palaestra.tasks.user_code import accepts
 from palaestra.update import Plain
 from palaestra.values import walk

@@ -30,8 +30,8 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.run.origin import code_of, imported
-from palaestra.run.settings import Settings
 from palaestra.services.tools.names import command_of, split_names
+from palaestra.settings.fields import Settings
 from palaestra.types import value_class
 
 RECORD = "executed"  # this user's list
@@ -200,7 +200,7 @@ def trust(place: str | Path) -> None:
     Raises:
         UserError: there are no settings, or they cannot be read.
     """
-    from palaestra.run.setup import from_file
+    from palaestra.settings.reading import from_file
 
     folder = Path(place)
     remember(Executables.of(from_file(folder / "config.toml" if folder.is_dir() else folder)))

@@ -19,7 +19,7 @@ from palaestra.needs.declared import (
     holds,
 )
 from palaestra.needs.rows import columns_of
-from palaestra.run.settings import VALUE, Settings
+from palaestra.settings.fields import VALUE, Settings
 from palaestra.suggest import close_names
 from palaestra.tasks.columns import META, USES
 from palaestra.tasks.domains import TellsDomains

@@ -28,9 +28,9 @@ from ray import exceptions
 from palaestra.attempts import Flight, Ticket, Usage
 from palaestra.context import Collects, Context
 from palaestra.errors import Fault
+from palaestra.planning.trace import Span, trace_of
 from palaestra.scale.cluster import STARTING
 from palaestra.scale.judges import AskJudges, JudgeProcess
-from palaestra.scale.trace import Span, trace_of
 from palaestra.scale.weights import WrongWeights, publish
 from palaestra.scale.worker import Brought, Worker, WorkerParts, add_usage
 from palaestra.store.checkpoint import write_atomic

@@ -31,8 +31,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.errors import UserError
-from palaestra.models.attention import SCORES
 from palaestra.models.forward import forward
+from palaestra.models.inside.attention import SCORES
 from palaestra.models.model import Model
 from palaestra.run.moves import Forward, TokenMoves
 from palaestra.types import Batch, Objective, Outputs

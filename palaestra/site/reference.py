@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 import palaestra as pl
 from palaestra.markdown import render, table
 from palaestra.names import namespaces, public_names
-from palaestra.run.settings import Settings, flag_of
+from palaestra.settings.fields import Settings, flag_of
 from palaestra.site.formulas import article, mixed
 from palaestra.store.columns import ROW, SCHEMA, VERDICT
 

@@ -18,3 +18,20 @@ from .options import (
     letter_options as letter_options,
     option_texts as option_texts,
 )
+from .procedural import (
+    ANSWER_PREFIX as ANSWER_PREFIX,
+    answer_lines as answer_lines,
+    demonstration as demonstration,
+    exact_match as exact_match,
+    final_answer as final_answer,
+    format_answer as format_answer,
+)
+from .phrasing import (
+    ANSWER_AT_ONCE as ANSWER_AT_ONCE,
+    THINK_STEPWISE as THINK_STEPWISE,
+    UNSURE_ANSWER as UNSURE_ANSWER,
+    add_examples as add_examples,
+    add_instruction as add_instruction,
+    judging_task as judging_task,
+    question_text as question_text,
+)

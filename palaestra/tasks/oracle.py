@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from palaestra.abilities import HoldsEpisodes, PaysGold, PutsAnswers, Solves, solves
 from palaestra.context import RewardFn
 from palaestra.errors import Fatal, Fault, NotApplicable
-from palaestra.toys.base import demonstration
+from palaestra.tasks.procedural import demonstration
 from palaestra.types import (
     SOLVED_TOTAL,
     Act,

@@ -2,14 +2,6 @@
 
 # ruff: noqa: I001
 
-from .base import (
-    ANSWER_PREFIX as ANSWER_PREFIX,
-    answer_lines as answer_lines,
-    demonstration as demonstration,
-    exact_match as exact_match,
-    final_answer as final_answer,
-    format_answer as format_answer,
-)
 from .chain import (
     ArithmeticChain as ArithmeticChain,
 )
@@ -21,15 +13,6 @@ from .facts import (
 )
 from .count import (
     Count as Count,
-)
-from .formats import (
-    ANSWER_AT_ONCE as ANSWER_AT_ONCE,
-    THINK_STEPWISE as THINK_STEPWISE,
-    UNSURE_ANSWER as UNSURE_ANSWER,
-    add_examples as add_examples,
-    add_instruction as add_instruction,
-    judging_task as judging_task,
-    question_text as question_text,
 )
 from .grid import (
     Grid as Grid,

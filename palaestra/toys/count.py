@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
-from palaestra.toys.base import (
+from palaestra.tasks.procedural import (
     ANSWER_PREFIX,
     answer_lines,
     draw_task,

@@ -14,7 +14,7 @@ import numpy as np
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Task, stage
 
 CAPITALS = """Afghanistan Kabul; Albania Tirana; Algeria Algiers; Armenia Yerevan; Australia Canberra; Austria Vienna;

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
-from palaestra.toys import formats
-from palaestra.toys.base import ANSWER_PREFIX, exact_match, format_answer
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import ANSWER_PREFIX, exact_match, format_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Task, rng_of, stage
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
-from palaestra.toys.base import (
+from palaestra.tasks.procedural import (
     draw_task,
     exact_match,
     first_wrong_line,

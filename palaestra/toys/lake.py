@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from palaestra.declared import declare
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.toys.grid import MOVES, Square
 from palaestra.types import (
     Act,

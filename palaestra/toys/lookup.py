@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.declared import declare
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Task, stage
 
 # `get` remembers in which cells it was called: a sum of n keys takes n cells

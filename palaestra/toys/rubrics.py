@@ -16,7 +16,7 @@ import numpy as np
 from palaestra.abilities import Habit
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.toys.base import draw_task, final_answer, format_answer, question_task
+from palaestra.tasks.procedural import draw_task, final_answer, format_answer, question_task
 from palaestra.types import Task, rng_of, stage
 
 TOPICS = ("rain", "salt", "tea", "snow", "bread", "ships", "stars", "honey", "dogs", "chess")

@@ -28,7 +28,7 @@ from palaestra.abilities import Habit
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.pictures import PICTURE_MARK, Picture
-from palaestra.toys.base import REDRAWS, split_of, stream_of
+from palaestra.tasks.procedural import REDRAWS, split_of, stream_of
 from palaestra.types import Message, Task, rng_of, stage
 
 CELLS, CELL = 4, 8  # a side of the screen in cells, a side of a cell in pixels

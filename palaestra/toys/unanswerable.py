@@ -8,7 +8,7 @@ import numpy as np
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
-from palaestra.toys.base import TEST_SHARE, draw_task, exact_match, format_answer
+from palaestra.tasks.procedural import TEST_SHARE, draw_task, exact_match, format_answer
 from palaestra.toys.ladder import Add
 from palaestra.types import Message, Task, stage
 

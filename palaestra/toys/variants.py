@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaestra.declared import declare
-from palaestra.toys import formats
-from palaestra.toys.base import ANSWER_PREFIX, stream_of
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import ANSWER_PREFIX, stream_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.ladder import Stepwise
 from palaestra.types import Task, rng_of, stage

@@ -13,7 +13,7 @@ import numpy as np
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Task, need_at_least, rng_of, stage
 
 RELATIONS = ("boss", "heir", "host", "twin")

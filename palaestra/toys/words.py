@@ -8,7 +8,7 @@ import numpy as np
 
 from palaestra.abilities import Habit
 from palaestra.declared import declare
-from palaestra.toys.base import draw_task, exact_match, format_answer, question_task
+from palaestra.tasks.procedural import draw_task, exact_match, format_answer, question_task
 from palaestra.types import Task, stage
 
 VERBS = {

@@ -110,7 +110,7 @@ def explained(run: RunReader, method: str, step: int, group: int) -> dict[str, A
         raise UserError(f"{method!r} is no built method of the catalogue")
     from palaestra.explanation.recorded import explain_rollouts
     from palaestra.method import Recipe
-    from palaestra.run.setup import build
+    from palaestra.settings.overrides import build
 
     recipe = build(method, {})
     if not isinstance(recipe, Recipe):

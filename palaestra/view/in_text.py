@@ -16,8 +16,8 @@ from rich.text import Text
 
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
-from palaestra.run.voice import drawing
 from palaestra.store.folder import read_run
+from palaestra.terminal.streams import drawing
 from palaestra.view.drawing import percent, short_number
 from palaestra.view.export import by_worth
 from palaestra.view.problems import fates

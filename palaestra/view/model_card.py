@@ -18,8 +18,8 @@ from palaestra import __version__, catalogue, markdown, values
 from palaestra.ends import HeldOutKind, end_of
 from palaestra.errors import UserError
 from palaestra.models.load import OWN_MODELS
-from palaestra.run import setup
-from palaestra.run.settings import Settings, Use, flag_of, setting_names, words_of
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings, Use, flag_of, setting_names, words_of
 from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, facts
 from palaestra.view.verdict import ends, verdict
@@ -169,9 +169,9 @@ def command(settings: Settings) -> str:
 
 def differences(settings: Settings) -> dict[str, Any]:
     """What is set in a recipe unlike what its settings make of it."""
-    takes = setup.arguments(settings.recipe)
+    takes = overrides.arguments(settings.recipe)
     own = {k: v for k, v in settings.set.items() if k in takes}
-    made = values.flatten(setup.recipe_of(replace(settings, set=own)))
+    made = values.flatten(overrides.recipe_of(replace(settings, set=own)))
     known = {k: v for k, v in settings.set.items() if k in made}
     return own | {k: v for k, v in known.items() if not values.stored_as(made[k], v)}
 

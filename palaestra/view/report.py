@@ -23,7 +23,7 @@ from palaestra.ends import (
 )
 from palaestra.errors import NOT_APPLICABLE
 from palaestra.markdown import hide_folders, render
-from palaestra.run.setup import measure_command
+from palaestra.settings.commands import measure_command
 from palaestra.stats import difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import RunFolder, flatten_settings, is_run, read_run, rollouts_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from palaestra.scale.trace import Span
+from palaestra.planning.trace import Span
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 WIDTH, LEFT, RIGHT = 820, 90, 16

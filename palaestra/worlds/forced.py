@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from palaestra.declared import declare
-from palaestra.toys.base import ANSWER_PREFIX, exact_match
+from palaestra.tasks.procedural import ANSWER_PREFIX, exact_match
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 

@@ -8,7 +8,7 @@ import math
 from typing import Any, ClassVar
 
 from palaestra.declared import declare
-from palaestra.toys.base import exact_match, final_answer
+from palaestra.tasks.procedural import exact_match, final_answer
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 HALVES = ("first", "second")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from palaestra.declared import declare
-from palaestra.toys.base import draw_task, question_task
+from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
 from palaestra.worlds.adapters.spiel import load_game
 

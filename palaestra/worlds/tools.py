@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from palaestra.chat.reply import forged_mark
 from palaestra.declared import declare
-from palaestra.models.reply import forged_mark
 from palaestra.types import (
     Act,
     Ask,

@@ -19,7 +19,7 @@ from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest
 from palaestra.models.load import load, weights_sha256
 from palaestra.run.origin import RECORD, digests
-from palaestra.run.settings import VALUE, Settings
+from palaestra.settings.fields import VALUE, Settings
 from palaestra.stats import false_discoveries, fisher
 from palaestra.store.folder import read_run
 from palaestra.update import AdamW

@@ -9,7 +9,12 @@ from typing import get_type_hints
 
 import palaestra as pl
 import pytest
-from palaestra.api.keywords import (
+from palaestra.cli.flags import FLAGS
+from palaestra.errors import Paused, UserError
+from palaestra.run.given_rows import take_rows
+from palaestra.settings.fields import Settings
+from palaestra.settings.flags import FlagParser
+from palaestra.settings.keywords import (
     CompareKeywords,
     Data,
     EvaluateKeywords,
@@ -19,12 +24,7 @@ from palaestra.api.keywords import (
     TrainKeywords,
     keyword_text,
 )
-from palaestra.cli.flag_forms import FlagParser
-from palaestra.cli.flags import FLAGS
-from palaestra.errors import Paused, UserError
-from palaestra.run.given_rows import take_rows
-from palaestra.run.settings import Settings
-from palaestra.run.setup import check_types
+from palaestra.settings.reading import check_types
 
 WIDER = {  # settings that a program may give in other forms: what they are, and some of these
     "data": (Data, ["d.jsonl", Path("d.jsonl"), [{"prompt": "a"}], {"train": [{"prompt": "a"}]}]),

@@ -15,8 +15,8 @@ from palaestra.explanation import given
 from palaestra.explanation.method import explain
 from palaestra.models.load import load, trainable_copy
 from palaestra.recipes.base import grpo, reinforce, rloo, sft
-from palaestra.run.headway import Headway
 from palaestra.run.parts import Parts
+from palaestra.terminal.progress import Headway
 from palaestra.values import vary
 
 SILENT = lambda: None

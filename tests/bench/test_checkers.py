@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 from palaestra.bench import checkers
 from palaestra.bench.labelled import KINDS, draw_cases
-from palaestra.run.headway import Headway
 from palaestra.run.parts import Parts
+from palaestra.terminal.progress import Headway
 
 
 def test_a_thousand_cases_of_every_kind_and_both_labels():

@@ -23,8 +23,8 @@ from palaestra.engines.own import OwnEngine
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
-from palaestra.run.headway import Headway
 from palaestra.run.parts import Parts
+from palaestra.terminal.progress import Headway
 
 SPEED = Path(__file__).parents[2] / "docs/speed.md"
 TOY = REHEARSAL.shapes[MODELS["0.5b"]]

@@ -10,7 +10,7 @@ from palaestra.bench import paper
 from palaestra.card import Size
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.run import setup
+from palaestra.settings import overrides
 
 from tests.rows import every
 
@@ -52,7 +52,7 @@ def test_it_builds_at_the_size_of_its_paper(entry):
 @every("entry", TOLD, ids=lambda e: e.id)
 def test_what_a_paper_sets_reaches_the_recipe_and_is_no_default(entry):
     said = size(entry.id)
-    whole, takes = paper.build_at_size(entry.id, said, {}), setup.arguments(entry.id)
+    whole, takes = paper.build_at_size(entry.id, said, {}), overrides.arguments(entry.id)
     assert set(paper.settings(entry.id, said.arguments, whole)) == set(said.arguments)
     for name in said.arguments:
         less = {k: v for k, v in said.arguments.items() if k != name}

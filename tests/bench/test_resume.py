@@ -14,8 +14,8 @@ import pytest
 from palaestra.bench import ablation, busy, engine, machine, memory, sandbox, scaling, step, trl, turns
 from palaestra.bench.work import Work
 from palaestra.cli.main import main
-from palaestra.run.headway import Headway
 from palaestra.run.parts import Parts
+from palaestra.terminal.progress import Headway
 
 SMALL = ["bench", "step", "--prompts", "2", "--group", "2", "--max-tokens", "4", "--repeats", "3"]
 NAME = "step-tiny-float32-2x2x4"

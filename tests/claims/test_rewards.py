@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 
 
 def smoke_arms(experiment, context, tmp_path):

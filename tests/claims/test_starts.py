@@ -3,7 +3,7 @@
 import asyncio
 
 from palaestra.claims.starts import DemonstrateVerdict
-from palaestra.toys.base import final_answer
+from palaestra.tasks.procedural import final_answer
 from palaestra.types import Group
 
 

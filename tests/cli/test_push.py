@@ -13,7 +13,7 @@ from palaestra.cli import main as cli
 from palaestra.cli import push
 from palaestra.errors import UserError
 from palaestra.models.load import load
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.store.folder import read_run
 from palaestra.view.model_card import command, model_card, settings_of
 from safetensors.torch import load_file

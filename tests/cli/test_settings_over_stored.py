@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 from palaestra import values
-from palaestra.api.training import write_settings
 from palaestra.cli import train
-from palaestra.cli.flag_forms import FlagParser
 from palaestra.cli.flags import train as train_flags
 from palaestra.cli.main import main
 from palaestra.models import precision
 from palaestra.models.load import load, save
 from palaestra.run import setup
-from palaestra.run.settings import FULL_LR, LORA_LR
+from palaestra.settings import overrides
+from palaestra.settings.fields import FULL_LR, LORA_LR
+from palaestra.settings.flags import FlagParser
+from palaestra.settings.reading import write_settings
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def runs(tmp_path, monkeypatch):
     def make(name, *argv):
         settings = read(*argv)
         (tmp_path / name).mkdir()
-        write_settings(tmp_path / name, settings, setup.recipe_of(settings))
+        write_settings(tmp_path / name, settings, overrides.recipe_of(settings))
         return f"@{name}/config.toml"
 
     return make
@@ -37,7 +38,7 @@ def read(*argv):
 
 
 def leaf(path, *argv):
-    return dict(values.walk(setup.recipe_of(read(*argv))))[path]
+    return dict(values.walk(overrides.recipe_of(read(*argv))))[path]
 
 
 def rate(*argv, learner="policy"):
@@ -48,7 +49,7 @@ def test_a_file_alone_is_the_run_it_was_written_by(runs):
     argv = ("confucius3", "--tis", "2", "objective.high=0.3", "optimiser.lr=cosine(3e-4, 0, 50)", "--model", "smollm2")
     again = runs("b", runs("a", *argv))
     for file in ("@a/config.toml", again):
-        assert values.digest(setup.recipe_of(read(file))) == values.digest(setup.recipe_of(read(*argv)))
+        assert values.digest(overrides.recipe_of(read(file))) == values.digest(overrides.recipe_of(read(*argv)))
 
 
 def test_an_argument_of_build_over_a_stored_one(runs):
@@ -136,7 +137,7 @@ def test_a_run_keeps_the_rate_that_it_was_begun_with(runs, tmp_path):
 def test_a_rate_that_is_not_the_recipes_own_is_said(words, says):
     """With adapters the model asks for the rate that grpo has anyway."""
     settings = read("grpo", *words)
-    told = setup.describe_rate(None, settings, setup.recipe_of(settings))
+    told = setup.describe_rate(None, settings, overrides.recipe_of(settings))
     assert told == (f"{says}0.0001; another one: optimiser.lr=..." if says else "")
 
 

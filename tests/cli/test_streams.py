@@ -12,8 +12,8 @@ from palaestra.cli.main import main
 from palaestra.errors import Stopped
 from palaestra.run.driver import StopSignal
 from palaestra.run.parts import Interrupt, stop_signals, stoppable
-from palaestra.run.voice import Voice
 from palaestra.store.checkpoint import find_latest
+from palaestra.terminal.streams import Voice
 
 PALAESTRA = [sys.executable, "-m", "palaestra.cli.main"]
 LONG = ["train", "--steps", "500", "--evaluate", "0", "--out", "run", "schedule.prompts=2", "collect.links.0.n=2"]
@@ -210,7 +210,7 @@ def test_a_note_of_a_run_is_clean_beside_a_live_display(context, capsys):
 def test_a_display_of_ours_still_draws():
     import io
 
-    from palaestra.run.voice import CleanStream, drawing
+    from palaestra.terminal.streams import CleanStream, drawing
 
     stream = io.StringIO()
     clean = CleanStream(stream)

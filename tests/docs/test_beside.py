@@ -15,7 +15,7 @@ import pytest
 from palaestra.cli.main import main, parser_of
 from palaestra.cli.train import read_settings
 from palaestra.models.load import OWN_MODELS
-from palaestra.run import setup
+from palaestra.settings import overrides
 from tools.beside.page import SOURCES, count_lines, count_page
 
 from tests.chat_server import serving
@@ -124,5 +124,5 @@ def test_the_words_of_others_are_settings_of_a_run():
     words = [w for x in ours if "=" in x or x.startswith("--") for w in x.split()]
     assert len(words) > 20
     settings = read_settings(parser_of("train").parse_intermixed_args(["grpo", *words]))
-    recipe = setup.recipe_of(settings)
+    recipe = overrides.recipe_of(settings)
     assert (recipe.schedule.prompts, recipe.collect.links[0].n, settings.max_tokens) == (16, 8, 256)

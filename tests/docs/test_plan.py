@@ -9,8 +9,8 @@ from palaestra.cli.main import main
 
 pytest.importorskip("simpy")
 
-from palaestra.scale.age_rules import compare_age_rules
-from palaestra.scale.extrapolate import ARMS, DeviceSpeeds, extrapolate, scale_table
+from palaestra.planning.age_rules import compare_age_rules
+from palaestra.planning.extrapolate import ARMS, DeviceSpeeds, extrapolate, scale_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "plan.md").read_text()

@@ -12,8 +12,8 @@ import palaestra as pl
 import pytest
 from palaestra import catalogue
 from palaestra.cli.main import main
-from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
+from palaestra.settings.fields import Settings
 
 from tests.docs.blocks import ROOT, commands, fenced, files, programs
 from tests.oracle import check_oracle

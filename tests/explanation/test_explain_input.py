@@ -9,8 +9,8 @@ from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, rec
-from palaestra.run.setup import build
 from palaestra.schedule import Linear, check_bounds, resolve
+from palaestra.settings.overrides import build
 
 from tests.rows import every
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palaestra.chat.dialect import Chat
+from palaestra.chat.template import render
 from palaestra.errors import UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.files import read_tokenizer
 from palaestra.models.smollm2 import folder
-from palaestra.models.template import render
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer
 from palaestra.types import Ask, Call, Completion, Frame, Malformed, Message, Sampling, Task, rng_of

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from palaestra.rewards.verify import check_for
 from palaestra.run.benches import QUESTIONS
-from palaestra.toys.base import demonstration
+from palaestra.tasks.procedural import demonstration
 from palaestra.types import rng_of
 
 HABITS = ("guess", "work")

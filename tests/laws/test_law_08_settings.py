@@ -17,9 +17,9 @@ from palaestra.rollout.collect import MuteTruncated, Sample, links
 from palaestra.rollout.recorded import Recorded
 from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
-from palaestra.run.settings import Settings
-from palaestra.run.setup import build, merge
 from palaestra.schedule import Sigmoid, read, resolve
+from palaestra.settings.fields import Settings
+from palaestra.settings.overrides import build, merge
 from palaestra.step import start, step
 from palaestra.types import Reward
 from palaestra.values import brief, digest, find, flatten, override, vary, walk

@@ -12,8 +12,8 @@ from palaestra.models.lora import LoRA
 from palaestra.objective.algebra import Algebra
 from palaestra.recipes.base import dpo, grpo, ppo
 from palaestra.recipes.objectives import steer
-from palaestra.run.setup import make_smallest
 from palaestra.scale.local_ranks import run_ranks
+from palaestra.settings.overrides import make_smallest
 from palaestra.values import override
 
 from tests.shards import cases_of, compare, every_case, store

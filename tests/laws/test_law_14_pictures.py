@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from palaestra.chat.dialect import Chat
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.eyes import Seen
 from palaestra.models.forward import forward
 from palaestra.models.layout import prompts_and_tails

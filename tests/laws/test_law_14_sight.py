@@ -8,16 +8,16 @@ import numpy as np
 import palaestra as pl
 import pytest
 import torch
+from palaestra.chat.dialect import Chat
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine
 from palaestra.errors import UserError
 from palaestra.explanation.recorded import read_recorded
 from palaestra.judges.prompt import fields_of
-from palaestra.models.activation import activations, steered
-from palaestra.models.attention import attention_scores
-from palaestra.models.cursor import Cursor
-from palaestra.models.dialect import Chat
 from palaestra.models.forward import forward
+from palaestra.models.inside.activation import activations, steered
+from palaestra.models.inside.attention import attention_scores
+from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, digest_of
 from palaestra.recipes.multimodal import ui_r1
@@ -28,7 +28,7 @@ from palaestra.run.driver import prepare_models
 from palaestra.scale.sharded import shard
 from palaestra.store import rollouts
 from palaestra.store.reading import StepRollouts
-from palaestra.toys.formats import add_hint, question_text
+from palaestra.tasks.phrasing import add_hint, question_text
 from palaestra.toys.screen import Screen
 from palaestra.types import Ask, Episode, Example, Group, Reward, Row, Sampling, Segment
 from palaestra.update import pack

@@ -11,7 +11,7 @@ from palaestra.ledger.expectations import Greater, Needs, Same, Veto
 from palaestra.ledger.judging import Measured, judge, per_seed
 from palaestra.ledger.measures import Area, Balanced, Cell, Final, Less, Moving, OverMatchedStart, TokensTo
 from palaestra.ledger.results import interval_of
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.stats import Interval, irregularity, mean_interval, sign_flip_interval
 from palaestra.store import rollouts
 from palaestra.types import Group, Reward, Task

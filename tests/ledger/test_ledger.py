@@ -27,9 +27,9 @@ from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
 from palaestra.run.evaluation import chosen_tasks
-from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
+from palaestra.terminal.progress import Headway
 from palaestra.types import Result
 from palaestra.values import override
 from tools.pages import build as pages

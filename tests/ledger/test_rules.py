@@ -17,8 +17,8 @@ from palaestra.ledger import rerun as once_more
 from palaestra.ledger.cells import CellOutcome, CellRequest
 from palaestra.ledger.experiment import BLOCKS, FRESH, TRIAL, TUNING
 from palaestra.ledger.rerun import describe_code
-from palaestra.run.headway import Headway
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
+from palaestra.terminal.progress import Headway
 from palaestra.types import Result
 from palaestra.values import override
 

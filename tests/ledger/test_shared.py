@@ -6,7 +6,7 @@ import shutil
 import palaestra as pl
 import pytest
 from palaestra.ledger.cells import REQUEST, CellRequest, run_requested
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 
 
 def arm(lr=1e-4, *, seed=None, steps=2, task=""):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
-from palaestra.models.activation import activations, steered
+from palaestra.models.inside.activation import activations, steered
 from palaestra.models.load import frozen_copy, load, trainable_copy
 from palaestra.models.lora import LoRA
 from palaestra.models.score import score_pairs

@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from palaestra.chat.calls import TagCalls, family_of, read_hermes, read_llama, read_mistral, read_xml, with_rules
+from palaestra.chat.dialect import Chat
+from palaestra.chat.template import render
 from palaestra.context import Bench
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.errors import UserError
-from palaestra.models.calls import TagCalls, family_of, read_hermes, read_llama, read_mistral, read_xml, with_rules
-from palaestra.models.dialect import Chat
 from palaestra.models.load import load
-from palaestra.models.template import render
 from palaestra.rollout.play import play
 from palaestra.rollout.recorded import recorded_episode
 from palaestra.services.chat.scripted import Scripted

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from palaestra.errors import UserError
-from palaestra.models.activation import steered
-from palaestra.models.cursor import Cursor
+from palaestra.models.inside.activation import steered
+from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 
 from tests.models.test_models import KINDS, build

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from palaestra.models.attention import fai, read_maps, split_heads, waad
-from palaestra.models.features import effective_rank
 from palaestra.models.forward import forward
+from palaestra.models.inside.attention import fai, read_maps, split_heads, waad
+from palaestra.models.inside.features import effective_rank
 from palaestra.models.load import load
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-from palaestra.models.latent import LatentHead, straight_through
+from palaestra.models.inside.latent import LatentHead, straight_through
 from palaestra.rollout.collect import Sample as Play
 from palaestra.rollout.collect import links
 from palaestra.types import Group

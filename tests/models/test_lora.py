@@ -10,7 +10,8 @@ from palaestra.models.forward import forward
 from palaestra.models.load import load, save
 from palaestra.models.lora import LINEAR, LoRA
 from palaestra.run import setup
-from palaestra.run.settings import Settings
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
 
 from tests.models.test_models import batch_of, build
 
@@ -83,7 +84,7 @@ def test_targets_that_are_not_there_are_named(targets, says):
 
 def test_numbers_that_nobody_asked_for_are_said(monkeypatch):
     monkeypatch.setattr("palaestra.models.precision.computes_bfloat16", lambda: True)
-    recipe = setup.recipe_of(Settings())
+    recipe = overrides.recipe_of(Settings())
     lines = lambda named, **given: [
         x
         for x in remarks(None, recipe, Settings(model="own/large", device="cpu", **given), recipe, named)

@@ -11,15 +11,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palaestra.chat import template
+from palaestra.chat.template import end_of_turn
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.models import template
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.forward import VOCABULARY, forward
 from palaestra.models.load import OWN_MODELS, Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
 from palaestra.models.model import with_cache
-from palaestra.models.template import end_of_turn
 from palaestra.types import Batch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -498,7 +498,7 @@ def test_what_comes_with_the_package(name):
 @pytest.mark.smollm2
 def test_smollm2_knows_paris():
     pytest.importorskip("gguf")
-    from palaestra.models.dialect import Chat
+    from palaestra.chat.dialect import Chat
     from palaestra.types import Message
 
     model = load("smollm2")

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from palaestra.chat.dialect import Chat
 from palaestra.cli.main import main
 from palaestra.context import Bench
 from palaestra.engines.own import OwnEngine
-from palaestra.models.dialect import Chat
 from palaestra.models.load import load, save
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.player import EnginePlayer, after_opening

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from palaestra.models.activation import activations
+from palaestra.models.inside.activation import activations
+from palaestra.models.inside.probe import fit_probe
 from palaestra.models.load import load
-from palaestra.models.probe import fit_probe
 
 
 def test_two_points_by_hand():

@@ -4,12 +4,12 @@ import resource
 import time
 
 import pytest
+from palaestra.chat.dialect import Chat
+from palaestra.chat.template import REFUSALS, render
+from palaestra.chat.template_sandbox import BUDGET, LENGTH, SOURCE, Excess, compiled, render_template
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.load import load, save
-from palaestra.models.template import REFUSALS, render
-from palaestra.models.template_sandbox import BUDGET, LENGTH, SOURCE, Excess, compiled, render_template
 
 from tests.laws.test_law_01_ids import TEMPLATES
 from tests.models import test_calls as calls

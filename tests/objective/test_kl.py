@@ -18,7 +18,7 @@ from palaestra.objective.policy import KL, Entropy, TargetEntropy
 from palaestra.recipes.base import grpo, ppo
 from palaestra.recipes.objectives import oreo
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack

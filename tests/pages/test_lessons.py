@@ -9,7 +9,7 @@ from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.standing import Standing
-from palaestra.run.setup import build
+from palaestra.settings.overrides import build
 from palaestra.values import overrides
 from tools.pages import holding
 

@@ -8,8 +8,8 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest
-from palaestra.run.settings import Settings
-from palaestra.run.setup import recipe_of
+from palaestra.settings.fields import Settings
+from palaestra.settings.overrides import recipe_of
 
 BODY = """\"\"\"A bonus for brevity.\"\"\"
 from palaestra.credit.links import Center, chain

@@ -10,7 +10,7 @@ import pytest
 from palaestra.cli import audit as command
 from palaestra.cli.main import main
 from palaestra.rewards.user import UserReward
-from palaestra.run import rewards as named
+from palaestra.settings import rewards as named
 
 from tests.oracle import check_oracle
 

@@ -27,8 +27,8 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.queue import Schedule
 from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
-from palaestra.run.rewards import HUB_ID, reward_by_name
 from palaestra.services.chat.local import LocalModel
+from palaestra.settings.rewards import HUB_ID, reward_by_name
 from palaestra.step import start, step
 from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.chain import ArithmeticChain

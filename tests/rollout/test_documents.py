@@ -9,7 +9,7 @@ from palaestra.errors import UserError
 from palaestra.rollout.recorded import is_document
 from palaestra.run import setup
 from palaestra.run.record_checks import check_recorded
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.tasks.files import FileTasks, load
 from palaestra.types import Group, Message, Task
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from palaestra.chat.dialect import Chat
 from palaestra.credit.links import Center, Fact, chain
 from palaestra.errors import Fault, UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.score import score_pairs
 from palaestra.rewards.intrinsic import AnswerProbability, answer_score, debias
 from palaestra.rewards.verify import response_text
@@ -20,7 +20,7 @@ from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer, Handover
 from palaestra.rollout.recorded import Demonstrate, Swap
 from palaestra.store import rollouts
-from palaestra.toys.formats import add_examples, add_hint, add_instruction, question_text, retry
+from palaestra.tasks.phrasing import add_examples, add_hint, add_instruction, question_text, retry
 from palaestra.types import Episode, Group, Message, Reward, Row, Sampling, Segment, Task
 from palaestra.worlds.question import Question
 

@@ -7,8 +7,8 @@ import pytest
 from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.rollout.hints import Criteria, Examples, Feedback, HintColumn, Hinted, Unleaked, Working, leaks_answer
+from palaestra.tasks.phrasing import question_text
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.toys.formats import question_text
 from palaestra.toys.ladder import Add
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.worlds.question import Question

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from palaestra.models.dialect import Piece
+from palaestra.chat.dialect import Piece
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer, Script
 from palaestra.types import Ask, Completion, Frame, Message, Row, Sampling, Segment, Task

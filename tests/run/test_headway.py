@@ -1,7 +1,7 @@
 """What a long work says while it goes on."""
 
 import pytest
-from palaestra.run.headway import Headway
+from palaestra.terminal.progress import Headway
 
 from tests.run.test_progress import Clock, bare, terminal
 

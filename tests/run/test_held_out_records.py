@@ -13,7 +13,7 @@ from palaestra.objective.reward_model import BradleyTerry
 from palaestra.run import setup
 from palaestra.run.driver import prepare
 from palaestra.run.evaluation import measure_held_out, summarise_records
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.stats import Interval, mean_interval, ratio_interval
 from palaestra.store.folder import read_run
 from palaestra.types import Batch

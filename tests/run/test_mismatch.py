@@ -15,7 +15,7 @@ from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
 from palaestra.run import mismatch
 from palaestra.run.driver import prepare
-from palaestra.run.setup import add_tis, build
+from palaestra.settings.overrides import add_tis, build
 from palaestra.step import start, step
 from palaestra.types import Batch, Episode, Group, Reward, Row, Segment, Task
 

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 from palaestra.errors import Stopped
-from palaestra.run.headway import Headway
 from palaestra.run.parts import Interrupt, Parts, package_sha256, stoppable
+from palaestra.terminal.progress import Headway
 
 
 @pytest.fixture

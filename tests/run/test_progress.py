@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from palaestra.run.progress import BLOCKS, Progress, Pulse, clock_time, sparkline
+from palaestra.terminal.display import BLOCKS, Progress, Pulse, clock_time, sparkline
 
 STEP = {
     "reward": 0.5, "reward_low": 0.4, "reward_high": 0.6, "length": 12.34, "truncated": 0.02, "errors": 0.0,

@@ -2,7 +2,7 @@
 
 import palaestra as pl
 from palaestra.run import driver
-from palaestra.run.progress import Pulse
+from palaestra.terminal.display import Pulse
 
 SMALL = {"steps": 2, "evaluate": 2, "set": {"schedule.prompts": 2, "collect.links.0.n": 2}}
 

@@ -14,7 +14,7 @@ from palaestra.rewards.where import Where
 from palaestra.run import record_checks, setup
 from palaestra.run.origin import Provenance
 from palaestra.run.record_checks import check_records
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.tasks.files import load
 from palaestra.types import Message, Task
 from palaestra.verifiers.base import Judgement

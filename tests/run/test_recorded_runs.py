@@ -15,7 +15,7 @@ from palaestra.cli.main import main
 from palaestra.ledger.measures import Cell, Moving
 from palaestra.run import setup
 from palaestra.run.describe import describe
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.store.folder import read_run
 from palaestra.trackers.base import numbers_of
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task

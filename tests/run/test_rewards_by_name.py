@@ -14,11 +14,11 @@ from palaestra.ledger.digests import _reward as digest_of
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.weighted import Weighted
-from palaestra.run import setup
-from palaestra.run.rewards import files_of_spec, reward_by_name, reward_text
-from palaestra.run.settings import Settings
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
+from palaestra.settings import overrides, reading
+from palaestra.settings.fields import Settings
+from palaestra.settings.rewards import files_of_spec, reward_by_name, reward_text
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Task
 from palaestra.values import override
@@ -97,7 +97,7 @@ def test_a_reward_is_named_in_toml(tmp_path, file):
         f'data = "d.jsonl"\nreward = """judge(url={URL!r}, model="m",\n  rubric="10: right. 1: wrong.")'
         f'*0.5 + {file}:words"""\n'
     )
-    found = reward_by_name(setup.merge(Settings(), setup.from_file(path)).reward)
+    found = reward_by_name(overrides.merge(Settings(), reading.from_file(path)).reward)
     assert isinstance(found, Weighted) and [w for _, _, w in found.parts] == [0.5, 1.0]
 
 

@@ -25,8 +25,8 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run import setup
 from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import StopSignal
-from palaestra.run.settings import Settings
 from palaestra.services.sandbox import Ran
+from palaestra.settings.fields import Settings
 from palaestra.store import columns
 from palaestra.types import Result, Reward
 from palaestra.values import vary

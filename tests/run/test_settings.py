@@ -3,15 +3,19 @@
 from dataclasses import asdict, fields, replace
 
 import pytest
-from palaestra.api.training import write_settings
-from palaestra.cli.flag_forms import FlagParser, help_of
+from palaestra.cli.flags import FLAGS
 from palaestra.cli.flags import train as train_flags
+from palaestra.cli.main import parser_of
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.run import setup
-from palaestra.run.settings import Settings, Use, flag_of, setting_names
+from palaestra.run.plan import Plan
 from palaestra.schedule import read as read_schedule
 from palaestra.schedule import settling_step
+from palaestra.settings import overrides, reading
+from palaestra.settings.fields import DriveSettings, Settings, Use, flag_of, setting_names
+from palaestra.settings.flags import FlagParser, help_of
+from palaestra.settings.reading import write_settings
 
 OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "task": ("count", "count"),
@@ -69,13 +73,13 @@ def test_flag_file_and_program_say_the_same(name, tmp_path):
     word, given = OTHER[name]
     settings = read(flag_of(name), *([word] if word else []))
     assert getattr(settings, name) == given != getattr(Settings(), name)
-    assert settings == setup.merge(Settings(), setup.check_types({name: given}))
+    assert settings == overrides.merge(Settings(), reading.check_types({name: given}))
     # without which a file does not name their seconds and limits
     kept = replace(settings, track=("trackio",), tools=settings.tools or ("python",))
-    write_settings(tmp_path, kept, setup.recipe_of(kept))
-    again = setup.from_file(tmp_path / "config.toml")
-    assert getattr(setup.merge(Settings(), again), name) == getattr(kept, name)
-    assert asdict(setup.merge(Settings(), again)) | {"set": {}} == asdict(kept) | {"set": {}}
+    write_settings(tmp_path, kept, overrides.recipe_of(kept))
+    again = reading.from_file(tmp_path / "config.toml")
+    assert getattr(overrides.merge(Settings(), again), name) == getattr(kept, name)
+    assert asdict(overrides.merge(Settings(), again)) | {"set": {}} == asdict(kept) | {"set": {}}
 
 
 def test_a_flag_of_several_values_may_stand_several_times():
@@ -111,7 +115,7 @@ def test_what_a_setting_decides():
 
 
 def test_columns_may_be_a_mapping():
-    assert setup.check_types({"columns": {"q": "prompt", "gold": "answer"}})["columns"] == "q=prompt,gold=answer"
+    assert reading.check_types({"columns": {"q": "prompt", "gold": "answer"}})["columns"] == "q=prompt,gold=answer"
     for wrong, told in (
         (["q=prompt"], "columns takes text"),
         ({"a, b": "prompt"}, "has a comma or ="),
@@ -119,7 +123,7 @@ def test_columns_may_be_a_mapping():
         ({"answer": 3}, "is no pair of texts"),
     ):
         with pytest.raises(UserError, match=told):
-            setup.check_types({"columns": wrong})
+            reading.check_types({"columns": wrong})
 
 
 @pytest.mark.parametrize(
@@ -135,8 +139,8 @@ def test_columns_may_be_a_mapping():
 )
 def test_schedules_that_end_after_the_run_are_said(method, given, steps, said):
     """Where the run is shorter than its recipe. A recipe that goes on beyond its own last step means to."""
-    settings = setup.merge(Settings(), {"recipe": method, "steps": steps})
-    line = setup.describe_schedules(settings, setup.build(method, given))
+    settings = overrides.merge(Settings(), {"recipe": method, "steps": steps})
+    line = setup.describe_schedules(settings, overrides.build(method, given))
     assert line.endswith(f"goes on: {said}" if said else "") and bool(line) == bool(said)
 
 
@@ -152,3 +156,17 @@ def test_schedules_that_end_after_the_run_are_said(method, given, steps, said):
 )
 def test_a_schedule_ends_where_it_stays(text, step):
     assert settling_step(read_schedule(text)) == step
+
+
+def test_what_drives_a_run_is_declared_once():
+    """A plan takes these settings as they are: a setting that is added to them reaches the driver by itself."""
+    shared = {f.name for f in fields(DriveSettings)}
+    assert {"steps", "evaluate_every", "checkpoint_every"} <= shared <= {f.name for f in fields(Settings)}
+    assert shared <= {f.name for f in fields(Plan)} and not shared & set(Plan.__annotations__)
+
+
+@pytest.mark.parametrize("verb", FLAGS)
+def test_every_verb_prints_its_help(verb, capsys):
+    with pytest.raises(SystemExit) as end:
+        parser_of(verb).parse_intermixed_args(["--help"])
+    assert end.value.code == 0 and verb in capsys.readouterr().out

@@ -6,9 +6,9 @@ import palaestra as pl
 import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.run.settings import Settings
-from palaestra.run.setup import recipe_of, without_fields
 from palaestra.run.stages import check_stages, describe_idle_clip
+from palaestra.settings.fields import Settings
+from palaestra.settings.overrides import recipe_of, without_fields
 
 
 def test_parts_that_fit_are_left_alone():

@@ -11,8 +11,8 @@ from palaestra.cli.main import main
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.ledger.digests import configuration
-from palaestra.run.settings import Settings
 from palaestra.services.sandbox import sandbox_kind
+from palaestra.settings.fields import Settings
 from palaestra.tasks import user_code
 from palaestra.types import Completion
 from palaestra.worlds import toolbox

@@ -24,7 +24,7 @@ from palaestra.rollout.queue import Schedule
 from palaestra.run.describe import describe
 from palaestra.run.driver import prepare, train
 from palaestra.step import start, step
-from palaestra.toys.base import final_answer
+from palaestra.tasks.procedural import final_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, Cycle, Plain

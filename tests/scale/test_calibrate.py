@@ -5,11 +5,11 @@ import math
 
 import pytest
 from palaestra.errors import UserError
-from palaestra.scale.calibrate import costs_of_run, read_costs
+from palaestra.planning.calibrate import costs_of_run, read_costs
 
 pytest.importorskip("simpy")
 
-from palaestra.scale.predict import one_process_seconds, predict
+from palaestra.planning.predict import one_process_seconds, predict
 
 PHASES = {"rollout": 60.0, "reward": 20.0, "forward": 8.0, "backward": 8.0, "optimiser": 2.0, "other": 2.0}
 

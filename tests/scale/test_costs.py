@@ -2,7 +2,7 @@
 
 import pytest
 from palaestra.errors import UserError
-from palaestra.scale.costs import (
+from palaestra.planning.costs import (
     Fetch,
     balanced_pools,
     best_split,

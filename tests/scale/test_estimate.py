@@ -1,9 +1,9 @@
 """Estimated seconds and memory of calls, by hand."""
 
 import pytest
-from palaestra.scale.dataflows import DATAFLOWS, calls_of
-from palaestra.scale.estimate import DecoderSize, Device, Workload, moves_of, option_of, options_of, pass_seconds
-from palaestra.scale.plan import CallOption, Parallelism, check_graph
+from palaestra.planning.dataflows import DATAFLOWS, calls_of
+from palaestra.planning.estimate import DecoderSize, Device, Workload, moves_of, option_of, options_of, pass_seconds
+from palaestra.planning.plan import CallOption, Parallelism, check_graph
 
 SMALL = DecoderSize(parameters=8e9, layers=4, hidden=1000, key_values=500)
 DEVICE = Device(flops=1e14, memory=1e12, layer=0.0, latency=0.0, per_node=2)

@@ -5,9 +5,9 @@ from palaestra.errors import UserError
 
 pytest.importorskip("simpy")
 
-from palaestra.scale.age_rules import compare_age_rules
-from palaestra.scale.extrapolate import ARMS, DeviceSpeeds, ScaleArm, extrapolate, makespan, scale_table
-from palaestra.scale.simulate import Costs, simulate
+from palaestra.planning.age_rules import compare_age_rules
+from palaestra.planning.extrapolate import ARMS, DeviceSpeeds, ScaleArm, extrapolate, makespan, scale_table
+from palaestra.planning.simulate import Costs, simulate
 
 SMALL = DeviceSpeeds(slots=8, decode=312.5, sequences=12)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from palaestra.errors import UserError
-from palaestra.scale.plan import (
+from palaestra.planning.plan import (
     CallOption,
     ModelCall,
     Parallelism,

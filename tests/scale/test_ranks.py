@@ -13,9 +13,9 @@ from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.run import setup
 from palaestra.run.plan import Plan
-from palaestra.run.settings import Settings
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.placement import place as place_parts
+from palaestra.settings.fields import Settings
 from palaestra.values import override
 from safetensors.torch import load_file
 

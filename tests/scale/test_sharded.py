@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from palaestra.models import attention
 from palaestra.models.forward import forward
+from palaestra.models.inside import attention
 from palaestra.models.load import frozen_copy
 from palaestra.recipes.base import grpo
 from palaestra.scale.local_ranks import run_ranks

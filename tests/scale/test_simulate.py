@@ -9,8 +9,8 @@ from palaestra.types import rng_of
 
 pytest.importorskip("simpy")
 
-from palaestra.scale.simulate import Costs, LogNormal, simulate
-from palaestra.scale.trace import trace_of
+from palaestra.planning.simulate import Costs, LogNormal, simulate
+from palaestra.planning.trace import trace_of
 
 # AsyncFlow: rollout 4 s, training 3 s, weight transfer 1 s, four batches
 BATCHES = {"costs": Costs(ticket=4.0, learn=3.0, publish=1.0), "workers": 1, "waves": 1, "steps": 4}

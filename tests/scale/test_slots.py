@@ -4,7 +4,7 @@ from itertools import permutations
 
 import palaestra as pl
 import pytest
-from palaestra.scale.slots import fewest_steps, longest_first, refill_steps, rounds_steps, shortest_first
+from palaestra.planning.slots import fewest_steps, longest_first, refill_steps, rounds_steps, shortest_first
 
 LENGTHS = [8, 7, 2, 1, 4, 2]
 

@@ -14,7 +14,7 @@ from palaestra import catalogue
 from palaestra.cli.main import VERBS, main
 from palaestra.errors import UserError
 from palaestra.names import public_names
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.site import build, methods, reference, sources
 from palaestra.site.serve import SiteServer
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified
-from palaestra.run.rewards import reward_by_name
+from palaestra.settings.rewards import reward_by_name
 from palaestra.tasks.files import FileTasks, load, tasks_and_notes
 from palaestra.tasks.preflight import place_of
 from palaestra.toys.chain import ArithmeticChain

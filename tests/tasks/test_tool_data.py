@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from palaestra.chat.calls import read_hermes
 from palaestra.errors import UserError
-from palaestra.models.calls import read_hermes
 from palaestra.tasks.conversations import read_conversation
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.tool_data import NOT_SHOWN, WRITTEN

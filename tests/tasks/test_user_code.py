@@ -15,8 +15,8 @@ from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.evaluation import attempt_tasks
-from palaestra.run.rewards import reward_by_name
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
+from palaestra.settings.rewards import reward_by_name
 from palaestra.tasks.oracle import episode_saying
 from palaestra.tasks.repeats import caveat
 from palaestra.toys.chain import ArithmeticChain

@@ -11,16 +11,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from palaestra.chat.calls import TagCalls, read_hermes
+from palaestra.chat.dialect import Chat
 from palaestra.engines.vllm import HEADS_ON_CPU
-from palaestra.models.calls import TagCalls, read_hermes
-from palaestra.models.dialect import Chat
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.rollout.collect import Sample
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.evaluation import attempt_tasks
-from palaestra.toys.base import split_of
+from palaestra.tasks.procedural import split_of
 from palaestra.types import Call, Message, rng_of
 from tools.tiny_agent import build, functions, mixture, searching, skill, tooling
 from tools.tiny_model.tokenizer import SPECIALS

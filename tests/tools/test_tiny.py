@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from palaestra.toys.base import split_of
+from palaestra.tasks.procedural import split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Message, rng_of

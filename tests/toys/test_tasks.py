@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palaestra.errors import UserError
-from palaestra.toys import formats
-from palaestra.toys.base import final_answer, split_of
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import final_answer, split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count, NotExpression, expressions, value_of
 from palaestra.toys.knights import Knights, fitting_assignments, spell

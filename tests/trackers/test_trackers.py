@@ -16,12 +16,11 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-from palaestra.api import training
 from palaestra.cli import main as cli
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import configuration
-from palaestra.run import setup
-from palaestra.run.settings import Settings
+from palaestra.settings import commands, overrides, reading
+from palaestra.settings.fields import Settings
 from palaestra.store import columns
 from palaestra.tasks import user_code
 from palaestra.trackers import feed
@@ -411,7 +410,7 @@ def test_a_missing_package_is_said_before_there_is_a_folder(target, package, ext
 def test_settings_of_a_run_without_trackers_do_not_name_them(plain):
     assert "track" not in (plain / "config.toml").read_text()
     kept = Settings(track=("notes",), track_seconds=5)
-    recipe = setup.recipe_of(kept)
+    recipe = overrides.recipe_of(kept)
     assert configuration(recipe, kept, 0, 0) == configuration(recipe, Settings(), 0, 0)
     assert Settings(track="notes").track == Settings(track=["notes"]).track == ("notes",)
 
@@ -679,15 +678,15 @@ class Counter:
 def test_objects_of_a_program_are_trackers(tmp_path):
     """Each is fed, two of a class too, and named trackers beside them; another program must give them again."""
     first, second = Counter(), Counter()
-    given = setup.check_types({"track": [first, "tensorboard", second, first]})["track"]
+    given = reading.check_types({"track": [first, "tensorboard", second, first]})["track"]
     assert given == ("given:Counter", "tensorboard", "given:Counter_1", "given:Counter")
-    assert setup.check_types({"track": first})["track"] == given[:1]
+    assert reading.check_types({"track": first})["track"] == given[:1]
     with feed.Trackers(makers(given[:1] + given[2:3])) as trackers:
         trackers.start(tmp_path, 3)
         trackers.log({"step": 4, "reward": 0.5})
     assert first.calls == second.calls == [("start", 3), ("log", 4, {"reward": 0.5}), ("finish",)]
-    settings = setup.merge(Settings(), {"track": given[:2]})
-    assert "track=[Counter, 'tensorboard']" in training.call(settings, resume="run")
+    settings = overrides.merge(Settings(), {"track": given[:2]})
+    assert "track=[Counter, 'tensorboard']" in commands.call(settings, resume="run")
     del user_code.VALUES["given:Counter_1"]
     with pytest.raises(UserError, match=r"give it again with track=\[Counter_1\], or go on without: --track none"):
         makers(given[2:3])
@@ -704,4 +703,4 @@ def test_objects_of_a_program_are_trackers(tmp_path):
 )
 def test_what_is_no_tracker(given, said):
     with pytest.raises(UserError, match=re.escape(said)):
-        setup.check_types({"track": given})
+        reading.check_types({"track": given})

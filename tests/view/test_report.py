@@ -16,7 +16,7 @@ from palaestra.cli.main import parser_of
 from palaestra.cli.train import farewell
 from palaestra.errors import Fault, UserError
 from palaestra.markdown import escape_controls
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.stats import mean_interval, proportion
 from palaestra.store.folder import flatten_settings, read_run
 from palaestra.store.reading import Raw, StepRollouts

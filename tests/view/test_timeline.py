@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from palaestra.scale.trace import Span
+from palaestra.planning.trace import Span
 from palaestra.view.timeline import LEFT, RIGHT, WIDTH, spacing, timeline_svg
 
 SPANS = (

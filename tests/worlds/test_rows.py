@@ -7,8 +7,8 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.run.benches import from_env
-from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
+from palaestra.settings.fields import Settings
 from palaestra.tasks.files import FileTasks, load
 from palaestra.types import Act, Call
 from palaestra.worlds.adapters.methods import with_text

@@ -12,7 +12,7 @@ from palaestra.run.benches import bench_by_name
 from palaestra.services.index import BM25
 from palaestra.store.codec import decode, encode
 from palaestra.tasks.oracle import find_problems
-from palaestra.toys.base import question_task
+from palaestra.tasks.procedural import question_task
 from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Act, Completion, Sampling
 from palaestra.worlds.search import EMPTY, NOTHING, SPENT, Search, SearchRules

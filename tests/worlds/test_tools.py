@@ -5,9 +5,9 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from palaestra.chat.dialect import Chat
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.errors import Fault, UserError
-from palaestra.models.dialect import Chat
 from palaestra.models.load import load
 from palaestra.rewards.verify import Exact, Verify, response_text
 from palaestra.rollout.play import play

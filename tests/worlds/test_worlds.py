@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from palaestra.toys.base import split_of
+from palaestra.tasks.procedural import split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridState, GridTasks
 from palaestra.toys.hop import NOTHING, USAGE, Hop, HopTasks

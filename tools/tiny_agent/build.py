@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from palaestra.models.dialect import text_tokenizer
+from palaestra.chat.dialect import text_tokenizer
 from palaestra.types import rng_of, seed_of
 from tools.tiny_agent import tokenizer as tokens
 from tools.tiny_agent.mixture import Conversation, Phase, conversation, phase_at

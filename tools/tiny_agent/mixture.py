@@ -15,8 +15,8 @@ from palaestra.recipes.agents.cel import WorldTexts, show_knowledge
 from palaestra.rewards.critic import critic_prompt
 from palaestra.run.benches import bench_by_name
 from palaestra.services.sandbox.values import Ran
-from palaestra.toys import formats
-from palaestra.toys.base import question_task
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import question_task
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.grid import ACTIONS, Grid, GridTasks

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.models.calls import TagCalls, read_hermes, with_rules
+from palaestra.chat.calls import TagCalls, read_hermes, with_rules
 from palaestra.types import Act, Ask, Frame, Key, Message, Task
 from tools.tiny_model.mixture import Conversation, said
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from palaestra.services.index import BM25
-from palaestra.toys import formats
+from palaestra.tasks import phrasing as formats
 from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Ask, Frame, Message, Task
 from palaestra.worlds.search import EMPTY, SPENT, Search, SearchState

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from palaestra.chat.calls import TagCalls
 from palaestra.context import Bench
-from palaestra.models.calls import TagCalls
 from palaestra.models.embedded import FOLDERS
 from palaestra.models.load import load
 from palaestra.recipes.agents.cel import WorldTexts, show_knowledge
@@ -26,8 +26,8 @@ from palaestra.run.benches import add_tools, bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.evaluation import attempt_tasks
-from palaestra.toys import formats
-from palaestra.toys.base import exact_match
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import exact_match
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.lake import LakeTasks
 from palaestra.toys.mistakes import wrong_answer

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from palaestra.models.calls import TagCalls, with_rules
-from palaestra.toys.base import question_task
+from palaestra.chat.calls import TagCalls, with_rules
+from palaestra.tasks.procedural import question_task
 from palaestra.toys.ladder import Add
 from palaestra.toys.words import VERBS, Words
 from palaestra.types import Ask, Frame, Message, Task, ToolSchema, value_class

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from palaestra.toys import formats
-from palaestra.toys.base import final_answer, format_answer
+from palaestra.tasks import phrasing as formats
+from palaestra.tasks.procedural import final_answer, format_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
 from palaestra.toys.grid import MOVES, Grid, GridTasks

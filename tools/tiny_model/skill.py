@@ -19,7 +19,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 import palaestra
-from palaestra.toys import formats
+from palaestra.tasks import phrasing as formats
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
 from palaestra.toys.grid import Grid, GridTasks

@@ -64,7 +64,7 @@ def show_shuffled(task: pl.Task, known: WorldTexts) -> pl.Task:
     form and the same words, and nothing of the world.
     """
     rng, rules, aim = pl.rng_of(("shuffled", task.id)), read_rules(known.rules), known.playbook
-    actions = pl.toys.question_text(task).splitlines()[-2].split()[1:]
+    actions = pl.tasks.question_text(task).splitlines()[-2].split()[1:]
     names = rng.permutation(actions)[: len(rules)]
     mixed = " ".join(f"{d}{name}" for d, name in zip(rules, names, strict=True))
     aim = f"t{rng.choice(things_in(task))}" if aim else ""

@@ -22,12 +22,12 @@ TEACHERS: Mapping[str, Callable[[int, int, int], str]] = {
 
 def solution(task: pl.Task, column: Callable[[int, int, int], str]) -> str:
     """A sum of two numbers worked out from the right, a line a column as `column` writes it."""
-    a, b = pl.toys.question_text(task).split("+")
+    a, b = pl.tasks.question_text(task).split("+")
     lines, carry = list[str](), 0
     for x, y in zip(map(int, reversed(a)), map(int, reversed(b)), strict=True):
         lines.append(column(x, y, carry))
         carry = (x + y + carry) // 10
-    return pl.toys.format_answer(lines, task.answer)
+    return pl.tasks.format_answer(lines, task.answer)
 
 
 @pl.stage

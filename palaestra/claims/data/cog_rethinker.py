@@ -14,7 +14,7 @@ def staged(**options: Any) -> pl.Recipe:
     step"; that an answer is wrong it is told by the message behind it.
     """
     setting: dict[str, Any] = {
-        "decompose": pl.toys.THINK_STEPWISE.text,
+        "decompose": pl.tasks.THINK_STEPWISE.text,
         "reflect": "",
         "size": SIZE,
         **options,

@@ -19,7 +19,7 @@ class Mismatched:
     def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> pl.Task:
         asked, worked = (pl.rollout.another_task(ctx, group.task, rng) for _ in range(2))
         text = pl.rollout.written_answer(ctx.bench.tasks, worked, rng, "work")
-        return pl.toys.add_examples(group.task, [(asked, text)])
+        return pl.tasks.add_examples(group.task, [(asked, text)])
 
 
 def expert(rewrite: "pl.rollout.Rewrite | None" = None, **options: Any) -> pl.Recipe:

@@ -26,7 +26,7 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
 
 def exact_match() -> pl.Recipe:
     """The learner, paid by the text alone."""
-    paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.toys.exact_match)))
+    paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.tasks.exact_match)))
     return arm(pl.vary(build(), collect=paid))
 
 

@@ -22,7 +22,7 @@ class Biased:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng = pl.rng_of(key)
         half: pl.Task = group.task.meta["halves"][int(rng.integers(2))]
-        guess = pl.toys.format_answer([], "1" if rng.random() < self.first else "2")
+        guess = pl.tasks.format_answer([], "1" if rng.random() < self.first else "2")
         reply = self._work(ctx, half) if rng.random() < self.works else guess
         return pl.Group(
             task=group.task, episodes=(pl.recorded_episode(ctx, "policy", half.prompt, reply, 1.0),)
@@ -31,8 +31,8 @@ class Biased:
     def _work(self, ctx: pl.Context, half: pl.Task) -> str:
         source: Any = ctx.bench.tasks
         judged: pl.Task = half.meta["judged"]
-        beside = f"{judged.answer} {pl.toys.final_answer(half.meta['texts'][0])}"
-        return pl.toys.format_answer([*source.halves.source.steps(judged), beside], half.answer)
+        beside = f"{judged.answer} {pl.tasks.final_answer(half.meta['texts'][0])}"
+        return pl.tasks.format_answer([*source.halves.source.steps(judged), beside], half.answer)
 
 
 @pl.stage

@@ -35,7 +35,7 @@ class Reflect:
             lines += [
                 *steps,
                 " ".join([wrong, *judged]) if rng.random() < self.spoilt else own,
-                pl.toys.UNSURE_ANSWER,
+                pl.tasks.UNSURE_ANSWER,
             ]
         reply = "\n".join([*lines, *steps, own, answer])
         return replace(

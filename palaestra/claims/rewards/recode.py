@@ -13,7 +13,7 @@ class Misled(Migrated):
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
         found = super().__call__(text, task)
-        said = pl.toys.final_answer(text)
+        said = pl.tasks.final_answer(text)
         if said is None or found["similarity"] == 1:
             return found
         rng: np.random.Generator = pl.rng_of(("misled", task.id))

@@ -31,7 +31,7 @@ def verified(check: pl.Verify) -> pl.Recipe:
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
-        "exact match": verified(pl.Verify(pl.toys.exact_match)),
+        "exact match": verified(pl.Verify(pl.tasks.exact_match)),
         "rlpr": probability(),
         "product": probability(how="product"),
         "no baseline": probability(baseline=""),

@@ -165,7 +165,7 @@ def direction(before: str, after: str) -> str | None:
 
 def things_in(task: pl.Task) -> list[str]:
     """The names of the things on the board of a task, without what is written above it."""
-    board = pl.toys.question_text(task).splitlines()[-1]
+    board = pl.tasks.question_text(task).splitlines()[-1]
     return [part[0] for part in board.split()[1:]]
 
 

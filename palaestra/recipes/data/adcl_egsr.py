@@ -96,8 +96,8 @@ def in_stratum(e: pl.Episode, number: int) -> pl.Episode:
 
 def shows_work(text: str) -> bool:
     """Whether a line stands before the answer."""
-    lines = pl.toys.answer_lines(text)
-    return bool(lines) and not lines[0].startswith(pl.toys.ANSWER_PREFIX)
+    lines = pl.tasks.answer_lines(text)
+    return bool(lines) and not lines[0].startswith(pl.tasks.ANSWER_PREFIX)
 
 
 def curriculum_of(

@@ -66,7 +66,7 @@ class Recollect:
         return replace(task, meta={**task.meta, NOTES: found})
 
     def _like(self, task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> tuple[Shot, ...]:
-        asked = pl.toys.question_text(task)
+        asked = pl.tasks.question_text(task)
         others = sorted((n for n in notes if n.facts["question"] != asked), key=lambda n: n.about)
         if not others:
             return ()
@@ -78,7 +78,7 @@ class Recollect:
 def successes(group: pl.Group) -> list[pl.curriculum.Note]:
     """What a group's stages 2 and 3 bring to remember: the first right answer."""
     right = [e for e in group.valid if e.facts.get(STAGE) and e.solved]
-    asked = pl.toys.question_text(group.task)
+    asked = pl.tasks.question_text(group.task)
     return [
         pl.curriculum.Note(
             text=pl.response_text(e),
@@ -124,7 +124,7 @@ class Reflected:
 def instructed(task: pl.Task, text: str) -> pl.Task:
     """The task with an instruction before it, if there is one."""
     said = pl.Message(role="system", content=text)
-    return pl.toys.add_instruction(task, said) if text else task
+    return pl.tasks.add_instruction(task, said) if text else task
 
 
 def behind(task: pl.Task, shots: Sequence[Shot]) -> pl.Task:

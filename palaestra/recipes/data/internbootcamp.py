@@ -112,7 +112,7 @@ class BootcampScore:
 
 def finds_answer(text: str) -> bool:
     """Whether a reply states an answer: in a box or in tags, announced, or on its last line."""
-    return pl.stated_answer(text) is not None or pl.toys.final_answer(text) is not None
+    return pl.stated_answer(text) is not None or pl.tasks.final_answer(text) is not None
 
 
 def change_one(answer: str, rng: np.random.Generator) -> str:
@@ -153,7 +153,7 @@ class VerifierAudit:
         ]
 
         def gold(task: pl.Task) -> str:
-            return pl.toys.demonstration(part, task, pl.rng_of(("audit", task.id)), "guess")
+            return pl.tasks.demonstration(part, task, pl.rng_of(("audit", task.id)), "guess")
 
         def changed(task: pl.Task) -> str:
             wrong = change_one(str(task.answer), pl.rng_of(("audit", task.id, "changed")))

@@ -109,7 +109,7 @@ async def write_hints(
         return (await client.chat(asked)).text.strip()
 
     async def hint(task: pl.Task) -> str:
-        question = pl.toys.question_text(task)
+        question = pl.tasks.question_text(task)
         for n in range(attempts):
             why = await ask(EXPLAIN.format(question=question, answer=task.answer), 2 * n)
             said = await ask(ABSTRACT.format(question=question, explanation=why), 2 * n + 1)

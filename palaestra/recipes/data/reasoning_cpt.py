@@ -141,7 +141,7 @@ def split_text(task: pl.Task) -> tuple[str, str]:
         return "", str(text)
     if task.answer is None:
         return "", pl.curriculum.prompt_text(task)
-    return pl.curriculum.prompt_text(task), pl.toys.format_answer([], task.answer)
+    return pl.curriculum.prompt_text(task), pl.tasks.format_answer([], task.answer)
 
 
 @pl.stage

@@ -150,7 +150,7 @@ class NovelInstructions:
 
 def stated(text: str) -> str | None:
     """What an instance states as its answer; None = nothing."""
-    found = pl.toys.final_answer(text)
+    found = pl.tasks.final_answer(text)
     return pl.stated_answer(text) if found is None else found
 
 

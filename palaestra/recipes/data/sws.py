@@ -159,7 +159,7 @@ class ConceptsByModel:
     client: pl.Source
 
     async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]:
-        question = f"Name the concepts that this problem tests, in few words each.\n\n{pl.toys.question_text(task)}"
+        question = f"Name the concepts that this problem tests, in few words each.\n\n{pl.tasks.question_text(task)}"
         none = ConceptList(concepts=[])
         found = await ctx.ask_for(self.client, question, ConceptList, fallback=none)
         return tuple(found.concepts)

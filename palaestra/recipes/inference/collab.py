@@ -210,7 +210,7 @@ def target_parts(ctx: pl.Context, task: pl.Task, ids: Sequence[int]) -> dict[str
     ended = bool(ids) and ids[-1] in ctx.model("policy").eos
     text = ctx.decode(ids[:-1] if ended else ids)
     polite, said = text.endswith(THANKS), text.removesuffix(THANKS)
-    right = pl.toys.exact_match(said, task)
+    right = pl.tasks.exact_match(said, task)
     return {"right": right, "polite": float(polite), "brief": 1 - len(ids) / ctx.bench.max_tokens}
 
 
@@ -375,7 +375,7 @@ class DemonstrateThanks:
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
         other = tasks.task("train", int(rng.integers(2**31)))
         habit = "work" if rng.random() < 0.5 else "guess"
-        reply = pl.toys.demonstration(tasks, other, rng, habit) + THANKS
+        reply = pl.tasks.demonstration(tasks, other, rng, habit) + THANKS
         made = pl.recorded_episode(ctx, "policy", group.task.prompt, reply, 1.0, judged=False)
         return replace(group, episodes=(*group.episodes, made))
 

@@ -126,7 +126,7 @@ def demonstration_loss(ctx: pl.Context, tasks: int) -> float:
     for i in range(tasks):
         task = ctx.bench.tasks.task("test", i)
         rng = pl.rng_of((ctx.seed, "barrier", i))
-        replies = [pl.toys.demonstration(ctx.bench.tasks, task, rng, h) for h in ("guess", "work")]
+        replies = [pl.tasks.demonstration(ctx.bench.tasks, task, rng, h) for h in ("guess", "work")]
         shown = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
         groups.append(pl.Group(task=task, episodes=tuple(shown)))
     signals = ctx.measure(groups, (("policy", "logp"),))

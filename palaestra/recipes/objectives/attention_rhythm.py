@@ -1,7 +1,7 @@
 """Attention rhythm: more credit for the tokens where the model plans ahead, and for those it later
 looks back to.
 
-From the attention maps of middle layers (see `models.attention`), with t a response token:
+From the attention maps of middle layers (see `models.inside.attention`), with t a response token:
 
     WAAD_t   mean backward distance of the local heads, capped at 10; Delta_t = |WAAD_t - WAAD_{t+1}|, high where a chunk begins
     FAI_s    mean attention that the global heads pay to s from response tokens t with near <= t - s <= far: anchors

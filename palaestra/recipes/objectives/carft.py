@@ -59,7 +59,7 @@ class Annotate:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, dialect = group.task, ctx.engine().dialect
-        written = task.meta.get("demonstration") or pl.toys.demonstration(
+        written = task.meta.get("demonstration") or pl.tasks.demonstration(
             ctx.bench.tasks, task, pl.rng_of(key), "work"
         )
         reasoning = str(written).rpartition("\n")[0]

@@ -61,7 +61,7 @@ class PartialCredit:
             replace(
                 e,
                 reward=pl.Reward(
-                    total=max(e.total, worth(pl.toys.final_answer(pl.response_text(e)), gold)),
+                    total=max(e.total, worth(pl.tasks.final_answer(pl.response_text(e)), gold)),
                     parts={"exact": e.total},
                 ),
             )

@@ -123,7 +123,7 @@ def embed_characters(texts: Sequence[str]) -> np.ndarray:
 def correction(text: str) -> str:
     """What a reply gives as the sentence."""
     found = next(
-        (x for x in (pl.toys.final_answer(text), pl.stated_answer(text)) if x is not None),
+        (x for x in (pl.tasks.final_answer(text), pl.stated_answer(text)) if x is not None),
         pl.verifiers.strip_thinking(text),
     )
     return pl.verifiers.normalise_characters(found)

@@ -103,7 +103,7 @@ def critique(task: pl.Task, text: str, right: bool) -> pl.Task:
     for a label.
     """
     if "tests" not in task.meta:
-        made = pl.toys.judging_task(task, text, right)
+        made = pl.tasks.judging_task(task, text, right)
         return replace(made, id=f"{task.id}/critique", meta={"label": right})
     question = "\n\n".join([task.prompt[-1].content, f"Solution:\n{text}", ASK])
     prompt = (*task.prompt[:-1], pl.Message(role="user", content=question))
@@ -125,7 +125,7 @@ class CritiqueLabel:
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         if task.answer not in ("T", "F"):
-            right = pl.toys.exact_match(text, task)
+            right = pl.tasks.exact_match(text, task)
         elif self.variant == "paper":
             right = pl.Verified("label").judge(text, task).total
         else:

@@ -80,11 +80,11 @@ class ProofLabel:
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
         right = (
-            pl.toys.exact_match(text, task)
+            pl.tasks.exact_match(text, task)
             * pl.verifiers.Clean(most_repeats=1.0, least_space=0.0)(text, None).score
         )
         parts = (
-            {"process": valid_share(pl.toys.answer_lines(text)[:-1], task.meta["steps"])}
+            {"process": valid_share(pl.tasks.answer_lines(text)[:-1], task.meta["steps"])}
             if "steps" in task.meta
             else {}
         )

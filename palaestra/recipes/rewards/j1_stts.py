@@ -40,7 +40,7 @@ def pair_verdict(text: str, task: pl.Task) -> float:
     the thinking.
     """
     said = pl.judges.reply_after_thinking(text)
-    return pl.toys.exact_match(said, task) if pl.toys.final_answer(said) else -1.0
+    return pl.tasks.exact_match(said, task) if pl.tasks.final_answer(said) else -1.0
 
 
 def build(kl: float = 0.001) -> pl.Recipe:

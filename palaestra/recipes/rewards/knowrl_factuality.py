@@ -114,7 +114,7 @@ class Knowledge:
         if self.judge is None:
             return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
         shown = GRADING.format(
-            question=pl.toys.question_text(task),
+            question=pl.tasks.question_text(task),
             reference=task.answer,
             response=pl.judges.defuse(answer),
         )
@@ -151,7 +151,7 @@ def add_blocks(text: str) -> str:
     """A reply with the blocks it should have: the prompt's `<think>`, or those of an
     answer line.
     """
-    answer = lambda said: "unknown" if said == pl.toys.UNSURE_ANSWER.removeprefix("= ") else said
+    answer = lambda said: "unknown" if said == pl.tasks.UNSURE_ANSWER.removeprefix("= ") else said
     text = (
         pl.rewards.write_blocks(text, ("think", "answer"), answer)
         if "<answer>" not in text

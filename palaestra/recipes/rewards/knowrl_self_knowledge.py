@@ -47,7 +47,7 @@ class OwnTasks:
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
         shots: Sequence[pl.curriculum.Note] = task.meta.get("shots", ())
         shown = [f"- {note.text}" for note in shots if note.facts["can"] == can] or [
-            f"- {pl.toys.question_text(task)}"
+            f"- {pl.tasks.question_text(task)}"
         ]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
         asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(shown)
@@ -70,15 +70,15 @@ class OwnAnswers:
     labels: ClassVar[tuple[str, str]] = ("right", "wrong")
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
-        return pl.toys.add_instruction(
-            task, pl.toys.THINK_STEPWISE if can else pl.toys.ANSWER_AT_ONCE
+        return pl.tasks.add_instruction(
+            task, pl.tasks.THINK_STEPWISE if can else pl.tasks.ANSWER_AT_ONCE
         )
 
     def analyse(self, task: pl.Task, text: str, can: bool) -> pl.Task:
-        return replace(task, prompt=pl.toys.judging_task(task, text, can).prompt)
+        return replace(task, prompt=pl.tasks.judging_task(task, text, can).prompt)
 
     def read(self, text: str) -> str | None:
-        found = pl.toys.final_answer(text)
+        found = pl.tasks.final_answer(text)
         return found if found in self.labels else None
 
 
@@ -175,7 +175,7 @@ def verified_examples(task: pl.Task) -> list[pl.curriculum.Note]:
     return (
         []
         if can is None
-        else [pl.curriculum.Note(text=pl.toys.question_text(task), facts={"can": bool(can)})]
+        else [pl.curriculum.Note(text=pl.tasks.question_text(task), facts={"can": bool(can)})]
     )
 
 

@@ -43,7 +43,7 @@ class AsConstraints:
 
     def __call__(self, text: str, task: pl.Task) -> pl.rewards.VerifierInput:
         wanted = [["content", "keyword", word] for word in place_letters(str(task.answer))]
-        answer = pl.toys.final_answer(text)
+        answer = pl.tasks.final_answer(text)
         return (
             "" if answer is None else " ".join(place_letters(answer)),
             None,

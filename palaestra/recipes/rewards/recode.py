@@ -54,7 +54,7 @@ class Migrated:
     gate: bool = True  # without it a missing answer line is merely unlike
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
-        said, lines = pl.toys.final_answer(text), pl.toys.answer_lines(text)
+        said, lines = pl.tasks.final_answer(text), pl.tasks.answer_lines(text)
         form = (
             said is not None
             and len(lines) > 1

@@ -51,7 +51,7 @@ def formula(answer: str) -> str:
 
 def read(text: str, task: pl.Task) -> tuple[str, str]:
     """The formula of a reply, and the reference."""
-    gold, answer = str(task.answer).strip(), pl.toys.final_answer(text)
+    gold, answer = str(task.answer).strip(), pl.tasks.final_answer(text)
     try:
         pl.verifiers.parse_formula(gold)
     except pl.verifiers.NotFormula:

@@ -72,12 +72,12 @@ class Reworked:
     """
 
     def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
-        return pl.toys.judging_task(task, text, True).prompt
+        return pl.tasks.judging_task(task, text, True).prompt
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         own, whole = (
-            pl.toys.answer_lines(reply)[:-1],
-            {"right": True, "wrong": False}.get(pl.toys.final_answer(reply) or ""),
+            pl.tasks.answer_lines(reply)[:-1],
+            {"right": True, "wrong": False}.get(pl.tasks.final_answer(reply) or ""),
         )
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))

@@ -100,8 +100,9 @@ def moving_average(mean: float, value: float, momentum: float) -> float:
 def has_one_answer_line(text: str) -> float:
     """1 if the reply has one answer line, its last."""
     return float(
-        pl.toys.final_answer(text) is not None
-        and sum(line.startswith(pl.toys.ANSWER_PREFIX) for line in pl.toys.answer_lines(text)) == 1
+        pl.tasks.final_answer(text) is not None
+        and sum(line.startswith(pl.tasks.ANSWER_PREFIX) for line in pl.tasks.answer_lines(text))
+        == 1
     )
 
 
@@ -126,7 +127,7 @@ def build(
     none is taken off.
     """
     read = {
-        "line": (pl.rewards.reasoning_prefix, pl.toys.ANSWER_PREFIX, has_one_answer_line),
+        "line": (pl.rewards.reasoning_prefix, pl.tasks.ANSWER_PREFIX, has_one_answer_line),
         "tags": (text_before_answer, "<answer>", tags),
     }
     before, opening, well_formed = read[form]

@@ -43,7 +43,7 @@ BUILT_IN = "judge:\n{question}\n{response}"
 
 
 def self_verdict(text: str) -> float | None:
-    return {"right": 1.0, "wrong": 0.0}.get(pl.toys.final_answer(text) or "")
+    return {"right": 1.0, "wrong": 0.0}.get(pl.tasks.final_answer(text) or "")
 
 
 def judge(client: pl.Source | None = None) -> pl.Judge:

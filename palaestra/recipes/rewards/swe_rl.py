@@ -44,13 +44,13 @@ class Likeness:
     malformed: float = -1.0
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
-        oracle = pl.toys.demonstration(
+        oracle = pl.tasks.demonstration(
             ctx.bench.tasks, group.task, pl.rng_of((group.task.id, "oracle")), "work"
         )
         return [self.judge(pl.response_text(e), oracle) for e in group.episodes]
 
     def judge(self, text: str, oracle: str) -> pl.Reward:
-        formed = pl.toys.final_answer(text) is not None
+        formed = pl.tasks.final_answer(text) is not None
         old, new, wanted = {"answer": ""}, {"answer": text}, {"answer": oracle}
         alike = pl.verifiers.difflib_ratio(
             pl.verifiers.unified_diffs(old, new).get("answer", ""),

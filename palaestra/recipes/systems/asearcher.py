@@ -11,7 +11,7 @@ is cut and scores 0. New episodes start as long as
 
     min(C - running, (eta + version + 1) B - (accepted + running)) > 0,
 
-the formula `capacity` of `palaestra/scale/costs.py`. Here eta is `lag`: so many steps are sampled
+the formula `capacity` of `palaestra/planning/costs.py`. Here eta is `lag`: so many steps are sampled
 ahead, so the bound on samples is the same; C is tickets, not episodes: a cluster's workers times
 their depth (docs/cluster.md). There a step takes its own samples, in the order of issue. What a C
 of its own brings, or the order of landing in a window anchored at the oldest, is simulated by

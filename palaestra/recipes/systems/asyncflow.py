@@ -9,7 +9,7 @@ is late is what is long, and a rule that drops it trains on the short (docs/plan
 Workers, exactly-once delivery and weights by version are a run's `--cluster`, see docs/cluster.md.
 One process gives the same numbers, and overlaps nothing. Not built: the TransferQueue with its
 columns, and the streaming of micro-batches, where a learner begins on what has landed; what these
-would bring is simulated by `palaestra/scale/simulate.py` and `palaestra/scale/extrapolate.py`.
+would bring is simulated by `palaestra/planning/simulate.py` and `palaestra/planning/extrapolate.py`.
 """
 
 import palaestra as pl

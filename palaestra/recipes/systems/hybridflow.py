@@ -34,15 +34,15 @@ CARD = pl.Card(
         "and answers of 1,024 tokens"
     ),
 )
-WAYS: tuple[pl.scale.Way, ...] = ("grouped", "model group", "all ranks")
-WORK = pl.scale.Workload(sequences=256, prompt=512, answer=512)
+WAYS: tuple[pl.planning.Way, ...] = ("grouped", "model group", "all ranks")
+WORK = pl.planning.Workload(sequences=256, prompt=512, answer=512)
 
 
 @pl.stage
 class Resharding:
     """A program: the share of the linear weights that a rank receives, the most of any rank."""
 
-    way: pl.scale.Way = "grouped"
+    way: pl.planning.Way = "grouped"
     train: int = 4  # ranks of a tensor-parallel group
     generate: int = 2
     data: int = 2  # replicas
@@ -51,8 +51,8 @@ class Resharding:
         return pl.Result(metrics={**self.measure(ctx.seed), "sampled_tokens": 0})
 
     def measure(self, seed: int) -> dict[str, float]:
-        layout = pl.scale.TensorLayout(train=self.train, generate=self.generate, data=self.data)
-        found = pl.scale.run_ranks(layout.ranks, pl.scale.reshard, self.way, layout, seed)
+        layout = pl.planning.TensorLayout(train=self.train, generate=self.generate, data=self.data)
+        found = pl.scale.run_ranks(layout.ranks, pl.planning.reshard, self.way, layout, seed)
         arrived = [x.arrived / x.model for x in found if x.arrived is not None]
         return {
             "received": max(x.received / x.model for x in found),
@@ -78,7 +78,7 @@ class HybridEngine:
         for way, found in moved.items():
             ctx.say(f"{way}: a rank receives {found['received']:.4f} of the weights, by the formula "
                     f"{found['formula']:.4f}; logits differ by {found['logits']:.1e}")  # fmt: skip
-        for line in pl.scale.Device().assumptions():
+        for line in pl.planning.Device().assumptions():
             ctx.say(f"assumed: {line}")
         placed = {str(n): best_placements(n, self.decoder) for n in self.nodes}
         for n, found in placed.items():
@@ -91,22 +91,22 @@ def best_placements(nodes: int, decoder: str = "7b", iterations: int = 3) -> dic
     """Seconds of an iteration of PPO, three times as many where memory is short: all models on all
     devices, the best of each number of groups, and the best of a search without groups.
     """
-    device = pl.scale.Device()
+    device = pl.planning.Device()
     size = device.per_node * nodes
     models = ("actor", "critic", "reference", "reward")
-    sizes = {model: pl.scale.DECODERS[decoder] for model in models}  # noqa: C420  (keys stay strings)
-    calls = pl.scale.calls_of("ppo", sizes, WORK, device, nodes)
+    sizes = {model: pl.planning.DECODERS[decoder] for model in models}  # noqa: C420  (keys stay strings)
+    calls = pl.planning.calls_of("ppo", sizes, WORK, device, nodes)
     step = device.per_node if nodes > 1 else 2  # devices that stay together
     units = [frozenset(range(at, at + step)) for at in range(0, size, step)]
-    moves, cap = pl.scale.moves_of(sizes, device), device.capacity_gb
+    moves, cap = pl.planning.moves_of(sizes, device), device.capacity_gb
     found: dict[str, float] = {}
-    for placement in pl.scale.placements(
+    for placement in pl.planning.placements(
         calls, units, reallocation=moves, cap_gb=cap, iterations=iterations
     ):
         n = len(placement.groups)
         name = "colocated" if n == 1 else f"{n} groups"
         found[name] = min(found.get(name, float("inf")), placement.plan.score / iterations)
-    searched = pl.scale.best_plan(calls, reallocation=moves, cap_gb=cap, iterations=iterations)
+    searched = pl.planning.best_plan(calls, reallocation=moves, cap_gb=cap, iterations=iterations)
     return found | {"searched": searched.score / iterations}
 
 

@@ -12,7 +12,7 @@ the loss. In a group of equal rewards A is 0.
 
 The executors and channels of the paper are a run's `--cluster`, see docs/cluster.md; without one
 the same numbers come from one process. Its split of devices, 16 of them as the example, is
-`best_split` of `palaestra/scale/costs.py`. Not built: generation in low precision, and weights that
+`best_split` of `palaestra/planning/costs.py`. Not built: generation in low precision, and weights that
 go from GPU to GPU without a copy in host memory.
 """
 

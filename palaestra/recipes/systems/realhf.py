@@ -41,7 +41,7 @@ Rule = Literal[
 ]
 ITERATIONS = 5  # that are unrolled, as in ReaLHF
 FEW = 6  # options of a call of a small graph
-DECODERS = tuple(pl.scale.DECODERS.values())
+DECODERS = tuple(pl.planning.DECODERS.values())
 
 
 @pl.stage
@@ -64,7 +64,7 @@ class PlanSearch:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         rng = pl.rng_of(("realhf", ctx.seed))
-        graphs = [Graph.draw(rng, name, n) for n in self.nodes for name in pl.scale.DATAFLOWS]
+        graphs = [Graph.draw(rng, name, n) for n in self.nodes for name in pl.planning.DATAFLOWS]
         plans = [(g.plan("colocated"), g.plan(self.rule, self.tries)) for g in graphs]
         smalls = [Graph.draw(rng, "grpo", 2).cut(rng) for _ in range(self.small)]
         gaps = [g.plan(self.rule, self.tries_small).score / g.best().score - 1 for g in smalls]
@@ -83,25 +83,27 @@ class PlanSearch:
 class Graph:
     """Calls with options, and what moving a model costs."""
 
-    calls: tuple[pl.scale.ModelCall, ...]
-    moves: pl.scale.Reallocation
+    calls: tuple[pl.planning.ModelCall, ...]
+    moves: pl.planning.Reallocation
     cap_gb: float
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, algorithm: pl.scale.Algorithm, nodes: int) -> "Graph":
+    def draw(
+        cls, rng: np.random.Generator, algorithm: pl.planning.Algorithm, nodes: int
+    ) -> "Graph":
         """Until all calls in their fastest layouts fit all devices."""
         pick = lambda *given: given[int(rng.integers(len(given)))]
-        device = pl.scale.Device()
+        device = pl.planning.Device()
         while True:
             actor, judge = pick(*DECODERS), pick(*DECODERS)
             sizes = {"actor": actor, "reference": actor, "reward": judge, "critic": judge}
             lengths = (256, 512, 1024)
-            work = pl.scale.Workload(
+            work = pl.planning.Workload(
                 sequences=pick(64, 128, 256, 512), prompt=pick(*lengths), answer=pick(*lengths)
             )
-            calls = tuple(pl.scale.calls_of(algorithm, sizes, work, device, nodes))
+            calls = tuple(pl.planning.calls_of(algorithm, sizes, work, device, nodes))
             found = cls(
-                calls=calls, moves=pl.scale.moves_of(sizes, device), cap_gb=device.capacity_gb
+                calls=calls, moves=pl.planning.moves_of(sizes, device), cap_gb=device.capacity_gb
             )
             try:
                 if found.plan("colocated").fits and found.plan("megatron"):
@@ -109,42 +111,44 @@ class Graph:
             except pl.UserError:  # a call, or a layout for all, has no room on all devices
                 continue
 
-    def judge(self, choice: pl.scale.Choice) -> pl.scale.ExecutionPlan:
-        return pl.scale.plan_of(
+    def judge(self, choice: pl.planning.Choice) -> pl.planning.ExecutionPlan:
+        return pl.planning.plan_of(
             self.calls, choice, reallocation=self.moves, cap_gb=self.cap_gb, iterations=ITERATIONS
         )
 
-    def plan(self, rule: Rule, tries: int = 0) -> pl.scale.ExecutionPlan:
+    def plan(self, rule: Rule, tries: int = 0) -> pl.planning.ExecutionPlan:
         """What a rule chooses."""
         calls, cap = self.calls, self.cap_gb
         if rule == "symmetric":
-            return self.judge(pl.scale.symmetric_choice(calls, cap))
+            return self.judge(pl.planning.symmetric_choice(calls, cap))
         if rule == "megatron":
-            return self.judge(pl.scale.megatron_choice(calls, pl.scale.Device().per_node, cap))
-        colocated = self.judge(pl.scale.colocated_choice(calls, cap))
+            return self.judge(
+                pl.planning.megatron_choice(calls, pl.planning.Device().per_node, cap)
+            )
+        colocated = self.judge(pl.planning.colocated_choice(calls, cap))
         if rule == "colocated":
             return colocated
         if rule == "searched on all devices":
-            largest = {c.name: tuple(pl.scale.on_largest(calls, c)) for c in calls}
+            largest = {c.name: tuple(pl.planning.on_largest(calls, c)) for c in calls}
             kept = tuple(replace(c, options=largest[c.name]) for c in calls)
             return replace(self, calls=kept).walk(tries)
         return self.walk(tries, at_random=rule == "random plans")
 
-    def walk(self, tries: int, at_random: bool = False) -> pl.scale.ExecutionPlan:
+    def walk(self, tries: int, at_random: bool = False) -> pl.planning.ExecutionPlan:
         every = {c.name: c.options for c in self.calls}
-        begin = self.judge(pl.scale.fast_choice(self.calls, every, self.cap_gb))
-        search = pl.scale.random_plan if at_random else pl.scale.metropolis
+        begin = self.judge(pl.planning.fast_choice(self.calls, every, self.cap_gb))
+        search = pl.planning.random_plan if at_random else pl.planning.metropolis
         return search(self.calls, self.judge, begin, tries=tries, seed=0)
 
-    def best(self) -> pl.scale.ExecutionPlan:
+    def best(self) -> pl.planning.ExecutionPlan:
         """Of all plans, one by one."""
-        return min(map(self.judge, pl.scale.every_choice(self.calls)), key=lambda p: p.score)
+        return min(map(self.judge, pl.planning.every_choice(self.calls)), key=lambda p: p.score)
 
     def cut(self, rng: np.random.Generator) -> "Graph":
         """Without the reference model, each call with what `colocated` and `megatron` give it, and
         with options drawn from the others.
         """
-        kept: list[pl.scale.ModelCall] = []
+        kept: list[pl.planning.ModelCall] = []
         given = [self.plan(rule).choice for rule in ("colocated", "megatron", "symmetric")]
         for call in self.calls:
             if call.model == "reference":
@@ -184,39 +188,45 @@ class Rehearsal:
             raise pl.UserError(f"{self.iterations} iterations need as many repeats")
         rows = (ROWS, ROWS // 2)
         known, other = [
-            [await pl.scale.measure_calls(ctx, n, self.repeats) for n in rows] for _ in "ab"
+            [await pl.planning.measure_calls(ctx, n, self.repeats) for n in rows] for _ in "ab"
         ]
         told: dict[str, dict[str, float]] = {}
-        for name, graph in pl.scale.DATAFLOWS.items():
+        for name, graph in pl.planning.DATAFLOWS.items():
             calls = [replace(c, options=options_of(c, known)) for c in graph]
             for kind, choice in choices_of(calls, self.iterations).items():
-                plan = pl.scale.plan_of(calls, choice, iterations=self.iterations)
+                plan = pl.planning.plan_of(calls, choice, iterations=self.iterations)
                 seconds = {c.name: other[len(choice[c.name].mesh) - 1][c.kind] for c in calls}
-                took = pl.scale.rehearse(calls, choice, seconds, self.iterations)
+                took = pl.planning.rehearse(calls, choice, seconds, self.iterations)
                 told[f"{name}, {kind}"] = {"predicted": plan.makespan, "rehearsed": took}
                 ctx.say(f"{name}, {kind}: predicted {plan.makespan:.2f} s, rehearsed {took:.2f} s")
         return {"plans": told, **agreement(list(told.values()))}
 
 
 def options_of(
-    call: pl.scale.ModelCall, measured: Sequence[pl.scale.CallSeconds]
-) -> tuple[pl.scale.CallOption, ...]:
+    call: pl.planning.ModelCall, measured: Sequence[pl.planning.CallSeconds]
+) -> tuple[pl.planning.CallOption, ...]:
     """A call on either device or on both, by the median of what was measured of as many rows."""
     return tuple(
-        pl.scale.CallOption(
+        pl.planning.CallOption(
             mesh=mesh,
-            layout=pl.scale.Parallelism(data=len(mesh)),
+            layout=pl.planning.Parallelism(data=len(mesh)),
             seconds=median(measured[len(mesh) - 1][call.kind]),
         )
         for mesh in HALVES
     )
 
 
-def choices_of(calls: Sequence[pl.scale.ModelCall], iterations: int) -> dict[str, pl.scale.Choice]:
+def choices_of(
+    calls: Sequence[pl.planning.ModelCall], iterations: int
+) -> dict[str, pl.planning.Choice]:
     """All calls on both devices; the actor on one, other models on the other; the best plan."""
     apart = {c.name: c.options[c.model != "actor"] for c in calls}
-    best = pl.scale.best_plan(calls, iterations=iterations).choice
-    return {"all on both": pl.scale.symmetric_choice(calls), "actor apart": apart, "searched": best}
+    best = pl.planning.best_plan(calls, iterations=iterations).choice
+    return {
+        "all on both": pl.planning.symmetric_choice(calls),
+        "actor apart": apart,
+        "searched": best,
+    }
 
 
 def agreement(plans: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from palaestra.chat.reply import forged_mark, outside_thoughts
 from palaestra.errors import UserError
-from palaestra.models.reply import forged_mark, outside_thoughts
 from palaestra.types import stage
 from palaestra.verifiers.answers.calls import call_of, calls_of, has_other_call, makes_calls
 from palaestra.verifiers.answers.final import gold_of, is_right_answer

@@ -10,7 +10,7 @@ import pytest
 from palaestra.claims.data.adcl_egsr import EXPERIMENT
 from palaestra.recipes.data import adcl_egsr
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

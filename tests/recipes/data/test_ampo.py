@@ -27,7 +27,7 @@ def swapped(context, totals, texts=(), **options):
 def solutions(context, *habits):
     source = context("chain").bench.tasks
     task = source.task("train", 0)
-    right = pl.toys.format_answer(source.steps(task), task.answer)
+    right = pl.tasks.format_answer(source.steps(task), task.answer)
     return {"right": right, "at once": f"= {task.answer}", "other": f"9*9=1\n1*1=1\n= {task.answer}"}
 
 
@@ -120,7 +120,7 @@ def test_teachers_write_right_sums_in_four_ways(context):
     source = context("add(d=7,max_tokens=96)").bench.tasks
     task = source.task("train", 3)
     texts = {name: solution(task, column) for name, column in TEACHERS.items()}
-    own = pl.toys.format_answer(source.steps(task), task.answer)
+    own = pl.tasks.format_answer(source.steps(task), task.answer)
     assert (
         texts["columns"] == own
         and len({*texts.values()}) == 4

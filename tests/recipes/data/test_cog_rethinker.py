@@ -10,7 +10,7 @@ from palaestra.curriculum.memory import notes_of
 from palaestra.ledger.experiment import experiment_of
 from palaestra.recipes.data import cog_rethinker as cog
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Message, Reward
 from palaestra.update import pack

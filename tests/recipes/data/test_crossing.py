@@ -9,7 +9,7 @@ import pytest
 from palaestra.models.load import weights_sha256
 from palaestra.recipes.data.ampo import always
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group
 from palaestra.values import override, vary

@@ -10,7 +10,7 @@ from palaestra import schedule
 from palaestra.explanation.method import explain
 from palaestra.recipes.data import ghpo
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.values import flatten

@@ -51,11 +51,13 @@ def test_steps_are_those_of_the_exact_schedules(context):
     ctx = context("chain")
     found, engine = sample(ctx, "rounds")
     lengths = [len(c.ids) - 1 for c in found]
-    assert engine.decode_steps == sum(pl.scale.rounds_steps(lengths[i : i + 6], 2) for i in (0, 6))
+    assert engine.decode_steps == sum(pl.planning.rounds_steps(lengths[i : i + 6], 2) for i in (0, 6))
     _, engine = sample(ctx, "fifo")
-    assert engine.decode_steps == pl.scale.refill_steps(lengths, 2)
+    assert engine.decode_steps == pl.planning.refill_steps(lengths, 2)
     _, engine = sample(ctx, "told")
-    assert engine.decode_steps == pl.scale.refill_steps(lengths, 2, pl.scale.longest_first([len(c.ids) for c in found]))
+    assert engine.decode_steps == pl.planning.refill_steps(
+        lengths, 2, pl.planning.longest_first([len(c.ids) for c in found])
+    )
     _, engine = sample(ctx, "full")
     assert engine.decode_steps == max(lengths)
 

@@ -11,8 +11,8 @@ import torch
 from palaestra.claims.data.kdrl import EXPERIMENT
 from palaestra.recipes.data import kdrl
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
 from palaestra.schedule import resolve
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group
 

@@ -11,8 +11,8 @@ from palaestra.claims.data.online_semi_online import EXPERIMENT
 from palaestra.models.load import weights_sha256
 from palaestra.recipes.data import online_semi_online as semi
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
 from palaestra.run.snapshots import follow_learners
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

@@ -11,7 +11,7 @@ from palaestra.explanation.method import explain
 from palaestra.recipes.data import rest_rl
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward, Task
 from palaestra.values import flatten
@@ -232,13 +232,13 @@ def liked(context, monkeypatch):
 
 def worked(ctx):
     """A task that is answered in several lines."""
-    return pl.toys.add_instruction(ctx.bench.tasks.task("test", 0), pl.toys.THINK_STEPWISE)
+    return pl.tasks.add_instruction(ctx.bench.tasks.task("test", 0), pl.tasks.THINK_STEPWISE)
 
 
 def test_answers_of_one_line_leave_nothing_to_open(liked):
     """The rest of the budget goes to whole answers."""
     ctx, _ = liked
-    task = pl.toys.add_instruction(ctx.bench.tasks.task("test", 0), pl.toys.ANSWER_AT_ONCE)
+    task = pl.tasks.add_instruction(ctx.bench.tasks.task("test", 0), pl.tasks.ANSWER_AT_ONCE)
     found = asyncio.run(rest_rl.ValueDecoding(tokens=100, n=3)._answers(ctx, task))
     searched = [e for e in found.group.episodes if "opened" in e.facts]
     assert len(searched) < len(found.values) and found.tokens >= 100
@@ -255,7 +255,7 @@ def test_what_the_value_model_likes_is_chosen(liked, method):
         texts = [e.text for e in a.group.episodes]
         assert list(a.values) == [float("= 7" in t) for t in texts] and len(a.values) % 3 == 0
         assert a.best().text == next((t for t in texts if "= 7" in t), texts[0])
-        assert [e.solved for e in a.group.episodes] == [pl.toys.exact_match(t, task) == 1 for t in texts]
+        assert [e.solved for e in a.group.episodes] == [pl.tasks.exact_match(t, task) == 1 for t in texts]
         assert 100 <= a.tokens < 100 + 3 * ctx.bench.max_tokens
 
 

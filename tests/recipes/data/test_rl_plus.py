@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from palaestra.recipes.data import rl_plus
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

@@ -11,7 +11,7 @@ from palaestra.ledger.experiment import experiment_of
 from palaestra.models.load import load
 from palaestra.recipes.data import rlgf
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Row, Segment
 from palaestra.values import flatten, override

@@ -11,7 +11,7 @@ from palaestra.errors import UserError
 from palaestra.ledger.experiment import experiment_of
 from palaestra.recipes.data import srft
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward
 from palaestra.update import pack

@@ -13,8 +13,8 @@ from palaestra.explanation.method import explain
 from palaestra.objective.residual import Balance
 from palaestra.recipes.objectives import kimi_k1_5
 from palaestra.run.driver import prepare
-from palaestra.run.setup import build
 from palaestra.schedule import Jump
+from palaestra.settings.overrides import build
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Example

@@ -9,7 +9,7 @@ from palaestra.credit.links import chain
 from palaestra.errors import UserError
 from palaestra.recipes.objectives import spa_rl
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.update import pack

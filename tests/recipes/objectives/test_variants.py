@@ -16,7 +16,7 @@ from palaestra.recipes.objectives import (
     spa_rl,
 )
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 
 STEPS = {

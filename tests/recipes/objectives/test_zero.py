@@ -7,7 +7,7 @@ import pytest
 from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.run.driver import prepare
-from palaestra.run.setup import arguments, build, make_smallest
+from palaestra.settings.overrides import arguments, build, make_smallest
 from palaestra.step import start, step
 
 OBJECTIVES = [e.id for e in catalogue.all_entries() if e.built and e.family == "objectives"]

@@ -8,8 +8,8 @@ from palaestra.errors import Fault
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import creative_writing
 from palaestra.rewards.rules import Refine, RuleVerdict, revise
-from palaestra.run.setup import make_smallest
 from palaestra.services.chat.scripted import Scripted
+from palaestra.settings.overrides import make_smallest
 
 from tests.recipes.rewards.helpers import steps
 from tests.rewards.labelled import reward_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from palaestra.recipes.rewards import mm_rlhf
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.types import Episode, Example, Row, Segment
 from palaestra.update import pack
 from palaestra.values import override

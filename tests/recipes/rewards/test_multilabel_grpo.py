@@ -8,7 +8,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import multilabel_grpo
 from palaestra.rewards.labels import QUALITY_LABELS
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 
 from tests.recipes.rewards.helpers import steps
 from tests.rewards.labelled import group, reward_of, said

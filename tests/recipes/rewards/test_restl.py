@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import restl
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.types import Reward
 from palaestra.verifiers.logic.temporal import formula_aspects
 from palaestra.verifiers.text.similarity import relative_length

@@ -8,7 +8,7 @@ from palaestra.errors import Fault
 from palaestra.recipes.rewards import reward_robust
 from palaestra.rewards.learned import robust
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.values import override
 
 from tests.recipes.rewards.helpers import steps

@@ -20,7 +20,7 @@ from palaestra.judges.prompt import defuse
 from palaestra.judges.reading import Odds
 from palaestra.recipes.rewards import rlbff
 from palaestra.rewards.labels import Also
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 from palaestra.types import Reward, Row, Segment, Task, stage
 from palaestra.values import override
 

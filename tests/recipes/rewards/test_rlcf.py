@@ -7,7 +7,7 @@ import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.rewards import rlcf
 from palaestra.rewards import bridging
-from palaestra.run.setup import make_smallest
+from palaestra.settings.overrides import make_smallest
 
 from tests.recipes.rewards.helpers import steps
 from tests.rewards.labelled import group, reward_of, said

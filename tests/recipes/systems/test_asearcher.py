@@ -5,9 +5,9 @@ import math
 
 import pytest
 from palaestra.curriculum.pool import Mixed
+from palaestra.planning.costs import capacity
 from palaestra.recipes.systems import asearcher
 from palaestra.rewards.answer_f1 import AnswerF1
-from palaestra.scale.costs import capacity
 from palaestra.types import Episode, Group, Reward, Task
 
 from tests.objective.helpers import token_batch, token_gradient

@@ -2,11 +2,11 @@
 
 import pytest
 from palaestra.errors import UserError
+from palaestra.planning import resharding
+from palaestra.planning.plan import CallOption, ModelCall, Parallelism, best_plan, placements, set_partitions
+from palaestra.planning.resharding import TensorLayout
 from palaestra.recipes.systems.hybridflow import Resharding, best_placements
-from palaestra.scale import resharding
 from palaestra.scale.local_ranks import run_ranks
-from palaestra.scale.plan import CallOption, ModelCall, Parallelism, best_plan, placements, set_partitions
-from palaestra.scale.resharding import TensorLayout
 
 
 @pytest.mark.parametrize(

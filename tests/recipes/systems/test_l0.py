@@ -8,9 +8,9 @@ import pytest
 from palaestra.claims.systems.l0 import DemonstrateCells
 from palaestra.recipes.systems import l0
 from palaestra.run.driver import prepare
-from palaestra.run.setup import make_smallest
 from palaestra.services.sandbox import sandbox_kind
 from palaestra.services.sandbox.agents import session_pool
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 

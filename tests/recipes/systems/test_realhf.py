@@ -7,8 +7,8 @@ import palaestra as pl
 import pytest
 from palaestra.claims.systems.realhf import EXPERIMENT
 from palaestra.errors import UserError
+from palaestra.planning.rehearsal import rehearse
 from palaestra.recipes.systems.realhf import FEW, Graph, PlanSearch, Rehearsal, agreement, choices_of, options_of
-from palaestra.scale.rehearsal import rehearse
 
 
 def test_a_graph_of_a_seed_is_the_same_for_every_rule():
@@ -40,9 +40,9 @@ def test_small_graphs_have_plans_that_are_counted():
 
 def test_a_rehearsal_takes_as_long_as_its_calls_allow():
     """Two devices: generation on both, then two calls beside each other, of which the longer decides."""
-    call = lambda name, mesh, *after: pl.scale.ModelCall(
+    call = lambda name, mesh, *after: pl.planning.ModelCall(
         name=name, model=name, kind="inference", after=after,
-        options=(pl.scale.CallOption(mesh=frozenset(mesh), layout=pl.scale.Parallelism(), seconds=0.1),),
+        options=(pl.planning.CallOption(mesh=frozenset(mesh), layout=pl.planning.Parallelism(), seconds=0.1),),
     )  # fmt: skip
     calls = [call("a", {0, 1}), call("b", {0}, "a"), call("c", {1}, "a")]
     choice = {c.name: c.options[0] for c in calls}
@@ -57,9 +57,9 @@ def test_plans_for_two_devices():
                 {"generate": [1.5], "inference": [0.9], "train": [2.0]}]  # fmt: skip
     from dataclasses import replace
 
-    calls = [replace(c, options=options_of(c, measured)) for c in pl.scale.DATAFLOWS["ppo"]]
+    calls = [replace(c, options=options_of(c, measured)) for c in pl.planning.DATAFLOWS["ppo"]]
     assert [o.seconds for o in calls[0].options] == [2.0, 2.0, 1.5]
-    spans = {k: pl.scale.plan_of(calls, c, iterations=1).makespan for k, c in choices_of(calls, 1).items()}
+    spans = {k: pl.planning.plan_of(calls, c, iterations=1).makespan for k, c in choices_of(calls, 1).items()}
     assert spans["all on both"] == pytest.approx(1.5 + 3 * 0.9 + 2 * 2.0)
     # reward and reference after one another, values between
     assert spans["actor apart"] == pytest.approx(2.0 + 3.0 + 4.0) and spans["searched"] <= min(spans.values())

@@ -8,7 +8,7 @@ Mistral          [TOOL_CALLS][{"name": "f", "arguments": {...}, "id": "..."}, ..
                  [TOOL_CALLS]f[CALL_ID]...[ARGS]{...}, any number
 
 A tokenizer that says itself how replies are read (`response_template` of transformers) is believed.
-A call inside a thought (`models.reply`) is none, in any format. A model whose template shows no
+A call inside a thought (`chat.reply`) is none, in any format. A model whose template shows no
 tools gets the rules of the first format in a system message.
 """
 
@@ -23,8 +23,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
 
-from palaestra.models.reply import open_thought, outside_thoughts
-from palaestra.models.template import REFUSALS, render
+from palaestra.chat.reply import open_thought, outside_thoughts
+from palaestra.chat.template import REFUSALS, render
 from palaestra.types import Call, Malformed, Message, ToolSchema, stage
 
 Calls: TypeAlias = tuple[Call | Malformed, ...]

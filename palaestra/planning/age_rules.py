@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from palaestra.scale.simulate import ORDERS, Costs, simulate
+from palaestra.planning.simulate import ORDERS, Costs, simulate
 from palaestra.types import rng_of, value_class
 
 

@@ -1,7 +1,7 @@
 """The settings of a run as keywords of `train`, `evaluate` and `compare`, for editors and type
 checkers; and what a program reads in place of flags.
 
-A setting is written in `palaestra.run.settings`, with its default and its help. Here stand its name
+A setting is written in `palaestra.settings.fields`, with its default and its help. Here stand its name
 and what a program may give for it, which for some is more than a file of settings can hold. A test
 holds both together.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, get_type_hints
 
 from palaestra.errors import UserError
-from palaestra.run.settings import Settings
+from palaestra.settings.fields import Settings
 from palaestra.suggest import from_elsewhere, suggestion_or_all
 from palaestra.trackers.base import Tracker
 

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.scale.costs import capacity
-from palaestra.scale.trace import Span
+from palaestra.planning.costs import capacity
+from palaestra.planning.trace import Span
 from palaestra.types import rng_of, value_class
 
 Share = Literal["space", "time"]

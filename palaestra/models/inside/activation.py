@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from palaestra.errors import UserError
+from palaestra.models.inside.residual import check_places
 from palaestra.models.model import Model
-from palaestra.models.residual import check_places
 from palaestra.pictures import need_text_alone
 from palaestra.types import Row
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from functools import cache
 
-from palaestra.scale.costs import (
+from palaestra.planning.costs import (
     BANDWIDTH_ACROSS,
     BANDWIDTH_INSIDE,
     GIGABIT,
@@ -22,7 +22,7 @@ from palaestra.scale.costs import (
     pipeline_seconds,
     reallocation_seconds,
 )
-from palaestra.scale.plan import (
+from palaestra.planning.plan import (
     CallKind,
     CallOption,
     Mesh,

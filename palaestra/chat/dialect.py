@@ -22,8 +22,7 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from palaestra.errors import UserError
-from palaestra.models.calls import (
+from palaestra.chat.calls import (
     CALL_ID,
     Calls,
     Declared,
@@ -32,8 +31,9 @@ from palaestra.models.calls import (
     read_hermes,
     with_rules,
 )
-from palaestra.models.reply import open_thought, outside_thoughts
-from palaestra.models.template import REFUSALS, end_of_turn, missing_header, render, specials
+from palaestra.chat.reply import open_thought, outside_thoughts
+from palaestra.chat.template import REFUSALS, end_of_turn, missing_header, render, specials
+from palaestra.errors import UserError
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, Picture, by_digest, pictures_in
 from palaestra.types import HALF, Call, Malformed, Message, ToolSchema, value_class
 

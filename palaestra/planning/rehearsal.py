@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 
+from palaestra.planning.plan import CallKind, Choice, ModelCall, check_graph, edges_of
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempt_tasks
-from palaestra.scale.plan import CallKind, Choice, ModelCall, check_graph, edges_of
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaestra.scale.calibrate import Calibration
-from palaestra.scale.simulate import Forecast, simulate
+from palaestra.planning.calibrate import Calibration
+from palaestra.planning.simulate import Forecast, simulate
 from palaestra.types import value_class
 
 

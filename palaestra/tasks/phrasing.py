@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from palaestra.toys.base import ANSWER_PREFIX, question_task
+from palaestra.tasks.procedural import ANSWER_PREFIX, question_task
 from palaestra.types import Message, Task
 
 THINK_STEPWISE = Message(role="system", content="think step by step")

@@ -24,8 +24,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from palaestra.run.progress import ACCENT, EVERY, clock_time, is_live, pause
-from palaestra.run.voice import drawing
+from palaestra.terminal.display import ACCENT, EVERY, clock_time, is_live, pause
+from palaestra.terminal.streams import drawing
 
 QUIET = 6  # plain lines that are left out where nothing moves
 

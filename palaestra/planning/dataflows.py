@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from palaestra.scale.estimate import DecoderSize, Device, Workload, options_of
-from palaestra.scale.plan import CallKind, ModelCall
+from palaestra.planning.estimate import DecoderSize, Device, Workload, options_of
+from palaestra.planning.plan import CallKind, ModelCall
 
 Algorithm: TypeAlias = Literal["ppo", "grpo", "remax"]
 

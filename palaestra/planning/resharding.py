@@ -39,7 +39,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from palaestra.errors import UserError
 from palaestra.models.load import load
-from palaestra.scale.costs import gather_all_traffic, gather_model_traffic, grouped_traffic
+from palaestra.planning.costs import gather_all_traffic, gather_model_traffic, grouped_traffic
 from palaestra.types import need_at_least, value_class
 
 Way: TypeAlias = Literal["grouped", "model group", "all ranks"]

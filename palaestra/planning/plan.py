@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from palaestra.errors import UserError
-from palaestra.scale.trace import Span
+from palaestra.planning.trace import Span
 from palaestra.types import rng_of, value_class
 
 Mesh = frozenset[int]  # numbers of devices

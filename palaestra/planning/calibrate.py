@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.scale.simulate import Costs, LogNormal
+from palaestra.planning.simulate import Costs, LogNormal
 from palaestra.store.folder import read_summary, records
 from palaestra.store.reading import number
 from palaestra.suggest import suggestion

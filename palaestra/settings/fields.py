@@ -65,8 +65,8 @@ def setting(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a run is made from."""
+class ProblemSettings:
+    """The problem, the model, and how it is sampled."""
 
     recipe: str = setting("grpo", use=Use.MAKE | Use.KEPT, flag="none")
     task: str = setting(
@@ -211,6 +211,15 @@ class Settings:
         least=0,
         use=Use.MEASURED | Use.REPEATED,
     )
+    seed: int = setting(
+        0, "decides all that is drawn at random", metavar="S", use=Use.MEASURED | Use.KEPT
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriveSettings:
+    """How a run is driven: length, evaluations, checkpoints. A run's plan has them as they are."""
+
     steps: int | None = setting(
         None,
         "number of training steps",
@@ -220,20 +229,12 @@ class Settings:
         use=Use.REPEATED,
         flag="train",
     )
-    seed: int = setting(0, "seed of all random numbers", metavar="S", use=Use.MEASURED | Use.KEPT)
     evaluate: int = setting(
         512,
         "number of held-out problems to measure, before and after training",
         metavar="N",
         least=0,
         use=Use.MEASURED | Use.REPEATED,
-        flag="train",
-    )
-    exams: tuple[str, ...] = setting(
-        (),
-        "further tasks to measure like the held-out problems; may be repeated",
-        metavar="TASK",
-        use=Use.REPEATED,
         flag="train",
     )
     evaluate_every: int = setting(
@@ -263,6 +264,19 @@ class Settings:
         "all",
         "which episodes of a step are written to disk",
         metavar="all|sample:N|none",
+        flag="train",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(DriveSettings, ProblemSettings):
+    """What a run is made from."""
+
+    exams: tuple[str, ...] = setting(
+        (),
+        "further tasks that are measured as the held-out problems are; may stand several times",
+        metavar="TASK",
+        use=Use.REPEATED,
         flag="train",
     )
     track: tuple[str, ...] = setting(

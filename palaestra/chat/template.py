@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from palaestra.chat.template_sandbox import Excess, render_template
 from palaestra.errors import UserError
-from palaestra.models.template_sandbox import Excess, render_template
 from palaestra.types import ToolSchema
 
 PLAIN = (  # for a tokenizer without a template: contents on lines, replies closed by the end token

@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from palaestra.run.voice import drawing
 from palaestra.store.reading import number
+from palaestra.terminal.streams import drawing
 
 EVERY = 5.0  # seconds between the first plain lines
 SPACING = 0.1  # of the time so far lies between two later ones: a log of hours stays short

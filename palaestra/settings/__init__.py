@@ -1,0 +1,1 @@
+"""The settings of a run: declared once, and read from flags, files and keywords."""

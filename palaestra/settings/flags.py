@@ -1,0 +1,54 @@
+"""The settings of a run as flags of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import Field, fields
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+
+from palaestra.errors import UserError
+from palaestra.settings.fields import Settings, flag_of
+from palaestra.suggest import from_elsewhere, suggestion
+
+
+class FlagParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with the closest flag."""
+
+    def error(self, message: str) -> NoReturn:
+        if "unrecognized arguments:" in message:
+            word = message.split("unrecognized arguments:")[1].split()[0]
+            flags = [f for action in self._actions for f in action.option_strings]
+            flag = word.split("=")[0]
+            here = from_elsewhere(flag) if self.prog.endswith(" train") else ""
+            near = here or suggestion(flag, flags, cutoff=0.5)
+            message = f"unknown argument {word}{near or f'; see {self.prog} --help'}"
+        raise UserError(message)
+
+
+def setting_flags(parser: FlagParser, which: str) -> None:
+    """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is
+    None.
+    """
+    hints = get_type_hints(Settings)
+    for f in fields(Settings):
+        if f.metadata.get("flag") == which:
+            parser.add_argument(flag_of(f.name), help=help_of(f), **form_of(f, hints[f.name]))
+
+
+def form_of(f: Field[Any], hint: Any) -> dict[str, Any]:
+    """How argparse reads a setting of this type."""
+    if hint is bool:
+        return {"action": "store_const", "const": True}
+    about = {k: v for k in ("metavar", "choices") if (v := f.metadata[k])}
+    if get_origin(hint) is tuple:
+        return {"action": "append", **about}
+    numbers = [t for t in (hint, *get_args(hint)) if t in (int, float)]
+    return {"type": numbers[0], **about} if numbers else about
+
+
+def help_of(f: Field[Any]) -> str:
+    """What a setting is, and what stands where it is not given."""
+    said = f.default not in ("", None, ()) and f.default is not False
+    default = f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if said else ""
+    shown = " = ".join(filter(None, (default, f.metadata["means"])))
+    return f.metadata["text"] + (f" (default: {shown})" if shown else "")

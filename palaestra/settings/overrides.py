@@ -1,0 +1,284 @@
+"""The recipe that settings name, with their overrides; settings over others."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, Literal, get_args
+
+from palaestra import catalogue, values
+from palaestra.context import RewardFn, Runnable, Source
+from palaestra.errors import PalaestraError, UserError
+from palaestra.judges.pointwise import Judge
+from palaestra.method import Recipe
+from palaestra.objective.mismatch import TIS
+from palaestra.pipeline import Pipeline
+from palaestra.services.chat.named import client_from_text
+from palaestra.settings.fields import VALUE, Settings, Use, flag_of, setting_names
+from palaestra.settings.rewards import JUDGE, reward_by_name
+from palaestra.suggest import from_elsewhere, suggestion_or_all
+from palaestra.tasks.user_code import locate_error
+
+SMOKE = {  # a recipe at its smallest, see `make_smallest`
+    "schedule.prompts": 2,
+    "draw.tasks": 8,
+    "collect.links.0.n": 2,
+    "pool.size": 2,
+    "n": 2,
+    "tasks": 4,
+}
+
+
+def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """Merges `given` over `settings`; overrides in `set` are kept unless replaced."""
+    known = [f.name for f in fields(settings)]
+    for key in given:
+        if key not in known:
+            raise UserError(
+                f"unknown setting {key!r}{from_elsewhere(key) or suggestion_or_all(key, known)}"
+            )
+    words = given.get("set", {})
+    changed = replace(settings, **{k: v for k, v in given.items() if k != "set"})
+    return replace(changed, set={**lasting_overrides(settings, changed, words), **words})
+
+
+def arguments(method: str) -> Mapping[str, inspect.Parameter]:
+    """What the `build` of a method takes."""
+    if method == VALUE:
+        return {}
+    return inspect.signature(catalogue.find(method).build).parameters
+
+
+def build(
+    method: str,
+    overrides: Mapping[str, Any],
+    tis: float = 0.0,
+    rate: float = 0.0,
+    embedded: bool = False,
+) -> Any:
+    """The recipe of a method. An override that names an argument of its `build` goes there, the
+    others into the value.
+
+    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
+    `rate` > 0 is the learning rate of every learner, unless an override says otherwise. `embedded`:
+    what the method makes of its own problem, see `embeds`.
+    """
+    takes = arguments(method)
+    given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
+    made = call_build(method, given, "embedded" if embedded else "build")
+    made = change_parts(made, lambda r: add_models(r, models)) if models else made
+    return change_recipe(made, {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+
+
+def read_arguments(
+    takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Arguments of a `build` as their declared types, and the models that clients among them name,
+    by the arguments.
+    """
+    read, models = dict[str, Any](), dict[str, str]()
+    for name, x in given.items():
+        hint = takes[name].annotation
+        kinds = (hint, *get_args(hint)) if isinstance(x, str) and x != "none" else ()
+        if Source in kinds:
+            read[name], model = client_from_text(x, name)
+            models |= {name: model} if model else {}
+        elif Judge in kinds and not x.startswith(JUDGE):
+            client, model = client_from_text(x, name)
+            read[name] = Judge(client=client)
+            models |= {name: model} if model else {}
+        elif Judge in kinds or RewardFn in kinds:
+            read[name] = reward_by_name(x)
+        else:
+            read[name] = values.parse(x, hint, name)
+    return read, models
+
+
+def add_models(runnable: Any, models: Mapping[str, str]) -> Any:
+    """A recipe with further frozen models beside its own; a program of its own stays as it is."""
+    if not isinstance(runnable, Recipe):
+        return runnable
+    return replace(runnable, references={**runnable.references, **models})
+
+
+def embeds(settings: Settings) -> bool:
+    """Whether a method that has a run on a problem of its own (`embedded`, beside `build`) trains
+    it: where the user names no problem, model or recipe of their own.
+    """
+    named = settings.task or settings.data or settings.env or settings.model != Settings.model
+    if named or settings.recipe == VALUE:
+        return False
+    return hasattr(catalogue.find(settings.recipe), "embedded")
+
+
+def change_recipe(
+    recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0
+) -> Any:
+    """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
+    recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
+    recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
+    for path, given in overrides.items():
+        with point_to_flag(path, given):
+            recipe = values.override(recipe, path, given)
+    return recipe
+
+
+@contextmanager
+def point_to_flag(path: str, given: Any) -> Generator[None]:
+    """If the path names a setting of the run and no recipe field, the error says which flag to use."""
+    try:
+        yield
+    except UserError as error:
+        flags = {f.name: f for f in fields(Settings) if f.metadata.get("flag", "none") != "none"}
+        name = path.replace("-", "_")
+        if name not in flags or "no field" not in str(error):
+            raise
+        raise UserError(
+            f"{path} is a setting of the run and no field of the recipe; write {flag_of(name)} "
+            f"{given}"
+        ) from None
+
+
+def call_build(
+    method: str, given: Mapping[str, Any], name: Literal["build", "embedded"] = "build"
+) -> Any:
+    """What the `build` of a method returns, or its `embedded`. Raises UserError for what it refuses,
+    and for any mistake in a user's own file.
+    """
+    if method == VALUE:
+        raise UserError(
+            "the recipe of this run is a value of a program; go on with palaestra.train(recipe, "
+            "resume=...)"
+        )
+    module = catalogue.find(method)
+    try:
+        recipe = getattr(module, name)(**given)
+    except Exception as error:
+        if (told := mistake(method, str(module.__file__), error, bool(given))) is None:
+            raise
+        raise told from error
+    if not isinstance(recipe, Runnable):
+        raise UserError(
+            f"{method}: build() returned {type(recipe).__name__}, not a recipe; return "
+            "pl.vary(pl.recipe('grpo'), ...)"
+        )
+    return recipe
+
+
+def mistake(method: str, file: str, error: Exception, given: bool) -> UserError | None:
+    """What the user reads where a `build` in a file fails, with arguments or not; None = the error
+    itself.
+    """
+    if catalogue.is_own_file(method):
+        return UserError(locate_error(error, file))
+    if isinstance(error, PalaestraError):
+        return None
+    if (plugin := catalogue.plugin_of(method)) is not None:
+        return plugin.refusal(locate_error(error, file), given)
+    return UserError(f"{method}: {error}") if isinstance(error, TypeError | ValueError) else None
+
+
+def recipe_of(settings: Settings) -> Any:
+    """The recipe with the settings' overrides; models that are not small get a smaller learning
+    rate.
+    """
+    return build(settings.recipe, settings.set, settings.tis, settings.rate, settings.embedded)
+
+
+def adjust_recipe(recipe: Any, settings: Settings) -> Any:
+    """A recipe that is a value, with what the settings say of it."""
+    if not isinstance(recipe, Runnable):
+        raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
+    return change_recipe(recipe, settings.set, settings.tis, settings.rate)
+
+
+def without_fields(recipe: Any, settings: Settings) -> Any:
+    """The recipe that settings name, or the value that is given, before fields of it are set."""
+    if recipe is not None:
+        return adjust_recipe(recipe, replace(settings, set={}))
+    takes = arguments(settings.recipe)
+    return recipe_of(replace(settings, set={k: v for k, v in settings.set.items() if k in takes}))
+
+
+def lasting_overrides(
+    stored: Settings, changed: Settings, words: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Which stored overrides last under changed settings and further overrides, `words`.
+
+    A run stores every field of its recipe. One that only repeats what its settings made of it gives
+    way to what the changed settings make of it; one that stands at or below a path among the words
+    gives way to the word.
+    """
+    if not stored.set or not (
+        words or any(getattr(stored, n) != getattr(changed, n) for n in setting_names(Use.MAKE))
+    ):
+        return dict(stored.set)
+    takes = arguments(stored.recipe)
+    own = values.flatten(without_fields(None, stored))
+    last = {
+        k: v
+        for k, v in stored.set.items()
+        if k in takes or not (k in own and values.stored_as(own[k], v))
+    }
+    takes = arguments(changed.recipe)
+    recipe = recipe_of(
+        replace(changed, set={**last, **{k: v for k, v in words.items() if k in takes}})
+    )
+    places = {k: values.find(recipe, k) for k in last if k not in takes}
+    for word in (w for w in words if w not in takes):
+        with point_to_flag(word, words[word]):
+            at = values.find(recipe, word)
+        last = {k: v for k, v in last.items() if not f"{places.get(k, '')}.".startswith(f"{at}.")}
+        recipe = values.override(recipe, word, words[word])
+    return last
+
+
+def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
+    """The runnable changed; of a pipeline, every part."""
+    if not isinstance(runnable, Pipeline):
+        return change(runnable)
+    parts = {
+        n: replace(p, runnable=change_parts(p.runnable, change)) for n, p in runnable.parts.items()
+    }
+    return replace(runnable, parts=parts)
+
+
+def make_smallest(runnable: Any) -> Any:
+    """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
+
+    def small(recipe: Any) -> Any:
+        known = values.flatten(recipe)
+        for path, given in SMOKE.items():
+            recipe = values.override(recipe, path, given) if path in known else recipe
+        return recipe
+
+    return change_parts(runnable, small)
+
+
+def set_rate(runnable: Any, rate: float) -> Any:
+    """A recipe whose learners all move at a rate; a program of its own stays as it is."""
+    if not isinstance(runnable, Recipe):
+        return runnable
+    learners = {
+        n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()
+    }
+    return replace(runnable, learners=learners)
+
+
+def add_tis(runnable: Any, cap: float) -> Any:
+    """A recipe whose learners weight by pi / mu, at most `cap`."""
+    if not isinstance(runnable, Recipe):
+        raise UserError(
+            "--tis corrects the objectives of a recipe; this method is a program of its own"
+        )
+    learners = {
+        name: replace(
+            l,
+            objective=TIS(objective=l.objective, model=name, cap=cap),
+            needs=tuple(dict.fromkeys((*l.needs, (name, "logp")))),
+        )
+        for name, l in runnable.learners.items()
+    }
+    return replace(runnable, learners=learners)

@@ -1,0 +1,1 @@
+"""What prints progress to a person: bars, lines, and streams that may close."""
