@@ -8,7 +8,7 @@ import palaestra
 import pytest
 from palaestra import catalogue
 from palaestra.needs.declared import holds
-from palaestra.run.setup import arguments
+from palaestra.settings.overrides import arguments
 from palaestra.run.unmet import arguments_of_run
 
 from tests.own.files import ENVIRONMENT, REWARD, TOOLS, rows_of, write_rows

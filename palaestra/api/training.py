@@ -183,7 +183,7 @@ def work(
     one they name, `rows` of files, by setting.
     """
     value = recipe is not None
-    if not value and resume is None and setup.embeds(settings):
+    if not value and resume is None and overrides.embeds(settings):
         settings = replace(settings, embedded=True)
     remember_settings(settings)
     runnable = overrides.adjust_recipe(recipe, settings) if value else overrides.recipe_of(settings)

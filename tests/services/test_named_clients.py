@@ -3,7 +3,7 @@
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
-from palaestra.run import setup
+from palaestra.settings import overrides
 from palaestra.services.chat.named import client_from_text
 
 
@@ -37,12 +37,12 @@ def test_what_cannot_be_read_is_said_with_the_form(text, said):
 
 
 def test_an_argument_that_takes_a_client_takes_text():
-    recipe = setup.build("self-rewarding", {"client": "tiny-agent"})
+    recipe = overrides.build("self-rewarding", {"client": "tiny-agent"})
     parts = recipe.parts.values() if isinstance(recipe, pl.Pipeline) else [recipe]
     assert any(
         r.references.get("client") == "tiny-agent"
         for r in (getattr(p, "runnable", p) for p in parts)
         if hasattr(r, "references")
     )
-    judged = setup.build("ruscarl", {"judge": "endpoint('http://127.0.0.1:1/v1', 'm')"})
+    judged = overrides.build("ruscarl", {"judge": "endpoint('http://127.0.0.1:1/v1', 'm')"})
     assert "127.0.0.1" in repr(judged.collect)
