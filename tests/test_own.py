@@ -8,8 +8,8 @@ import palaestra
 import pytest
 from palaestra import catalogue
 from palaestra.needs.declared import holds
-from palaestra.settings.overrides import arguments
 from palaestra.run.unmet import arguments_of_run
+from palaestra.settings.overrides import arguments
 
 from tests.own.files import ENVIRONMENT, REWARD, TOOLS, rows_of, write_rows
 

@@ -3,8 +3,8 @@
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
-from palaestra.settings import overrides
 from palaestra.services.chat.named import client_from_text
+from palaestra.settings import overrides
 
 
 def test_an_endpoint_by_its_url_and_model_by_place_or_by_name():
