@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from palaestra import catalogue
+from palaestra.needs.describe import lines
+from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments as arguments_of
 from palaestra.values import brief, children, describe, difference, flatten
 
@@ -35,6 +37,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     if not arguments.json:
         _print(built, result)
+        given = arguments_of_run(arguments_of(arguments.method), {})
+        print("", *lines(arguments.method, module.CARD.needs, given), sep="\n")
     if arguments.fields and not arguments.json:
         _print_fields(result)
     return result

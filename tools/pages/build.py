@@ -20,6 +20,7 @@ from palaestra.ledger.experiment import START, Experiment, experiment_of, tiers_
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.listed import FILE, result_digest
+from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.ledger.rerun import describe_code
 from palaestra.ledger.results import is_older
 from palaestra.ledger.standing import (
@@ -39,7 +40,10 @@ from palaestra.ledger.wording import (
     time_of,
 )
 from palaestra.markdown import code, one_line_lists, paper_link
+from palaestra.needs.describe import column_rows, other_rows, own_command
 from palaestra.pipeline import Pipeline
+from palaestra.run.unmet import arguments_of_run
+from palaestra.settings.overrides import arguments
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, difference
 from tools.pages.arm_commands import commands_of
@@ -157,6 +161,7 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
     size, parent = card.size or Size(), catalogue.parent_of(entry.id)
+    given = arguments_of_run(arguments(entry.id), {})
     texts = {n: measured(entry, n, result, drawn) for n, (result, drawn) in found.items()}
     return render(
         "method.md",
@@ -165,6 +170,17 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
         size=size,
         parent=parent,
         paper=paper_link(card.paper),
+        needs=card.needs,
+        command=own_command(entry.id, card.needs, given),
+        columns=[
+            (code(name), kind, code(example), meaning, without)
+            for name, kind, example, meaning, without in column_rows(card.needs, given)
+        ],
+        others=[
+            (what, code(how), meaning, without)
+            for what, how, meaning, without in other_rows(card.needs, given)
+        ],
+        costs="; ".join(costs_lines(costs_of(module.build()), costs_of(catalogue.recipe("grpo")))),
         unknown=[UNKNOWN[name] for name in size.unknown],
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
