@@ -188,13 +188,13 @@ def samples_of(recipe: Recipe) -> int:
     return max((x.n for _, x in players(recipe)), default=1)
 
 
-def build_at_size(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
+def build_at_size(method: str, size: Size, changes: Mapping[str, Any]) -> Any:
     """The method at a size: arguments of its `build` first, then the numbers, then fields by path;
-    overrides come last.
+    `changes` come last.
     """
     takes = overrides.arguments(method)
     rate = LORA_LR if size.lora else FULL_LR
-    given = {**size.arguments, **overrides}
+    given = {**size.arguments, **changes}
     whole = overrides.build(method, {k: v for k, v in given.items() if k in takes}, rate=rate)
     whole = scale_to_paper(whole, size)
     for path, x in given.items():
