@@ -18,3 +18,6 @@ from .options import (
     letter_options as letter_options,
     option_texts as option_texts,
 )
+from .sources import (
+    open_records as open_records,
+)

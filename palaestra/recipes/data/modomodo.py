@@ -261,7 +261,6 @@ class TrainBest:
         best = np.round(best, 6)
         return tuple((best / best.sum()).tolist()), float(surrogate(best)[0])
 
-
     def surrogate(
         self, ctx: pl.Context, w: np.ndarray, s: np.ndarray
     ) -> Callable[[np.ndarray], np.ndarray]:

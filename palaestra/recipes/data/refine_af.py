@@ -217,9 +217,7 @@ class AutomaticFeedback:
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
         judges = {"rew": self.rew, "und": self.und, "nat": self.nat, "coh": self.coh}
         scores = {n: await pl.judge_group(ctx, judge, group) for n, judge in judges.items()}
-        return [
-            self.join({n: x[i] for n, x in scores.items()}) for i in range(len(group.episodes))
-        ]
+        return [self.join({n: x[i] for n, x in scores.items()}) for i in range(len(group.episodes))]
 
     def join(self, scores: Mapping[str, pl.Reward | pl.Fault]) -> pl.Reward | pl.Fault:
         """R of one instance; a Fault where one of its scores is."""
@@ -233,7 +231,9 @@ class AutomaticFeedback:
 
 def ask_quality(name: str, judge: pl.Source) -> pl.Judge:
     """One of the four qualities, as p(yes) of a judge's answer to its question."""
-    template = f"{QUESTIONS[name]}\ninstruction: {{question}}\nresponse: {{response}}\n{{instruction}}"
+    template = (
+        f"{QUESTIONS[name]}\ninstruction: {{question}}\nresponse: {{response}}\n{{instruction}}"
+    )
     return pl.Judge(client=judge, template=template, read=pl.judges.Odds(), name=name)
 
 

@@ -161,7 +161,12 @@ def test_a_model_makes_up_instructions_from_eight(context):
 
 @pytest.mark.parametrize(
     ("reply", "instruction"),
-    [("Name a river.", "Name a river."), ("\n 9. Name a river.\n10. x", "Name a river."), ("* \"Hi\"", "Hi"), (" \n", "")],
+    [
+        ("Name a river.", "Name a river."),
+        ("\n 9. Name a river.\n10. x", "Name a river."),
+        ('* "Hi"', "Hi"),
+        (" \n", ""),
+    ],
 )
 def test_an_instruction_is_the_first_line_that_says_something(reply, instruction):
     assert af.read_instruction(reply) == instruction
