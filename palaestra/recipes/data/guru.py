@@ -5,8 +5,8 @@ mixture alone and on all of them, and examines all after each:
 
     D[i, j] = score_j(trained on i) - score_j(start),   S = mean_i D[i, i] - mean_{i != j} D[i, j]
 
-Problems come through filters. What is there twice, nearly so by word 3-grams, or held out is dropped. Then
-two models attempt `candidates` problems of each domain, `n` times each: a problem is dropped where the weak
+Problems come through filters. Of a file, what is there twice or held out is dropped, and so is what is nearly
+so by its word 3-grams, where it has 8 words or more. Then two models attempt `candidates` problems of each domain, `n` times each: a problem is dropped where the weak
 model solves `easy` or more of its attempts, as there is nothing to learn, or the strong one `hard` or less,
 as its label may be wrong. What is too hard for the strong model goes as well, so how many each rule drops,
 and how hard the candidates are, stands in the notes of the run. Both models are the start unless others are
@@ -100,6 +100,7 @@ BUCKETS = (
 
 
 PASS_RATE = "pass_rate"
+LONG = 8  # words of a prompt that may be nearly another one
 TESTED = 256  # held-out problems that no candidate may be
 
 
@@ -164,7 +165,7 @@ class FilteredDomain:
     weak: str = "weak"
     strong: str = "strong"
     sample: pl.Sample = pl.Sample(n=16)
-    clean: pl.curriculum.Deduplicate = pl.curriculum.Deduplicate(most=0.9)
+    near: float = 0.9
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
@@ -208,9 +209,9 @@ class FilteredDomain:
             first = pl.curriculum.first_number(ctx, part)
             n = min(self.candidates, part.size or self.candidates)
             tasks = [task_of(every, part, first + i) for i in range(n)]
-            cleaned = self.clean(tasks, tested)
             places = {t.id: i for i, t in enumerate(tasks)}
-            tasks = list(cleaned.kept)
+            if part.size is not None:  # an endless source may have few different problems
+                tasks = without_repeats(tasks, tested, self.near)
             weak_N, strong_N = await self._rates(ctx, (*key, part.name), tasks)
             reasons = [
                 drop_reason(float(w), float(s), self.easy, self.hard, self.released)
@@ -237,6 +238,19 @@ class FilteredDomain:
             *(pl.pass_rates(ctx, (*key, m), tasks, replace(self.sample, model=m)) for m in models)
         )
         return rates[0], rates[-1]
+
+
+def without_repeats(
+    tasks: Sequence[pl.Task], held_out: Sequence[pl.Task], near: float
+) -> list[pl.Task]:
+    """The tasks whose prompt is no earlier one's and is not held out; of long prompts none that is
+    as similar as `near`. Short ones may differ in a sign alone, which is no word.
+    """
+    is_long = lambda t: len(pl.curriculum.prompt_text(t).split()) >= LONG
+    different = pl.curriculum.Deduplicate()(tasks, held_out).kept
+    long = [[t for t in some if is_long(t)] for some in (different, held_out)]
+    kept = {t.id for t in pl.curriculum.Deduplicate(most=near)(*long).kept}
+    return [t for t in different if t.id in kept or not is_long(t)]
 
 
 def difficulties(rate_N: np.ndarray) -> str:

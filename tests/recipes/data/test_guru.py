@@ -123,11 +123,12 @@ def test_repeated_and_held_out_problems_of_a_file_are_dropped(context, rated, tm
     long = " ".join(f"w{i}" for i in range(60))
     rows = [{"prompt": f"question {i} {i} {i} of {d}", "answer": "1", "domain": d} for i in range(6) for d in "ab"]
     rows += [{"prompt": f"{long} {x}", "answer": "1", "domain": "a"} for x in ("one", "two")]
+    rows += [{"prompt": f"1 {sign} 2", "answer": "1", "domain": "b"} for sign in "+-"]  # no words of theirs differ
     rows = [{**r, "split": "train"} for r in rows] + [{**r, "split": "test"} for r in (rows[0], rows[1])]
     rated([0.5] * 16, [0.5] * 16)
     _, state = draw(of_file(context("chain"), tmp_path, rows), guru.FilteredDomain(candidates=64))
     assert state["dropped"] == {"a": {"easy": 0, "hard": 0, "repeated": 2}, "b": {"easy": 0, "hard": 0, "repeated": 1}}
-    assert {d: len(k) for d, k in state["kept"].items()} == {"a": 6, "b": 5}
+    assert {d: len(k) for d, k in state["kept"].items()} == {"a": 6, "b": 7}
 
 
 def test_an_exam_is_of_a_domain_of_the_users_file(context, tmp_path):
