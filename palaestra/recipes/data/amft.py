@@ -6,7 +6,8 @@ Every prompt has eight samples and a demonstration, and
 
 M is the slope in mu of minus the loss on held-out solutions after one more step of gradient descent, taken
 every `every`-th step, H the entropy of the policy on its samples, and H* its mean entropy on the
-demonstrations over a warm-up of `warmup` batches of imitation alone (arXiv:2508.06944; TSYJ-He/AMFT, adaptive_weight_controller.py, amft_params.yaml). L_RL is
+demonstrations over a warm-up of `warmup` batches of imitation alone (arXiv:2508.06944; TSYJ-He/AMFT,
+adaptive_weight_controller.py, amft_params.yaml). L_RL is
 PPO's surrogate (clip 0.2) with 0.01 of entropy; here the group is the baseline, where the released
 code has a critic. See `Interpolation`, `AdaptiveMixture`, `MetaWeight`.
 

@@ -5,12 +5,12 @@ mixture alone and on all of them, and examines all after each:
 
     D[i, j] = score_j(trained on i) - score_j(start),   S = mean_i D[i, i] - mean_{i != j} D[i, j]
 
-Problems come through filters. Of a file, what is there twice or held out is dropped, and so is what is nearly
-so by its word 3-grams, where it has 8 words or more. Then two models attempt `candidates` problems of each domain, `n` times each: a problem is dropped where the weak
-model solves `easy` or more of its attempts, as there is nothing to learn, or the strong one `hard` or less,
-as its label may be wrong. What is too hard for the strong model goes as well, so how many each rule drops,
-and how hard the candidates are, stands in the notes of the run. Both models are the start unless others are
-given, which is then attempted once.
+Problems come through filters. Of a file, what is there twice or held out is dropped, and so is what is
+nearly so by its word 3-grams, where it has 8 words or more. Then two models attempt `candidates` problems of
+each domain, `n` times each: a problem is dropped where the weak model solves `easy` or more of its attempts,
+as there is nothing to learn, or the strong one `hard` or less, as its label may be wrong. What is too hard
+for the strong model goes as well, so how many each rule drops, and how hard the candidates are, stands in
+the notes of the run. Both models are the start unless others are given, which is then attempted once.
 
 The domains are those of the column `domain` of a user's file, or the parts of a mixture, such as --task
 'rg:chain_sum+rg:basic_arithmetic+rg:caesar_cipher' (extra gym). Rewards are 0 to 1 in every domain: else

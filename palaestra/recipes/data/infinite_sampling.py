@@ -100,9 +100,11 @@ class SlotEngine:
             async with self.slot((0.0,)):
                 short = replace(sampling, max_tokens=self.probe)
                 begun = await self.engine.generate(prompt, short, key)
-        finally:
+        except BaseException:
             self.probing -= 1
             self._release()
+            raise
+        self.probing -= 1  # the next line puts this answer beside the others before one is chosen
         async with self.slot((1.0, -self.lengths.predict(begun.ids[0]))):
             answer = await self.engine.go_on(prompt, begun, sampling, key)
         self.lengths = self.lengths.add([answer])
@@ -111,9 +113,10 @@ class SlotEngine:
     @asynccontextmanager
     async def slot(self, order: tuple[float, ...]) -> AsyncGenerator[None]:
         """A slot for as long as it is held; who waits is served in this order."""
-        place = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        place = loop.create_future()
         heappush(self.waiting, (order, next(self.numbers), place))
-        self._release()
+        loop.call_soon(self._release)  # a slot that is given at once would be taken out of order
         try:
             await place
             yield

@@ -172,11 +172,14 @@ class VerifierAudit:
         if ctx.bench.reward is None:
             return {}
         parts = pl.curriculum.arms_of(ctx.bench.tasks)
-        return {part.name: await self.audit(ctx, part, len(parts) > 1) for part in parts}
+        audits = {part.name: await self.audit(ctx, part, len(parts) > 1) for part in parts}
+        return {name: shares for name, shares in audits.items() if shares}
 
     async def audit(self, ctx: pl.Context, part: pl.Tasks, mixed: bool) -> dict[str, float]:
         size = part.test_size if isinstance(part, pl.abilities.HeldOutSize) else None
         numbers = range(self.tasks if size is None else min(self.tasks, size))
+        if not numbers:  # no record of this family is held out
+            return {}
         tasks = [
             pl.tasks.part_task(part, "test", i) if mixed else part.task("test", i) for i in numbers
         ]

@@ -216,11 +216,12 @@ def test_a_slot_is_free_again_after_a_failure_or_a_cancelled_request():
     async def run():
         with pytest.raises(pl.Fault):
             await engine.generate((), Sampling(max_tokens=9), ("fails",))
-        tasks = [asyncio.create_task(engine.generate((), Sampling(max_tokens=9), (i,))) for i in range(2)]
-        await asyncio.sleep(0)
-        for task in reversed(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        asked = [asyncio.create_task(engine.generate((), Sampling(max_tokens=9), (i,))) for i in range(2)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for each in reversed(asked):
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
     asyncio.run(run())
     assert engine.free == 1 and engine.probing == 0

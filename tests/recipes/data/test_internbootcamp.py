@@ -9,7 +9,7 @@ import palaestra as pl
 import pytest
 from palaestra.recipes.data import internbootcamp as camp
 from palaestra.rewards.verify import Verify
-from palaestra.tasks.files import FileTasks
+from palaestra.run.benches import from_data
 from palaestra.types import Group, Reward
 
 
@@ -71,10 +71,12 @@ def test_families_that_are_not_trained_on_are_examined():
 
 
 def test_the_families_of_a_users_file_are_audited(context, tmp_path):
-    rows = [{"prompt": f"{i} of {d}", "answer": f"{i}", "domain": d} for i in range(12) for d in "ab"]
+    split = lambda d, i: "test" if i < 3 and d != "c" else "train"  # none of "c" is held out
+    rows = [
+        {"prompt": f"{i} of {d}", "answer": f"{i}", "domain": d, "split": split(d, i)} for i in range(6) for d in "abc"
+    ]
     (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    ctx = context("chain")
-    found = audit(ctx.with_bench(replace(ctx.bench, tasks=FileTasks(str(file)))), 1)
+    found = audit(context("chain").with_bench(from_data(str(file), "", "")), 1)
     assert found == {d: {"gold": 1.0, "changed": 0.0, "nothing": 0.0} for d in "ab"}
 
 

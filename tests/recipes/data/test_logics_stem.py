@@ -108,7 +108,7 @@ def test_documents_of_a_file(failing, tmp_path):
     (plain := tmp_path / "documents.txt").write_text("One.\n\nTwo\nlines.\n")
     assert [d.text for d in stem.read_documents(str(plain))] == ["One.", "Two\nlines."]
     file.write_text('{"texts": "x"}\n')
-    with pytest.raises(pl.UserError, match="documents.jsonl:1: a document is"):
+    with pytest.raises(pl.UserError, match=r"documents\.jsonl:1: a document is"):
         stem.read_documents(str(file))
     file.write_text("")
     with pytest.raises(pl.UserError, match="the file is empty"):
