@@ -172,18 +172,18 @@ class PlannedSample(pl.Sample):
         return replace(player, engine=engine)
 
 
+def plan(sample: pl.Sample, n: int, slots: int, probe: int) -> PlannedSample:
+    """A sampler that draws as another one, `n` answers of a prompt through slots."""
+    settings: dict[str, Any] = {f.name: getattr(sample, f.name) for f in fields(sample)}
+    settings |= {"n": n, "slots": slots, "probe": probe}
+    return PlannedSample(**settings)
+
+
 def build(parent: str = "grpo", n: int = 32, slots: int = 8, probe: int = 1) -> pl.Recipe:
     """The recipe `parent`, which samples `n` answers of a prompt through `slots` slots."""
     recipe = pl.recipe(parent)
     links: Sequence[Any] = getattr(recipe.collect, "links", ())
-    planned = [
-        PlannedSample(
-            **{f.name: getattr(x, f.name) for f in fields(x)} | {"n": n}, slots=slots, probe=probe
-        )
-        if type(x) is pl.Sample
-        else x
-        for x in links
-    ]
+    planned = [plan(x, n, slots, probe) if type(x) is pl.Sample else x for x in links]
     if not any(isinstance(x, PlannedSample) for x in planned):
         raise pl.UserError(
             f"infinite-sampling: {parent} does not begin with a plain `Sample`; take one that does, "

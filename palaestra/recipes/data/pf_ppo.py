@@ -211,8 +211,10 @@ class ChooseForm:
                     group.append(i)
         if not reward:
             raise pl.Fault("starved", "no answer to a held-out problem has both scores")
-        x = tuple(map(np.array, (reward, truth, group)))
-        r2: Mapping[Form, float] = {f: reliability(*x, f, self.k) for f in get_args(Form)}
+        reward_N, truth_N, group_N = np.array(reward), np.array(truth), np.array(group)
+        r2: Mapping[Form, float] = {
+            f: reliability(reward_N, truth_N, group_N, f, self.k) for f in get_args(Form)
+        }
         form = max(r2, key=lambda f: r2[f])
         ctx.say(f"{form} filters best: R^2 {', '.join(f'{f} {v:.2f}' for f, v in r2.items())}")
         result = await ctx.train(filtered(self.recipe, form, self.k))
@@ -242,8 +244,8 @@ def build(
     """
     parent = pl.recipe("ppo")
     if reward is not None:
-        sample: Any = getattr(parent.collect, "links", ())[0]
-        parent = pl.vary(parent, collect=pl.links(sample, pl.Score(reward=reward, shadow=True)))
+        score = pl.Score(reward=reward, shadow=True)
+        parent = pl.vary(parent, collect=pl.links(pl.Sample(n=8), score))
     if choose:
         if reward is None:
             raise pl.UserError(
@@ -253,8 +255,7 @@ def build(
         return ChooseForm(parent, reward, k, tasks)
     made = parent if form == "all" else filtered(parent, form, k)
     (learner,) = made.learners.values()
+    loss: Any = learner.objective
     return pl.vary(
-        made,
-        credit=MarkRedrawn(learner.credit),
-        objective=learner.objective + pl.Track(("redrawn",)),
+        made, credit=MarkRedrawn(learner.credit), objective=loss + pl.Track(("redrawn",))
     )

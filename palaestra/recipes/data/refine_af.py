@@ -250,7 +250,7 @@ class KeepInstances:
         return whole and bool(pl.response_text(episode).strip())
 
 
-def improve(reward: pl.RewardFn, draw: pl.Draw, kl: float = 0.05) -> pl.Recipe:
+def improve(reward: pl.RewardFn, draw: NovelInstructions, kl: float = 0.05) -> pl.Recipe:
     """The second stage."""
     return pl.vary(
         pl.recipe("ppo", kl=kl),
@@ -259,7 +259,9 @@ def improve(reward: pl.RewardFn, draw: pl.Draw, kl: float = 0.05) -> pl.Recipe:
     )
 
 
-def imitate(steps: int, lr: float, draw: pl.Draw, keep: pl.Collect = KeepInstances()) -> pl.Recipe:
+def imitate(
+    steps: int, lr: float, draw: NovelInstructions, keep: pl.Collect = KeepInstances()
+) -> pl.Recipe:
     """The third stage: the model "writer" writes, a fresh one imitates."""
     return pl.vary(
         pl.recipe("sft"),

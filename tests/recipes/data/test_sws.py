@@ -215,9 +215,7 @@ def test_concepts_and_problems_come_from_a_users_file(context, tmp_path, column,
     _, state = draw(ctx, recipe, {"cursor": 24, "rates": rates})
     assert {o.domain for o in seen} == {"x"} and {c for o in seen for c in o.concepts} == concepts
     assert state["written"] and all(t.domain == "x" and t.meta["written"] for t in state["written"])
-    assert not {pl.curriculum.prompt_text(t) for t in state["written"]} & {
-        pl.curriculum.prompt_text(t) for t in seeds
-    }
+    assert not {pl.curriculum.prompt_text(t) for t in state["written"]} & {pl.curriculum.prompt_text(t) for t in seeds}
 
 
 def test_models_are_taken_by_their_arguments():
