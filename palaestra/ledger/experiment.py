@@ -33,7 +33,7 @@ FRESH = range(200, 205)  # of `--fresh`
 TRIAL = (range(2000, 2005), range(2100, 2105))  # of less than what is declared
 TUNING = range(1000, 1002)  # seeds on which settings are chosen, and nothing else
 
-WORDS = ("claim", "quantity", "falsified_if", "note")  # fields that may stand in Markdown
+WORDS = ("claim", "quantity", "falsified_if", "note", "taken_back")  # fields that may stand in Markdown
 
 # settings of an arm: values of fields by their paths
 Setting: TypeAlias = Mapping[str, Any]
@@ -102,8 +102,11 @@ class Experiment:
         illustration: it shows what a program does and trains nothing: never evidence.
         not_testable: what a test would need that is not here; such an experiment is not run.
         note: what differs from the paper's setting, and what scale would decide.
-        words: a module whose Markdown file beside it holds `claim`, `quantity`, `falsified_if` and
-            `note` as sections; "MODULE.py#TIER" reads those that are headed "... (TIER)".
+        taken_back: why the published verdict is no evidence for the paper's claim; it then counts
+            for nothing, and its numbers stay.
+        words: a module whose Markdown file beside it holds `claim`, `quantity`, `falsified_if`,
+            `note` and `taken_back` as sections; "MODULE.py#TIER" reads those that are headed
+            "... (TIER)".
     """
 
     claim: str = ""
@@ -134,6 +137,7 @@ class Experiment:
     illustration: bool = False
     not_testable: str = ""
     note: str = ""
+    taken_back: str = ""
     words: str = ""
 
     @property

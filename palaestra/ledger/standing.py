@@ -39,6 +39,8 @@ def standing(entry: Entry) -> Standing:
         return without_result(entry)
     if "taken_back" in result:
         return Standing(status=result["status"], note=f"{OLDER}, under review")
+    if taken_back(entry.id):
+        return Standing(status="built", note=f"{result['verdict']}, taken back")
     if why := stale_reason(result):
         return Standing(status="built", note=f"stale result: {why}")
     return Standing(status=result["verdict"], note=OLDER if is_older(result) else "")
@@ -48,6 +50,14 @@ def is_doubted(entry: Entry) -> bool:
     """Whether a row's result is stale or under review, so that its numbers are shown nowhere else."""
     note = standing(entry).note
     return note.startswith("stale") or note.endswith("under review")
+
+
+def taken_back(name: str) -> str:
+    """Why the published verdict of a method's experiment counts for nothing; "" if it counts."""
+    try:
+        return experiment_of(name).taken_back
+    except UserError:
+        return ""
 
 
 def stale_reason(result: Mapping[str, Any]) -> str:

@@ -30,11 +30,19 @@ def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
         **({"unjudged": unjudged / len(episodes)} if unjudged else {}),
         "episodes": len(episodes),
         **tool_numbers(valid),
+        **describe_sizes(seen),
         "groups": len(seen),
         "groups_ready": len(ready),
         **describe_domains(seen, whole),
         **(describe_parts(seen, judged) if of_rewards else {}),
     }
+
+
+def describe_sizes(seen: Groups) -> Metrics:
+    """How many answers the largest group has above the smallest; nothing where all have as many."""
+    sizes = [len(g.episodes) for g in seen]
+    spread = max(sizes, default=0) - min(sizes, default=0)
+    return {"answers_spread": spread} if spread else {}
 
 
 def describe_domains(seen: Groups, whole: str) -> Metrics:

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from palaestra.abilities import split_size
 from palaestra.errors import UserError
 from palaestra.run.evaluation import LABEL, bounds_of_pay, evaluate, judge_held_out
 from palaestra.store import columns, rollouts
 from palaestra.store.checkpoint import jsonable
-from palaestra.types import Group, Key, State, need_at_least, rng_of, stage
+from palaestra.tasks.domains import TellsDomains
+from palaestra.types import Group, Key, State, Tasks, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Collect, Draw, Evaluator, Observe
@@ -35,7 +37,7 @@ class Exam:
     pass@k and maj@k of samples. It draws nothing from the run's random streams.
 
     Args:
-        task: as --task names it; "" = the run's own problem.
+        task: as --task names it, or a domain of the run's own file; "" = the run's own problem.
         n: problems, at most.
         samples: answers drawn for each beside the greedy one; 0 = none.
         temperature: of the samples.
@@ -50,13 +52,28 @@ class Exam:
         need_at_least(self, n=1, samples=0)
 
     async def __call__(self, ctx: RunContext) -> Mapping[str, Any]:
-        if self.task:
+        if (domain := self._domain(ctx.bench.tasks)) is not None:
+            ctx = ctx.with_bench(replace(ctx.bench, name=self.task, tasks=domain))
+        elif self.task:
             from palaestra.run.benches import bench_by_name
 
             bench, players = bench_by_name(self.task)
             bench = replace(bench, first_held_out=ctx.bench.first_held_out)
             ctx = ctx.with_bench(bench, players)
         return await evaluate(ctx, self.n, self.samples, self.temperature)
+
+    def _domain(self, tasks: Tasks) -> Tasks | None:
+        """The domain of a user's file that the task names. Raises UserError where none of its
+        problems are held out.
+        """
+        domains = tasks.domains if self.task and isinstance(tasks, TellsDomains) else ()
+        named = next((d for d in domains if d.name == self.task), None)
+        if named is not None and split_size(named, "test") == 0:
+            raise UserError(
+                f"no problem of the domain {self.task!r} is held out; give --test-data, or mark some "
+                "by a column `split`"
+            )
+        return named
 
 
 @stage

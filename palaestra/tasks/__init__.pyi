@@ -35,3 +35,6 @@ from .phrasing import (
     judging_task as judging_task,
     question_text as question_text,
 )
+from .sources import (
+    open_records as open_records,
+)

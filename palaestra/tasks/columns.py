@@ -41,10 +41,10 @@ ANSWERS = ("ground_truth", "reward_model", "target", "solution", "answerkey")
 CHOICES = ("choices",)
 REPLIES = ("completion", "response", "output")
 LABELS = ("label", "score")
-# texts beside a document that only say where it comes from
+# texts beside a document that only say where it comes from, or what its author thought
 SOURCES = (
     "id", "url", "source", "title", "date", "timestamp", "language", "license", "meta", "metadata",
-    "domain", "split", "dump", "file_path", "author", "subset", "path",
+    "domain", "split", "dump", "file_path", "author", "subset", "path", "thought",
 )  # fmt: skip
 LOOKED_AT = 64  # records, to see which columns there are
 WORKED_WORDS = 12  # more are no final answer, but how it was found

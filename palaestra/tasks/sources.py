@@ -38,9 +38,9 @@ from palaestra.tasks.records import (
     first_line,
 )
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".arrow")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".arrow", ".txt")
 PACKED = (".gz", ".zst")  # around files of text
-TEXT = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+TEXT = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 SAVED_FILES = ("dataset_info.json", "dataset_dict.json", "state.json")  # what `save_to_disk` leaves
 ABOUT = (*SAVED_FILES, "dataset_infos.json")  # describes data and is none
 HUB = re.compile(
@@ -262,8 +262,19 @@ def csv(path: Path, source: Path) -> Records:
     return Listed(path, Rows(table), "row")
 
 
+def paragraphs(path: Path, source: Path) -> Records:
+    """Plain text: a record {"text": ...} for each paragraph, or for each line where no blank line
+    parts paragraphs.
+    """
+    text = decode_text(source.read_bytes().removeprefix(BOM), str(path))
+    parts = [p.strip() for p in re.split(r"\r?\n[ \t]*(?:\r?\n[ \t]*)+", text) if p.strip()]
+    if len(parts) == 1:
+        parts = [line.strip() for line in text.splitlines() if line.strip()]
+    return Listed(path, [{"text": p} for p in parts], "paragraph")
+
+
 TABLES: Mapping[str, Callable[[Path, Path], Records]] = {
-    ".parquet": parquet, ".arrow": arrow, ".csv": csv, ".tsv": csv,
+    ".parquet": parquet, ".arrow": arrow, ".csv": csv, ".tsv": csv, ".txt": paragraphs,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from palaestra.credit.links import Center, chain
 from palaestra.credit.preferences import Compare
 from palaestra.errors import UserError
 from palaestra.recipes.data import pf_ppo
-from palaestra.recipes.data.pf_ppo import ByReward, fit_r2
+from palaestra.recipes.data.pf_ppo import ByReward
 from palaestra.rollout.queue import Schedule
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
@@ -33,8 +33,6 @@ def test_pf_ppo_of_the_catalogue():
     assert of("max_min") == pytest.approx([0.5, 0, 0, 0, 0.5])
     assert of("max_random") == pytest.approx([0.125] * 4 + [0.5])
     assert Resampled(plain, ByReward()).probabilities(np.zeros(4)).tolist() == [0.25] * 4
-    assert fit_r2(SCORES, [0, 1, 0, 0, 1]) == pytest.approx(0.083333, abs=1e-6)
-    assert fit_r2([-2, 2], [0, 1]) == pytest.approx(1.0) and fit_r2([1, 1], [0, 1]) == 0.0
 
 
 def test_a_batch_is_drawn_from_itself_after_its_advantages_are_known():
@@ -49,7 +47,7 @@ def test_a_batch_is_drawn_from_itself_after_its_advantages_are_known():
     with pytest.raises(UserError, match="units"):
         Resampled(Compare(), ByReward())([group(1, 0)], [], {})
     (learner,) = pf_ppo.build().learners.values()
-    assert learner.credit.weight == ByReward("pow", 2.0)
+    assert learner.credit.credit.weight == ByReward("pow", 2.0)
 
 
 def test_what_was_unexpected_is_rehearsed():

@@ -176,6 +176,19 @@ def test_older_rules_are_named_and_what_was_taken_back_is_no_verdict(publish):
     assert 'Older rules said "reproduced"; this is taken back: it was luck' in page and "older-rules" in page
 
 
+def test_a_verdict_that_does_not_speak_about_the_claim_counts_for_nothing(publish, monkeypatch):
+    """The numbers stay on the page, with the reason; the declaration is the same, so nothing is stale."""
+    back = replace(EXPERIMENT, taken_back="its arm wins a race against a sleeper.")
+    for room in (standing, pages):
+        monkeypatch.setattr(room, "experiment_of", lambda name: back)
+    publish(result())
+    stands = standing.standing(entry())
+    assert stands.status == "built" and stands.note == "reproduced, taken back"
+    assert declared.digest(back) == declared.digest(EXPERIMENT)
+    page = pages.measured(entry(), "rloo", result(), drawn=[])
+    assert '**Taken back.** The verdict was "reproduced"' in page and "wins a race" in page and "Stale" not in page
+
+
 def test_a_damaged_result_says_so(publish, tmp_path):
     (tmp_path / "rloo.json").write_text("{")
     with pytest.raises(UserError, match="not JSON"):

@@ -15,7 +15,13 @@ from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import experiment_of, tiers_of
 from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.results import is_older
-from palaestra.ledger.standing import above_start_line, expectation_of, stale_reason, standing
+from palaestra.ledger.standing import (
+    above_start_line,
+    expectation_of,
+    stale_reason,
+    standing,
+    taken_back,
+)
 from palaestra.ledger.wording import controls_line, edges, ends, interval, mean, unequal
 from palaestra.stats import paired_difference
 from tools.pages.rendering import render
@@ -81,9 +87,14 @@ def holding_page() -> str:
         decided=_repeats(present, DECIDED),
         held=_repeats(present, ("reproduced", "smaller")),
         older=[_older(r) for r in older.values() if "taken_back" not in r],
-        back=[_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"],
+        back=[
+            *(_back(r) for r in older.values() if r.get("status", "not-testable") != "not-testable"),
+            *((_link(n), r["verdict"], why) for n, r in found.items()
+              if not is_older(r) and (why := taken_back(n))),
+        ],
         unmeasured=[_link(e.id) for e in entries if standing(e).status == "built"
-                    and e.id not in older and not experiment_of(e.id).not_testable],
+                    and e.id not in older and not experiment_of(e.id).not_testable
+                    and not taken_back(e.id)],
         finding=_finding,
         scope=_scope_of,
         row=_lesson_row,

@@ -28,7 +28,7 @@ ARMS = {
     "linear decay": mixed(pl.Linear(0.8, 0.2, 30), rule=None),
     "entropy only": mixed(rule="entropy"),
     "full": mixed(),
-    "sign flipped": mixed(flipped=True),
+    "sign flipped": mixed(gain_rate=-RATE),
 }
 # six settings of every arm: the weight that it begins with, or keeps, and the rate; a learned one may reach .95
 MU, BEGINS = "parts.rl.runnable.learners.policy.objective.weight", (0.5, 0.8, 0.95)

@@ -5,7 +5,7 @@ from palaestra.recipes.data.guru import build
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
-    arms={"with all domains": build(), "with two domains": build()},
+    arms={"with all domains": build(candidates=0), "with two domains": build(candidates=0)},
     expect=pl.ledger.Greater(
         "with all domains", "with two domains", by=0.05, why="what exams of 256 problems can tell"
     ),

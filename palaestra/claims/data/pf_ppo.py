@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.data.pf_ppo import build
+from palaestra.recipes.data.pf_ppo import Scored, filtered
 
 N = 4
 RATES = (1e-5, 3e-5, 1e-4)  # a step is eight updates: at 3e-4 the start loses its form
@@ -57,20 +57,25 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
     return pl.vary(recipe, collect=collect, schedule=pl.Schedule(prompts=16, steps=400))
 
 
+def drawn(form: Scored) -> pl.Recipe:
+    """PPO on samples that are drawn anew by a form."""
+    return filtered(pl.recipe("ppo"), form)
+
+
 def mixed_up() -> pl.Recipe:
-    filtered = build("max_min")
-    (learner,) = filtered.learners.values()
+    recipe = drawn("max_min")
+    (learner,) = recipe.learners.values()
     assert isinstance(learner.credit, pl.credit.Resampled)
     return pl.vary(
-        filtered, credit=pl.credit.Resampled(learner.credit.credit, MixedUp(learner.credit.weight))
+        recipe, credit=pl.credit.Resampled(learner.credit.credit, MixedUp(learner.credit.weight))
     )
 
 
 ARMS = {
     "all samples": arm(pl.recipe("ppo")),
-    "pow": arm(build("pow")),
-    "max min": arm(build("max_min")),
-    "max random": arm(build("max_random")),
+    "pow": arm(drawn("pow")),
+    "max min": arm(drawn("max_min")),
+    "max random": arm(drawn("max_random")),
     "mixed up": arm(mixed_up()),
 }
 

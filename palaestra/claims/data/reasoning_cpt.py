@@ -1,14 +1,45 @@
 """The claim of reasoning-cpt: texts with the thoughts behind them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
 
 import palaestra as pl
 from palaestra.claims.starts import RATES
-from palaestra.recipes.data.reasoning_cpt import MatchTokens, WriteDocument, pretrain
+from palaestra.recipes.data.reasoning_cpt import WriteDocument, pretrain
 
 CHAT = WriteDocument(form="chat")
 ALONE = replace(CHAT, thoughts=False)
 STEPS = 40
+
+
+@pl.stage
+class MatchTokens:
+    """Further documents without thoughts, other training problems, until a group has as many tokens
+    as its document would have with a thought.
+    """
+
+    document: WriteDocument
+    recorded: ClassVar[bool] = True
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        longer = await replace(self.document, thoughts=True)(ctx, key, pl.Group(task=group.task))
+        most, made = tokens_of(longer), await self.document(ctx, key, group)
+        rng = pl.rng_of((*key, "more"))
+        size = ctx.bench.tasks.size
+        while tokens_of(made) < most:
+            other = ctx.bench.tasks.task("train", int(rng.integers(size or 1 << 30)))
+            added = await self.document(ctx, (*key, len(made.episodes)), pl.Group(task=other))
+            made = replace(made, episodes=(*made.episodes, *added.episodes))
+        return made
+
+
+def tokens_of(group: pl.Group) -> int:
+    """Predicted tokens: all that are trained but the first of a row."""
+    rows: Sequence[Any] = [r for e in group.episodes for r in e.rows]
+    return sum(int(np.sum(r.view().trained_T[1:])) for r in rows)
 
 
 def staged(document: pl.Collect, rl: pl.Runnable | None = None) -> pl.Pipeline:

@@ -4,12 +4,12 @@ from typing import Literal
 
 import palaestra as pl
 from palaestra.claims.starts import RATES
-from palaestra.recipes.data.sws import build
+from palaestra.recipes.data.sws import in_phases
 
 
 def continued(weigh: Literal["weak", "even", "none"]) -> pl.Recipe:
     """8 prompts a step: three epochs of 48 seeds, then these and 48 written ones."""
-    learned = build(seeds=48, epochs=3, written=48, weigh=weigh)
+    learned = in_phases(seeds=48, epochs=3, written=48, weigh=weigh)
     return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
 
 

@@ -10,10 +10,11 @@ more, rounded up; a = 1 / (2 N) where none was right. Both stages are one group:
 mean over tokens, not over groups, which would undo the weights. Prompts whose answers are all right
 or all wrong are dropped.
 
-`breadth` (DARS-B) takes two passes over the whole batch in place of minibatches. That hard prompts
-are chosen by their first answers makes the pooled accuracy a biased one.
+`breadth` (DARS-B) draws 3,072 prompts a step and takes two passes over the whole batch, each one update, in
+place of minibatches. That hard prompts are chosen by their first answers makes the pooled accuracy a biased one.
 """
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import palaestra as pl
@@ -33,7 +34,16 @@ CARD = pl.Card(
         lr=5e-6,
         arguments={"breadth": True},
     ),
+    needs=pl.Requirements(
+        shows="answers_spread",
+        off={"collect.links.2.count.most": 1},
+        own={"schedule.prompts": 6},
+    ),
+    use="It helps where a share of the prompts is solved in less than half of the tries, and pass@k counts; "
+    "a step samples up to four times as many answers (eight with `rule=hard`), the more the harder the "
+    "prompts are.",
 )
+BREADTH = 3072  # prompts a step of DARS-B
 
 
 @pl.stage
@@ -49,12 +59,15 @@ class MixedOnly:
 
 
 def build(rule: Literal["equal", "hard"] = "equal", n: int = 8, breadth: bool = False) -> pl.Recipe:
+    """With `breadth` a step draws 3,072 prompts; `schedule.prompts` says otherwise."""
+    parent = pl.recipe("grpo")
     more = pl.rollout.TopUp(rule, most=32 if rule == "equal" else 64)
     return pl.vary(
-        pl.recipe("grpo"),
+        parent,
         collect=pl.links(pl.Sample(n=n), pl.Score(), pl.rollout.Extra(more), pl.Score()),
         pool=MixedOnly(),
         credit=pl.chain(pl.Center("group")),
         objective=pl.Clipped(reduce="tokens"),
         update=pl.Plain(epochs=2) if breadth else pl.Plain(minibatches=4),
+        schedule=replace(parent.schedule, prompts=BREADTH) if breadth else parent.schedule,
     )

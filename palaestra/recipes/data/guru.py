@@ -5,25 +5,29 @@ mixture alone and on all of them, and examines all after each:
 
     D[i, j] = score_j(trained on i) - score_j(start),   S = mean_i D[i, i] - mean_{i != j} D[i, j]
 
-Problems come through a filter by two models, `n` attempts each: dropped where the weak one solves
-`easy` or more of its attempts, or the strong one `hard` or less, the former so that there is
-something to learn, the latter as the label may be wrong. What is too hard for the strong model goes
-as well, so how many each rule drops stands in the notes of the run.
+Problems come through filters. Of a file, what is there twice or held out is dropped, and so is what is
+nearly so by its word 3-grams, where it has 8 words or more. Then two models attempt `candidates` problems of
+each domain, `n` times each: a problem is dropped where the weak model solves `easy` or more of its attempts,
+as there is nothing to learn, or the strong one `hard` or less, as its label may be wrong. What is too hard
+for the strong model goes as well, so how many each rule drops, and how hard the candidates are, stands in
+the notes of the run. Both models are the start unless others are given, which is then attempted once.
 
-The mixture is the run's task: --task 'rg:chain_sum+rg:basic_arithmetic+rg:caesar_cipher' (extra gym), or
-the built-in domains. Each domain has its own verifier, which pays 0 to 1: else the largest would
-rule. Scores are greedy accuracies, with `samples` also pass@k.
+The domains are those of the column `domain` of a user's file, or the parts of a mixture, such as --task
+'rg:chain_sum+rg:basic_arithmetic+rg:caesar_cipher' (extra gym). Rewards are 0 to 1 in every domain: else
+the largest would rule. Of a mixture each part has its own verifier; a file has one reward, which may read
+`domain`. Scores are greedy accuracies, with `samples` also pass@k.
 
 GRPO without KL clips ratios to [0.8, 1.28] and draws domains alike.
 
 Deviations: how the paper's six domains were gathered is not built; `released` reads the thresholds as
 the README of the filter states them, a rate of the weak model at or below `hard` or one of the strong
 model at or above `easy` is dropped; the paper's are those above. The prices of long workings by
-domain are the bench's `max_tokens`.
+domain are the bench's `max_tokens`. Each of the runs filters its own candidates.
 What SmolLM2 makes of it stands in docs/runs.md.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,10 +49,59 @@ CARD = pl.Card(
         model="qwen2.5-7b",
     ),
     task="add(d=4)+bool(d=4)+sort(d=4)",
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            pl.needs.NeededColumn(
+                "domain",
+                "text",
+                ("maths", "tables"),
+                "the domain of a record",
+                otherwise="the file is one domain, and there is no transfer to measure",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "weak model",
+                "weak",
+                "solves what is too easy",
+                otherwise="the model itself, as it is at the start",
+            ),
+            pl.needs.NeededModel(
+                "strong model",
+                "strong",
+                "fails at what is too hard or has a wrong label",
+                otherwise="the model itself, as it is at the start",
+            ),
+        ),
+        shows="pass_rate",
+        off={"candidates": 0},
+        own={
+            "candidates": 4,
+            "easy": 1.1,
+            "hard": -0.1,
+            "n": 2,
+            "recipe.schedule.prompts": 2,
+            "recipe.collect.links.0.n": 2,
+            "recipe.draw.sample.n": 4,
+        },
+    ),
+    use="It helps to see which domains teach others before a long run on a mixture; it costs a run for each "
+    "domain and one for all, and the attempts of the filter.",
+    lacks=(
+        "The corpus of 92K problems and how it was gathered.",
+        "The verifier by a model for free-form science, but for a --reward of the user's.",
+    ),
 )
 BUCKETS = (
     ("impossible", 0.0), ("very hard", 0.2), ("hard", 0.4), ("medium", 0.6), ("easy", 0.8),
 )  # fmt: skip
+
+
+PASS_RATE = "pass_rate"
+LONG = 8  # words of a prompt that may be nearly another one
+TESTED = 256  # held-out problems that no candidate may be
 
 
 def bucket(rate: float) -> str:
@@ -83,12 +136,25 @@ def specialisation(found: Mapping[str, Mapping[str, float]], domains: Sequence[s
 
 
 @pl.stage
-class FilteredDomain:
-    """Draws from one part of a mixture, or from all alike, what the filter by two models keeps.
+class MarkPassRate:
+    """Leaves the column "pass_rate" of the answers: the strong model's on their problem, 0 where no
+    filter asked it.
+    """
 
-    Before the first draw `candidates` problems of each part are attempted by both; what is kept is
-    drawn in turn. candidates=0 filters nothing. A part of which nothing is kept is not drawn; where
-    nothing is kept at all, the run ends with a Fault.
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        n = len(table.episodes)
+        rates = [float(table.group(e).task.meta.get(PASS_RATE, 0.0)) for e in range(n)]
+        table.columns[PASS_RATE] = pl.Values(level="episode", x_N=np.array(rates))
+        return x
+
+
+@pl.stage
+class FilteredDomain:
+    """Draws from one domain, or from all alike, what the filters keep.
+
+    Before the first draw `candidates` problems of each domain are cleaned of duplicates and attempted
+    by both models; what is kept is drawn in turn. candidates=0 filters nothing. A domain of which
+    nothing is kept is not drawn; where nothing is kept at all, the run ends with a Fault.
     """
 
     domain: str = ""
@@ -99,6 +165,7 @@ class FilteredDomain:
     weak: str = "weak"
     strong: str = "strong"
     sample: pl.Sample = pl.Sample(n=16)
+    near: float = 0.9
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
@@ -122,7 +189,10 @@ class FilteredDomain:
             at = given.get(part.name, 0)
             numbers = kept.get(part.name, ())
             number = numbers[at % len(numbers)] if numbers else at
-            found.append(task_of(parts, part, pl.curriculum.first_number(ctx, part) + number))
+            task = task_of(parts, part, pl.curriculum.first_number(ctx, part) + number)
+            if rates := state.get("rates", {}).get(part.name):
+                task = replace(task, meta={**task.meta, PASS_RATE: rates[at % len(numbers)]})
+            found.append(task)
             given[part.name] = at + 1
         return found, {**state, "given": given}
 
@@ -131,30 +201,62 @@ class FilteredDomain:
     ) -> dict[str, Any]:
         """The numbers of the problems that are kept, by part, and how many each rule drops."""
         every = pl.curriculum.arms_of(ctx.bench.tasks)
+        tested = [ctx.bench.tasks.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, TESTED)]
         kept: dict[str, list[int]] = {}
+        rates: dict[str, list[float]] = {}
         dropped: dict[str, dict[str, int]] = {}
         for part in parts:
             first = pl.curriculum.first_number(ctx, part)
-            tasks = [task_of(every, part, first + i) for i in range(self.candidates)]
-            here = (*key, part.name)
-            weak_N, strong_N = await asyncio.gather(
-                *(
-                    pl.pass_rates(ctx, (*here, m), tasks, replace(self.sample, model=m))
-                    for m in (self.weak, self.strong)
-                )
-            )
+            n = min(self.candidates, part.size or self.candidates)
+            tasks = [task_of(every, part, first + i) for i in range(n)]
+            places = {t.id: i for i, t in enumerate(tasks)}
+            if part.size is not None:  # an endless source may have few different problems
+                tasks = without_repeats(tasks, tested, self.near)
+            weak_N, strong_N = await self._rates(ctx, (*key, part.name), tasks)
             reasons = [
                 drop_reason(float(w), float(s), self.easy, self.hard, self.released)
                 for w, s in zip(weak_N, strong_N, strict=True)
             ]
-            kept[part.name] = [i for i, reason in enumerate(reasons) if not reason]
+            chosen = [i for i, reason in enumerate(reasons) if not reason]
+            kept[part.name] = [places[tasks[i].id] for i in chosen]
+            rates[part.name] = [float(strong_N[i]) for i in chosen]
             counts = {r: reasons.count(r) for r in ("easy", "hard")}
-            dropped[part.name] = counts
+            dropped[part.name] = {**counts, "repeated": n - len(tasks)}
             ctx.say(
-                f"{part.name}: {len(kept[part.name])} of {len(tasks)} problems kept, "
-                f"{counts['easy']} too easy, {counts['hard']} too hard or mislabelled"
+                f"{part.name}: {len(chosen)} of {n} problems kept, {n - len(tasks)} repeated or held "
+                f"out, {counts['easy']} too easy, {counts['hard']} too hard or mislabelled; by the "
+                f"strong model {difficulties(strong_N)}"
             )
-        return {"kept": kept, "dropped": dropped}
+        return {"kept": kept, "rates": rates, "dropped": dropped}
+
+    async def _rates(
+        self, ctx: pl.Context, key: pl.Key, tasks: Sequence[pl.Task]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The pass rates of the weak and of the strong model, which may be one."""
+        models = dict.fromkeys((self.weak, self.strong))
+        rates = await asyncio.gather(
+            *(pl.pass_rates(ctx, (*key, m), tasks, replace(self.sample, model=m)) for m in models)
+        )
+        return rates[0], rates[-1]
+
+
+def without_repeats(
+    tasks: Sequence[pl.Task], held_out: Sequence[pl.Task], near: float
+) -> list[pl.Task]:
+    """The tasks whose prompt is no earlier one's and is not held out; of long prompts none that is
+    as similar as `near`. Short ones may differ in a sign alone, which is no word.
+    """
+    is_long = lambda t: len(pl.curriculum.prompt_text(t).split()) >= LONG
+    different = pl.curriculum.Deduplicate()(tasks, held_out).kept
+    long = [[t for t in some if is_long(t)] for some in (different, held_out)]
+    kept = {t.id for t in pl.curriculum.Deduplicate(most=near)(*long).kept}
+    return [t for t in different if t.id in kept or not is_long(t)]
+
+
+def difficulties(rate_N: np.ndarray) -> str:
+    """How many problems of each difficulty there are, the hardest first."""
+    counts = Counter(bucket(float(rate)) for rate in sorted(rate_N))
+    return ", ".join(f"{n} {name}" for name, n in counts.items()) or "none"
 
 
 def task_of(parts: Sequence[pl.Tasks], part: pl.Tasks, number: int) -> pl.Task:
@@ -224,19 +326,31 @@ class TransferStudy:
 def build(
     n: int = 64,
     samples: int = 0,
-    candidates: int = 0,
+    candidates: int = 64,
     weak: str = "policy",
     strong: str = "policy",
+    easy: float = 0.9,
+    hard: float = 0.1,
     released: bool = False,
 ) -> TransferStudy:
     """`candidates` of each domain are filtered by the models `weak` and `strong`, names or folders;
     "policy" is the start.
     """
-    draw = FilteredDomain(candidates=candidates, released=released)
+    references = {"weak": weak} | ({"strong": strong} if strong != weak else {})
+    draw = FilteredDomain(
+        candidates=candidates, easy=easy, hard=hard, released=released, strong=[*references][-1]
+    )
     recipe = pl.vary(
         pl.recipe("grpo"),
         draw=draw,
-        objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens"),
-        references={"weak": weak, "strong": strong} if candidates else {},
+        credit=pl.chain(MarkPassRate(), pl.Center("group"), pl.Scale("group", ddof=1)),
+        objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens") + pl.Track((PASS_RATE,)),
+        references=references if candidates else {},
     )
     return TransferStudy(recipe, n, samples)
+
+
+def embedded(n: int = 32, candidates: int = 16, **options: Any) -> TransferStudy:
+    """On the embedded problem: runs of five steps of eight prompts, and a filter of 16 candidates."""
+    made = build(n, candidates=candidates, **options)
+    return replace(made, recipe=pl.vary(made.recipe, schedule=pl.Schedule(prompts=8, steps=5)))

@@ -1,35 +1,34 @@
 """Infinite Sampling: groups larger than the memory has slots for, with the same samples and the same
 gradient.
 
-G answers of a prompt need keys and values for S < G sequences only: `order` says how they share them.
+G answers of a prompt need keys and values for S < G sequences only: at most `slots` of them are sampled at a
+time, and a slot that is free is refilled at once. First each answer is begun with a few tokens; then the rest
+of the one goes first that is predicted to be the longest (arXiv 2025, Infinite Sampling; its plan is an FPTAS
+over slots with shortest-first inside). Every answer has a random stream of its own key, so neither the slots
+nor the order change a token: rewards, advantages and, with micro-batches whose losses add up, the gradient
+are those of the full group. A wrong prediction costs steps, never content.
 
-    full         all G at once: the memory of G slots, as a reference
-    rounds       micro groups: S at a time, the next S when the longest is done
-    fifo         a slot that is free takes the next answer at once
-    predicted    first a few tokens of every answer, then the rest, the one first that is predicted to
-                 be the longest
-    told         the longest first, with lengths that nobody knows beforehand: the ceiling
-    shuffled     as predicted, with the predictions mixed up: a placebo
+It is a sampler, `PlannedSample`, in the place of `pl.Sample`, for any recipe and any world:
 
-(arXiv 2025, Infinite Sampling; its plan is an FPTAS over slots with shortest-first inside.) Every
-answer has a random stream of its own key, so neither S nor the order changes a token: rewards,
-advantages and, with micro-batches whose losses add up, the gradient are those of the full group. A
-wrong prediction costs steps, never content.
+    palaestra train infinite-sampling parent=rloo n=32 slots=8 --data FILE
 
-The engine of this project does most of it by itself: its pool is refilled in the order of arrival
-(`fifo`), answers of a prompt read it once, and gradients do not depend on how a batch is split. What is
-added is the order, by who asks first. Lengths are predicted from the first token by the means of the
-answers so far; going on with a begun answer reads its tokens anew where the cache has lost them.
+Lengths are predicted from the first token by the means of the answers so far; going on with a begun answer
+reads its tokens anew where the cache has lost them. Replies with stop strings or legal choices are not begun
+apart. The order of a micro group, rounds and other plans are compared by a program beside the claim.
 
 Deviations: longest first instead of the FPTAS, which for a number of slots that grows is no better than
 it in reach; a slot holds its own copy of the prompt's keys and values, so that memory counts it S times;
-the predictor is a table, where the paper has a learned one.
+the predictor is a table, where the paper has a learned one; lengths that were seen are forgotten on resume.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Literal, get_args
+import itertools
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import fields, replace
+from heapq import heappop, heappush
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -43,9 +42,14 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Qwen3-1.7B: peak memory 21.55 to 10.64 GB, over 25% more throughput than rounds"
     ),
+    needs=pl.Requirements(own={"n": 4, "slots": 2, "schedule.prompts": 2}),
+    use="It helps where a group's answers do not fit into memory together and their lengths differ much; with "
+    "room for all of them at once it only costs.",
+    lacks=(
+        "The FPTAS plan and the learned predictor of lengths.",
+        "Slots do not share one copy of their prompt's keys and values.",
+    ),
 )
-Order = Literal["full", "rounds", "fifo", "predicted", "told", "shuffled"]
-ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 @pl.stage
@@ -64,121 +68,130 @@ class Lengths:
         return replace(self, seen=(*self.seen, *((c.ids[0], len(c.ids)) for c in found)))
 
 
-@pl.stage
-class GroupSampling:
-    """A program: samples `batches` times a group of `n` answers through `slots` slots, and counts.
-
-    Its summary has the decoding steps of the engine ("steps"), what rounds would have taken for the
-    same lengths ("rounds"), `steps_saved` = 1 - steps / rounds, the least that any plan could
-    ("fewest"), the most sequences at a time ("peak_slots") and the memory of keys and values
-    ("cache_mb"); "read_steps" are the waves in which prompts were read, which are passes of the model too;
-    "samples" is a digest of all tokens, the same for every order.
+class SlotEngine:
+    """An engine that samples at most `slots` sequences at a time, those that are predicted to be the
+    longest first. What is sampled is what the engine samples by itself.
 
     Args:
+        engine: which samples; one that can go on with a begun answer.
+        slots: sequences at a time.
         probe: tokens of an answer before its length is predicted.
-        prompts: groups that are sampled at a time, which fill one another's gaps.
     """
 
-    order: Order = "predicted"
-    n: int = 32
+    def __init__(self, engine: pl.engines.OwnEngine, slots: int, probe: int):
+        self.engine, self.free, self.probe = engine, slots, probe
+        self.lengths, self.probing, self.numbers = Lengths(), 0, itertools.count()
+        # (order, number, place): begun answers come behind those that are not, the longest first
+        self.waiting: list[tuple[tuple[float, ...], int, asyncio.Future[None]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    async def generate(
+        self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key
+    ) -> pl.Completion:
+        """Samples one sequence, as the engine's own `generate`."""
+        whole = bool(sampling.stop or sampling.choices) or sampling.max_tokens <= self.probe
+        if whole:
+            async with self.slot((0.0,)):
+                return await self.engine.generate(prompt, sampling, key)
+        self.probing += 1
+        try:
+            async with self.slot((0.0,)):
+                short = replace(sampling, max_tokens=self.probe)
+                begun = await self.engine.generate(prompt, short, key)
+        except BaseException:
+            self.probing -= 1
+            self._release()
+            raise
+        self.probing -= 1  # the next line puts this answer beside the others before one is chosen
+        async with self.slot((1.0, -self.lengths.predict(begun.ids[0]))):
+            answer = await self.engine.go_on(prompt, begun, sampling, key)
+        self.lengths = self.lengths.add([answer])
+        return answer
+
+    @asynccontextmanager
+    async def slot(self, order: tuple[float, ...]) -> AsyncGenerator[None]:
+        """A slot for as long as it is held; who waits is served in this order."""
+        loop = asyncio.get_running_loop()
+        place = loop.create_future()
+        heappush(self.waiting, (order, next(self.numbers), place))
+        loop.call_soon(self._release)  # a slot that is given at once would be taken out of order
+        try:
+            await place
+            yield
+        finally:
+            if place.done() and not place.cancelled():
+                self.free += 1
+            self._release()
+
+    def _release(self) -> None:
+        while self.free and self.waiting:
+            order, _, place = self.waiting[0]
+            if order[0] and self.probing and not place.done():
+                return  # longer answers may still be begun
+            heappop(self.waiting)
+            if not place.done():
+                self.free -= 1
+                place.set_result(None)
+
+
+PLANS: WeakKeyDictionary[Any, dict[tuple[int, int], SlotEngine]] = WeakKeyDictionary()
+
+
+@pl.stage
+class PlannedSample(pl.Sample):
+    """`pl.Sample` through `slots` slots, the answers that are predicted to be the longest first.
+    All groups of a step share the slots. An engine that cannot go on with a begun answer samples as
+    it always does.
+
+    Args:
+        slots: sequences at a time.
+        probe: tokens of an answer before its length is predicted.
+    """
+
     slots: int = 8
-    batches: int = 4
-    prompts: int = 1
     probe: int = 1
 
-    async def run(self, ctx: pl.Context) -> pl.Result:
-        known, steps, rounds, fewest, tokens, ids = Lengths(), 0, 0, 0, 0, list[int]()
-        most, memory, read, waves = 0, 0.0, 0, 0
-        for batch in range(self.batches):
-            engine = pl.engines.OwnEngine(
-                ctx.model("policy"),
-                slots=self.n * self.prompts if self.order == "full" else self.slots,
-            )
-            found = await self.sample(ctx, engine, batch, known)
-            known = known.add(found)
-            lengths = [
-                max(0, len(c.ids) - 1) for c in found
-            ]  # the first token comes with the prompt
-            in_groups = [lengths[i : i + self.n] for i in range(0, len(lengths), self.n)]
-            steps += engine.decode_steps
-            rounds += sum(pl.planning.rounds_steps(g, self.slots) for g in in_groups)
-            fewest += pl.planning.fewest_steps(lengths, self.slots)
-            tokens, read = tokens + engine.sampled_tokens, read + engine.read_tokens
-            waves += engine.read_steps
-            most, memory = max(most, engine.most_running), max(memory, engine.cache_bytes / 2**20)
-            ids += [i for c in found for i in c.ids]
-            ctx.log(
-                {
-                    "steps": engine.decode_steps,
-                    "longest": max(lengths),
-                    "mean": float(np.mean(lengths)),
-                }
-            )
-            engine.close()
-        return pl.Result(
-            metrics={
-                "steps": steps,
-                "rounds": rounds,
-                "fewest": fewest,
-                "steps_saved": 1 - steps / max(rounds, 1),
-                "peak_slots": most,
-                "cache_mb": memory,
-                "samples": pl.seed_of(tuple(ids)),
-                "read_tokens": read,
-                "read_steps": waves,
-                "sampled_tokens": tokens,
-            }
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pl.check_bounds("PlannedSample.slots", self.slots, least=1)
+        pl.check_bounds("PlannedSample.probe", self.probe, least=1)
+
+    def players(self, ctx: pl.Context) -> dict[str, pl.Player]:
+        return {seat: self._planned(p) for seat, p in super().players(ctx).items()}
+
+    def _planned(self, player: pl.Player) -> pl.Player:
+        if not isinstance(player, pl.rollout.EnginePlayer):
+            return player
+        if not isinstance(player.engine, pl.engines.OwnEngine):
+            return player
+        plans = PLANS.setdefault(player.engine, {})
+        size = (self.slots, self.probe)
+        engine: Any = plans.setdefault(size, SlotEngine(player.engine, *size))
+        return replace(player, engine=engine)
+
+
+def plan(sample: pl.Sample, n: int, slots: int, probe: int) -> PlannedSample:
+    """A sampler that draws as another one, `n` answers of a prompt through slots."""
+    settings: dict[str, Any] = {f.name: getattr(sample, f.name) for f in fields(sample)}
+    settings |= {"n": n, "slots": slots, "probe": probe}
+    return PlannedSample(**settings)
+
+
+def build(parent: str = "grpo", n: int = 32, slots: int = 8, probe: int = 1) -> pl.Recipe:
+    """The recipe `parent`, which samples `n` answers of a prompt through `slots` slots."""
+    recipe = pl.recipe(parent)
+    links: Sequence[Any] = getattr(recipe.collect, "links", ())
+    planned = [plan(x, n, slots, probe) if type(x) is pl.Sample else x for x in links]
+    if not any(isinstance(x, PlannedSample) for x in planned):
+        raise pl.UserError(
+            f"infinite-sampling: {parent} does not begin with a plain `Sample`; take one that does, "
+            "such as parent=grpo, or put PlannedSample into your own recipe"
         )
-
-    async def sample(
-        self, ctx: pl.Context, engine: pl.engines.OwnEngine, batch: int, known: Lengths
-    ) -> list[pl.Completion]:
-        """The answers of all groups of a batch, group by group."""
-        asked = [self.prompt(ctx, engine, batch * self.prompts + g) for g in range(self.prompts)]
-        keys = [
-            ctx.key("infinite", batch, g, i) for g in range(self.prompts) for i in range(self.n)
-        ]
-        prompts = [p for p in asked for _ in range(self.n)]
-        sampling = pl.Sampling(temperature=1.0, max_tokens=ctx.bench.max_tokens)
-        every = list(range(len(keys)))
-        draw = lambda i: engine.generate(prompts[i], sampling, keys[i])
-        if self.order in ("full", "fifo"):
-            return list(await asyncio.gather(*map(draw, every)))
-        if self.order == "rounds":
-            found = list[pl.Completion]()
-            for group in range(0, len(every), self.n):
-                mine = every[group : group + self.n]
-                for i in range(0, self.n, self.slots):
-                    found += await asyncio.gather(*map(draw, mine[i : i + self.slots]))
-            return found
-        if self.order == "told":
-            other = pl.engines.OwnEngine(ctx.model("policy"), slots=self.slots)
-            told = await asyncio.gather(
-                *(other.generate(prompts[i], sampling, keys[i]) for i in every)
-            )
-            other.close()
-            return await in_order(draw, pl.planning.longest_first([len(c.ids) for c in told]))
-        short = replace(sampling, max_tokens=self.probe)
-        begun = await asyncio.gather(*(engine.generate(prompts[i], short, keys[i]) for i in every))
-        guessed = [known.predict(c.ids[0]) for c in begun]
-        if self.order == "shuffled":
-            pl.rng_of(ctx.key("shuffled", batch)).shuffle(guessed)
-        go_on = lambda i: engine.go_on(prompts[i], begun[i], sampling, keys[i])
-        return await in_order(go_on, pl.planning.longest_first(guessed))
-
-    def prompt(self, ctx: pl.Context, engine: pl.engines.OwnEngine, index: int) -> tuple[int, ...]:
-        task = ctx.bench.tasks.task("train", index)
-        pieces = engine.dialect.extend(task.prompt, first=True, closed=False)
-        return tuple(i for p in pieces for i in p.ids)
+    return pl.vary(recipe, collect=pl.links(*planned))
 
 
-async def in_order(
-    draw: Callable[[int], Awaitable[pl.Completion]], order_N: Sequence[int]
-) -> list[pl.Completion]:
-    """Asks in this order; the answers are by place."""
-    found = dict(zip(order_N, await asyncio.gather(*map(draw, order_N)), strict=True))
-    return [found[i] for i in range(len(order_N))]
-
-
-def build(order: Order = "predicted", slots: int = 8, n: int = 32) -> GroupSampling:
-    return GroupSampling(order, n=n, slots=slots)
+def embedded(n: int = 32, **options: Any) -> pl.Recipe:
+    """On the embedded problem: five steps of two prompts."""
+    return pl.vary(build(n=n, **options), schedule=pl.Schedule(prompts=2, steps=5))

@@ -12,14 +12,18 @@ family's verifier says of the last answer in it:
     min(s c / 256, s a / 128)     of a score s where the reply has c < 256 characters, or a < 128 behind
                              </think>   (`short`)
 
-A mixture holds the families, reasoning-gym's (extra gym) or the built-in ones:
+Training is GRPO on a mixture of families. With the defaults of the released code (`form` 0, no price of
+brevity, no tags) the score is the verifier's own, and nothing else differs from GRPO: what is new is the
+number of families, and what is measured of them. A family is a value of the column `domain` of a user's
+file, or a part of a mixture, of reasoning-gym's (extra gym) or the built-in ones:
 
     palaestra train internbootcamp --model smollm2 --task 'rg:chain_sum+rg:letter_counting+rg:gcd'
 
-Their verifiers know rules where many answers are right. Before the first step and after the last
-one every family is audited on `audited` of its problems: how many count as solved by the reference
-answer, by what solves nothing (empty replies, the question again, talk to a judge), and by the
-reference with one character changed. Of the last some may be right answers too, or near enough where
+Their verifiers know rules where many answers are right. The evaluation, before the first step and after the
+last one, is of every family's held-out problems, of the mixture `unseen` of families that are not trained
+on, and of the verifiers: each family is audited on `audited` of its problems, how many count as solved by
+the reference answer, by what solves nothing (empty replies, the question again, talk to a judge), and by
+the reference with one character changed. Of the last some may be right answers too, or near enough where
 a verifier has a tolerance or pays by parts.
 
 Deviations: a verifier that fails is an error of the episode and never a score, where the released
@@ -47,6 +51,29 @@ CARD = pl.Card(
         setting="a 32B model on more than 1,000 environments; gains over two orders of magnitude of "
         "tasks",
         model="qwen2.5-32b",
+    ),
+    task="add(d=4)+bool(d=4)+sort(d=4)",
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            pl.needs.NeededColumn(
+                "domain",
+                "text",
+                ("sums", "puzzles"),
+                "the family of a record",
+                otherwise="all records are one family",
+            ),
+        ),
+        shows="part/form",
+        off={"form": 0.0},
+        own={"form": 0.1, "audited": 2, "schedule.prompts": 4, "collect.links.0.n": 2},
+    ),
+    use="It helps to see whether more kinds of tasks carry over to kinds that were not trained on; on one "
+    "family it is GRPO.",
+    lacks=(
+        "Agents that write environments and their verifiers.",
+        "The 1,000 environments; reasoning-gym has about a hundred.",
     ),
 )
 SHORT, SHORT_ANSWER = 256, 128  # characters of a reply, and behind its thinking
@@ -107,7 +134,9 @@ class BootcampScore:
             short=self.short,
             thinking=self.thinking,
         )
-        return replace(judged, total=total, parts={**judged.parts, "verified": judged.total})
+        form = total if judged.total <= 0 else 0.0
+        parts = {**judged.parts, "verified": judged.total, "form": form}
+        return replace(judged, total=total, parts=parts)
 
 
 def finds_answer(text: str) -> bool:
@@ -143,11 +172,14 @@ class VerifierAudit:
         if ctx.bench.reward is None:
             return {}
         parts = pl.curriculum.arms_of(ctx.bench.tasks)
-        return {part.name: await self.audit(ctx, part, len(parts) > 1) for part in parts}
+        audits = {part.name: await self.audit(ctx, part, len(parts) > 1) for part in parts}
+        return {name: shares for name, shares in audits.items() if shares}
 
     async def audit(self, ctx: pl.Context, part: pl.Tasks, mixed: bool) -> dict[str, float]:
         size = part.test_size if isinstance(part, pl.abilities.HeldOutSize) else None
         numbers = range(self.tasks if size is None else min(self.tasks, size))
+        if not numbers:  # no record of this family is held out
+            return {}
         tasks = [
             pl.tasks.part_task(part, "test", i) if mixed else part.task("test", i) for i in numbers
         ]
@@ -173,12 +205,25 @@ class VerifierAudit:
 
 
 def build(
-    form: float = 0.0, short: bool = False, thinking: bool = False, audited: int = 8
+    form: float = 0.0,
+    short: bool = False,
+    thinking: bool = False,
+    audited: int = 8,
+    unseen: str = "",
+    n: int = 64,
 ) -> pl.Recipe:
-    """`form` is paid for a wrong answer in its place, `short` lowers the pay of brief replies."""
+    """`form` is paid for a wrong answer in its place, `short` lowers the pay of brief replies. `unseen`
+    are families that `n` held-out problems are taken of and none is trained on, as --task names them.
+    """
     score = pl.Score(reward=BootcampScore(form, short, thinking))
+    audit = {"audit": VerifierAudit(audited)} if audited else {}
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=8), score),
-        evaluate={"audit": VerifierAudit(audited)} if audited else {},
+        evaluate=audit | ({"unseen": pl.run.Exam(unseen, n)} if unseen else {}),
     )
+
+
+def embedded(unseen: str = "chain(modulo=9)", **options: Any) -> pl.Recipe:
+    """On the embedded problem: ten steps of eight prompts, and a family that is not trained on."""
+    return pl.vary(build(unseen=unseen, **options), schedule=pl.Schedule(prompts=8, steps=10))

@@ -11,24 +11,26 @@ the data and failed weighs most. Two stages approximate that weight (arXiv:2601.
 
        problems are written of the documents drawn, in the style of x, and GRPO trains on these and on F
 
-    A document gives at most `cap` problems. With `referee` a failure stays only where another model's
+    A document gives at most `cap` problems. With `referee` a failure stays only where that model's
     answer is the task's: else its label may be wrong.
 
-sim is the cosine of the counts of character 1- to 3-grams. Documents are `documents`, a JSON Lines
-file with `text` and `domain`, else training problems of the task with their working. The queries
-are training problems of the task from number `first` on, so they are no held-out ones; what is
-written is also compared with those.
+sim is the cosine of the counts of character 1- to 3-grams. Documents are a user's (`documents`: a JSON
+Lines file with `text`, or plain text with one a paragraph), else training problems with their working.
+The queries are training problems, so they are no held-out ones; what is written is also compared with
+those. Of a user's file they are drawn from its training problems.
 
-Who writes is `draw.writer`: the source of the document's domain, or a user's model. Annotation of
-the data, distillation by a teacher and the 2.2M sample are not built: a user's file stands for them.
-K, tau and sizes of the paper are not known.
+`writer` is a language model that writes a problem of a document, whose answer is that on which most of its
+solutions agree. Without one, further problems of the document's domain stand in, from the task's source
+or the file. `referee` is a model too.
+
+Annotation of the data, distillation by a teacher and the 2.2M sample are not built: a user's file stands
+for them. K, tau and sizes of the paper are not known.
 What SmolLM2 makes of it stands in docs/runs.md.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,26 +48,54 @@ CARD = pl.Card(
         "above the next best 8B model on average",
         model="qwen3-8b",
     ),
+    task="add(d=3)+bool(d=4)+chain(modulo=9)",
+    needs=pl.Requirements(
+        models=(
+            pl.needs.NeededModel(
+                "writer",
+                "writer",
+                "writes problems of the documents, and solves them",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="further problems of the document's domain stand in",
+            ),
+            pl.needs.NeededModel(
+                "referee",
+                "referee",
+                "solves what the policy failed at, so that wrong labels are dropped",
+                inert=None,
+                otherwise="every label is taken to be right",
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "documents",
+                "a corpus that problems are written of, one text a line or paragraph",
+                flag="documents=FILE",
+                otherwise="the training problems with their workings are the documents",
+            ),
+        ),
+        shows="looked_up",
+        off={"rl.draw.of": "anything"},
+        own={
+            "sft.schedule.prompts": 4,
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "rl.draw.queries": 6,
+            "rl.draw.attempts": 2,
+            "rl.draw.written": 12,
+        },
+    ),
+    use="It helps where a corpus holds what the model lacks and a good model writes the problems; where the "
+    "model fails at everything or nothing, the lookup chooses nothing.",
+    lacks=(
+        "The data engine of the first stage: annotation, distillation by a teacher, stratified sampling.",
+        "Documents are looked up by their letters and not by embeddings.",
+    ),
 )
 
 
-def density_weights(data: Sequence[float], target: Sequence[float]) -> np.ndarray:
-    """[R] P*(r) / P0(r) of regions."""
-    return np.asarray(target, np.float64) / np.asarray(data, np.float64)
-
-
-def risks(
-    data: Sequence[float], target: Sequence[float], losses: Sequence[float]
-) -> dict[str, float]:
-    """The loss on the data and on the target, and the latter again as a weighted mean over the
-    data.
-    """
-    weights, loss_R = density_weights(data, target), np.asarray(losses, np.float64)
-    return {
-        "data": float(np.asarray(data) @ loss_R),
-        "target": float(np.asarray(target) @ loss_R),
-        "weighted": float((np.asarray(data) * weights) @ loss_R),
-    }
+LOOKED_UP = "looked_up"
 
 
 def retrieval_odds(similarities: Sequence[float], tau: float, top: int) -> np.ndarray:
@@ -88,16 +118,19 @@ class Document:
 
 
 def read_documents(path: str) -> list[Document]:
-    """A JSON Lines file with `text` and `domain`. Raises UserError where a line has none."""
+    """The texts of a file or folder; `domain` says which domain one belongs to, "" = that of the
+    failure it is looked up for. Raises UserError where a record has no text.
+    """
     found: list[Document] = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
-        try:
-            record = json.loads(line)
-            found.append(Document(text=str(record["text"]), domain=str(record["domain"])))
-        except (ValueError, KeyError, TypeError):
-            raise pl.UserError(
-                f'{path}, line {number}: a document is {{"text": ..., "domain": ...}}; write it so'
-            ) from None
+    for records in pl.tasks.open_records(path).values():
+        for i, record in enumerate(records):
+            text = record.get("text")
+            if not isinstance(text, str) or not text.strip():
+                raise pl.UserError(
+                    f'{records.where(i)}: a document is {{"text": "..."}}, with "domain" if it has '
+                    "one; write it so"
+                )
+            found.append(Document(text=text, domain=str(record.get("domain") or "")))
     if not found:
         raise pl.UserError(f"{path}: no documents; it needs one a line")
     return found
@@ -143,8 +176,7 @@ class FailureDriven:
 
     async def _make(self, ctx: pl.Context, key: pl.Key) -> dict[str, Any]:
         tasks = ctx.bench.tasks
-        first = pl.curriculum.first_number(ctx) + self.first
-        asked = [tasks.task("train", first + i) for i in range(self.queries)]
+        asked = [tasks.task("train", i) for i in self._numbers(ctx, self.queries, "queries", 1)]
         rate_N = await pl.pass_rates(ctx, key, asked, pl.Sample(n=self.attempts))
         hard = [t for t, p in zip(asked, rate_N, strict=True) if p <= self.failed]
         kept = [t for t in hard if await self._is_labelled_right(ctx, t)]
@@ -157,6 +189,8 @@ class FailureDriven:
         made: list[pl.Task] = []
         for i, order in enumerate(orders):
             made += await self.writer(ctx, (*key, "write", i), order)
+        if self.of == "failures" and kept:
+            made = [replace(t, meta={**t.meta, LOOKED_UP: True}) for t in made]
         tested = [tasks.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, 256)]
         cleaned = self.clean([*made, *kept], tested)
         if not cleaned.kept:
@@ -172,6 +206,17 @@ class FailureDriven:
         }
         return {"written": list(cleaned.kept), "found": found}
 
+    def _numbers(self, ctx: pl.Context, n: int, name: str, place: int) -> Sequence[int]:
+        """Of `n` training problems: those from `place` times `first` on, which no draw reaches, or
+        some of the problems of a source that comes to an end.
+        """
+        size = ctx.bench.tasks.size
+        if size is None:
+            first = pl.curriculum.first_number(ctx) + place * self.first
+            return range(first, first + n)
+        order = pl.rng_of((ctx.seed, "failure-driven", name)).permutation(size)
+        return [int(i) for i in order[:n]]
+
     async def _is_labelled_right(self, ctx: pl.Context, task: pl.Task) -> bool:
         """Whether the referee, if any, has the task's answer."""
         if self.referee is None:
@@ -183,10 +228,10 @@ class FailureDriven:
     def _documents(self, ctx: pl.Context) -> list[Document]:
         if self.documents:
             return read_documents(self.documents)
-        tasks, first = ctx.bench.tasks, pl.curriculum.first_number(ctx) + 2 * self.first
+        tasks = ctx.bench.tasks
         found: list[Document] = []
-        for i in range(self.corpus):
-            task = tasks.task("train", first + i)
+        for i, number in enumerate(self._numbers(ctx, self.corpus, "corpus", 2)):
+            task = tasks.task("train", number)
             worked = pl.rollout.written_answer(tasks, task, pl.rng_of(("corpus", i)), "work")
             found.append(
                 Document(text=f"{pl.curriculum.prompt_text(task)}\n{worked}", domain=task.domain)
@@ -212,7 +257,10 @@ class FailureDriven:
             about = documents[at]
             orders.append(
                 pl.curriculum.ProblemOrder(
-                    domain=about.domain, n=1, document=about.text, examples=(task,)
+                    domain=about.domain or task.domain,
+                    n=1,
+                    document=about.text,
+                    examples=(task,),
                 )
             )
         return orders
@@ -226,16 +274,36 @@ class FailureDriven:
         )
 
 
+@pl.stage
+class MarkLookedUp:
+    """Leaves the column "looked_up" of the answers: 1 for problems written of a document that was
+    looked up for a failure, else 0.
+    """
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        n = len(table.episodes)
+        marks = [float(LOOKED_UP in table.group(e).task.meta) for e in range(n)]
+        table.columns[LOOKED_UP] = pl.Values(level="episode", x_N=np.array(marks))
+        return x
+
+
 def second_stage(draw: Any = FailureDriven()) -> pl.Recipe:
     """GRPO on what `draw` gives."""
     return pl.vary(pl.recipe("grpo"), draw=draw)
 
 
 def build(
-    steps: int = 35, lr: float = 5e-4, written: int = 256, data: str = "", task: str = ""
+    writer: pl.Source | None = None,
+    documents: str = "",
+    referee: pl.Source | None = None,
+    written: int = 256,
+    steps: int = 35,
+    lr: float = 5e-4,
+    data: str = "",
+    task: str = "",
 ) -> pl.Pipeline:
     """`steps` and `lr` of the first stage, which imitates `data` or `task`, else the run's own
-    problems.
+    problems. `written` problems are asked for.
     """
     imitate = pl.vary(
         pl.recipe("sft"),
@@ -243,5 +311,18 @@ def build(
         schedule=pl.Schedule(prompts=32, steps=steps),
     )
     first = pl.Part(imitate, data=data, task=task, shared=True)
-    second = pl.Part(second_stage(FailureDriven(written=written)), model=pl.Output("sft"))
-    return pl.Pipeline(parts={"sft": first, "rl": second})
+    writes = pl.curriculum.ProblemsByModel(writer) if writer else pl.curriculum.ProblemsFromSource()
+    draw = FailureDriven(written=written, documents=documents, referee=referee, writer=writes)
+    second = second_stage(draw)
+    second = pl.vary(
+        second,
+        credit=pl.chain(MarkLookedUp(), pl.Center("group"), pl.Scale("group", ddof=1)),
+        objective=pl.Clipped(reduce="sequences") + pl.Track((LOOKED_UP,)),
+    )
+    return pl.Pipeline(parts={"sft": first, "rl": pl.Part(second, model=pl.Output("sft"))})
+
+
+def embedded(steps: int = 10, written: int = 64, **options: Any) -> pl.Pipeline:
+    """On the embedded problem: short stages of eight prompts."""
+    made = build(steps=steps, written=written, **options)
+    return pl.override(pl.override(made, "rl.schedule.prompts", 8), "rl.schedule.steps", 10)

@@ -1,25 +1,23 @@
-"""Reasoning CPT: pre-training goes on with texts behind the thoughts of who wrote them.
+"""Reasoning CPT: pre-training goes on with texts, each behind the thoughts that its author may have had.
 
     document = [BOS] <think> z </think> x [EOS],    L = - sum_t log pi(d_t | d_<t)   over all tokens
 
 x is a text, z the hidden thought that leads to it, which another model wrote (arXiv:2505.10182);
-plain CPT leaves z out. All tokens count, those of z, of x and the marks; the first one has nothing
-before it. Then comes RL from the weights that this gives.
+plain CPT leaves z out (`thoughts=False`). All tokens count, those of z, of x and the marks; the first
+one has nothing before it.
 
-x is the task's column `text`, else its question with the answer on a line below. z is the column
-`thought`, else what `writer`, a language model, writes of x, else the working of the task's source.
-A thought is dropped, and its text stays, where it refuses, is empty or quotes: more than `copied` of
-its word 3-grams stand in x. A document that is longer than the model's context loses its thought
-too, and where that is not enough it is an error.
+x is the column `text`, a paragraph of a .txt file, else a question with the answer on a line below. z is
+the column `thought`, else what `writer`, a language model, writes of x; by default this is the frozen
+start of the run. A thought is dropped, and its text stays, where it refuses, is empty or quotes: more
+than `copied` of its word 3-grams stand in x. A document that is longer than the model's context loses
+its thought too, and where that is not enough it is an error.
 
-`place="between"` puts the thought between question and answer, the order in which a model that is
-asked will need it; "before" is the paper's. `form="chat"` writes question and answer in the form of
-the model's chats, the thought being a part of the reply, and trains all of it but the marks of the
-template. `shuffled` takes the thought of another text, a control. `matched` adds further texts
-without thoughts until there are as many tokens as with them, the control of equal tokens.
+Without a writer the thought is the working that the task's source writes, as on the embedded problem.
+RL from the weights is a run of its own: `palaestra train grpo --model RUN --data QUESTIONS`.
+
+Deviations: documents are rows of their own, and are not packed into sequences of one length.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -39,7 +37,48 @@ CARD = pl.Card(
         "MMLU up to 8 points better on the hardest problems",
         model="gemma-2-9b",
     ),
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "text",
+                "text",
+                (
+                    "Water boils at 100 degrees at sea level.",
+                    "The court held that the contract was void.",
+                    "A triangle with sides 3, 4 and 5 has a right angle.",
+                ),
+                "a text to train on; a .txt file has one a paragraph",
+                otherwise="the question, with the answer below it",
+            ),
+            pl.needs.NeededColumn(
+                "thought",
+                "text",
+                ("First I recall how pressure and boiling are related.",),
+                "the thought that leads to the text",
+                otherwise="`writer` writes it",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "writer of thoughts",
+                "writer",
+                "writes the hidden thought of each text",
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="the model itself, as it is at the start, writes them",
+            ),
+        ),
+        shows="thought",
+        off={"thoughts": False},
+        own={"schedule.prompts": 4},
+    ),
+    use="It helps where the texts say results and leave out how they were reached, and a good model writes "
+    "the thoughts; it costs a reply of the writer for each document.",
+    lacks=(
+        "Documents are not packed into sequences of one length.",
+        "The benchmarks by difficulty, and the length of thoughts by difficulty, are not measured.",
+    ),
 )
+WRITER = "writer"
 REFUSALS = ("i can't", "i cannot", "i'm sorry", "i am sorry", "as an ai")
 OPEN, CLOSE = "<think>\n", "\n</think>\n"
 ASKED = (
@@ -67,13 +106,6 @@ def is_thought(thought: str, text: str, copied: float = 0.5) -> bool:
     if not thought.strip() or copy_ratio(thought, text) > copied:
         return False
     return not any(thought.strip().casefold().startswith(words) for words in REFUSALS)
-
-
-def matched_documents(documents: int, tokens: int, tokens_alone: int) -> int:
-    """How many documents of `tokens_alone` predicted tokens have as many as `documents` of
-    `tokens`.
-    """
-    return round(documents * tokens / tokens_alone)
 
 
 @pl.stage
@@ -137,7 +169,8 @@ class WriteDocument:
 
 def split_text(task: pl.Task) -> tuple[str, str]:
     """The question of a task and the text that follows it; no question where the task is a text."""
-    if (text := task.meta.get("text")) is not None:
+    text = task.meta.get("text", task.meta.get("document"))
+    if text is not None:
         return "", str(text)
     if task.answer is None:
         return "", pl.curriculum.prompt_text(task)
@@ -145,30 +178,18 @@ def split_text(task: pl.Task) -> tuple[str, str]:
 
 
 @pl.stage
-class MatchTokens:
-    """Further documents without thoughts, other training problems, until a group has as many tokens
-    as its document would have with a thought.
-    """
+class ImitateDocuments:
+    """Every document, with the column "thought": 1 where a thought stands in it, else 0."""
 
-    document: WriteDocument
-    recorded: ClassVar[bool] = True
-
-    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        longer = await replace(self.document, thoughts=True)(ctx, key, pl.Group(task=group.task))
-        most, made = tokens_of(longer), await self.document(ctx, key, group)
-        rng = pl.rng_of((*key, "more"))
-        size = ctx.bench.tasks.size
-        while tokens_of(made) < most:
-            other = ctx.bench.tasks.task("train", int(rng.integers(size or 1 << 30)))
-            added = await self.document(ctx, (*key, len(made.episodes)), pl.Group(task=other))
-            made = replace(made, episodes=(*made.episodes, *added.episodes))
-        return made
-
-
-def tokens_of(group: pl.Group) -> int:
-    """Predicted tokens: all that are trained but the first of a row."""
-    rows: Sequence[Any] = [r for e in group.episodes for r in e.rows]
-    return sum(int(np.sum(r.view().trained_T[1:])) for r in rows)
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
+        examples, state = pl.credit.Imitate()(groups, signals, state)
+        thoughts = [any(OPEN in s.text for s in e.row.segments) for e in examples]
+        return [
+            replace(e, columns={**e.columns, "thought": np.full(len(e.row.context()), float(t))})
+            for e, t in zip(examples, thoughts, strict=True)
+        ], state
 
 
 def pretrain(
@@ -184,20 +205,23 @@ def pretrain(
 
 
 def build(
+    writer: pl.Source | None = pl.LocalModel(WRITER),
     thoughts: bool = True,
-    place: Literal["before", "between"] = "before",
-    form: Literal["document", "chat"] = "document",
-    matched: bool = False,
+    copied: float = 0.5,
     steps: int = 60,
     lr: float = 5e-4,
-    data: str = "",
-) -> pl.Pipeline:
-    """`steps` and `lr` of the pre-training, on the texts of `data`, else the run's own problems;
-    `matched` adds texts without thoughts up to the tokens that thoughts would have.
-    """
-    document = WriteDocument(thoughts=thoughts, place=place, form=form)
-    collect = MatchTokens(replace(document, thoughts=False)) if matched else document
-    first = pl.Part(pretrain(collect, steps, lr), data=data, shared=True)
-    return pl.Pipeline(
-        parts={"cpt": first, "rl": pl.Part(pl.recipe("grpo"), model=pl.Output("cpt"))}
+) -> pl.Recipe:
+    """`writer` writes the thoughts of texts without the column `thought`."""
+    document = WriteDocument(thoughts=thoughts, writer=writer, copied=copied)
+    local = thoughts and writer == pl.LocalModel(WRITER)
+    return pl.vary(
+        pretrain(document, steps, lr),
+        credit=ImitateDocuments(),
+        objective=pl.Imitation() + pl.Track(("thought",)),
+        references={WRITER: "policy"} if local else {},
     )
+
+
+def embedded(thoughts: bool = True, steps: int = 20, **options: Any) -> pl.Recipe:
+    """On the embedded problem, whose source writes the workings."""
+    return build(None, thoughts, steps=steps, **options)

@@ -1,9 +1,9 @@
-"""REFINE-AF: instructions that a model made up, instances rewarded by automatic feedback, and a fresh
+"""REFINE-AF: instructions that a model makes up, instances rewarded by automatic feedback, and a fresh
 model fine-tuned on them.
 
 Three stages (arXiv:2505.06548):
 
-    1. instructions: those of the task as seeds, or further ones by `draw.client`, asked with 8 examples;
+    1. instructions: `author`, a language model, is shown 8 seed instructions and writes one more; it is
        kept where the ROUGE-L to every earlier one is below 0.7
     2. PPO on the instances that the policy writes, with KL to the start
            R = 0.0078 Rew - 0.4421 Und + 0.3212 Nat + 0.1520 Coh - 0.0274
@@ -12,29 +12,29 @@ Three stages (arXiv:2505.06548):
        them: no gold answer is shown to it
 
 The coefficients are those of the rule of Instruction Mining, a regression of another data set's
-loss; Und has a negative one. All are arguments, `positive` turns that sign round. A reward is of the
-whole instance: of a question, its answer, with an empty input.
+loss; Und has a negative one (`weights`). A reward is of the whole instance: of an instruction and its
+output, with an empty input. No verdict of a verifier is in it.
 
-What judges is a user's: `rew`, `und`, `nat` and `coh` are rewards such as `pl.Judge` or `pl.Learned`.
-By default they are programs in their place: Rew what the bench pays (0 without answers), Und
-whether the text can be printed and does not repeat itself, Nat whether it states an answer, Coh the
-share of the group's answers that are the same. None reads a text as a person does.
+The seeds are the prompts of the user's file. `author` and `judge` are the frozen start of the run, unless
+others are given. Und, Nat and Coh are p(yes) / (p(yes) + p(no)) of the judge's answer to a question, as of
+UniEval's; `und`, `nat` and `coh` put other rewards in their place, and `rew` gives a reward model, without
+which the judge is asked whether the instance is helpful. A judge behind an endpoint has to show
+log-probabilities.
 
-What is written in the third stage stands in the rollouts of the part "sft". An instance that states no
-answer, or was cut, is not imitated. `feedback="random"` pays a coin, a control; `rl=False` leaves out
-the second stage, which is Self-Instruct with the same filters. Coefficients and threshold are from
-memory; the KL's weight and the input-first order of classification are not known, and the latter is not
-built. A safety filter is the user's to add before anything is released.
+What is written in the third stage stands in the rollouts of the part "sft". An instance that is empty or was
+cut is not imitated.
+
+Deviations: each stage makes up its own instructions; the coefficients and the threshold are from memory; the
+KL's weight is not known. A safety filter is the user's to add before anything is released.
 What SmolLM2 makes of it stands in docs/runs.md.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
 import palaestra as pl
 
@@ -50,10 +50,66 @@ CARD = pl.Card(
         "the tasks of Super-NaturalInstructions improved over Self-Instruct",
         model="llama-2-7b",
     ),
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("Name three rivers.", "Explain why the sky is blue.", "Write a line about tea."),
+                "a seed instruction, of which some hundred are shown to the author in turn",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "author",
+                "author",
+                "makes up the instructions",
+                inert=None,
+                otherwise="the model itself, as it is at the start, makes them up",
+            ),
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "says how understandable, natural and coherent an instance is",
+                inert=None,
+                otherwise="the model itself, as it is at the start, is asked",
+            ),
+            pl.needs.NeededModel(
+                "reward model",
+                "rew",
+                "scores an instance",
+                inert=None,
+                otherwise="the judge is asked whether the instance is helpful",
+            ),
+        ),
+        shows="part/und",
+        own={
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "rl.draw.tries": 1,
+            "sft.schedule.prompts": 2,
+            "sft.draw.tries": 1,
+            "max_tokens": 12,
+        },
+    ),
+    use="It helps where nothing can be checked, there are a few hundred seed instructions, and the judge "
+    "is a better model than the one that is trained.",
+    lacks=(
+        "Instances have an instruction and an output, and no input; labels are not written first for "
+        "classification.",
+        "Super-NaturalInstructions is not evaluated.",
+    ),
 )
 WEIGHTS = (0.0078, -0.4421, 0.3212, 0.1520, -0.0274)  # of Rew, Und, Nat, Coh, and the constant
 NOVEL = 0.7
 POOL = 1024  # instructions that a further one is compared with
+AUTHOR, JUDGE, WRITER = "author", "judge", "writer"
+QUESTIONS = {
+    "rew": "Is this a helpful response to the instruction?",
+    "und": "Is this an understandable response to the instruction?",
+    "nat": "Is this a natural response to the instruction?",
+    "coh": "Is this a coherent response to the instruction?",
+}
 
 
 def feedback_score(
@@ -68,25 +124,26 @@ def is_novel(similarities: Sequence[float], most: float = NOVEL) -> bool:
     return all(x < most for x in similarities)
 
 
-class InstructionText(BaseModel):
-    """What a model is asked for."""
-
-    instruction: str
+def read_instruction(reply: str) -> str:
+    """The first line of a reply that says something, without a number or a bullet in front."""
+    for line in reply.splitlines():
+        text = re.sub(r"^\s*(?:[-*]|\d+[.)])\s+", "", line).strip().strip('"').strip()
+        if text:
+            return text
+    return ""
 
 
 async def make_up(ctx: pl.Context, client: pl.Source, shown: Sequence[str], seed: int) -> str:
-    """A further instruction by a language model that is shown others; "" = none in the form asked for."""
+    """A further instruction by a language model that is shown others; "" = it writes none."""
     listed = "\n".join(f"- {text}" for text in shown)
     request = pl.ChatRequest(
         messages=pl.services.question_messages(
             f"Write one more instruction, unlike these:\n{listed}"
         ),
         temperature=1.0,
-        seed=seed % (1 << 31),
+        max_tokens=128,
     )
-    nothing = InstructionText(instruction="")
-    made = await ctx.ask_for(client, request, InstructionText, fallback=nothing)
-    return made.instruction.strip()
+    return read_instruction(await ctx.ask(client, request, seed=seed % (1 << 31)))
 
 
 @pl.stage
@@ -95,8 +152,8 @@ class NovelInstructions:
     `client` such as a language model makes up from `shown` of them.
 
     Where `tries` in a row are too much alike the last one is taken, so that a small set of seeds may
-    start over. What the client writes in another form than asked for is a try that failed; a Fault
-    ends the run where all of them are.
+    start over. An empty reply of the client is a try that failed; a Fault ends the run where all of
+    them are.
     """
 
     client: pl.Source | None = None
@@ -125,15 +182,14 @@ class NovelInstructions:
             if last is None:
                 raise pl.Fault(
                     "starved",
-                    f"none of {self.tries} instructions that the client made up has the form asked for; "
-                    "use a larger model",
+                    f"the author wrote no instruction in {self.tries} tries; use a larger model",
                 )
             found.append(last)
             seen = [*seen, words][-POOL:]
         return found, {**state, "inner": inner, "seen": seen, "dropped": dropped}
 
     async def _made_up(self, ctx: pl.Context, key: pl.Key, task: pl.Task) -> pl.Task | None:
-        """The task itself, or what the client makes up; None = in another form than asked for."""
+        """The task itself, or what the client makes up; None = it wrote nothing."""
         if self.client is None:
             return task
         rng, tasks = pl.rng_of(key), ctx.bench.tasks
@@ -148,116 +204,108 @@ class NovelInstructions:
         return pl.Task(id=f"made-up/{pl.seed_of(key)}", prompt=prompt, domain=task.domain)
 
 
-def stated(text: str) -> str | None:
-    """What an instance states as its answer; None = nothing."""
-    found = pl.tasks.final_answer(text)
-    return pl.stated_answer(text) if found is None else found
-
-
-def is_readable(text: str) -> bool:
-    """Whether a text can be printed and no line of it stands there more than twice."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    printable = all(c.isprintable() or c in "\n\t" for c in text)
-    return bool(lines) and printable and max(Counter(lines).values()) <= 2
-
-
 @pl.stage
 class AutomaticFeedback:
-    """R of every instance of a group, with its four qualities as parts. `feedback="random"` pays a
-    coin instead.
-    """
+    """R of every instance of a group, with its four qualities as parts."""
 
-    rew: pl.RewardFn | None = None
-    und: pl.RewardFn | None = None
-    nat: pl.RewardFn | None = None
-    coh: pl.RewardFn | None = None
+    rew: pl.RewardFn
+    und: pl.RewardFn
+    nat: pl.RewardFn
+    coh: pl.RewardFn
     weights: tuple[float, ...] = WEIGHTS
-    feedback: Literal["rule", "random"] = "rule"
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
-        texts = [pl.response_text(e) for e in group.episodes]
-        if self.feedback == "random":
-            rng = pl.rng_of((ctx.seed, "coin", group.task.id, *texts))
-            return [pl.Reward(total=float(x)) for x in rng.integers(0, 2, len(texts))]
-        judges = {
-            "rew": self.rew or (ctx.bench.reward if group.task.answer is not None else None),
-            "und": self.und,
-            "nat": self.nat,
-            "coh": self.coh,
-        }
-        own = self.qualities(texts)
-        for name, judge in judges.items():
-            if judge is not None:
-                own[name] = await pl.judge_group(ctx, judge, group)
-        return [self._join({k: v[i] for k, v in own.items()}) for i in range(len(texts))]
+        judges = {"rew": self.rew, "und": self.und, "nat": self.nat, "coh": self.coh}
+        scores = {n: await pl.judge_group(ctx, judge, group) for n, judge in judges.items()}
+        return [self.join({n: x[i] for n, x in scores.items()}) for i in range(len(group.episodes))]
 
-    def qualities(self, texts: Sequence[str]) -> dict[str, Sequence[Any]]:
-        """By programs, of each text."""
-        answers = [stated(t) for t in texts]
-        alike = Counter(a for a in answers if a is not None)
-        n = len(texts)
-        return {
-            "rew": [0.0] * n,
-            "und": [float(is_readable(t)) for t in texts],
-            "nat": [float(a is not None) for a in answers],
-            "coh": [alike[a] / n if a is not None else 0.0 for a in answers],
-        }
-
-    def _join(self, found: dict[str, Any]) -> pl.Reward | pl.Fault:
-        if faults := [x for x in found.values() if isinstance(x, pl.Fault)]:
-            return faults[0]
-        parts = {k: x.total if isinstance(x, pl.Reward) else float(x) for k, x in found.items()}
+    def join(self, scores: Mapping[str, pl.Reward | pl.Fault]) -> pl.Reward | pl.Fault:
+        """R of one instance; a Fault where one of its scores is."""
+        parts = dict[str, float]()
+        for name, score in scores.items():
+            if isinstance(score, pl.Fault):
+                return score
+            parts[name] = score.total
         return pl.Reward(total=feedback_score(**parts, weights=self.weights), parts=parts)
+
+
+def ask_quality(name: str, judge: pl.Source) -> pl.Judge:
+    """One of the four qualities, as p(yes) of a judge's answer to its question."""
+    template = (
+        f"{QUESTIONS[name]}\ninstruction: {{question}}\nresponse: {{response}}\n{{instruction}}"
+    )
+    return pl.Judge(client=judge, template=template, read=pl.judges.Odds(), name=name)
 
 
 @pl.stage
 class KeepInstances:
-    """What states an answer and was not cut stays; the others are muted, so that nobody imitates
-    them.
-    """
+    """Mutes instances that are empty, cut or failed, so that nobody imitates them."""
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        kept = [
-            e if e.ok and e.status == "finished" and stated(pl.response_text(e)) is not None
-            else replace(e, muted=True)
-            for e in group.episodes
-        ]  # fmt: skip
-        return replace(group, episodes=tuple(kept))
+        kept = tuple(e if self.keeps(e) else replace(e, muted=True) for e in group.episodes)
+        return replace(group, episodes=kept)
+
+    def keeps(self, episode: pl.Episode) -> bool:
+        whole = episode.ok and episode.status == "finished"
+        return whole and bool(pl.response_text(episode).strip())
 
 
-def improve(feedback: AutomaticFeedback, kl: float = 0.05) -> pl.Recipe:
+def improve(reward: pl.RewardFn, draw: NovelInstructions, kl: float = 0.05) -> pl.Recipe:
     """The second stage."""
     return pl.vary(
         pl.recipe("ppo", kl=kl),
-        draw=NovelInstructions(),
-        collect=pl.links(pl.Sample(n=8), pl.Score(reward=feedback, shadow=True)),
+        draw=draw,
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
     )
 
 
-def imitate(steps: int, lr: float) -> pl.Recipe:
+def imitate(
+    steps: int, lr: float, draw: NovelInstructions, keep: pl.Collect = KeepInstances()
+) -> pl.Recipe:
     """The third stage: the model "writer" writes, a fresh one imitates."""
     return pl.vary(
         pl.recipe("sft"),
-        draw=NovelInstructions(),
-        collect=pl.links(pl.Sample(n=1, model="writer"), KeepInstances(), pl.Offline()),
-        references={"writer": "policy"},
+        draw=draw,
+        collect=pl.links(pl.Sample(n=1, model=WRITER), keep, pl.Offline()),
+        references={WRITER: "policy"},
         optimiser=pl.AdamW(lr=lr),
         schedule=pl.Schedule(prompts=32, steps=steps),
     )
 
 
+def with_start(recipe: pl.Recipe, **clients: pl.Source | None) -> pl.Recipe:
+    """A recipe with a frozen copy of its start for each client that is the model of its own name."""
+    copies = {name: "policy" for name, x in clients.items() if x == pl.LocalModel(name)}
+    return pl.vary(recipe, references={**recipe.references, **copies})
+
+
 def build(
-    rl: bool = True,
-    feedback: Literal["rule", "random"] = "rule",
-    positive: bool = False,
+    rew: pl.RewardFn | None = None,
+    und: pl.RewardFn | None = None,
+    nat: pl.RewardFn | None = None,
+    coh: pl.RewardFn | None = None,
+    judge: pl.Source = pl.LocalModel(JUDGE),
+    author: pl.Source | None = pl.LocalModel(AUTHOR),
+    weights: tuple[float, ...] = WEIGHTS,
     kl: float = 0.05,
     steps: int = 40,
     lr: float = 3e-4,
 ) -> pl.Pipeline:
-    """`steps` and `lr` of the last stage; `kl` weighs the KL to the start in the second."""
-    rew, und, *rest = WEIGHTS
-    weights = (rew, abs(und) if positive else und, *rest)
-    second = improve(AutomaticFeedback(weights=weights, feedback=feedback), kl)
-    models = {"writer": pl.Output("rl")} if rl else {}
-    last = pl.Part(imitate(steps, lr), models=models)
-    return pl.Pipeline(parts={"rl": pl.Part(second), "sft": last} if rl else {"sft": last})
+    """`judge` says what `rew`, `und`, `nat` and `coh` leave open. Without an `author` the instructions are
+    those of the task. `steps` and `lr` are of the last stage, `kl` is the weight of the KL to the start.
+    """
+    given = {"rew": rew, "und": und, "nat": nat, "coh": coh}
+    scores = {name: x or ask_quality(name, judge) for name, x in given.items()}
+    draw = NovelInstructions(client=author)
+    last = with_start(imitate(steps, lr, draw), author=author)
+    second = improve(AutomaticFeedback(**scores, weights=weights), draw, kl)
+    asked = judge if None in given.values() else None
+    second = with_start(second, author=author, judge=asked)
+    models = {WRITER: pl.Output("rl")}
+    return pl.Pipeline(parts={"rl": pl.Part(second), "sft": pl.Part(last, models=models)})
+
+
+def embedded(steps: int = 10, **options: Any) -> pl.Pipeline:
+    """On the embedded problem, whose questions are the instructions: the tiny model writes no others."""
+    made = build(author=None, steps=steps, **options)
+    return pl.override(pl.override(made, "rl.schedule.prompts", 8), "rl.schedule.steps", 10)

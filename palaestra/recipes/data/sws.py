@@ -15,13 +15,15 @@ nothing is weak, nothing is written and the seeds go on. With one epoch no slope
 is weak. Budgets are rounded so that their sum holds; the released code cuts off, and loses up to a
 problem a domain.
 
-Who writes is `draw.writer`: the sources of the task (`pl.curriculum.ProblemsFromSource`), or a user's model, with
-the majority of 8 solutions as the answer, and judges:
+`writer` is a language model that writes the problems, with the answer on which most of 8 solutions of
+`solver` agree (the same model by default), and `judge` may rate them:
 
-    pl.override(pl.recipe("sws"), "draw.writer", pl.curriculum.ProblemsByModel(pl.Endpoint(...), judges=(...)))
+    palaestra train sws --data FILE writer=endpoint(url='http://HOST:PORT/v1',model='NAME')
 
-Concepts are the task's column `concepts`, else its domain alone; with `draw.concepts` a model is asked
-for them.
+Without one further problems of the weak domains stand in: those that the task's source writes, or records of
+the file behind the first `seeds`. Concepts are the column `concepts`, a list or texts parted by semicolons, else
+the domain alone; `namer`, a model, is asked for them instead. Several judges are given in Python,
+pl.curriculum.ProblemsByModel(..., judges=(...)) as `draw.writer`.
 
 Deviations: the run goes on from the policy of phase 1, where the paper trains from the base again,
 so that arms have the same start and budget; `mixed` filters in phase 1 too, where groups of equal
@@ -32,6 +34,7 @@ reviews quote it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -54,8 +57,78 @@ CARD = pl.Card(
         samples=8,
         lr=1e-6,
     ),
+    task="add(d=2)+bool(d=4)+knights(d=2)",
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            pl.needs.NeededColumn(
+                "domain",
+                "text",
+                ("algebra", "geometry"),
+                "the category of a problem, which gets new ones in the share of its weak ones",
+                otherwise="all records are one category",
+            ),
+            pl.needs.NeededColumn(
+                "concepts",
+                "texts",
+                (["carrying", "place value"], ["angles", "triangles"]),
+                "what a problem tests",
+                otherwise="`namer` names them, or the domain alone is the concept",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "writer",
+                "writer",
+                "writes problems of given concepts",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="further problems of the weak domains stand in, from the task's source or the file",
+            ),
+            pl.needs.NeededModel(
+                "solver",
+                "solver",
+                "solves what was written, several times",
+                inert=None,
+                otherwise="the writer does",
+            ),
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "rates what was written",
+                inert=None,
+                otherwise="nothing is rated",
+            ),
+            pl.needs.NeededModel(
+                "namer of concepts",
+                "namer",
+                "names the concepts of weak problems",
+                inert=None,
+                otherwise="the column `concepts`, else the domain",
+            ),
+        ),
+        shows="written",
+        off={"weigh": "none"},
+        own={
+            "seeds": 4,
+            "epochs": 1,
+            "written": 8,
+            "weigh": "even",
+            "gate": False,
+            "schedule.prompts": 4,
+            "collect.links.0.n": 2,
+        },
+    ),
+    use="It helps where a first run of RL leaves some categories behind and a good model writes problems of "
+    "them; with one category, or none left behind, it is GRPO on more problems.",
+    lacks=(
+        "The second run starts from the policy of the first, not from the base.",
+        "Concepts are alike by their letters, not by embeddings.",
+    ),
 )
 LEAST, CONCEPTS, TEMPERATURE = 0.5, 5, 0.2
+WRITTEN = "written"
 TESTED = 256  # held-out problems that no written one may be
 
 
@@ -139,11 +212,14 @@ class Concepts(Protocol):
 
 @pl.stage
 class NamedConcepts:
-    """The task's column `concepts`, else its domain."""
+    """The task's column `concepts`, a list or texts parted by semicolons, else its domain."""
 
     async def __call__(self, ctx: pl.Context, task: pl.Task) -> tuple[str, ...]:
         named = task.meta.get("concepts")
-        return tuple(map(str, named)) if isinstance(named, list | tuple) else (task.domain,)
+        if isinstance(named, str):
+            named = [part.strip() for part in named.split(";") if part.strip()]
+        known = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
+        return known or (task.domain,)
 
 
 class ConceptList(BaseModel):
@@ -245,6 +321,7 @@ class WeaknessDriven:
             "cleaned": cleaned.duplicates + cleaned.near + cleaned.held_out,
             "kept": len(kept),
         }
+        kept = [replace(t, meta={**t.meta, WRITTEN: True}) for t in kept]
         ctx.say(f"{len(weak)} of {size} seed problems are weak; {len(kept)} problems are written")
         return {"written": kept, "found": found}
 
@@ -266,7 +343,44 @@ class WeaknessDriven:
         return made
 
 
+@pl.stage
+class MarkWritten:
+    """Leaves the column "written" of the answers: 1 for problems that were written, 0 for seeds."""
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        n = len(table.episodes)
+        marks = [float(WRITTEN in table.group(e).task.meta) for e in range(n)]
+        table.columns[WRITTEN] = pl.Values(level="episode", x_N=np.array(marks))
+        return x
+
+
+def in_phases(
+    seeds: int = 128,
+    epochs: int = 3,
+    written: int = 128,
+    weigh: Literal["weak", "even", "none"] = "weak",
+    band: tuple[float, float] = (0.125, 0.875),
+    gate: bool = True,
+    mixed: bool = False,
+) -> pl.Recipe:
+    """The three phases, with problems by the sources of the task; see `build`."""
+    draw = WeaknessDriven(
+        seeds=seeds,
+        epochs=epochs,
+        written=written,
+        weigh=weigh,
+        band=band,
+        probe=pl.Sample(n=8) if gate else None,
+    )
+    changed: dict[str, Any] = {"pool": pl.Mixed()} if mixed else {}
+    return pl.vary(pl.recipe("grpo"), draw=draw, observe=PassRates(), **changed)
+
+
 def build(
+    writer: pl.Source | None = None,
+    solver: pl.Source | None = None,
+    judge: pl.Source | None = None,
+    namer: pl.Source | None = None,
     seeds: int = 128,
     epochs: int = 3,
     written: int = 128,
@@ -278,14 +392,23 @@ def build(
     """`gate` asks the policy whether a written problem lies in `band`; `mixed` trains on groups with
     both right and wrong answers alone, and draws until there are 16.
     """
-    parent = pl.recipe("grpo")
-    draw = WeaknessDriven(
-        seeds=seeds,
-        epochs=epochs,
-        written=written,
-        weigh=weigh,
-        band=band,
-        probe=pl.Sample(n=8) if gate else None,
+    recipe = in_phases(seeds, epochs, written, weigh, band, gate, mixed)
+    parts: dict[str, Any] = {}
+    if writer is not None:
+        judges = (judge,) if judge is not None else ()
+        parts["writer"] = pl.curriculum.ProblemsByModel(writer, solver=solver, judges=judges)
+    if namer is not None:
+        parts["concepts"] = ConceptsByModel(namer)
+    for name, part in parts.items():
+        recipe = pl.override(recipe, f"draw.{name}", part)
+    return pl.vary(
+        recipe,
+        credit=pl.chain(MarkWritten(), pl.Center("group"), pl.Scale("group", ddof=1)),
+        objective=pl.Clipped(reduce="sequences") + pl.Track((WRITTEN,)),
     )
-    changed: dict[str, Any] = {"pool": pl.Mixed()} if mixed else {}
-    return pl.vary(parent, draw=draw, observe=PassRates(), **changed)
+
+
+def embedded(seeds: int = 32, epochs: int = 2, written: int = 32, **options: Any) -> pl.Recipe:
+    """On the embedded problem: fifteen steps of eight prompts, of which eight are of the seeds alone."""
+    made = build(seeds=seeds, epochs=epochs, written=written, **options)
+    return pl.vary(made, schedule=pl.Schedule(prompts=8, steps=15))

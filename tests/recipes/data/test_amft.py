@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from palaestra.ledger.experiment import experiment_of
+from palaestra.mixing import MixtureReadings
 from palaestra.recipes.data import amft
 from palaestra.run.driver import prepare
 from palaestra.settings.overrides import make_smallest
@@ -47,17 +48,18 @@ def test_the_demonstration_is_in_no_baseline(context):
     assert batch.totals["is:demonstration"][1] == 1 and batch.totals["not:demonstration"][1] == 8
 
 
-def test_settings_of_the_released_code():
-    found = flatten(amft.build())
-    ends = {
-        "update.rule.gain_rate": 1e-4, "update.rule.entropy_rate": 5e-4, "update.rule.low": 0.05,
-        "update.rule.high": 0.95, "update.every": 20, "update.warmup": 20, "policy.objective.weight": 0.5,
-        "objective.parts.0.low": 0.2, "objective.parts.0.high": 0.2, "objective.parts.1.weight": 0.01,
-    }  # fmt: skip
-    for end, value in ends.items():
+def test_the_weight_can_cross_its_range_within_a_run():
+    """A gain of 1 at each look-ahead moves it from its start to its bound in 50 updates."""
+    update = amft.build().learners["policy"].update
+    weight, rule = 0.5, update.rule
+    for n in range(1, 51 - update.warmup):
+        gain = float(n % update.every == 0)
+        weight = rule(weight, MixtureReadings(gain=gain, entropy=0.4, target=0.4))
+    assert weight >= 0.9
+    ends = {"objective.parts.0.low": 0.2, "objective.parts.0.high": 0.2, "objective.parts.1.weight": 0.01}
+    found = flatten(amft.build()) | {"rule.low": rule.low, "rule.high": rule.high}
+    for end, value in {**ends, "rule.low": 0.05, "rule.high": 0.95}.items():
         assert {v for k, v in found.items() if k.endswith(end)} == {value}, end
-    turned = amft.build(flipped=True).learners["policy"].update
-    assert turned.rule.gain_rate == -1e-4 and turned.every == 20
     assert amft.build(rule="entropy").learners["policy"].update.every == 0
 
 

@@ -6,10 +6,10 @@ import math
 import palaestra as pl
 import pytest
 import torch
-from palaestra.claims.data.infinite_sampling import EXPERIMENT
+from palaestra.claims.data.infinite_sampling import EXPERIMENT, ORDERS, GroupSampling
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
-from palaestra.recipes.data.infinite_sampling import ORDERS, GroupSampling, Lengths
+from palaestra.recipes.data.infinite_sampling import Lengths, PlannedSample, SlotEngine, build
 from palaestra.step import start
 from palaestra.types import Completion, Episode, Group, Reward, Row, Sampling, Segment
 from palaestra.update import backward, pack
@@ -93,9 +93,12 @@ def test_memory_is_that_of_the_slots(context):
     assert fresh.cache_bytes == fresh.decode_steps == fresh.most_running == 0
 
 
+def said(first, n):
+    ids = (first, *[0] * (n - 1))
+    return Completion(ids=ids, logp=(0.0,) * n, text="", cut=0, finish="eos", version=0)
+
+
 def test_lengths_are_predicted_from_the_first_token():
-    said = lambda first, n: Completion(ids=(first, *[0] * (n - 1)), logp=(0.0,) * n, text="", cut=0, finish="eos",
-                                       version=0)  # fmt: skip
     assert Lengths().predict(7) == 0.0
     known = Lengths().add([said(7, 4), said(7, 6), said(8, 20)])
     assert known.predict(7) == 5.0 and known.predict(8) == 20.0 and known.predict(9) == 10.0
@@ -159,3 +162,76 @@ def test_the_claim():
     arms = EXPERIMENT.every_arm
     assert not EXPERIMENT.lacks() and set(arms) == {"start", "rounds", "fifo", "predicted", "told", "shuffled"}
     assert all(arm.slots == 8 and arm.n == 32 for arm in arms.values())
+
+
+def collect(ctx, sampler, groups=2):
+    """Groups that one sampler plays at a time, as a step does."""
+
+    async def run():
+        tasks = [ctx.bench.tasks.task("train", i) for i in range(groups)]
+        return await asyncio.gather(*(sampler(ctx, ("k", i), Group(task=t)) for i, t in enumerate(tasks)))
+
+    return [[e.rows[0].context() for e in g.episodes] for g in asyncio.run(run())]
+
+
+@pytest.mark.parametrize(("slots", "probe"), [(1, 1), (3, 1), (3, 4), (64, 1)])
+def test_the_sampler_gives_the_samples_of_the_full_group_through_its_slots(context, slots, probe):
+    full = collect(context("chain"), pl.Sample(n=6))
+    ctx = context("chain")
+    assert collect(ctx, PlannedSample(n=6, slots=slots, probe=probe)) == full
+    assert ctx.engine("policy").most_running == min(slots, 12)
+
+
+def test_the_longest_answer_goes_first():
+    """Two slots, answers of a token are begun; predictions are those of earlier answers."""
+    asked = []
+
+    class Engine:
+        async def generate(self, prompt, sampling, key):
+            await asyncio.sleep(0)
+            return said(key[0], 1)
+
+        async def go_on(self, prompt, begun, sampling, key):
+            asked.append(key[0])
+            await asyncio.sleep(0)
+            return said(key[0], key[0])
+
+    engine = SlotEngine(Engine(), 2, 1)
+    engine.lengths = Lengths().add([said(n, n) for n in (3, 9, 5, 7)])
+
+    async def run():
+        await asyncio.gather(*(engine.generate((), Sampling(max_tokens=99), (n,)) for n in (3, 9, 5, 7)))
+
+    asyncio.run(run())
+    assert asked == [9, 7, 5, 3] and engine.free == 2 and not engine.waiting
+
+
+def test_a_slot_is_free_again_after_a_failure_or_a_cancelled_request():
+    class Engine:
+        async def generate(self, prompt, sampling, key):
+            if key == ("fails",):
+                raise pl.Fault("engine", "gone")
+            await asyncio.sleep(9)
+
+    engine = SlotEngine(Engine(), 1, 1)
+
+    async def run():
+        with pytest.raises(pl.Fault):
+            await engine.generate((), Sampling(max_tokens=9), ("fails",))
+        asked = [asyncio.create_task(engine.generate((), Sampling(max_tokens=9), (i,))) for i in range(2)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for each in reversed(asked):
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    asyncio.run(run())
+    assert engine.free == 1 and engine.probing == 0
+
+
+def test_any_recipe_that_samples_takes_it():
+    found = build("rloo", n=12, slots=3).collect.links[0]
+    assert (type(found), found.n, found.slots) == (PlannedSample, 12, 3)
+    assert build("rloo", n=12).learners == pl.recipe("rloo").learners
+    with pytest.raises(pl.UserError, match="sft does not begin with a plain"):
+        build("sft")

@@ -1,6 +1,7 @@
 """InternBootcamp: the score of a reply, and the audit of verifiers."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import palaestra as pl
 import pytest
 from palaestra.recipes.data import internbootcamp as camp
 from palaestra.rewards.verify import Verify
+from palaestra.run.benches import from_data
 from palaestra.types import Group, Reward
 
 
@@ -57,6 +59,25 @@ def test_form_is_paid_for_an_answer_in_its_place():
     assert say("\\boxed{3}", 0.0).total == say("<answer>3</answer>", 0.0).total == 0.1
     found = say("it is 3", 1.0)  # what the verifier finds is found
     assert (found.total, found.solved, found.parts["verified"]) == (1.0, True, 1.0)
+
+
+def test_what_is_paid_for_form_is_a_part():
+    assert say("= 3", 0.0).parts["form"] == 0.1 and say("= 3", 1.0).parts["form"] == 0.0
+
+
+def test_families_that_are_not_trained_on_are_examined():
+    assert camp.build(unseen="chain", n=5).evaluate["unseen"] == pl.run.Exam("chain", 5)
+    assert set(camp.build().evaluate) == {"audit"} and not camp.build(audited=0).evaluate
+
+
+def test_the_families_of_a_users_file_are_audited(context, tmp_path):
+    split = lambda d, i: "test" if i < 3 and d != "c" else "train"  # none of "c" is held out
+    rows = [
+        {"prompt": f"{i} of {d}", "answer": f"{i}", "domain": d, "split": split(d, i)} for i in range(6) for d in "abc"
+    ]
+    (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    found = audit(context("chain").with_bench(from_data(str(file), "", "")), 1)
+    assert found == {d: {"gold": 1.0, "changed": 0.0, "nothing": 0.0} for d in "ab"}
 
 
 def test_a_failure_of_the_verifier_is_never_a_score(context):

@@ -1,4 +1,4 @@
-"""Logics-STEM: risks of two regions, who is looked up, and what is written of whose failures."""
+"""Logics-STEM: who is looked up, and what is written of whose failures."""
 
 import asyncio
 import json
@@ -9,17 +9,11 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.recipes.data import logics_stem as stem
+from palaestra.tasks.files import FileTasks
 
 from tests.recipes.objectives.helpers import near
 
 TASK = "add(d=2)+knights(d=3)"
-
-
-def test_the_target_risk_is_a_weighted_mean_over_the_data():
-    """P0 = (.9, .1), P* = (.5, .5), losses (.2, 1): .28 on the data, .60 on the target, weights .555556 and 5."""
-    assert stem.density_weights((0.9, 0.1), (0.5, 0.5)).tolist() == near([0.555556, 5.0], 1e-6)
-    found = stem.risks((0.9, 0.1), (0.5, 0.5), (0.2, 1.0))
-    assert [found[k] for k in ("data", "target", "weighted")] == near([0.28, 0.60, 0.60], 1e-9)
 
 
 def test_documents_are_looked_up_by_their_similarity():
@@ -110,11 +104,61 @@ def test_documents_of_a_file(failing, tmp_path):
     _, state = draw(failing, replace(SMALL, documents=str(file)))
     assert state["found"]["by_domain"]["add(d=2)"] == 12  # what the file says it belongs to
     file.write_text('{"text": "x"}\n')
-    with pytest.raises(pl.UserError, match="line 1: a document is"):
+    assert stem.read_documents(str(file)) == [stem.Document(text="x", domain="")]
+    (plain := tmp_path / "documents.txt").write_text("One.\n\nTwo\nlines.\n")
+    assert [d.text for d in stem.read_documents(str(plain))] == ["One.", "Two\nlines."]
+    file.write_text('{"texts": "x"}\n')
+    with pytest.raises(pl.UserError, match=r"documents\.jsonl:1: a document is"):
         stem.read_documents(str(file))
     file.write_text("")
-    with pytest.raises(pl.UserError, match="no documents"):
+    with pytest.raises(pl.UserError, match="the file is empty"):
         stem.read_documents(str(file))
+
+
+@pytest.fixture
+def own_file(context, monkeypatch, tmp_path):
+    """A context with a user's file of two domains; the policy fails at all of `b`."""
+
+    async def rates(ctx, key, tasks, sample):
+        return np.array([float(t.domain == "a") for t in tasks])
+
+    monkeypatch.setattr(pl, "pass_rates", rates)
+    rows = [{"prompt": f"{'ab'[i % 2]} question {i}", "answer": str(i), "domain": "ab"[i % 2]} for i in range(24)]
+    (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    ctx = context("chain")
+    return ctx.with_bench(replace(ctx.bench, tasks=FileTasks(str(file))))
+
+
+def test_a_users_file_has_an_end(own_file):
+    """Queries, documents and what stands in for written problems are its training problems."""
+    found, state = draw(own_file, replace(SMALL, queries=64, written=12), 30)
+    n = sum(own_file.bench.tasks.task("train", i).domain == "b" for i in range(own_file.bench.tasks.size))
+    assert state["found"]["failures"] == n and {t.domain for t in found if "looked_up" not in t.meta} <= {"b"}
+    marked = [t for t in state["written"] if "looked_up" in t.meta]
+    assert marked and len(state["written"]) == len({pl.curriculum.prompt_text(t) for t in found})
+
+
+def test_problems_of_own_documents_are_written_in_the_domain_of_the_failure(own_file, tmp_path):
+    """A document without a domain belongs to the failure that it is looked up for."""
+    orders = []
+
+    class Notes:
+        async def __call__(self, ctx, key, order):
+            orders.append(order)
+            prompt = (pl.Message(role="user", content=f"written {len(orders)}"),)
+            return [pl.Task(id=f"w{len(orders)}", prompt=prompt, answer="1", domain=order.domain)]
+
+    (file := tmp_path / "corpus.txt").write_text("b question of all kinds\n\nnothing of the sort\n")
+    draw(own_file, replace(SMALL, documents=str(file), top=1, written=5, writer=Notes()))
+    assert len(orders) == 5 and {o.domain for o in orders} == {"b"}
+    assert {o.document for o in orders} == {"b question of all kinds"}
+
+
+def test_models_are_taken_by_their_arguments():
+    client = pl.Scripted(lambda r: "x")
+    made = stem.build(writer=client, referee=client, documents="x.txt").parts["rl"].runnable.draw
+    assert (made.writer.client, made.referee, made.documents) == (client, client, "x.txt")
+    assert stem.build().parts["rl"].runnable.draw.writer == pl.curriculum.ProblemsFromSource()
 
 
 def test_held_out_problems_are_not_written(context, monkeypatch):

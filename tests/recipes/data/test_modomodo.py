@@ -1,7 +1,9 @@
 """MoDoMoDo: the surrogate and its maximum in closed form, the shares of a draw, and the runs."""
 
+import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import palaestra as pl
@@ -17,6 +19,7 @@ from palaestra.recipes.data.modomodo import (
     onto_simplex,
     pilot_mixtures,
 )
+from palaestra.tasks.files import FileTasks
 
 TWO = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]])
 THREE = np.array(pilot_mixtures(3))
@@ -97,6 +100,22 @@ def test_shares_of_a_draw(context):
     assert all(abs(n - 100) < 35 for n in Counter(t.domain for t in even).values())
     with pytest.raises(pl.UserError, match="2 shares for 3 domains"):
         Shares((0.5, 0.5))(ctx, ("k",), 4, {})
+
+
+def test_shares_of_the_domains_of_a_users_file(context, tmp_path):
+    """In the order of their names, whatever their size."""
+    domains = ["b"] * 20 + ["a"] * 10 + ["c"] * 10
+    rows = [{"prompt": f"question {i}", "answer": "1", "domain": d} for i, d in enumerate(domains)]
+    (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    ctx = context("chain")
+    of_file = ctx.with_bench(replace(ctx.bench, name="rows", tasks=FileTasks(str(file))))
+    found, _ = Shares((0.25, 0.0, 0.75))(of_file, ("k",), 400, {})
+    count = Counter(t.domain for t in found)
+    assert set(count) == {"a", "c"} and abs(count["a"] - 100) < 35
+    with pytest.raises(pl.UserError, match="2 shares for 3 domains of 'rows'; give domains=3"):
+        Shares((0.5, 0.5))(of_file, ("k",), 4, {})
+    with pytest.raises(pl.UserError, match=r"3 shares for 1 domains of 'chain'; give a mixture, .* column `domain`"):
+        Shares((0.2, 0.3, 0.5))(ctx, ("k",), 4, {})
 
 
 @pytest.mark.parametrize("choose", ["quadratic", "linear", "best pilot", "uniform", "shuffled"])

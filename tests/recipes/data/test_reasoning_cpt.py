@@ -1,11 +1,14 @@
 """Reasoning CPT: documents and their tokens, which thoughts are dropped, and the catalogue's values."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import palaestra as pl
 import pytest
+from palaestra.claims.data.reasoning_cpt import MatchTokens, tokens_of
 from palaestra.recipes.data import reasoning_cpt as cpt
+from palaestra.tasks.files import FileTasks
 from palaestra.update import pack
 
 OPEN, CLOSE = cpt.OPEN, cpt.CLOSE
@@ -33,11 +36,6 @@ def test_a_document_of_14_tokens_has_13_predicted_positions_all_of_them_trained(
     batch = pack(examples, "policy")
     assert int(batch["trained"].sum()) - marks + 2 == 13
     assert batch["trained"][0].tolist() == [False] + [True] * (len(row.context()) - 1)
-
-
-def test_documents_of_equal_tokens():
-    """100 documents of 13 predicted tokens are 260 of 4 tokens of text and an end."""
-    assert cpt.matched_documents(100, 13, 5) == 260
 
 
 def test_the_thought_stands_before_the_text_or_between(context):
@@ -120,14 +118,45 @@ def test_what_is_too_long_loses_its_thought_and_then_is_an_error(context):
 def test_as_many_tokens_of_texts_alone(context):
     ctx = context("chain")
     alone = cpt.WriteDocument(form="chat", thoughts=False)
-    matched = write(ctx, stage=cpt.MatchTokens(alone))
-    least, one = cpt.tokens_of(write(ctx, form="chat")), cpt.tokens_of(write(ctx, stage=alone))
-    assert len(matched.episodes) > 1 and least <= cpt.tokens_of(matched) < least + 3 * one
+    matched = write(ctx, stage=MatchTokens(alone))
+    least, one = tokens_of(write(ctx, form="chat")), tokens_of(write(ctx, stage=alone))
+    assert len(matched.episodes) > 1 and least <= tokens_of(matched) < least + 3 * one
     texts = [ctx.decode(e.rows[0].context()) for e in matched.episodes]
     assert len(set(texts)) == len(texts)
 
 
-def test_pre_training_and_then_rl():
-    parts = cpt.build(matched=True, data="texts.jsonl").parts
-    assert list(parts) == ["cpt", "rl"] and parts["rl"].model == pl.Output("cpt")
-    assert parts["cpt"].problem["data"] == "texts.jsonl" and not parts["rl"].problem
+def of_file(ctx, path):
+    """The context with the texts of a file in place of its problem."""
+    return ctx.with_bench(replace(ctx.bench, tasks=FileTasks(str(path))))
+
+
+@pytest.mark.parametrize("name", ["texts.txt", "texts.jsonl"])
+def test_plain_texts_of_a_file_are_documents(context, tmp_path, name):
+    texts = ("Water boils.\nIce melts.", "The court held it void.", "Three and four make seven.")
+    lines = "\n\n".join(texts) if name.endswith(".txt") else "\n".join(json.dumps({"text": t}) for t in texts)
+    (file := tmp_path / name).write_text(lines + "\n")
+    ctx = of_file(context("chain"), file)
+    n = ctx.bench.tasks.size + ctx.bench.tasks.test_size
+    assert n == 3
+    shown = text_of(ctx, writer=pl.Scripted(lambda r: "let me see"))
+    assert shown in {f"<|begin|>{OPEN}let me see{CLOSE}{t}<|end|>" for t in texts}
+
+
+def test_a_column_thought_beside_the_text_is_used(context, tmp_path):
+    rows = [{"text": f"text number {i}", "thought": f"what comes to mind {i}"} for i in range(3)]
+    (file := tmp_path / "t.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    shown = text_of(of_file(context("chain"), file))
+    assert shown in {f"<|begin|>{OPEN}{r['thought']}{CLOSE}{r['text']}<|end|>" for r in rows}
+
+
+def test_the_start_of_the_run_writes_the_thoughts_unless_somebody_else_does():
+    assert cpt.build().references == {"writer": "policy"}
+    assert cpt.build(writer=pl.Scripted(lambda r: "x")).references == {}
+    assert cpt.build(thoughts=False).references == {}
+
+
+def test_credit_says_which_documents_have_a_thought(context):
+    ctx, credit = context("chain"), cpt.build(None).learners["policy"].credit
+    groups = [write(ctx), write(ctx, thoughts=False)]
+    examples, _ = credit(groups, [[[{}]], [[{}]]], {})
+    assert [set(e.columns["thought"].tolist()) for e in examples] == [{1.0}, {0.0}]

@@ -1,13 +1,14 @@
 """REFINE-AF: the rule of feedback, the filter of novelty, and who imitates whom."""
 
 import asyncio
+import math
 from dataclasses import replace
 
 import palaestra as pl
 import pytest
+from palaestra.claims.data import refine_af as claim
 from palaestra.recipes.data import refine_af as af
-from palaestra.types import Group, Reward
-from palaestra.values import flatten
+from palaestra.types import Group, Reply, Reward
 
 from tests.recipes.objectives.helpers import near
 
@@ -28,15 +29,23 @@ def said(*texts):
     return Group(task=pl.Task(id="t", answer="3"), episodes=tuple(episode_saying(t) for t in texts))
 
 
-def judge(ctx, group, **options):
-    return asyncio.run(af.AutomaticFeedback(**options)(ctx, group))
+def judge(ctx, group, reward=None):
+    return asyncio.run((reward or claim.rule())(ctx, group))
 
 
-def test_qualities_by_programs():
-    texts = ["1+2=3\n= 3", "= 3", "= 4", "hm", "x\nx\nx\n= 3", "\x00= 3"]
-    found = af.AutomaticFeedback().qualities(texts)
-    assert found["und"] == [1, 1, 1, 1, 0, 0] and found["nat"] == [1, 1, 1, 0, 1, 0]
-    assert found["coh"] == near([3 / 6, 3 / 6, 1 / 6, 0, 3 / 6, 0], 1e-12)
+def totals(ctx, group, reward):
+    return [r.total for r in judge(ctx, group, reward)]
+
+
+def test_qualities_by_programs(context):
+    ctx = context("chain")
+    group = said("1+2=3\n= 3", "= 3", "= 4", "hm", "x\nx\nx\n= 3", "\x00= 3")
+    assert totals(ctx, group, claim.readable) == [1, 1, 1, 1, 0, 0]
+    assert totals(ctx, group, claim.states_answer) == [1, 1, 1, 0, 1, 0]
+    assert totals(ctx, group, claim.agreement) == near([3 / 6, 3 / 6, 1 / 6, 0, 3 / 6, 0], 1e-12)
+    assert totals(ctx, said("= 3", "= 4"), claim.verdict) == [1, 0]
+    unknown = replace(said("= 3"), task=pl.Task(id="t"))
+    assert totals(ctx, unknown, claim.verdict) == [0.0]  # nobody knows the answer
 
 
 def test_rewards_are_joined_by_the_rule(context):
@@ -49,24 +58,62 @@ def test_rewards_are_joined_by_the_rule(context):
     async def two(ctx, group):
         return [Reward(total=2.0) for _ in group.episodes]
 
-    own = judge(ctx, said("= 3", "= 4"), rew=two, und=two, nat=two, coh=two)
+    own = judge(ctx, said("= 3", "= 4"), af.AutomaticFeedback(two, two, two, two))
     assert {r.total for r in own} == {af.feedback_score(2, 2, 2, 2)}
-    unknown = replace(said("= 3"), task=pl.Task(id="t"))
-    assert judge(ctx, unknown)[0].parts["rew"] == 0.0  # nobody knows the answer
 
 
 def test_a_judge_that_fails_is_a_fault(context):
     async def broken(ctx, group):
         raise pl.Fault("judge", "gone")
 
-    assert isinstance(judge(context("chain"), said("= 3"), coh=broken)[0], pl.Fault)
+    assert isinstance(judge(context("chain"), said("= 3"), replace(claim.rule(), coh=broken))[0], pl.Fault)
+
+
+def feedback_of(pipeline):
+    return pipeline.parts["rl"].runnable.collect.links[1].reward
+
+
+class YesTo:
+    """A judge that is sure of what a question asks with one word in it, and of the opposite otherwise."""
+
+    name, schema = "yes", False
+
+    def __init__(self, word):
+        self.word, self.asked = word, []
+
+    def open(self, ctx):
+        return self
+
+    async def chat(self, request):
+        self.asked.append(request.messages[-1].content)
+        p = 0.9 if self.word in self.asked[-1] else 0.2
+        return Reply(text="", choices={"Yes": math.log(p), "No": math.log(1 - p)})
+
+
+def test_a_judge_says_how_good_an_instance_is_and_no_verifier_does(context):
+    """p(yes) of each question, by its own words."""
+    client = YesTo("natural")
+    group = replace(said("a reply"), task=pl.Task(id="t", prompt=(pl.Message(role="user", content="say it"),)))
+    (found,) = judge(context("chain"), group, feedback_of(af.build(judge=client)))
+    assert found.parts == near({"rew": 0.2, "und": 0.2, "nat": 0.9, "coh": 0.2}, 1e-9)
+    assert found.total == near(af.feedback_score(0.2, 0.2, 0.9, 0.2), 1e-9)
+    assert len(client.asked) == 4 and all("say it" in a and "a reply" in a for a in client.asked)
+    assert not pl.vary(af.build().parts["rl"].runnable).collect.links[1].shadow
+
+
+def test_models_are_copies_of_the_start_unless_others_are_given():
+    parts = af.build().parts
+    assert {"author", "judge"} <= set(parts["rl"].runnable.references)
+    assert set(parts["sft"].runnable.references) == {"writer", "author"}
+    given = af.build(author=YesTo("x"), judge=YesTo("x")).parts
+    assert not {"author", "judge"} & set(given["rl"].runnable.references)
 
 
 def test_a_coin_says_nothing_of_the_instance(context):
     ctx = context("chain")
-    found = [r.total for r in judge(ctx, said(*["= 3"] * 64), feedback="random")]
+    found = totals(ctx, said(*["= 3"] * 64), claim.coin)
     assert set(found) == {0.0, 1.0} and 16 < sum(found) < 48
-    assert [r.total for r in judge(ctx, said(*["= 3"] * 64), feedback="random")] == found
+    assert totals(ctx, said(*["= 3"] * 64), claim.coin) == found
 
 
 class Words:
@@ -105,45 +152,56 @@ def test_a_model_makes_up_instructions_from_eight(context):
 
     def fn(request):
         asked.append(request.messages[-1].content)
-        return {"instruction": f"do thing number {len(asked)} {'x y z w' * len(asked)}"}
+        return f"\n- do thing number {len(asked)} {'x y z w' * len(asked)}\nand more"
 
     found, _ = draw(context("chain"), af.NovelInstructions(client=pl.Scripted(fn)), 2)
-    assert all("do thing" in pl.curriculum.prompt_text(t) and t.answer is None for t in found)
+    assert all(pl.curriculum.prompt_text(t).startswith("do thing") and t.answer is None for t in found)
     assert asked[0].count("\n- ") == 8 and len({t.id for t in found}) == 2
 
 
-def test_a_client_that_keeps_to_no_form_is_asked_again(context):
-    """Each request once more by `ask_for`, and then another one; where none keeps to it the run ends."""
+@pytest.mark.parametrize(
+    ("reply", "instruction"),
+    [
+        ("Name a river.", "Name a river."),
+        ("\n 9. Name a river.\n10. x", "Name a river."),
+        ('* "Hi"', "Hi"),
+        (" \n", ""),
+    ],
+)
+def test_an_instruction_is_the_first_line_that_says_something(reply, instruction):
+    assert af.read_instruction(reply) == instruction
+
+
+def test_an_author_that_writes_nothing_is_asked_again(context):
     said = []
 
     def fn(request):
         said.append(request)
-        return "no form" if len(said) <= 3 else {"instruction": f"do thing {len(said)}"}
+        return "" if len(said) <= 3 else f"do thing {len(said)}"
 
     (task,), state = draw(context("chain"), af.NovelInstructions(client=pl.Scripted(fn), tries=8), 1)
     assert "do thing" in pl.curriculum.prompt_text(task) and state["dropped"] >= 1
-    never = af.NovelInstructions(client=pl.Scripted(lambda request: "no form"), tries=2)
-    with pytest.raises(pl.Fault, match="none of 2 instructions that the client made up has the form asked for"):
+    never = af.NovelInstructions(client=pl.Scripted(lambda request: ""), tries=2)
+    with pytest.raises(pl.Fault, match="the author wrote no instruction in 2 tries"):
         draw(context("chain"), never, 1)
 
 
-def test_what_states_no_answer_is_not_imitated(context):
-    group = said("= 3", "hm", "it is \\boxed{3}")
+@pytest.mark.parametrize(
+    ("keep", "muted"),
+    [(af.KeepInstances(), [False, False, True, True]), (claim.KeepStated(), [False, True, True, True])],
+)
+def test_what_is_empty_or_cut_is_not_imitated(context, keep, muted):
+    group = said("it is \\boxed{3}", "hm", " ")
     cut = replace(group.episodes[0], status="truncated:tokens")
     group = replace(group, episodes=(*group.episodes, cut))
-    kept = asyncio.run(af.KeepInstances()(context("chain"), ("k",), group))
-    assert [e.muted for e in kept.episodes] == [False, True, False, True]
+    kept = asyncio.run(keep(context("chain"), ("k",), group))
+    assert [e.muted for e in kept.episodes] == muted
 
 
 def test_the_last_stage_imitates_the_writer_and_begins_fresh(context, small):
     built = af.build()
     assert list(built.parts) == ["rl", "sft"]
     assert built.parts["sft"].model is None and built.parts["sft"].models == {"writer": pl.Output("rl")}
-    assert list(af.build(rl=False).parts) == ["sft"] and not af.build(rl=False).parts["sft"].models
-    weights = [
-        next(v for k, v in flatten(af.build(positive=p)).items() if k.endswith("weights")) for p in (False, True)
-    ]
-    assert weights[0] == af.WEIGHTS and weights[1] == (0.0078, 0.4421, *af.WEIGHTS[2:])
     recipe, ctx = small(built.parts["sft"].runnable), context("chain")
     from palaestra.run.driver import prepare
 

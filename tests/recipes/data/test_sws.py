@@ -10,6 +10,7 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.recipes.data import sws
+from palaestra.tasks.files import FileTasks
 
 from tests.recipes.helpers import played
 from tests.recipes.objectives.helpers import near
@@ -185,3 +186,41 @@ def test_a_run_writes_and_goes_on_alike_after_a_stop(context, small, tmp_path):
             out.mkdir(exist_ok=True)
             found.append(asyncio.run(recipe.run(context(TASK, out=out, steps=last))).metrics["weights_sha256"])
     assert found[0] == found[2] != found[1]
+
+
+def of_file(ctx, tmp_path, rows):
+    (file := tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return ctx.with_bench(replace(ctx.bench, tasks=FileTasks(str(file))))
+
+
+@pytest.mark.parametrize(
+    ("column", "concepts"),
+    [(["a", "b"], {"a", "b"}), ("a; b", {"a", "b"}), (None, {"x"}), ([], {"x"}), ("", {"x"})],
+)
+def test_concepts_and_problems_come_from_a_users_file(context, tmp_path, column, concepts):
+    """Of 8 seeds those of a domain are weak; other records of it join them."""
+    own = {} if column is None else {"concepts": column}
+    rows = [{"prompt": f"question {i}", "answer": "1", "domain": "x", **own} for i in range(12)]
+    rows += [{"prompt": f"other {i}", "answer": "1", "domain": "y", **own} for i in range(12)]
+    ctx, seen = of_file(context("chain"), tmp_path, rows), []
+
+    class Notes(pl.curriculum.ProblemsFromSource):
+        async def __call__(self, ctx, key, order):
+            seen.append(order)
+            return await super().__call__(ctx, key, order)
+
+    seeds = [ctx.bench.tasks.task("train", i) for i in range(8)]
+    rates = {t.id: [0.3, 0.1] if t.domain == "x" else [0.9, 0.9] for t in seeds}
+    recipe = pl.override(sws.build(seeds=8, written=40, gate=False), "draw.writer", Notes())
+    _, state = draw(ctx, recipe, {"cursor": 24, "rates": rates})
+    assert {o.domain for o in seen} == {"x"} and {c for o in seen for c in o.concepts} == concepts
+    assert state["written"] and all(t.domain == "x" and t.meta["written"] for t in state["written"])
+    assert not {pl.curriculum.prompt_text(t) for t in state["written"]} & {pl.curriculum.prompt_text(t) for t in seeds}
+
+
+def test_models_are_taken_by_their_arguments():
+    writer, solver, judge, namer = (pl.Scripted(lambda r: "x") for _ in range(4))
+    made = sws.build(writer=writer, solver=solver, judge=judge, namer=namer).draw
+    assert (made.writer.client, made.writer.solver, made.writer.judges) == (writer, solver, (judge,))
+    assert made.concepts.client is namer
+    assert sws.build().draw == sws.in_phases().draw
