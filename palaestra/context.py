@@ -444,7 +444,7 @@ class Context(Protocol):
     @property
     def budget(self) -> Mapping[str, float]:
         """What the run may spend at most, by meter, where that is limited: "sampled_tokens",
-        "env_steps", "calls", "forwards" or a program's own.
+        "steps", "env_steps", "calls", "forwards" or a program's own.
         """
         ...
 

@@ -3,6 +3,7 @@ number that shows its mechanism is above 0 there, and 0 where the mechanism is o
 """
 
 import json
+from contextlib import nullcontext
 
 import palaestra
 import pytest
@@ -11,6 +12,7 @@ from palaestra.needs.declared import holds
 from palaestra.run.setup import arguments
 from palaestra.run.unmet import arguments_of_run
 
+from tests.chat_server import serving
 from tests.own.files import ENVIRONMENT, REWARD, TOOLS, rows_of, write_rows
 
 BUILT = [e for e in catalogue.all_entries() if e.built]
@@ -28,6 +30,11 @@ def needs_of(entry):
     return catalogue.find(entry.id).CARD.needs
 
 
+def endpoint_for(reply):
+    """A chat endpoint of the loopback interface that gives one reply, as an argument; OTHER without a reply."""
+    return serving(lambda body: reply) if reply else nullcontext((None, ""))
+
+
 def train_on_own(entry, folder, off=False):
     """The metrics of the steps of a run on files in a folder, which has them already."""
     needs = needs_of(entry)
@@ -43,10 +50,12 @@ def train_on_own(entry, folder, off=False):
             file = folder / spec.partition(":")[0]
             file.write_text(text)
             settings.setdefault(name, f"{file}:{spec.partition(':')[2]}")
-    for model in needs.models:
-        if not model.otherwise and holds(model.when, given) and given.get(model.argument) == model.inert:
-            words[model.argument] = OTHER
-    run = palaestra.train(entry.id, out=folder / ("off" if off else "on"), set=words, **(SETTINGS | settings))
+    with endpoint_for(words.pop("endpoint", "")) as (_, url):
+        for model in needs.models:
+            if not model.otherwise and holds(model.when, given) and given.get(model.argument) == model.inert:
+                words[model.argument] = f"endpoint(url='{url}',model='m')" if url else OTHER
+        out = folder / ("off" if off else "on")
+        run = palaestra.train(entry.id, out=out, set=words, **(SETTINGS | settings))
     logs = sorted(run.folder.rglob("metrics.jsonl"))
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 

@@ -131,7 +131,8 @@ class Requirements:
         shows: the number of a run's metrics that shows the mechanism at work, above 0 where it is.
         off: arguments of `build`, or fields by path, under which that number is 0.
         own: arguments, fields and settings ("reward", "max_tokens") of the two steps that the
-            conformance test trains on a user's file.
+            conformance test trains on a user's file; "endpoint" is what a chat endpoint replies
+            there, which then stands for the models that are required.
     """
 
     columns: tuple[NeededColumn, ...] = (PROMPT, ANSWER)

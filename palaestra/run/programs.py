@@ -19,12 +19,12 @@ from palaestra.services.chat.base import question_messages
 from palaestra.services.chat.structured import ask as ask_for_object
 from palaestra.store.checkpoint import AppendLog, jsonable, make_folder, write_atomic
 from palaestra.store.folder import SUMMARY, read_summary
-from palaestra.types import ChatRequest, Result
+from palaestra.types import ChatRequest, Result, stage
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from palaestra.context import Source
+    from palaestra.context import Runnable, Source
     from palaestra.run.plan import PartRun
 
     M = TypeVar("M", bound=BaseModel)
@@ -32,6 +32,21 @@ if TYPE_CHECKING:
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
 FOLDER = "kept"  # in the run folder, of parts that are functions
 COPIED = ("metrics.jsonl", SUMMARY)  # of a part that cells share, the sign that it is over last
+
+
+@stage
+class WithModels:
+    """A program with further frozen models, which it finds by name: "policy" = a copy of the start,
+    else a name or folder.
+    """
+
+    program: Runnable
+    models: Mapping[str, str]
+
+    async def run(self, ctx: RunContext) -> Result:
+        for name, source in self.models.items():
+            ctx.reference(name, source)
+        return await self.program.run(ctx)
 
 
 class ProgramLog:

@@ -29,6 +29,7 @@ from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
+from palaestra.run.programs import WithModels
 from palaestra.run.rewards import JUDGE, reward_by_name, reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.run.unmet import arguments_of_run, check_needs
@@ -198,9 +199,9 @@ def read_arguments(
 
 
 def add_models(runnable: Any, models: Mapping[str, str]) -> Any:
-    """A recipe with further frozen models beside its own; a program of its own stays as it is."""
+    """A recipe, or a program, with further frozen models beside its own."""
     if not isinstance(runnable, Recipe):
-        return runnable
+        return WithModels(runnable, models)
     return replace(runnable, references={**runnable.references, **models})
 
 
