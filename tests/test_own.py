@@ -52,7 +52,7 @@ def train_on_own(entry, folder, off=False):
             settings.setdefault(name, f"{file}:{spec.partition(':')[2]}")
     with endpoint_for(words.pop("endpoint", "")) as (_, url):
         for model in needs.models:
-            if not model.otherwise and holds(model.when, given) and given.get(model.argument) == model.inert:
+            if (url or not model.otherwise) and holds(model.when, given) and given.get(model.argument) == model.inert:
                 words[model.argument] = f"endpoint(url='{url}',model='m')" if url else OTHER
         out = folder / ("off" if off else "on")
         run = palaestra.train(entry.id, out=out, set=words, **(SETTINGS | settings))

@@ -49,6 +49,7 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "pool.size": 2,
     "n": 2,
     "tasks": 4,
+    "evaluate.new worlds.rounds": 2,
 }
 
 

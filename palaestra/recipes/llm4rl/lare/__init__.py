@@ -92,7 +92,7 @@ class Described(Protocol):
 
 
 @pl.value_class
-class Words:
+class SimulatorWords:
     """What a question tells of a simulator, and how its quantities are computed."""
 
     about: str
@@ -100,7 +100,7 @@ class Words:
     compute: Callable[[pl.control.Paths], dict[str, np.ndarray]]
 
     @classmethod
-    def of(cls, sim: pl.control.Simulator, games: pl.control.Paths) -> "Words":
+    def of(cls, sim: pl.control.Simulator, games: pl.control.Paths) -> "SimulatorWords":
         """What the simulator says itself, else the numbers that an agent sees after its step and
         what they changed by, with the bounds that they have in `games`.
         """
@@ -154,7 +154,7 @@ class LaRe:
         key: pl.Key = ("lare", ctx.seed)
         asked = self.reward in ("factors", "shuffled", "constant")
         games = self.sample(key)
-        words = Words.of(self.sim, games)
+        words = SimulatorWords.of(self.sim, games)
         factors = await self.ask(ctx, words, games) if asked else ()
         shaping = self.shaping(factors, words, key)
         taken = [0]
@@ -199,7 +199,7 @@ class LaRe:
         return pl.control.play_games(self.sim, act, SAMPLE, (*key, "sample"))
 
     async def ask(
-        self, ctx: pl.Context, words: Words, games: pl.control.Paths
+        self, ctx: pl.Context, words: SimulatorWords, games: pl.control.Paths
     ) -> tuple[pl.control.Expression, ...]:
         """The merged factors. Raises Fault where the model writes none without a mistake."""
         program = pl.control.checked_program(words.declared, words.compute(games))
@@ -216,7 +216,7 @@ class LaRe:
         return tuple(merged.expressions)
 
     def shaping(
-        self, factors: Sequence[pl.control.Expression], words: Words, key: pl.Key
+        self, factors: Sequence[pl.control.Expression], words: SimulatorWords, key: pl.Key
     ) -> pl.control.Shaping:
         if self.reward in ("dense", "episodic"):
             return pl.control.as_paid if self.reward == "dense" else pl.control.at_the_end
@@ -230,7 +230,7 @@ class LaRe:
 def latent_rewards(
     reward: Reward,
     factors: Sequence[pl.control.Expression],
-    words: Words,
+    words: SimulatorWords,
     key: pl.Key,
 ) -> Callable[[pl.control.Paths], np.ndarray]:
     """What the decoder sees of every step, [n, A, T, F]."""
