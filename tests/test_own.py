@@ -13,11 +13,12 @@ from palaestra.run.setup import arguments
 from palaestra.run.unmet import arguments_of_run
 
 from tests.chat_server import serving
-from tests.own.files import ENVIRONMENT, REWARD, TOOLS, rows_of, write_rows
+from tests.own.files import ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_rows
 
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
     "environment": ("env", "corridor.py:Corridor", ENVIRONMENT),
+    "game": ("env", "numbers.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),
@@ -41,7 +42,9 @@ def train_on_own(entry, folder, off=False):
     words = {**needs.own, **(needs.off if off else {})}
     takes = arguments(entry.id)
     given = arguments_of_run(takes, words)
-    settings = {k: words.pop(k) for k in list(words) if k in ("reward", "max_tokens", "tools", "task", "env", "data")}
+    settings = {
+        k: words.pop(k) for k in list(words) if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model")
+    }
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
