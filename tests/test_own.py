@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import palaestra
 import pytest
 from palaestra import catalogue
+from palaestra.errors import UserError
 from palaestra.needs.declared import holds
 from palaestra.run.setup import arguments
 from palaestra.run.unmet import arguments_of_run
@@ -79,3 +80,18 @@ def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
 def test_its_number_is_zero_where_the_mechanism_is_off(entry, tmp_path):
     needs = needs_of(entry)
     assert not any(shown(needs, train_on_own(entry, tmp_path, off=True)))
+
+
+def test_without_a_problem_a_method_runs_where_it_acts():
+    """Methods that need an environment, a game or tools were trained on sums where the user named none."""
+    acting = [e for e in BUILT if any(not p.otherwise for p in needs_of(e).places)]
+    for entry in acting:
+        module = catalogue.find(entry.id)
+        built_in = {name for p in module.CARD.needs.places for name in p.built_in}
+        assert module.CARD.task in built_in or hasattr(module, "embedded"), entry.id
+
+
+@pytest.mark.parametrize("method", ["spiral", "research", "asearcher", "l0", "cel"])
+def test_sums_are_refused_where_nothing_would_act(method, tmp_path):
+    with pytest.raises(UserError, match=f"{method} needs .*, or task "):
+        palaestra.train(method, task="add", out=tmp_path / "run", quiet=True)

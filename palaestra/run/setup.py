@@ -46,6 +46,7 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "schedule.prompts": 2,
     "draw.tasks": 8,
     "collect.links.0.n": 2,
+    "collect.links.0.link.n": 2,
     "pool.size": 2,
     "n": 2,
     "tasks": 4,

@@ -100,7 +100,7 @@ def test_more_tickets_than_prompts_are_refused(tmp_path, capsys):
 
 def test_devices_are_split_as_the_cost_model_of_llamarl_says():
     """Sampling takes 4 x 10 device-seconds and learning 48: of 16 devices 7 sample, 40 / 7 s a step."""
-    costs = Costs(ticket=LogNormal(10.0, 0.5), learn=48.0)
+    costs = Costs(ticket=LogNormal(median=10.0, sigma=0.5), learn=48.0)
     found = plan.split_of(SimpleNamespace(costs=costs, waves=4), 16)
     assert (found.sampling, found.learning, found.seconds) == (7, 9, pytest.approx(40 / 7))
     unknown = SimpleNamespace(costs=Costs(ticket=lambda k, w: 1.0, learn=1.0), waves=1)
