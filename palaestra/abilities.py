@@ -60,6 +60,7 @@ __all__ = [
     "TrainingSize",
     "Warns",
     "WritesAnswers",
+    "keeps_equal",
 ]
 
 # ---- clients

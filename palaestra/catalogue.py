@@ -1,9 +1,9 @@
 """The method catalogue: every row of the literature in scope, and the recipe module of those that
 are built.
 
-A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`, its claim,
-if it has one, as `EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of
-them. A user's own recipe is a file with `build()`, named by its path; it may have a `CARD`. Another
+A recipe lives in `recipes/<family>/<id with underscores>.py`, or in a folder of that name, with
+`CARD` and `build()`, its claim, if it has one, as `EXPERIMENT` in `claims/<family>/` under the same
+name. Listing imports none of them. A user's own recipe is a file with `build()`, named by its path; it may have a `CARD`. Another
 package adds such a module by a name.
 """
 
@@ -74,10 +74,10 @@ class Entry:
         return f"docs/surveys/{self.id}.md" if self.shape == "page" else ""
 
     def _there(self, room: str) -> bool:
-        return (
-            Path(str(resources.files("palaestra")))
-            .joinpath(room, self.family, f"{self.name}.py")
-            .is_file()
+        family = Path(str(resources.files("palaestra"))).joinpath(room, self.family)
+        return any(
+            family.joinpath(file).is_file()
+            for file in (f"{self.name}.py", f"{self.name}/__init__.py")
         )
 
     @property

@@ -439,7 +439,7 @@ class Programs(Situation, Protocol):
     @property
     def budget(self) -> Mapping[str, float]:
         """What the run may spend at most, by meter, where that is limited: "sampled_tokens",
-        "env_steps", "calls", "forwards" or a program's own.
+        "steps", "env_steps", "calls", "forwards" or a program's own.
         """
         ...
 

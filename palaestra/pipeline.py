@@ -14,7 +14,7 @@ from palaestra.errors import UserError
 from palaestra.types import Result, value_class
 
 if TYPE_CHECKING:
-    from palaestra.context import Programs
+    from palaestra.context import Context, Programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Part:
-    """A runnable and the model its policy starts from; None = the run's own.
+    """A runnable and the model its policy starts from: what an earlier part made, or a folder or a
+    name as --model takes it; None = the run's own.
 
     Args:
-        models: frozen ones that it finds by name.
+        models: frozen ones that it finds by name, given alike.
         data: problems of its own, as --data names them, or a file that an earlier part made; "" =
             the run's. With `test_data` and `columns`, as the flags of these names. On a command
             line they are `PART.data=FILE`.
@@ -41,8 +42,8 @@ class Part:
     """
 
     runnable: Runnable
-    model: Output | None = None
-    models: Mapping[str, Output] = field(default_factory=dict)
+    model: Output | str | None = None
+    models: Mapping[str, Output | str] = field(default_factory=dict)
     data: str | Output = ""
     test_data: str = ""
     columns: str = ""
@@ -73,6 +74,21 @@ class Part:
         """What it takes from earlier parts."""
         given = (self.model, *self.models.values(), self.data)
         return tuple(x for x in given if isinstance(x, Output))
+
+
+@dataclass(frozen=True)
+class WithModels:
+    """A program with further frozen models, which it finds by name: "policy" = a copy of the start,
+    else a name or folder.
+    """
+
+    program: Runnable
+    models: Mapping[str, str]
+
+    async def run(self, ctx: Context) -> Result:
+        for name, source in self.models.items():
+            ctx.reference(name, source)
+        return await self.program.run(ctx)
 
 
 @value_class
@@ -160,7 +176,9 @@ def _changes(
     return changed
 
 
-def _path(results: Mapping[str, Result], source: Output) -> str:
+def _path(results: Mapping[str, Result], source: Output | str) -> str:
+    if isinstance(source, str):
+        return source
     found = results[source.part].artifacts
     if source.artifact not in found:
         has = ", ".join(found) or "none; a run without a folder keeps no models"

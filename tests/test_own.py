@@ -3,19 +3,23 @@ number that shows its mechanism is above 0 there, and 0 where the mechanism is o
 """
 
 import json
+from contextlib import nullcontext
 
 import palaestra
 import pytest
 from palaestra import catalogue
+from palaestra.errors import UserError
 from palaestra.needs.declared import holds
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 
-from tests.own.files import ENVIRONMENT, REWARD, TOOLS, rows_of, write_rows
+from tests.chat_server import serving
+from tests.own.files import ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_rows
 
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
     "environment": ("env", "corridor.py:Corridor", ENVIRONMENT),
+    "game": ("env", "numbers.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),
@@ -28,13 +32,20 @@ def needs_of(entry):
     return catalogue.find(entry.id).CARD.needs
 
 
+def endpoint_for(reply):
+    """A chat endpoint of the loopback interface that gives one reply, as an argument; OTHER without a reply."""
+    return serving(lambda body: reply) if reply else nullcontext((None, ""))
+
+
 def train_on_own(entry, folder, off=False):
     """The metrics of the steps of a run on files in a folder, which has them already."""
     needs = needs_of(entry)
     words = {**needs.own, **(needs.off if off else {})}
     takes = arguments(entry.id)
     given = arguments_of_run(takes, words)
-    settings = {k: words.pop(k) for k in list(words) if k in ("reward", "max_tokens", "tools", "task", "env", "data")}
+    settings = {
+        k: words.pop(k) for k in list(words) if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model")
+    }
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
@@ -43,10 +54,12 @@ def train_on_own(entry, folder, off=False):
             file = folder / spec.partition(":")[0]
             file.write_text(text)
             settings.setdefault(name, f"{file}:{spec.partition(':')[2]}")
-    for model in needs.models:
-        if not model.otherwise and holds(model.when, given) and given.get(model.argument) == model.inert:
-            words[model.argument] = OTHER
-    run = palaestra.train(entry.id, out=folder / ("off" if off else "on"), set=words, **(SETTINGS | settings))
+    with endpoint_for(words.pop("endpoint", "")) as (_, url):
+        for model in needs.models:
+            if (url or not model.otherwise) and holds(model.when, given) and given.get(model.argument) == model.inert:
+                words[model.argument] = f"endpoint(url='{url}',model='m')" if url else OTHER
+        out = folder / ("off" if off else "on")
+        run = palaestra.train(entry.id, out=out, set=words, **(SETTINGS | settings))
     logs = sorted(run.folder.rglob("metrics.jsonl"))
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 
@@ -67,3 +80,18 @@ def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
 def test_its_number_is_zero_where_the_mechanism_is_off(entry, tmp_path):
     needs = needs_of(entry)
     assert not any(shown(needs, train_on_own(entry, tmp_path, off=True)))
+
+
+def test_without_a_problem_a_method_runs_where_it_acts():
+    """Methods that need an environment, a game or tools were trained on sums where the user named none."""
+    acting = [e for e in BUILT if any(not p.otherwise for p in needs_of(e).places)]
+    for entry in acting:
+        module = catalogue.find(entry.id)
+        built_in = {name for p in module.CARD.needs.places for name in p.built_in}
+        assert module.CARD.task in built_in or hasattr(module, "embedded"), entry.id
+
+
+@pytest.mark.parametrize("method", ["spiral", "research", "asearcher", "l0", "cel"])
+def test_sums_are_refused_where_nothing_would_act(method, tmp_path):
+    with pytest.raises(UserError, match=f"{method} needs .*, or task "):
+        palaestra.train(method, task="add", out=tmp_path / "run", quiet=True)

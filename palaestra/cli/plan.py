@@ -12,6 +12,7 @@ from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.planning.calibrate import WAVES, Calibration, costs_of_run, read_costs
+from palaestra.planning.costs import Split, best_split, colocated_seconds
 from palaestra.planning.predict import Prediction, forecast_of, one_process_seconds, predict
 from palaestra.planning.simulate import LogNormal
 from palaestra.planning.trace import trace_of
@@ -48,8 +49,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     held = f"a worker holds {arguments.depth} ticket{'s' * (arguments.depth > 1)}"
     assumptions = [*found.assumptions, *describe(found), held, *UNMODELLED]
     written = write(arguments, found, asked, rows[0])
+    split = split_of(found, rows[0].workers + 1)
     if not arguments.json:
         show(rows, found, name, check)
+        if split is not None:
+            together = colocated_seconds(*work_of(found), split.sampling + split.learning)
+            print(
+                f"\nby sums alone, {split.sampling + split.learning} equal devices: "
+                f"{split.sampling} sample and {split.learning} learn, {split.seconds:.3g} s a step; "
+                f"all do both in turn, {together:.3g} s"
+            )
         print("\nassumptions")
         print(*(f"  - {line}" for line in assumptions), sep="\n")
         print(*(f"written to {path}" for path in written), sep="\n", end="\n" if written else "")
@@ -60,8 +69,23 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "depth": arguments.depth,
         "rows": [asdict(r) for r in rows],
         "one_process": {"predicted": check, "measured": found.measured},
+        "split": None if split is None else asdict(split),
         "assumptions": assumptions,
     }
+
+
+def work_of(found: Calibration) -> tuple[float, float]:
+    """Device-seconds of sampling and of learning a step, by the medians."""
+    median = lambda x: x.median if isinstance(x, LogNormal) else float(x)
+    return found.waves * median(found.costs.ticket), median(found.costs.learn)
+
+
+def split_of(found: Calibration, devices: int) -> Split | None:
+    """How LlamaRL's cost model splits equal devices; None where costs are no numbers."""
+    numbers = all(
+        isinstance(x, LogNormal | float | int) for x in (found.costs.ticket, found.costs.learn)
+    )
+    return best_split(*work_of(found), devices) if numbers and devices > 1 else None
 
 
 def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | None]:

@@ -16,6 +16,7 @@ from .guides import (
 )
 from .gym import (
     GymSimulator as GymSimulator,
+    simulator_by_name as simulator_by_name,
 )
 from .language import (
     Expression as Expression,

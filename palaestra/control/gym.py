@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.control.simulators import Box
+from palaestra.control.simulators import Box, Simulator
 from palaestra.errors import UserError
+from palaestra.tasks.user_code import load
 from palaestra.types import value_class
 
 
@@ -104,3 +105,21 @@ class GymSimulator:
     def _state(self, obs: np.ndarray, over_n: np.ndarray) -> GymState:
         self._number += 1
         return GymState(obs_nAO=obs[:, None], over_n=over_n, number=self._number)
+
+
+def simulator_by_name(spec: str) -> Simulator:
+    """A simulator from text: FILE.py:NAME, one that a file has or a class without arguments, or
+    gym:ID, an environment of Gymnasium. Raises UserError for anything else.
+    """
+    if spec.startswith("gym:"):
+        return GymSimulator(spec.removeprefix("gym:"))
+    own = load(spec, "simulator")
+    made = own() if isinstance(own, type) else own
+    lacks = [n for n in ("agents", "horizon", "observation", "actions") if not hasattr(made, n)]
+    lacks += [n for n in ("reset", "observe", "legal", "step") if not hasattr(made, n)]
+    if lacks:
+        raise UserError(
+            f"{spec} is no simulator: it has no {' and no '.join(lacks)}; see "
+            "palaestra.control.Simulator"
+        )
+    return made

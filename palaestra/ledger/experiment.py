@@ -33,7 +33,13 @@ FRESH = range(200, 205)  # of `--fresh`
 TRIAL = (range(2000, 2005), range(2100, 2105))  # of less than what is declared
 TUNING = range(1000, 1002)  # seeds on which settings are chosen, and nothing else
 
-WORDS = ("claim", "quantity", "falsified_if", "note", "taken_back")  # fields that may stand in Markdown
+WORDS = (
+    "claim",
+    "quantity",
+    "falsified_if",
+    "note",
+    "taken_back",
+)  # fields that may stand in Markdown
 
 # settings of an arm: values of fields by their paths
 Setting: TypeAlias = Mapping[str, Any]

@@ -13,11 +13,12 @@ from typing import Any, Literal, TypeAlias
 ValueType: TypeAlias = Literal[
     "text", "number", "true or false", "texts", "numbers", "messages", "image", "record", "any"
 ]
-PlaceKind: TypeAlias = Literal["environment", "tools", "documents", "simulator", "reward"]
+PlaceKind: TypeAlias = Literal["environment", "game", "tools", "documents", "simulator", "reward"]
 Arguments: TypeAlias = Mapping[str, tuple[Any, ...]]
 
 FLAGS: Mapping[PlaceKind, str] = {  # how each kind is given on the command line
     "environment": "--env FILE.py:NAME",
+    "game": "--env FILE.py:NAME",  # an environment of several seats
     "tools": "--tools FILE.py:NAME",
     "documents": "documents=FOLDER",
     "simulator": "--env FILE.py:NAME",
@@ -72,7 +73,7 @@ class NeededPlace:
     """Where the policy acts, or what it acts with.
 
     Args:
-        kind: environment, tools, documents, simulator, or a reward.
+        kind: environment, game, tools, documents, simulator, or a reward.
         meaning: what it has to have.
         built_in: built-in problems that have it (`--task`).
         flag: how it is given; "" = as `FLAGS` says of the kind.
@@ -131,7 +132,8 @@ class Requirements:
         shows: the number of a run's metrics that shows the mechanism at work, above 0 where it is.
         off: arguments of `build`, or fields by path, under which that number is 0.
         own: arguments, fields and settings ("reward", "max_tokens") of the two steps that the
-            conformance test trains on a user's file.
+            conformance test trains on a user's file; "endpoint" is what a chat endpoint replies
+            there, which then stands for the models that are required.
     """
 
     columns: tuple[NeededColumn, ...] = (PROMPT, ANSWER)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from palaestra.rewards.verify import response_text
 from palaestra.types import Episode, Group, Key, Task, stage
 from palaestra.verifiers.answers.final import boxed_answer
 from palaestra.verifiers.answers.short import answer_f1
 
 if TYPE_CHECKING:
     from palaestra.context import Context
+
+THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
 @stage
@@ -20,8 +24,10 @@ class AnswerF1:
 
         f where the form was kept and f > 0,    `floor` where f = 0,    0 where the form is broken.
 
-    The form is kept where the episode answered and no turn was "malformed". An episode without the
-    fact "answer" keeps its reward, and whether an episode is solved stays as it was.
+    The form is kept where the episode answered and no turn was "malformed". With tools, whose world
+    has no fact "answer", the last message without its thought is the answer, and calls that could
+    not be read break the form. An episode without either keeps its reward, and whether an episode
+    is solved stays as it was.
 
     Args:
         floor: of a wrong answer in the right form: 0.1 in ReSearch (arXiv:2503.19470), 0 in
@@ -38,12 +44,13 @@ class AnswerF1:
         return replace(group, episodes=tuple(self._paid(e, group.task) for e in group.episodes))
 
     def _paid(self, e: Episode, task: Task) -> Episode:
-        if not e.ok or e.reward is None or "answer" not in e.facts:
+        uses_tools = "tool_calls" in e.facts and task.answer is not None
+        if not e.ok or e.reward is None or not (uses_tools or "answer" in e.facts):
             return e
-        said = e.facts["answer"]
+        said = e.facts["answer"] if "answer" in e.facts else last_answer(e)
         boxed = None if said is None else boxed_answer(said)
         read = boxed if self.boxed or boxed is not None else said
-        formed = read is not None and not e.facts.get("malformed") and self._thinks(e)
+        formed = read is not None and not self._malformed(e) and self._thinks(e)
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
         f1 = answer_f1(read or "", [str(g) for g in golds])
         total = (f1 or self.floor) if formed else 0.0
@@ -53,3 +60,14 @@ class AnswerF1:
     def _thinks(self, e: Episode) -> bool:
         said = (s.text for row in e.rows for s in row.segments if s.logp is not None)
         return not self.think or all(t.lstrip().startswith("<think>") for t in said)
+
+    def _malformed(self, e: Episode) -> bool:
+        return bool(e.facts.get("malformed") or e.facts.get("tool_malformed"))
+
+
+def last_answer(e: Episode) -> str | None:
+    """The last message of an episode with tools, without its thought; None where it has not
+    answered.
+    """
+    text = THOUGHT.sub("", response_text(e)).strip()
+    return text or None

@@ -104,7 +104,8 @@ class MemoryExam:
         state: State = {}
         for at in range(1, self.rounds + 1):
             key: Key = (ctx.seed, "memory exam", at)
-            tasks, state = self.draw(ctx, key, self.n, state)
+            n = min(self.n, ctx.plan.evaluate) or self.n  # a run measures on no more
+            tasks, state = self.draw(ctx, key, n, state)
             attempts = (self.collect(ctx, (*key, i), Group(task=t)) for i, t in enumerate(tasks))
             groups = list(await asyncio.gather(*attempts))
             state = self.observe(groups, {}, state)

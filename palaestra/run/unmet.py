@@ -81,6 +81,7 @@ def is_there(place: NeededPlace, settings: Settings) -> bool:
     """Whether the run has it, by a flag or in a built-in problem."""
     given = {
         "environment": settings.env,
+        "game": settings.env,
         "simulator": settings.env,
         "tools": settings.tools or settings.env,
         "reward": settings.reward,
@@ -88,7 +89,7 @@ def is_there(place: NeededPlace, settings: Settings) -> bool:
     }
     elsewhere = ":" in settings.task and not settings.task.startswith("rg:")
     named = any(settings.task.partition("(")[0] == name for name in place.built_in)
-    acts = place.kind in ("environment", "simulator")
+    acts = place.kind in ("environment", "game", "simulator")
     return bool(given[place.kind]) or named or (acts and elsewhere)
 
 

@@ -14,7 +14,7 @@ from palaestra.errors import PalaestraError, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.method import Recipe
 from palaestra.objective.mismatch import TIS
-from palaestra.pipeline import Pipeline
+from palaestra.pipeline import Pipeline, WithModels
 from palaestra.services.chat.named import client_from_text
 from palaestra.settings.fields import VALUE, Settings, Use, flag_of, setting_names
 from palaestra.settings.rewards import JUDGE, reward_by_name
@@ -25,9 +25,11 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "schedule.prompts": 2,
     "draw.tasks": 8,
     "collect.links.0.n": 2,
+    "collect.links.0.link.n": 2,
     "pool.size": 2,
     "n": 2,
     "tasks": 4,
+    "evaluate.new worlds.rounds": 2,
 }
 
 
@@ -97,9 +99,9 @@ def read_arguments(
 
 
 def add_models(runnable: Any, models: Mapping[str, str]) -> Any:
-    """A recipe with further frozen models beside its own; a program of its own stays as it is."""
+    """A recipe, or a program, with further frozen models beside its own."""
     if not isinstance(runnable, Recipe):
-        return runnable
+        return WithModels(runnable, models)
     return replace(runnable, references={**runnable.references, **models})
 
 

@@ -1,10 +1,13 @@
 """`palaestra plan`: a table, its assumptions, and the files that are asked for."""
 
 import json
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from palaestra.cli import plan
 from palaestra.cli.main import main
+from palaestra.planning.simulate import Costs, LogNormal
 from palaestra.scale.cluster import Cluster
 
 pytest.importorskip("simpy")
@@ -93,3 +96,12 @@ def test_more_tickets_than_prompts_are_refused(tmp_path, capsys):
     assert main(["plan", "grpo", "--costs", str(path)]) == 2
     told = capsys.readouterr().err
     assert "17 waves of 16 prompts" in told and f'give "waves": 16 in {path}, or less' in told
+
+
+def test_devices_are_split_as_the_cost_model_of_llamarl_says():
+    """Sampling takes 4 x 10 device-seconds and learning 48: of 16 devices 7 sample, 40 / 7 s a step."""
+    costs = Costs(ticket=LogNormal(median=10.0, sigma=0.5), learn=48.0)
+    found = plan.split_of(SimpleNamespace(costs=costs, waves=4), 16)
+    assert (found.sampling, found.learning, found.seconds) == (7, 9, pytest.approx(40 / 7))
+    unknown = SimpleNamespace(costs=Costs(ticket=lambda k, w: 1.0, learn=1.0), waves=1)
+    assert plan.split_of(unknown, 4) is None

@@ -5,15 +5,15 @@ from typing import Any
 
 import palaestra as pl
 from palaestra.claims.starts import RATES, imitation
-from palaestra.recipes.agents.cel import (
+from palaestra.recipes.agents.cel import remembering, show_knowledge
+from palaestra.recipes.agents.cel.lake import (
     DIRECTIONS,
-    WorldTexts,
-    build,
+    WriteMoves,
     read_aim,
     read_rules,
-    show_knowledge,
     things_in,
 )
+from palaestra.recipes.agents.cel.writing import WorldTexts
 
 SHOWN = 260  # steps of imitation
 MOVES = {"u": "up", "d": "down", "l": "left", "r": "right"}
@@ -103,7 +103,7 @@ class LateEpisodes:
 
 def playing(**options: Any) -> pl.Recipe:
     """An arm: 8 worlds x 8 episodes a step, policy gradient without a ratio."""
-    return pl.vary(build(**options), schedule=pl.Schedule(prompts=8, steps=200))
+    return pl.vary(remembering(WriteMoves(), **options), schedule=pl.Schedule(prompts=8, steps=200))
 
 
 def unmoved_start() -> pl.Recipe:

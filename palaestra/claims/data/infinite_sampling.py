@@ -60,8 +60,8 @@ class GroupSampling:
             ]  # the first token comes with the prompt
             in_groups = [lengths[i : i + self.n] for i in range(0, len(lengths), self.n)]
             steps += engine.decode_steps
-            rounds += sum(pl.scale.rounds_steps(g, self.slots) for g in in_groups)
-            fewest += pl.scale.fewest_steps(lengths, self.slots)
+            rounds += sum(pl.planning.rounds_steps(g, self.slots) for g in in_groups)
+            fewest += pl.planning.fewest_steps(lengths, self.slots)
             tokens, read = tokens + engine.sampled_tokens, read + engine.read_tokens
             waves += engine.read_steps
             most, memory = max(most, engine.most_running), max(memory, engine.cache_bytes / 2**20)
@@ -116,14 +116,14 @@ class GroupSampling:
                 *(other.generate(prompts[i], sampling, keys[i]) for i in every)
             )
             other.close()
-            return await in_order(draw, pl.scale.longest_first([len(c.ids) for c in told]))
+            return await in_order(draw, pl.planning.longest_first([len(c.ids) for c in told]))
         short = replace(sampling, max_tokens=self.probe)
         begun = await asyncio.gather(*(engine.generate(prompts[i], short, keys[i]) for i in every))
         guessed = [known.predict(c.ids[0]) for c in begun]
         if self.order == "shuffled":
             pl.rng_of(ctx.key("shuffled", batch)).shuffle(guessed)
         go_on = lambda i: engine.go_on(prompts[i], begun[i], sampling, keys[i])
-        return await in_order(go_on, pl.scale.longest_first(guessed))
+        return await in_order(go_on, pl.planning.longest_first(guessed))
 
     def prompt(self, ctx: pl.Context, engine: pl.engines.OwnEngine, index: int) -> tuple[int, ...]:
         task = ctx.bench.tasks.task("train", index)

@@ -1,7 +1,8 @@
 """The claim of collab: Collab: controlled decoding with a mixture of agents."""
 
 import palaestra as pl
-from palaestra.recipes.inference.collab import Method, build
+from palaestra.recipes.inference.collab.search import Method
+from palaestra.recipes.inference.collab.toy import three_agents
 
 EXAM = "parts.exam.runnable"
 ALPHAS = (0.0, 0.01, 0.03, 0.1)
@@ -12,7 +13,7 @@ def exam(
     method: Method = "collab", agents: tuple[str, ...] = (), **settings: object
 ) -> pl.Pipeline:
     """Another way to decode, with the same agents' training."""
-    pipeline = build(method, agents) if agents else build(method)
+    pipeline = three_agents(method, agents) if agents else three_agents(method)
     for name, given in settings.items():
         pipeline = pl.override(pipeline, f"{EXAM}.{name}", given)
     return pipeline

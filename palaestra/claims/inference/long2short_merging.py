@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import palaestra as pl
-from palaestra.recipes.inference.long2short_merging import build
+from palaestra.recipes.inference.long2short_merging import embedded
 
 SHARES = ((0.6, 0.4), (0.5, 0.5), (0.4, 0.6), (0.3, 0.7))  # of the short model and the long one
 SCALES = (0.4, 0.5, 0.7, 1.0)
@@ -14,14 +14,14 @@ def mixed() -> pl.Pipeline:
     """Half of the problems answered by each model, in the place of a merge: on the line but for
     chance.
     """
-    return pl.override(build("average"), "parts.exam.runnable.mix", 0.5)
+    return pl.override(embedded("average"), "parts.exam.runnable.mix", 0.5)
 
 
 def unrelated() -> pl.Pipeline:
     """The average with the short model moved elsewhere among all weights, where it is the same
     function.
     """
-    parts = dict(build("average").parts)
+    parts = dict(embedded("average").parts)
     models = {"short": pl.Output("elsewhere"), "long": pl.Output("long")}
     moved = pl.run.Merged(("short",), pl.models.PermuteUnits())
     elsewhere = pl.Part(moved, models={"short": pl.Output("short")})
@@ -31,7 +31,7 @@ def unrelated() -> pl.Pipeline:
 
 def unmerged() -> pl.Pipeline:
     """The run's own model, between the two that it becomes."""
-    parts = dict(build("average").parts)
+    parts = dict(embedded("average").parts)
     del parts["merged"]
     return pl.Pipeline(parts={**parts, "exam": replace(parts["exam"], model=None)})
 
@@ -41,10 +41,10 @@ EXPERIMENT = pl.ledger.Experiment(
     start=unmerged(),
     arms={
         "mixture": mixed(),
-        "ties": build("ties"),
-        "average": build("average"),
-        "task arithmetic": build("task-arithmetic"),
-        "dare": build("dare"),
+        "ties": embedded("ties"),
+        "average": embedded("average"),
+        "task arithmetic": embedded("task-arithmetic"),
+        "dare": embedded("dare"),
         "unrelated": unrelated(),
     },
     expect=pl.ledger.Greater(

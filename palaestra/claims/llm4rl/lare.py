@@ -1,19 +1,25 @@
 """The claim of lare: LaRe: latent reward credit assignment."""
 
 import palaestra as pl
-from palaestra.recipes.llm4rl.lare import build
+from palaestra.recipes.llm4rl.lare import LaRe, Reward, embedded
+
+
+def arm(reward: Reward, steps: int) -> LaRe:
+    """What is learned from; the factors are the recorded ones."""
+    return embedded(credit=reward, steps=steps)
+
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
-        "start": build("episodic", steps=0),
-        "dense": build("dense", steps=150_000),
-        "episodic": build("episodic", steps=150_000),
-        "state": build("state", steps=150_000),
-        "sampled state": build("sampled state", steps=150_000),
-        "factors": build("factors", steps=150_000),
-        "shuffled": build("shuffled", steps=150_000),
-        "constant": build("constant", steps=150_000),
+        "start": arm("episodic", steps=0),
+        "dense": arm("dense", steps=150_000),
+        "episodic": arm("episodic", steps=150_000),
+        "state": arm("state", steps=150_000),
+        "sampled state": arm("sampled state", steps=150_000),
+        "factors": arm("factors", steps=150_000),
+        "shuffled": arm("shuffled", steps=150_000),
+        "constant": arm("constant", steps=150_000),
     },
     start=None,
     expect=pl.ledger.Greater(

@@ -31,6 +31,21 @@ CARD = pl.Card(
         samples=5,
         lr=1e-6,
     ),
+    task="wiki-2",
+    needs=pl.Requirements(
+        places=(
+            pl.needs.NeededPlace(
+                "tools",
+                "which search your documents",
+                built_in=("wiki-2",),
+            ),
+        ),
+        shows="tools/calls",
+        own={"model": "tiny-agent", "samples": 2, "schedule.prompts": 2},
+    ),
+    use="It helps where answers need several searches, each led by the last; where one search with "
+    "the question suffices it costs turns.",
+    lacks=("The benchmarks and the retriever of the paper are not there.",),
 )
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Literal
 
@@ -44,6 +45,35 @@ CARD = pl.Card(
         lr=1e-6,
     ),
     task="screen",
+    needs=pl.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "action", "text", ("click", "scroll", "open_app"), "the action that is right"
+            ),
+            pl.needs.NeededColumn(
+                "box",
+                "numbers",
+                ([10, 20, 40, 60], [0, 0, 16, 16], [5, 5, 30, 12]),
+                "left, top, right and bottom of the widget, in pixels of the screen",
+            ),
+            pl.needs.NeededColumn(
+                "scale",
+                "numbers",
+                ([1.0, 1.0],),
+                "of the screen to what points are said in",
+                otherwise="1, 1",
+            ),
+        ),
+        own={"items": 4, "schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where few screens with known boxes are at hand and the model already sees; eyes are "
+    "not trained by so few.",
+    lacks=(
+        "A file has no column of pictures: prompts of your own are texts, and pictures come from the "
+        "task `screen` or from a package's tasks.",
+        "The exams of the paper, AndroidControl and ScreenSpot-Pro, are not there.",
+    ),
 )
 PARTS = ("type", "point", "format")
 
@@ -113,8 +143,11 @@ class FewScreens:
     async def _choose(self, ctx: pl.Context, key: pl.Key) -> list[int]:
         first = pl.curriculum.first_number(ctx)
         if self.choice == "first":
-            return list(range(first, first + self.items))
-        tasks = [ctx.bench.tasks.task("train", first + i) for i in range(self.pool)]
+            return [first + i for i in pl.run.chosen_tasks(ctx.bench, self.items, "train")]
+        pool = [first + i for i in pl.run.chosen_tasks(ctx.bench, self.pool, "train")]
+        tasks = [ctx.bench.tasks.task("train", i) for i in pool]
+        if ctx.bench.reward is None:  # a file of actions has no reward of its own
+            ctx = ctx.with_bench(replace(ctx.bench, reward=ActionReward()))
         rate_N = await pl.pass_rates(ctx, key, tasks, pl.Sample(n=1, temperature=0.0))
         kinds = [str(t.meta.get("action")) for t in tasks]
         return [first + i for i in choose_by_kind(kinds, rate_N, self.items)]

@@ -41,6 +41,26 @@ CARD = pl.Card(
         lr=5e-6,
         arguments={"turns": 32},
     ),
+    task="wiki-far",
+    needs=pl.Requirements(
+        places=(
+            pl.needs.NeededPlace(
+                "tools",
+                "which search your documents",
+                built_in=("wiki-far",),
+            ),
+        ),
+        shows="age_mean",
+        off={"lag": 0},
+        own={"model": "tiny-agent", "lag": 1, "schedule.prompts": 4, "pool.size": 1},
+    ),
+    use="It helps where questions need many searches and episodes differ much in length; short "
+    "questions gain nothing from a long limit.",
+    lacks=(
+        "The agent that makes questions harder is not there.",
+        "Pages are not opened by address, unless a tool of yours does.",
+        "No model judges answers.",
+    ),
 )
 
 

@@ -33,6 +33,13 @@ CARD = pl.Card(
         setting="Llama models of 7B to 70B, PPO, ReMax and Safe-RLHF, 8 to 128 GPUs, 1,024 prompts "
         "and answers of 1,024 tokens"
     ),
+    needs=pl.Requirements(columns=(), own={"nodes": (1,), "layout": (2, 1, 1)}),
+    use="It helps to place the models of PPO on devices before renting them; training itself places "
+    "models by a cluster file.",
+    lacks=(
+        "Resharding runs on the embedded model between processes of one machine, without an optimiser.",
+        "Placements are simulated with assumed speeds, not run.",
+    ),
 )
 WAYS: tuple[pl.planning.Way, ...] = ("grouped", "model group", "all ranks")
 WORK = pl.planning.Workload(sequences=256, prompt=512, answer=512)
@@ -66,15 +73,16 @@ class Resharding:
 
 @pl.stage
 class HybridEngine:
-    """A program: the three ways of resharding, and the best placements for so many `nodes` of eight
+    """A program: the three ways of resharding in a `layout`, and the best placements for so many `nodes` of eight
     assumed devices, with all four models of the size `decoder`.
     """
 
     nodes: tuple[int, ...] = (1, 2, 4, 8)
     decoder: str = "7b"
+    layout: tuple[int, int, int] = (4, 2, 2)
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        moved = {way: Resharding(way).measure(ctx.seed) for way in WAYS}
+        moved = {way: Resharding(way, *self.layout).measure(ctx.seed) for way in WAYS}
         for way, found in moved.items():
             ctx.say(f"{way}: a rank receives {found['received']:.4f} of the weights, by the formula "
                     f"{found['formula']:.4f}; logits differ by {found['logits']:.1e}")  # fmt: skip
@@ -110,5 +118,14 @@ def best_placements(nodes: int, decoder: str = "7b", iterations: int = 3) -> dic
     return found | {"searched": searched.score / iterations}
 
 
-def build() -> HybridEngine:
-    return HybridEngine()
+def build(
+    nodes: tuple[int, ...] = (1, 2, 4, 8),
+    decoder: str = "7b",
+    layout: tuple[int, int, int] = (4, 2, 2),
+) -> HybridEngine:
+    """`nodes` of eight devices each are planned for, with models of the size `decoder`. `layout`:
+    tensor-parallel ranks that train together, those that generate together, and replicas.
+    """
+    if decoder not in pl.planning.DECODERS:
+        raise pl.UserError(f"decoder {decoder!r} is not one of {', '.join(pl.planning.DECODERS)}")
+    return HybridEngine(nodes, decoder, layout)

@@ -39,6 +39,24 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"collect.sample.max_tokens": 3072},
     ),
+    task="lookup",
+    needs=pl.Requirements(
+        columns=(),
+        places=(
+            pl.needs.NeededPlace(
+                "environment",
+                "in which turns are cells of code, with the facts `formed` and `clean` by turn",
+                built_in=("lookup",),
+            ),
+        ),
+        own={"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2},
+    ),
+    use="It helps where steps can be checked by themselves, as cells of code can; elsewhere only the "
+    "answer is paid.",
+    lacks=(
+        "There is no notepad that survives a trimmed context.",
+        "Questions of a file are not asked in the notebook: that takes an environment of yours.",
+    ),
 )
 
 

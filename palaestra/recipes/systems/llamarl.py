@@ -11,9 +11,10 @@ cut. rho is 2 to 10. A mean over rows and `length` stands for the sum over token
 the loss. In a group of equal rewards A is 0.
 
 The executors and channels of the paper are a run's `--cluster`, see docs/cluster.md; without one
-the same numbers come from one process. Its split of devices, 16 of them as the example, is
-`best_split` of `palaestra/planning/costs.py`. Not built: generation in low precision, and weights that
-go from GPU to GPU without a copy in host memory.
+the same numbers come from one process. Its theory, by which separate devices are strictly faster than
+shared ones, is evaluated on measured seconds by `palaestra plan --run DIR`: the best split of devices,
+and a step's seconds with and without it. Not built: generation in low precision, and weights that go
+from GPU to GPU without a copy in host memory.
 """
 
 import palaestra as pl
@@ -27,6 +28,13 @@ CARD = pl.Card(
     "by the standard deviation is our reading",
     size=pl.Size(
         setting="Llama 3 8B, 70B and 405B, up to 1,024 H100; MATH and GSM8K; details second-hand",
+    ),
+    needs=pl.Requirements(shows="age_mean", off={"lag": 0}, own={"schedule.prompts": 2}),
+    use="It helps where samples are several steps old; at an age of one step the weights are near 1 "
+    "and it is REINFORCE.",
+    lacks=(
+        "Nothing is sampled in low precision.",
+        "Weights pass through host memory, not from GPU to GPU.",
     ),
 )
 

@@ -55,7 +55,8 @@ class RunPrograms(RunSituation):
     def budget(self) -> Mapping[str, float]:
         """What the run may spend at most, by meter, where that is limited."""
         tokens = {} if self.plan.tokens is None else {"sampled_tokens": self.plan.tokens}
-        return {**tokens, **self.plan.budget}
+        steps = {} if self.plan.steps is None else {"steps": self.plan.steps}
+        return {**tokens, **steps, **self.plan.budget}
 
     def spend(self, meter: str, amount: float = 1) -> None:
         """Counts what a program takes; the sums stand in its summary as "spent"."""

@@ -1,12 +1,16 @@
 """Cogito, Ergo Ludo: what is written after an episode and shown before the next one."""
 
 import asyncio
+from dataclasses import replace
 
 import palaestra as pl
 import pytest
 from palaestra.curriculum.memory import Note, notes_of
 from palaestra.recipes.agents import cel
-from palaestra.recipes.agents.cel import WorldTexts, WriteByModel, WriteMoves, rule_quality
+from palaestra.recipes.agents.cel import TextAbove
+from palaestra.recipes.agents.cel.lake import WriteMoves, rule_quality
+from palaestra.recipes.agents.cel.writing import WorldTexts, WriteByModel
+from palaestra.run.setup import make_smallest
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
@@ -22,8 +26,8 @@ def write(*steps, known=WorldTexts(), result="", thing=""):
 
 
 def test_advantages_of_the_catalogue():
-    assert advantages(cel.build(), *scored(1, 0, 0, 1)) == near([0.866024, -0.866024, -0.866024, 0.866024])
-    assert advantages(cel.build(), *scored(1, 0, 0, 0)) == near([1.499997, -0.499999, -0.499999, -0.499999])
+    assert advantages(cel.embedded(), *scored(1, 0, 0, 1)) == near([0.866024, -0.866024, -0.866024, 0.866024])
+    assert advantages(cel.embedded(), *scored(1, 0, 0, 0)) == near([1.499997, -0.499999, -0.499999, -0.499999])
 
 
 def test_rule_quality_of_the_catalogue():
@@ -78,7 +82,7 @@ def test_frozen_texts_stay_as_they_are(updates, episodes, rules):
     link = cel.WriteDown(WriteMoves(), updates)
     after = asyncio.run(link(None, ("k",), Group(task=task, episodes=(told,))))
     assert after.task.meta["learned"] == WorldTexts(rules=rules, episodes=episodes + 1)
-    assert after.episodes[0].reward.parts == {"rules": 0.0}, "of the rules before, which were none"
+    assert after.episodes[0].reward.parts == {"rules": 0.0, "known": 0.0}, "of the rules before, which were none"
     (note,) = cel.learned_note(after)
     assert note.about == "" and note.facts["rules"] == rules
 
@@ -95,7 +99,7 @@ def test_a_writer_that_fails_leaves_the_texts_as_they_were():
 
 def test_what_a_step_wrote_is_read_in_the_next_one(context, small):
     ctx = context("lake")
-    recipe, state = small(cel.build()), start(0)
+    recipe, state = small(cel.embedded()), start(0)
     state, _ = asyncio.run(step(recipe, ctx, state))
     notes = notes_of(state["draw"])
     assert [n.about for n in notes] == ["lake/train/world 0", "lake/train/world 1"]
@@ -108,16 +112,56 @@ def test_what_a_step_wrote_is_read_in_the_next_one(context, small):
 
 
 def test_new_worlds_are_measured_with_a_memory_that_begins_empty(context):
-    exam = cel.build(length=3, worlds=2).evaluate["new worlds"]
+    exam = cel.embedded(length=3, worlds=2).evaluate["new worlds"]
     found = asyncio.run(exam(context("lake", evaluate=2)))
     assert list(found) == ["round 1", "round 2", "round 3"]
     assert all(r["n"] == 2 and 0 <= r["mean"] <= 1 for r in found.values())
     assert found == asyncio.run(exam(context("lake", evaluate=2))), "it repeats"
-    assert cel.build(worlds=0).evaluate == {}
+    assert cel.embedded(worlds=0).evaluate == {}
 
 
 def test_it_runs_where_worlds_have_no_rules(context, small):
-    state, _ = asyncio.run(step(small(cel.build()), context("chain"), start(0)))
+    state, _ = asyncio.run(step(small(cel.embedded()), context("chain"), start(0)))
     assert [n.about for n in notes_of(state["draw"])] == ["chain"] and pl.curriculum.notes_of(state["draw"])[
         0
     ].text == ""
+
+
+def test_a_world_without_prompts_says_what_is_known(context):
+    """An environment of one's own says its first words itself: the texts stand above them."""
+    seen = []
+
+    class Door:
+        seats = ("policy",)
+
+        def reset(self, task, key):
+            say = (Message(role="user", content="You are at 2."),)
+            return pl.Frame(state=0, asks=(pl.Ask(seat="policy", say=say),))
+
+    async def collect(ctx, key, group):
+        seen.append((await ctx.bench.world.reset(group.task, key)).asks[0].say[0].content)
+        return group
+
+    ctx = context("lake")
+    ctx = ctx.with_bench(replace(ctx.bench, world=TextAbove(Door(), "rules: right")))
+    frame = asyncio.run(ctx.bench.world.reset(Task(id="t"), ("k",)))
+    assert frame.asks[0].say[0].content == "rules: right\nYou are at 2."
+    ctx = ctx.with_bench(replace(ctx.bench, world=TextAbove(Door(), "")))
+    task = Task(id="t", meta={"known": WorldTexts(rules="go right")})
+    asyncio.run(cel.Informed(collect)(ctx, ("k",), Group(task=task)))
+    assert seen == ["rules: go right\n\nYou are at 2."]
+
+
+def test_the_policy_writes_unless_another_model_is_named():
+    assert cel.build().collect.links[2].writer == WriteByModel(pl.LocalModel())
+    assert cel.build(pl.LocalModel("writer")).collect.links[2].writer.source.model == "writer"
+
+
+def test_smoke_measures_little():
+    """`train cel --smoke` took 76 s, all of it in measuring 64 worlds ten times."""
+    assert make_smallest(cel.embedded()).evaluate["new worlds"].rounds == 2
+
+
+def test_the_exam_is_no_larger_than_what_the_run_measures(context):
+    exam = cel.embedded(length=1, worlds=8).evaluate["new worlds"]
+    assert asyncio.run(exam(context("lake", evaluate=2)))["round 1"]["n"] == 2

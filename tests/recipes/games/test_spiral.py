@@ -7,7 +7,7 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.claims.games.spiral import EXPERIMENT, play_at_random
-from palaestra.recipes.games.spiral import build
+from palaestra.recipes.games.spiral import TellSelfPlay, build
 from palaestra.types import Group, Reward, payment, rng_of
 
 from tests.fake import episode, task
@@ -94,3 +94,12 @@ def test_an_arm_runs_and_is_measured(arm, context, tmp_path):
     found = asyncio.run(made.run(context("kuhn", out=tmp_path, tokens=40))).metrics
     value = EXPERIMENT.measure(pl.ledger.Cell(summary=found))
     assert -1 < value <= 0 and (found["parts"]["rl"]["steps"] > 0) == (arm != "start")
+
+
+@pytest.mark.parametrize(("seats", "share"), [(("p0", "p1"), 1.0), (("p0",), 0.0)])
+def test_a_game_tells_whether_both_of_its_sides_train(seats, share):
+    group = game(1.0)
+    (e,) = group.episodes
+    group = replace(group, episodes=(replace(e, rows=tuple(r for r in e.rows if r.seat in seats)),))
+    (told,) = asyncio.run(TellSelfPlay()(None, ("k",), group)).episodes
+    assert told.reward.parts["self_play"] == share and told.total == e.total

@@ -1,57 +1,102 @@
 """Collab: its objective by hand, searches that find what no agent says alone, budgets that hold, and its arms."""
 
 import asyncio
+import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import palaestra
 import pytest
 import torch
 from palaestra.claims.inference.collab import EXPERIMENT
+from palaestra.errors import UserError
 from palaestra.models.load import trainable_copy
 from palaestra.models.score import score_pairs
-from palaestra.recipes.inference import collab as c
+from palaestra.recipes.inference.collab import build, program, search, toy
 from palaestra.rollout.recorded import recorded_episode
+from palaestra.types import Reward
 
 
 def test_reference_values():
     """pi_ref = (.5, .5), pi_1 = (.9, .1), pi_2 = (.6, .4), Q = .9, .7: alpha 1 takes agent 2, alpha 0 agent 1."""
     law = lambda *p: torch.tensor(p, dtype=torch.float64).log()
-    kl = [c.kl_nats(law(*p), law(0.5, 0.5)) for p in ((0.9, 0.1), (0.6, 0.4))]
+    kl = [search.kl_nats(law(*p), law(0.5, 0.5)) for p in ((0.9, 0.1), (0.6, 0.4))]
     assert kl == pytest.approx([0.368064, 0.020136], abs=1e-6)
-    j = [c.regularised_value(q, k, 1.0) for q, k in zip((0.9, 0.7), kl, strict=True)]
+    j = [search.regularised_value(q, k, 1.0) for q, k in zip((0.9, 0.7), kl, strict=True)]
     assert j == pytest.approx([0.531936, 0.679864], abs=1e-6)
-    assert c.regularised_value(0.9, kl[0], 0.0) > c.regularised_value(0.7, kl[1], 0.0)
-    assert c.kl_nats(law(1.0, 0.0), law(0.5, 0.5)) == pytest.approx(np.log(2)), "what has no mass costs nothing"
+    assert search.regularised_value(0.9, kl[0], 0.0) > search.regularised_value(0.7, kl[1], 0.0)
+    assert search.kl_nats(law(1.0, 0.0), law(0.5, 0.5)) == pytest.approx(np.log(2)), "what has no mass costs nothing"
 
 
 def test_candidates_are_the_nucleus():
     law = torch.tensor([0.05, 0.6, 0.05, 0.3]).log()
-    assert c.candidates(law) == [1, 3, 0] or c.candidates(law) == [1, 3, 2]
-    assert c.candidates(law, p=0.5) == [1] and c.candidates(law, p=0.99, k=2) == [1, 3]
+    assert search.candidates(law) == [1, 3, 0] or search.candidates(law) == [1, 3, 2]
+    assert search.candidates(law, p=0.5) == [1] and search.candidates(law, p=0.99, k=2) == [1, 3]
 
 
 @pytest.fixture
 def agents(context):
     """A context whose agents are the policy under three names, the polite one after a little imitation."""
     ctx = context("add(d=1)")
-    for name in c.AGENTS:
+    for name in toy.AGENTS:
         ctx.models[name] = trainable_copy(ctx.model("policy"))
     return ctx
 
 
 def run(ctx, **settings):
-    return asyncio.run(c.ControlledDecoding(**{"tasks": 3, **settings}).run(ctx)).metrics
+    return asyncio.run(
+        program.ControlledDecoding(**{"tasks": 3, "agents": toy.AGENTS, "target": toy.ThreeVirtues(), **settings}).run(
+            ctx
+        )
+    ).metrics
+
+
+def worth(ctx, text, ended=True):
+    dialect, task = ctx.engine("policy").dialect, ctx.bench.tasks.task("test", 0)
+    ids = [*dialect.encode_text(text), *([dialect.end] if ended else [])]
+    how = program.ControlledDecoding(target=toy.ThreeVirtues())
+    place = search.ProblemInRun(ctx, task, task, search.Spending(0), how)
+    return asyncio.run(place.reward(ids, task)), len(ids)
 
 
 def test_the_target_by_hand(agents):
-    task, dialect = agents.bench.tasks.task("test", 0), agents.engine("policy").dialect
-    ids = lambda text: [*dialect.encode_text(text), dialect.end]
-    both = c.target_parts(agents, task, ids(f"= {task.answer}{c.THANKS}"))
-    n = len(ids(f"= {task.answer}{c.THANKS}"))
-    assert both == {"right": 1.0, "polite": 1.0, "brief": 1 - n / 64}
-    assert c.target(both) == pytest.approx(2 - n / 128)
-    assert c.target_parts(agents, task, ids("= 77\nThanks"))["right"] == 0.0
-    assert c.target_parts(agents, task, []) == {"right": 0.0, "polite": 0.0, "brief": 1.0}
+    answer = agents.bench.tasks.task("test", 0).answer
+    both, n = worth(agents, f"= {answer}{toy.THANKS}")
+    assert both.parts == {"right": 1.0, "polite": 1.0, "brief": 1 - n / 64}
+    assert both.total == pytest.approx(2 - n / 128)
+    assert worth(agents, "= 77\nThanks")[0].parts["right"] == 0.0
+    assert worth(agents, "", ended=False)[0].parts == {"right": 0.0, "polite": 0.0, "brief": 1.0}
+
+
+def test_agents_and_target_of_ones_own(agents):
+    """Any reward is the target, here the length; a search is at no time worse than the agent alone."""
+
+    async def long(ctx, group):
+        return [Reward(total=len(e.rows[-1].segments[-1].ids) / 64, parts={}) for e in group.episodes]
+
+    found = run(agents, agents=("right",), target=long, alpha=0.0, forwards=500, tasks=1)
+    plain = run(agents, agents=("right",), target=long, method="best of n", forwards=0, tasks=1)
+    assert found["target"] == pytest.approx(found["tokens"] / 64) and found["searches"] > 0 == plain["searches"]
+    assert found["target"] >= plain["target"]
+    parts = build("here/a, there/b").parts
+    assert parts["exam"].models == {"agent 1": "here/a", "agent 2": "there/b"}
+    assert parts["exam"].runnable.agents == ("agent 1", "agent 2")
+
+
+def test_agents_of_another_vocabulary_are_refused(agents):
+    other = copy.copy(agents.models["short"])
+    other.tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 0})
+    agents.models["short"] = other
+    with pytest.raises(UserError, match="another vocabulary"):
+        run(agents)
+
+
+def test_data_need_agents(tmp_path):
+    """`train collab --data F` was a traceback."""
+    (tmp_path / "f.jsonl").write_text("".join(f'{{"prompt": "1 + {i}", "answer": "{i + 1}"}}\n' for i in range(12)))
+    with pytest.raises(UserError, match="agents=DIR,DIR"):
+        palaestra.train("collab", data=str(tmp_path / "f.jsonl"), out=tmp_path / "run", quiet=True)
 
 
 @pytest.mark.parametrize("settings", [{}, {"agents": ("right",)}, {"horizon": 3}, {"misjudged": True}, {"alpha": 1.0}])
@@ -76,10 +121,10 @@ def test_the_best_of_several_is_no_worse_and_keeps_the_budget(agents, method):
 def test_switching_between_equals_is_sampling_and_the_mean_of_equals_too(agents):
     """One law under three names: an answer's tokens are drawn from it, by whatever name."""
     task = agents.bench.tasks.task("test", 0)
-    place = c.ProblemInRun(agents, task, task, c.Spending(1e9), c.ControlledDecoding())
+    place = search.ProblemInRun(agents, task, task, search.Spending(1e9), program.ControlledDecoding(agents=toy.AGENTS))
     law = place.cursor("policy").logits()[0].softmax(-1)
     for average in (False, True):
-        said = c.joint_answers(place, 100, 0, average)
+        said = search.joint_answers(place, 100, 0, average)
         share = np.mean([a.ids[0] == int(law.argmax()) for a in said])
         assert share == pytest.approx(float(law.max()), abs=0.15)
         assert all(a.ids[-1] in place.ctx.model("policy").eos or len(a.ids) == 64 for a in said)
@@ -93,7 +138,9 @@ def test_a_search_finds_what_no_agent_says_alone(agents):
     shown = []
     for i in range(24):
         task = agents.bench.tasks.task("train", i)
-        row = recorded_episode(agents, "polite", task.prompt, f"= {(int(task.answer) + 3) % 10}{c.THANKS}", 1.0).rows[0]
+        row = recorded_episode(agents, "polite", task.prompt, f"= {(int(task.answer) + 3) % 10}{toy.THANKS}", 1.0).rows[
+            0
+        ]
         shown.append(row.view())
     for _ in range(12):
         loss = torch.zeros(())
@@ -118,10 +165,10 @@ def test_a_search_finds_what_no_agent_says_alone(agents):
 
 def test_nats_are_those_of_the_reference(agents):
     tasks = [agents.bench.tasks.task("test", i) for i in range(2)]
-    answers = [c.SignedAnswer(list(b"= 7"), [0] * 3), c.SignedAnswer(list(b"= 12"), [0] * 4)]
-    place = [c.ProblemInRun(agents, t, t, c.Spending(0), c.ControlledDecoding()) for t in tasks]
+    answers = [search.SignedAnswer(list(b"= 7"), [0] * 3), search.SignedAnswer(list(b"= 12"), [0] * 4)]
+    place = [search.ProblemInRun(agents, t, t, search.Spending(0), program.ControlledDecoding()) for t in tasks]
     found = score_pairs(agents.model("policy"), [(p.prompt, a.ids) for p, a in zip(place, answers, strict=True)])
-    assert c.reference_nats(agents, tasks, answers) == pytest.approx(-sum(x.sum() for x in found) / 7)
+    assert program.reference_nats(agents, tasks, answers) == pytest.approx(-sum(x.sum() for x in found) / 7)
 
 
 def test_arms_differ_in_the_exam_alone():

@@ -2,20 +2,23 @@
 
 import asyncio
 
+import palaestra
 import pytest
 import torch
 from palaestra.claims.inference.long2short_merging import EXPERIMENT
-from palaestra.models.arithmetic import Average, PermuteUnits, weights_of
+from palaestra.errors import UserError
+from palaestra.models.arithmetic import Average, PermuteUnits, TaskArithmetic, Ties, weights_of
 from palaestra.models.load import trainable_copy
 from palaestra.pipeline import Output
 from palaestra.recipes.inference import long2short_merging as l2s
+from palaestra.recipes.inference.long2short_merging import exam, merges
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempt_tasks
 
 
 def test_a_mixture_lies_on_the_line():
     ends = ({"short": 6.0, "long": 18.0}, {"short": 0.6, "long": 1.0})
-    at = lambda length, accuracy: l2s.above_line({**ends[0], "merged": length}, {**ends[1], "merged": accuracy})
+    at = lambda length, accuracy: exam.above_line({**ends[0], "merged": length}, {**ends[1], "merged": accuracy})
     assert at(12.0, 0.8) == pytest.approx(0.0) and at(9.0, 1.0) == pytest.approx(0.3)
     assert at(12.0, 0.5) == pytest.approx(-0.3)
     assert at(30.0, 1.0) == pytest.approx(0.0), "longer than the long one: no credit for it"
@@ -23,10 +26,60 @@ def test_a_mixture_lies_on_the_line():
 
 
 def test_the_ways_of_the_released_code():
-    assert {n: w for n, w in l2s.WAYS.items() if n in ("ties", "task-arithmetic")} == {
-        "ties": l2s.pl.models.Ties(removed=0.8, scale=1.0), "task-arithmetic": l2s.pl.models.TaskArithmetic(0.7),
-    }  # fmt: skip
-    assert l2s.WAYS["dare"].drop == 0.3
+    how = {n: w.how for n, w in l2s.WAYS.items()}
+    assert how["ties"] == Ties(removed=0.8, scale=1.0) and how["task-arithmetic"] == TaskArithmetic(0.7)
+    assert how["dare"].drop == 0.3
+
+
+def matrices():
+    """A base and two models of one matrix and one vector: singular values of the differences are 3, 1 and 2, 0."""
+    base = {"w": torch.eye(2), "b": torch.zeros(2)}
+    return base, [
+        {"w": torch.eye(2) + torch.diag(torch.tensor([3.0, 1.0])), "b": torch.ones(2)},
+        {"w": torch.eye(2) + torch.tensor([[0.0, 2.0], [0.0, 0.0]]), "b": torch.zeros(2)},
+    ]
+
+
+def test_lore_by_hand():
+    """mu a tenth of the largest singular value: 3, 1 become 2.7, 0.7 and 2 becomes 1.8."""
+    base, models = matrices()
+    made = merges.LoRE(mu=0.1, scale=1.0)(base, models)
+    assert torch.allclose(made["w"], torch.tensor([[3.7, 1.8], [0.0, 1.7]])) and made["b"].tolist() == [1, 1]
+    whole, sum_of_all = merges.LoRE(mu=0.0, scale=0.7)(base, models), TaskArithmetic(0.7)(base, models)
+    assert all(torch.allclose(whole[n], sum_of_all[n]) for n in base)
+
+
+def test_twin_by_hand():
+    """All singular values kept is the average; the shared part alone is the base, with the largest one beside it."""
+    base, models = matrices()
+    all_kept, mean = merges.Twin(rank=1.0)(base, models), Average()(base, models)
+    assert all(torch.allclose(all_kept[n], mean[n], atol=1e-6) for n in base)
+    one = merges.Twin(TaskArithmetic(0.0), rank=0.5, weights=(1.0, 0.0))(base, models)
+    assert torch.allclose(one["w"], torch.tensor([[4.0, 0.0], [0.0, 1.0]]), atol=1e-6)
+    with pytest.raises(UserError, match="one for each"):
+        merges.Twin(weights=(1.0,))(base, models)
+
+
+def test_activations_hold_changes_back(two):
+    """omega 1 is the merge itself; with omega 0 the column with the largest input stays the base's."""
+    program = merges.ActivationInformed(("short", "long"), Average(), omega=0.0, tasks=2)
+    scales = program._scales(two)
+    base = weights_of(two.model("policy").module)
+    assert scales and all(x.shape == base[n].shape[1:] and x.min() == 0 and x.max() <= 1 for n, x in scales.items())
+    name, scale = next(iter(scales.items()))
+    models = [weights_of(two.model(n).module) for n in ("short", "long")]
+    moved = {n: t + 1 for n, t in base.items()}
+    made = merges.Relaxed(lambda *_: dict(moved), scales)(base, models)
+    assert torch.allclose(made[name] - base[name], scale.to(base[name].dtype).expand_as(base[name]), atol=1e-5)
+    same = merges.ActivationInformed(("short", "long"), Average(), omega=1.0, tasks=2)._scales(two)
+    assert all((x == 1).all() for x in same.values())
+
+
+def test_data_need_two_models(tmp_path):
+    """`train long2short-merging --data F` was a traceback."""
+    (tmp_path / "f.jsonl").write_text("".join(f'{{"prompt": "1 + {i}", "answer": "{i + 1}"}}\n' for i in range(12)))
+    with pytest.raises(UserError, match="short=DIR"):
+        palaestra.train("long2short-merging", data=str(tmp_path / "f.jsonl"), out=tmp_path / "run", quiet=True)
 
 
 @pytest.fixture
@@ -44,21 +97,21 @@ def two(context):
 
 def test_the_exam_leaves_the_policy_as_it_was(two):
     before = {n: t.clone() for n, t in weights_of(two.model("policy").module).items()}
-    found = asyncio.run(l2s.MergeExam(tasks=6, shares=(0.0, 0.5, 1.0)).run(two)).metrics
+    found = asyncio.run(exam.MergeExam(tasks=6, shares=(0.0, 0.5, 1.0)).run(two)).metrics
     assert all(torch.equal(t, before[n]) for n, t in weights_of(two.model("policy").module).items())
     assert found["accuracy"]["short"] == found["accuracy"]["long"] == found["accuracy"]["merged"] == 1.0
     assert found["above_line"] == 0 and found["shorter"] == 0 and list(found["line"]) == ["0", "0.5", "1"]
     assert found["barrier"] > 0.05 and found["line"]["0"]["loss"] == pytest.approx(found["line"]["1"]["loss"], abs=1e-4)
     assert found["length_by_domain"] == {"add(d=1)": found["length"]["merged"]}
     greedy = asyncio.run(attempt_tasks(two, 6, Sample(n=1, temperature=0.0)))
-    assert l2s.mean_length(greedy) == found["length"]["merged"]
+    assert exam.mean_length(greedy) == found["length"]["merged"]
 
 
 def test_arms_differ_in_the_merge_alone():
     assert not EXPERIMENT.lacks()
     for name, arm in EXPERIMENT.every_arm.items():
         short, long = (arm.parts[n].runnable for n in ("short", "long"))
-        assert (short, long) == tuple(l2s.build().parts[n].runnable for n in ("short", "long")), name
+        assert (short, long) == tuple(l2s.embedded().parts[n].runnable for n in ("short", "long")), name
         assert arm.parts["exam"].runnable.tasks == 256
     unrelated = EXPERIMENT.arms["unrelated"].parts
     assert unrelated["merged"].models["short"] == Output("elsewhere") == unrelated["exam"].models["short"]
@@ -67,5 +120,5 @@ def test_arms_differ_in_the_merge_alone():
 
 
 def test_a_mixture_answers_with_both(two):
-    found = asyncio.run(l2s.MergeExam(tasks=16, shares=(0.0, 1.0), mix=0.5).run(two)).metrics
+    found = asyncio.run(exam.MergeExam(tasks=16, shares=(0.0, 1.0), mix=0.5).run(two)).metrics
     assert found["accuracy"]["merged"] == 1.0 and found["above_line"] == 0

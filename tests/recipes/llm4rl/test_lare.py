@@ -7,12 +7,13 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.claims.llm4rl.lare import EXPERIMENT
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import lare
-from palaestra.recipes.llm4rl.lare import CANDIDATES, MERGED, QUANTITIES, LaRe, build, latent_rewards
+from palaestra.recipes.llm4rl.lare import LaRe, SimulatorWords, build, embedded, latent_rewards
+from palaestra.recipes.llm4rl.lare.navigation import CANDIDATES, MERGED, QUANTITIES, recorded
 
 KEY = ("test",)
-SMALL = {"learner": pl.control.PPO(games=8), "steps": 400}
+SMALL = {"learner": pl.control.PPO(games=8), "steps": 400, "asked": pl.Scripted(recorded)}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,12 @@ def games():
 
 
 def asked(ctx, program=None):
-    return asyncio.run((program or LaRe()).ask(ctx, KEY))
+    program = program or LaRe(asked=pl.Scripted(recorded))
+    games = program.sample(KEY)
+    return asyncio.run(program.ask(ctx, SimulatorWords.of(program.sim, games), games))
+
+
+WORDS = SimulatorWords(about="", declared=QUANTITIES, compute=pl.control.SimpleSpread().quantities)
 
 
 def test_five_candidates_are_asked_for_and_one_that_merges_them(context):
@@ -31,7 +37,7 @@ def test_five_candidates_are_asked_for_and_one_that_merges_them(context):
 
     def answer(request):
         seen.append(request)
-        return lare.recorded(request)
+        return recorded(request)
 
     source = pl.Scripted(answer)
     ctx = context()
@@ -70,33 +76,77 @@ def test_quantities_stay_within_what_is_declared(games):
         assert ((values >= low - 1e-9) & (values <= high + 1e-9)).mean() > 0.99, name
 
 
-def test_factors_of_the_catalogue_and_their_sum():
-    """Rows (1, 0), (0, 1), (1, 1) with the linear decoder (2, -1) give 2, -1, 1 and the return 2."""
-    declared = {n: pl.control.Quantity(low=0.0, high=1.0) for n in "ab"}
-    phi = pl.control.columns_of(["a", "b"], {"a": np.array([1.0, 0, 1]), "b": np.array([0.0, 1, 1])}, declared)
-    assert (phi @ [2, -1]).tolist() == [2, -1, 1] and (phi @ [2, -1]).sum() == 2
+class Walk:
+    """A simulator of a user's: one agent on a line, which says nothing of itself."""
+
+    agents, horizon, observation, actions = 1, 4, 2, 2
+
+    def reset(self, rng, n):
+        return np.stack([rng.normal(size=n), np.zeros(n)], 1)
+
+    def observe(self, state):
+        return state[:, None]
+
+    def legal(self, state):
+        return None
+
+    def step(self, state, act_nA, rng):
+        after = state + np.stack([act_nA[:, 0] * 2.0 - 1, np.ones(len(state))], 1)
+        return after, after[:, :1], np.zeros(len(state), bool)
+
+
+def test_a_simulator_and_a_model_of_ones_own(context):
+    """What it does not say is read off its observations, and factors over them are what is learned from."""
+    seen, ctx = [], context()
+
+    def answer(request):
+        seen.append(request.messages[0].content)
+        return {"expressions": ["number_0", "change_0"]}
+
+    program = LaRe(asked=pl.Scripted(answer), sim=Walk(), learner=pl.control.PPO(games=8), steps=64)
+    found = asyncio.run(program.run(ctx)).metrics
+    assert (found["factors"], found["calls"], found["env_steps"]) == (2, 6, 64) and "- change_1, 1 to 1" in seen[0]
+    assert asyncio.run(program.run(context(steps=1))).metrics["env_steps"] == 32  # one iteration of 8 games of 4 steps
+
+
+def test_the_decoder_divides_what_a_game_paid():
+    """Games of 2 steps with phi (1, 0) and (0, 1) pay 1, of (1, 1) and (0, 0) too: each factor is worth 1, by fit."""
+    rng = np.random.default_rng(0)
+    phi = rng.integers(0, 2, (256, 1, 4, 2)).astype(float)
+    paths = {"reward": (phi @ [2.0, -1.0]), "alive": np.ones((256, 4), bool), "next_obs": phi}
+    decomposer = pl.control.Decomposition().start(lambda p: p["next_obs"], KEY)
+    for _ in range(40):
+        given = decomposer(paths)
+    rows = [given[(phi == x).all(-1)].mean() for x in ([1, 0], [0, 1], [1, 1])]
+    assert rows == pytest.approx([2, -1, 1], abs=0.35)
+
+
+def test_nobody_to_ask_is_refused(context, tmp_path):
+    with pytest.raises(UserError, match="asked=endpoint"):
+        asyncio.run(build(steps=0).run(context()))
+    (tmp_path / "own.py").write_text("class Half:\n    agents = 1\n")
+    with pytest.raises(UserError, match="no simulator: it has no horizon"):
+        build(sim=f"{tmp_path}/own.py:Half")
 
 
 def test_shuffled_factors_are_those_of_other_steps_of_the_same_games(context, games):
     factors = asked(context())
-    plain, shuffled = (
-        latent_rewards(r, factors, pl.control.SimpleSpread(), KEY)(games) for r in ("factors", "shuffled")
-    )
+    plain, shuffled = (latent_rewards(r, factors, WORDS, KEY)(games) for r in ("factors", "shuffled"))
     rows = lambda x: sorted(map(tuple, x.reshape(-1, x.shape[-1]).tolist()))
     assert rows(plain) == rows(shuffled)  # the same marginal
     assert not (plain == shuffled).all(-1).any()
-    again = latent_rewards("shuffled", factors, pl.control.SimpleSpread(), KEY)(games)
+    again = latent_rewards("shuffled", factors, WORDS, KEY)(games)
     assert (shuffled == again).all()
 
 
 def test_constant_factors_say_nothing_and_the_states_are_what_agents_see(context, games):
     factors = asked(context())
-    assert np.ptp(latent_rewards("constant", factors, pl.control.SimpleSpread(), KEY)(games)) == 0
-    assert latent_rewards("state", (), pl.control.SimpleSpread(), KEY)(games) is games["next_obs"]
+    assert np.ptp(latent_rewards("constant", factors, WORDS, KEY)(games)) == 0
+    assert latent_rewards("state", (), WORDS, KEY)(games) is games["next_obs"]
 
 
 def test_what_each_arm_learns_from(games):
-    of = lambda reward: LaRe(reward, **SMALL).shaping((), KEY)
+    of = lambda reward: LaRe(reward, **SMALL).shaping((), WORDS, KEY)
     assert of("dense") is pl.control.as_paid and of("episodic") is pl.control.at_the_end
     assert of("state").settings.sampled == 0 and of("sampled state").settings.sampled == 16
     total = pl.control.returns_of(games)
@@ -119,14 +169,14 @@ def test_an_arm_runs_and_tells_its_numbers(reward, context):
 def test_the_arms_differ_in_their_reward_alone():
     arms = EXPERIMENT.every_arm
     assert set(arms) == {"start", "dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"}
-    assert all(arm == build(name, steps=150_000) for name, arm in arms.items() if name != "start")
+    assert all(arm == embedded(credit=name, steps=150_000) for name, arm in arms.items() if name != "start")
     assert arms["start"].steps == 0 and not EXPERIMENT.lacks()
     assert all(len(EXPERIMENT.settings_of(a)) == 3 for a in arms if a != "start")
 
 
 def test_a_start_is_not_trained(context):
     ctx = context()
-    found = asyncio.run(build("episodic", steps=0).run(ctx)).metrics
+    found = asyncio.run(embedded(credit="episodic", steps=0).run(ctx)).metrics
     policy = pl.control.PPO().start(pl.control.SimpleSpread(), ("lare", ctx.seed, "learn"))
     assert found["env_steps"] == 0
     assert found["return"] == pl.control.mean_return(

@@ -5,12 +5,14 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import palaestra
 import pytest
 from palaestra.cli.main import main
 from palaestra.credit.length import length_terms
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.recipes.multimodal import ui_r1
+from palaestra.run.benches import from_data
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.toys.screen import ACTIONS, Screen, action_parts, point_in_box, read_action
@@ -215,3 +217,22 @@ def test_a_start_with_eyes_keeps_them(context, small, tmp_path):
     fresh = load("tiny")
     fresh.add_head("eyes")
     assert not fresh.eyes.patch.weight.equal(found.eyes.patch.weight)
+
+
+@pytest.mark.parametrize("choice", ["hard", "first"])
+def test_a_file_of_fewer_screens_gives_all_of_them(context, tmp_path, choice):
+    """`train ui-r1 --data F` asked for task 408 of a short file, and found no reward there."""
+    rows = [{"prompt": f"press {i}", "action": "click", "box": [0, 0, 4, 4]} for i in range(6)]
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bench = from_data(str(tmp_path / "f.jsonl"), "", "", judged=True)
+    ctx = context("screen")
+    ctx = ctx.with_bench(bench)
+    tasks, state = asyncio.run(ui_r1.FewScreens(choice=choice)(ctx, ("k",), 4, {}))
+    size = bench.tasks.size
+    assert len(tasks) == 4 and sorted(state["chosen"]) == list(range(size))
+
+
+def test_a_file_without_actions_is_refused_with_the_column(tmp_path):
+    (tmp_path / "f.jsonl").write_text("".join(f'{{"prompt": "press {i}", "answer": "1"}}\n' for i in range(12)))
+    with pytest.raises(UserError, match="needs the column 'action'"):
+        palaestra.train("ui-r1", data=str(tmp_path / "f.jsonl"), out=tmp_path / "run", quiet=True)

@@ -8,7 +8,7 @@ from palaestra.curriculum.pool import Mixed
 from palaestra.planning.costs import capacity
 from palaestra.recipes.systems import asearcher
 from palaestra.rewards.answer_f1 import AnswerF1
-from palaestra.types import Episode, Group, Reward, Task
+from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
 from tests.objective.helpers import token_batch, token_gradient
 from tests.recipes.objectives.helpers import advantages, near, scored
@@ -65,6 +65,25 @@ def test_the_score_is_f1_where_the_form_was_kept():
     broken = paid("new york city", total=1.0, malformed=1)
     assert broken.total == 0 and broken.solved and broken.parts["formed"] == 0
     assert paid("city", gold=["york", "a city"]).total == 1
+
+
+def with_tools(text, think=False, **facts):
+    said = Segment(ids=(1,), text=text, policy="policy", trained=True, logp=(0.0,))
+    e = Episode(
+        rows=(Row(segments=(said,)),), reward=Reward(total=0.0), status="finished",
+        facts={"tool_calls": 1, "tool_malformed": 0, "answered": True, **facts},
+    )  # fmt: skip
+    group = Group(task=Task(id="t", answer="new york"), episodes=(e,))
+    return asyncio.run(AnswerF1(floor=0.1, think=think)(None, ("k",), group)).episodes[0].reward
+
+
+def test_an_answer_after_tools_of_ones_own_is_paid():
+    """`research --tools search.py:search` left its reward away: the world of tools has no fact "answer"."""
+    assert with_tools("New York").total == 1 and with_tools("york").total == pytest.approx(2 / 3)
+    assert with_tools("paris").total == 0.1 and with_tools("<think>new york</think>paris").total == 0.1
+    assert with_tools("new york", answered=False).total == 0 == with_tools("new york", tool_malformed=1).total
+    assert with_tools("new york", think=True).total == 0
+    assert with_tools("<think>where?</think>new york", think=True).total == 1
 
 
 def test_what_is_no_search_keeps_its_reward():

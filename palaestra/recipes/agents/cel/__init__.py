@@ -12,9 +12,9 @@ world is met `length` times, a board of its own each time: the tasks' `boards`. 
 `limit` characters the front is cut off. The part "rules" of a reward: the share of the episode's
 moves that the rules known before it predict.
 
-`writer` is a language model (`WriteByModel`) or a program. The default `WriteMoves` is a program
-that stands in for one: it reads the moves of T-lake off the episode in a fixed grammar, makes no
-mistake, and cannot be trained.
+`writer` is a language model, the policy itself unless another is named. The game is any environment
+of yours whose episodes are won or lost. Without one T-lake is played, where `lake.py`, a program that
+makes no mistake, writes in place of the embedded model, which cannot.
 
 Deviations: reflections are not trained, so the policy gradient is that of acting alone (the
 reward that would train them, the mean outcome of the next group, is not built); the lookahead over
@@ -22,12 +22,14 @@ all actions is the one expectation that the reply names; there are no verbal val
 the paper were not read.
 """
 
-import re
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import palaestra as pl
+from palaestra.recipes.agents.cel.lake import WriteMoves, rule_quality
+from palaestra.recipes.agents.cel.writing import WorldTexts, WriteByModel, Writer
 
 CARD = pl.Card(
     title="Cogito, Ergo Ludo: rule induction + playbook",
@@ -41,141 +43,39 @@ CARD = pl.Card(
         model="qwen3-4b",
         samples=8,
     ),
+    task="lake",
+    needs=pl.Requirements(
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "writer",
+                "writer",
+                "writes rules and playbook after an episode",
+                inert=None,
+                otherwise="the policy itself writes",
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "environment", "a game whose episodes are won or lost", built_in=("lake",)
+            ),
+        ),
+        shows="part/known",
+        off={"texts": False},
+        own={
+            "endpoint": "Right leads to the door.",
+            "worlds": 0,
+            "samples": 2,
+            "schedule.prompts": 2,
+        },
+    ),
+    use="It helps in worlds that are met again and whose rules the model does not know; where each is "
+    "met once, the texts only cost context.",
+    lacks=(
+        "Reflections are not trained.",
+        "The lookahead over all actions is the one expectation that a reply names.",
+    ),
 )
-
-DIRECTIONS = {"u": (0, -1), "d": (0, 1), "l": (-1, 0), "r": (1, 0)}
-RULE = re.compile(r"\b([udlr])([0-9])\b")
-AIM = re.compile(r"\bt([0-9])\b")
-RULES, PLAYBOOK = "rules: ", "playbook: "
-
-
-@pl.value_class
-class WorldTexts:
-    """What is written of a world, after so many episodes."""
-
-    rules: str = ""
-    playbook: str = ""
-    episodes: int = 0
-
-    @property
-    def text(self) -> str:
-        """As it is shown; nothing of what is empty."""
-        shown = [f"{RULES}{self.rules}"] if self.rules else []
-        return "\n".join([*shown, *([f"{PLAYBOOK}{self.playbook}"] if self.playbook else [])])
-
-
-class Writer(Protocol):
-    """Writes down what an episode taught. Called with (ctx, key, task, episode, what is known)."""
-
-    async def __call__(
-        self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
-    ) -> WorldTexts: ...
-
-
-@pl.stage
-class WriteMoves:
-    """A program in place of a model: reads off the steps of an episode which action moved where,
-    and from its outcome which thing to go to.
-
-    The grammar: "u4 l7" (4 moves up, 7 left) and "t9" (to 9). What is seen anew corrects what was
-    written. A step that changed nothing teaches nothing. Of two things, the one that was not lost
-    on is gone to.
-    """
-
-    async def __call__(
-        self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
-    ) -> WorldTexts:
-        rules = read_rules(known.rules)
-        for before, said, after in episode.facts.get("steps", ()):
-            if (found := direction(before, after)) is not None:
-                rules = {d: name for d, name in rules.items() if name != said} | {found: said}
-        written = " ".join(f"{d}{rules[d]}" for d in DIRECTIONS if d in rules)
-        aim, result = episode.facts.get("thing", ""), episode.facts.get("result", "")
-        if result == "lost":
-            aim = next(x for x in things_in(task) if x != aim)
-        return replace(known, rules=written, playbook=f"t{aim}" if aim else known.playbook)
-
-
-@pl.stage
-class WriteByModel:
-    """A language model writes: first the rules, then the playbook.
-
-    Args:
-        source: of the model.
-        limit: characters of each text; what is longer loses its front.
-    """
-
-    source: pl.Source
-    limit: int = 400
-
-    async def __call__(
-        self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
-    ) -> WorldTexts:
-        told = "".join(s.text for row in episode.rows for s in row.segments)
-        rules = await self._ask(ctx, RULES_ASKED.format(rules=known.rules, episode=told))
-        asked = PLAYBOOK_ASKED.format(
-            rules=rules,
-            playbook=known.playbook,
-            episode=told,
-            outcome="won" if episode.solved else "lost",
-        )
-        return replace(known, rules=rules, playbook=await self._ask(ctx, asked))
-
-    async def _ask(self, ctx: pl.Context, text: str) -> str:
-        message = pl.Message(role="user", content=text)
-        reply = await ctx.client(self.source).chat(pl.ChatRequest(messages=(message,)))
-        return " ".join(reply.text.split())[-self.limit :]
-
-
-RULES_ASKED = """\
-These rules of a game were written down so far; they may be empty or wrong:
-{rules}
-
-An episode that was played:
-{episode}
-
-Keep what it confirms, correct what it refutes, add what it shows. Write the rules alone, as in
-"u4 l7" where the action 4 moves up and 7 moves left."""
-PLAYBOOK_ASKED = """\
-The rules of a game: {rules}
-The playbook so far; it may be empty or wrong: {playbook}
-
-An episode that was {outcome}:
-{episode}
-
-Write the playbook alone: advice on how to win, as in "t9" where the thing 9 is to be reached."""
-
-
-def read_rules(text: str) -> dict[str, str]:
-    """The names of actions by direction, as a text in the grammar gives them."""
-    return dict(RULE.findall(text))
-
-
-def read_aim(text: str) -> str:
-    """The thing that a playbook says to go to; "" = none."""
-    found = AIM.search(text)
-    return found[1] if found else ""
-
-
-def direction(before: str, after: str) -> str | None:
-    """Of a move between two squares as they are named; None = nothing moved."""
-    by = (ord(after[0]) - ord(before[0]), int(after[1:]) - int(before[1:]))
-    return next((d for d, step in DIRECTIONS.items() if step == by), None)
-
-
-def things_in(task: pl.Task) -> list[str]:
-    """The names of the things on the board of a task, without what is written above it."""
-    board = pl.tasks.question_text(task).splitlines()[-1]
-    return [part[0] for part in board.split()[1:]]
-
-
-def rule_quality(rules: str, steps: Sequence[tuple[str, str, str]]) -> float | None:
-    """The share of the steps (from, action, to) that moved which rules predict; None where none
-    did.
-    """
-    means = {name: d for d, name in read_rules(rules).items()}
-    moves = [(said, d) for a, said, b in steps if (d := direction(a, b)) is not None]
-    return sum(means.get(said) == d for said, d in moves) / len(moves) if moves else None
 
 
 def world_of(task: pl.Task) -> str:
@@ -212,10 +112,58 @@ class PutKnowledge:
 
 @pl.declare(columns=(("learned", object, "what was written of the world after the episode"),))
 @pl.stage
+class TextAbove:
+    """A world with a text above what it says first: for worlds whose tasks have no prompt."""
+
+    world: pl.World
+    text: str
+
+    @property
+    def seats(self) -> tuple[str, ...]:
+        return self.world.seats
+
+    async def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
+        begun: Any = self.world.reset(task, key)
+        frame: pl.Frame = await begun if inspect.isawaitable(begun) else begun
+        return replace(frame, asks=tuple(map(self._above, frame.asks)))
+
+    async def step(self, state: Any, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
+        went: Any = self.world.step(state, acts, key)
+        return await went if inspect.isawaitable(went) else went
+
+    async def leave(self, state: Any) -> None:
+        leave: Any = getattr(self.world, "leave", None)
+        left = leave(state) if leave else None
+        await left if inspect.isawaitable(left) else None
+
+    def _above(self, ask: pl.Ask) -> pl.Ask:
+        if not ask.say:
+            return ask
+        first, *rest = ask.say
+        return replace(ask, say=(replace(first, content=f"{self.text}\n{first.content}"), *rest))
+
+
+@pl.stage
+class Informed:
+    """Collects as `link` does; where a task has no prompt to put what is known above, the world
+    says it.
+    """
+
+    link: pl.Collect
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        known: WorldTexts = group.task.meta.get("known", WorldTexts())
+        if group.task.prompt or not known.text:
+            return await self.link(ctx, key, group)
+        world = TextAbove(ctx.bench.world, known.text)
+        return await self.link(ctx.with_bench(replace(ctx.bench, world=world)), key, group)
+
+
+@pl.stage
 class WriteDown:
     """Writes down what the first episode of a group taught, beside the task. A writer that fails
-    leaves the texts as they were. Rewards get the part "rules", the share of the episode's moves
-    that the rules known before predict.
+    leaves the texts as they were. Rewards get the part "known", whether there were texts before the
+    episode, and, on T-lake, "rules", the share of its moves that the rules known before predict.
 
     Args:
         writer: of the texts.
@@ -245,10 +193,11 @@ class WriteDown:
             return known
 
     def _told(self, e: pl.Episode, known: WorldTexts) -> pl.Episode:
-        quality = rule_quality(known.rules, e.facts.get("steps", ()))
-        if e.reward is None or quality is None:
+        if e.reward is None:
             return e
-        parts = {**e.reward.parts, "rules": quality}
+        quality = rule_quality(known.rules, e.facts.get("steps", ()))
+        rules = {} if quality is None else {"rules": quality}
+        parts = {**e.reward.parts, "known": float(bool(known.text)), **rules}
         return replace(e, reward=replace(e.reward, parts=parts))
 
 
@@ -265,8 +214,8 @@ def learned_note(group: pl.Group) -> list[pl.curriculum.Note]:
     return [pl.curriculum.Note(text=learned.text, about=world_of(group.task), facts=facts)]
 
 
-def build(
-    writer: Writer = WriteMoves(),
+def remembering(
+    writer: Writer,
     length: int = 10,
     updates: int = 0,
     show: Callable[[pl.Task, WorldTexts], pl.Task] = show_knowledge,
@@ -284,7 +233,7 @@ def build(
     reflect = WriteDown(writer, updates)
     exam = pl.run.MemoryExam(
         draw=recalled(pl.curriculum.Series(length, split="test", staggered=False)),
-        collect=pl.links(pl.Sample(n=1), pl.Score(), reflect),
+        collect=pl.links(Informed(pl.Sample(n=1)), pl.Score(), reflect),
         observe=memory,
         rounds=length,
         n=max(1, worlds),
@@ -292,7 +241,33 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         draw=recalled(pl.curriculum.Series(length)),
-        collect=pl.links(pl.Sample(n=samples), pl.Score(), reflect),
+        collect=pl.links(Informed(pl.Sample(n=samples)), pl.Score(), reflect),
         observe=memory,
         evaluate={"new worlds": exam} if worlds else {},
     )
+
+
+def build(
+    writer: pl.Source | None = None,
+    length: int = 10,
+    texts: bool = True,
+    samples: int = 8,
+    worlds: int = 64,
+) -> pl.Recipe:
+    """`writer` None is the policy. Each world is met `length` times. Without `texts` nothing is
+    remembered. `worlds` new ones are played where a run is measured, 0 = none.
+    """
+    writes = WriteByModel(writer or pl.LocalModel()) if texts else write_nothing
+    return remembering(writes, length, samples=samples, worlds=worlds)
+
+
+async def write_nothing(
+    ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
+) -> WorldTexts:
+    """A writer that leaves the texts empty."""
+    return known
+
+
+def embedded(length: int = 10, samples: int = 8, worlds: int = 64) -> pl.Recipe:
+    """On T-lake, with a program that writes."""
+    return remembering(WriteMoves(), length, samples=samples, worlds=worlds)

@@ -1,47 +1,10 @@
-"""Long to short by merging: weights of a model that answers at once and of one that works step by
-step become one model, without training (arXiv:2503.20641).
-
-    average            mean of theta_i
-    task arithmetic    theta_0 + a * sum_i d_i,  d_i = theta_i - theta_0
-    TIES               d_i without their smallest entries; of those the mean over the models that have the elected sign
-    DARE               entries of d_i dropped at random, the others scaled up; then joined as before
-
-Both are fine-tunes of the run's own model, theta_0: the short one imitates answers alone, the long
-one workings. An answer of the merge is then as brief as it happens to be. The question is whether
-it is more accurate than answers of the two models, mixed to the same mean length, would be
-(`above_line`). First comes the barrier test: if the loss between the two is not above the line of
-their own losses, they lie in one basin, without which nobody merges.
-
-The paper merges a chat or maths model with a reasoning model of the same pre-training. Merges by
-low rank (LoRE, Twin) and by activations (AIM, Sens) are left out.
+"""What a merge is worth: its accuracy and length beside those of the two models, and whether they
+lie in one basin of the loss.
 """
-
-from typing import Literal
 
 import numpy as np
 
 import palaestra as pl
-
-CARD = pl.Card(
-    title="Long-to-short reasoning by model merging",
-    paper="arXiv:2503.20641",
-    claim="Merging a fast and a slow model halves the length of answers and keeps their accuracy, "
-    "without training.",
-    source="released code (hahahawu/Long-to-Short-via-Model-Merging: merging_methods.py, "
-    "mask_weights_utils.py, README) and the abstract",
-    size=pl.Size(
-        setting="Qwen2.5-Math or Instruct with DeepSeek-R1-Distill of 1.5B, 7B, 14B and 32B, greedy, "
-        "10,240 tokens; TIES k 0.8 a 1 at 7B, DARE p 0.3, task arithmetic a 0.7",
-    ),
-)
-
-How = Literal["average", "task-arithmetic", "ties", "dare"]
-WAYS = {
-    "average": pl.models.Average(),
-    "task-arithmetic": pl.models.TaskArithmetic(0.7),
-    "ties": pl.models.Ties(removed=0.8, scale=1.0),
-    "dare": pl.models.Dare(drop=0.3, then=pl.models.TaskArithmetic(0.7)),
-}
 
 
 @pl.stage
@@ -88,6 +51,7 @@ class MergeExam:
             "line": line,
             "barrier": pl.models.linear_barrier(self.shares, losses),
         }
+        ctx.log({"accuracy": accuracy, "length": length, "shorter": metrics["shorter"]})
         return pl.Result(metrics={**metrics, "sampled_tokens": ctx.sampled_tokens})
 
     async def _answers(self, ctx: pl.Context, model: str) -> list[pl.Group]:
@@ -123,10 +87,11 @@ class MergeExam:
 def demonstration_loss(ctx: pl.Context, tasks: int) -> float:
     """-log p of demonstrations under the policy, half of them worked, in nats a token."""
     groups: list[pl.Group] = []
-    for i in range(tasks):
+    for i in pl.run.chosen_tasks(ctx.bench, tasks):
         task = ctx.bench.tasks.task("test", i)
         rng = pl.rng_of((ctx.seed, "barrier", i))
-        replies = [pl.tasks.demonstration(ctx.bench.tasks, task, rng, h) for h in ("guess", "work")]
+        own = ctx.bench.tasks
+        replies = [pl.rollout.written_answer(own, task, rng, h) for h in ("guess", "work")]
         shown = (pl.recorded_episode(ctx, "policy", task.prompt, r, 1.0) for r in replies)
         groups.append(pl.Group(task=task, episodes=tuple(shown)))
     signals = ctx.measure(groups, (("policy", "logp"),))
@@ -153,26 +118,3 @@ def above_line(length: dict[str, float], accuracy: dict[str, float]) -> float:
     ends = sorted((length[n], accuracy[n]) for n in ("short", "long"))
     x, y = zip(*ends, strict=True)
     return accuracy["merged"] - float(np.interp(length["merged"], x, y))
-
-
-def fine_tune(habit: Literal["guess", "work"], steps: int, lr: float) -> pl.Recipe:
-    """Imitation of one way to answer: at once, or after its steps."""
-    return pl.vary(
-        pl.recipe("sft"),
-        collect=pl.links(pl.Demonstrate(habit=habit)),
-        optimiser=pl.AdamW(lr=lr, warmup=5),
-        schedule=pl.Schedule(prompts=32, steps=steps),
-    )
-
-
-def build(how: How = "ties", steps: int = 20, lr: float = 3e-4, tasks: int = 256) -> pl.Pipeline:
-    """`steps` and `lr` of both fine-tunes; `tasks` held-out problems."""
-    ends = {name: pl.Output(name) for name in ("short", "long")}
-    return pl.Pipeline(
-        parts={
-            "short": pl.warm(fine_tune("guess", steps, lr)),
-            "long": pl.warm(fine_tune("work", steps, lr)),
-            "merged": pl.Part(pl.run.Merged(("short", "long"), WAYS[how]), models=ends),
-            "exam": pl.Part(MergeExam(tasks), model=pl.Output("merged"), models=ends),
-        }
-    )

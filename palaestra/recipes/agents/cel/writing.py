@@ -1,0 +1,81 @@
+"""Who writes down what an episode taught: a language model."""
+
+from dataclasses import replace
+from typing import Protocol
+
+import palaestra as pl
+
+RULES, PLAYBOOK = "rules: ", "playbook: "
+
+
+@pl.value_class
+class WorldTexts:
+    """What is written of a world, after so many episodes."""
+
+    rules: str = ""
+    playbook: str = ""
+    episodes: int = 0
+
+    @property
+    def text(self) -> str:
+        """As it is shown; nothing of what is empty."""
+        shown = [f"{RULES}{self.rules}"] if self.rules else []
+        return "\n".join([*shown, *([f"{PLAYBOOK}{self.playbook}"] if self.playbook else [])])
+
+
+class Writer(Protocol):
+    """Writes down what an episode taught. Called with (ctx, key, task, episode, what is known)."""
+
+    async def __call__(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
+    ) -> WorldTexts: ...
+
+
+@pl.stage
+class WriteByModel:
+    """A language model writes: first the rules, then the playbook.
+
+    Args:
+        source: of the model.
+        limit: characters of each text; what is longer loses its front.
+    """
+
+    source: pl.Source
+    limit: int = 400
+
+    async def __call__(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, episode: pl.Episode, known: WorldTexts
+    ) -> WorldTexts:
+        told = "".join(s.text for row in episode.rows for s in row.segments)
+        rules = await self._ask(ctx, RULES_ASKED.format(rules=known.rules, episode=told))
+        asked = PLAYBOOK_ASKED.format(
+            rules=rules,
+            playbook=known.playbook,
+            episode=told,
+            outcome="won" if episode.solved else "lost",
+        )
+        return replace(known, rules=rules, playbook=await self._ask(ctx, asked))
+
+    async def _ask(self, ctx: pl.Context, text: str) -> str:
+        message = pl.Message(role="user", content=text)
+        reply = await ctx.client(self.source).chat(pl.ChatRequest(messages=(message,)))
+        return " ".join(reply.text.split())[-self.limit :]
+
+
+RULES_ASKED = """\
+These rules of a game were written down so far; they may be empty or wrong:
+{rules}
+
+An episode that was played:
+{episode}
+
+Keep what it confirms, correct what it refutes, add what it shows. Write the rules alone, as in
+"u4 l7" where the action 4 moves up and 7 moves left."""
+PLAYBOOK_ASKED = """\
+The rules of a game: {rules}
+The playbook so far; it may be empty or wrong: {playbook}
+
+An episode that was {outcome}:
+{episode}
+
+Write the playbook alone: advice on how to win, as in "t9" where the thing 9 is to be reached."""

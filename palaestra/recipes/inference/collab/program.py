@@ -1,0 +1,134 @@
+"""Decoding with several models as a program: its budget, the search, and the ways it is compared
+with.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.recipes.inference.collab.search import (
+    Method,
+    ProblemInRun,
+    SignedAnswer,
+    Spending,
+    TokenSearch,
+    best_of_n,
+    greedy,
+    joint_answers,
+)
+
+
+@pl.stage
+class ControlledDecoding:
+    """A program: answers held-out problems by one way to decode with the models `agents`.
+
+    Its summary has the mean of the target and of its parts, forwards a problem, nats a token under
+    the run's own model, the share of tokens that each agent chose, and searches a problem.
+
+    Args:
+        method: `collab` as above, with one agent controlled decoding by it alone; `best of n` takes
+            the best of the agents' samples, in turn; `switch` the best of answers in which an agent
+            is drawn for every token; `average` the best of answers from the mean of their logits.
+        agents: models by name, "policy" the run's own. They have its vocabulary.
+        target: the reward that is decoded for; None = that of the problem.
+        forwards: budget of a problem; 0 = one greedy answer of the first agent.
+        alpha: weight of the KL to the run's own model.
+        horizon: tokens of an end that Q looks ahead; 0 = to the end of the text.
+        temperature: of samples.
+        misjudged: Q is the target of another problem: a placebo.
+        tasks: held-out problems.
+    """
+
+    method: Method = "collab"
+    agents: tuple[str, ...] = ("policy",)
+    target: pl.RewardFn | None = None
+    forwards: int = 1500
+    alpha: float = 0.03
+    horizon: int = 0
+    temperature: float = 1.0
+    misjudged: bool = False
+    tasks: int = 24
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        return pl.Result(metrics=await ctx.once("answers", lambda: self._measure(ctx)))
+
+    async def _measure(self, ctx: pl.Context) -> dict[str, Any]:
+        self._check(ctx)
+        numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
+        tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
+        spendings = [Spending(self.forwards) for _ in tasks]
+        places = [
+            ProblemInRun(ctx, task, tasks[(i + 1) % len(tasks)], spent, self)
+            for i, (task, spent) in enumerate(zip(tasks, spendings, strict=True))
+        ]
+        answers = await asyncio.gather(*map(self._answer, places))
+        spent = [s.spent for s in spendings]
+        ctx.spend("forwards", sum(spent))
+        judged = [await p.reward(a.ids, p.task) for p, a in zip(places, answers, strict=True)]
+        by = [j for a in answers for j in a.by if j >= 0]
+        chosen = {n: by.count(j) / len(by) for j, n in enumerate(self.agents) if by}
+        searches = float(np.mean([a.searches for a in answers]))
+        target = float(np.mean([r.total for r in judged]))
+        ctx.log({"target": target, "searches": searches, "chosen_by": chosen})
+        return {
+            "target": target,
+            **{name: float(np.mean([r.parts[name] for r in judged])) for name in judged[0].parts},
+            "tokens": float(np.mean([len(a.ids) for a in answers])),
+            "forwards": float(np.mean(spent)),
+            "nats": reference_nats(ctx, tasks, answers),
+            "chosen_by": chosen,
+            "searches": searches,
+            "sampled_tokens": 0,
+        }
+
+    def _check(self, ctx: pl.Context) -> None:
+        """Raises UserError where the agents cannot go on from one another's tokens, or where nobody
+        judges an answer.
+        """
+        own = ctx.model("policy")
+        for agent in map(ctx.model, self.agents):
+            if agent.tokenizer.get_vocab() != own.tokenizer.get_vocab():
+                raise pl.UserError(
+                    f"the agent {agent.name} has another vocabulary than {own.name}, and agents go "
+                    "on from one another's tokens; use fine-tunes of one base"
+                )
+        if self.target is None and ctx.bench.reward is None:
+            raise pl.UserError(
+                f"nobody judges an answer before {ctx.bench.name} ends; give a reward, "
+                "target=FILE.py:NAME"
+            )
+
+    async def _answer(self, place: "ProblemInRun") -> SignedAnswer:
+        if self.method == "collab":
+            return await TokenSearch(place).answer()
+        if not self.forwards:
+            return await greedy(place, self.agents[0])
+        found = await (best_of_n(place) if self.method == "best of n" else self._joint(place))
+        values = [await place.judge(a.ids) for a in found]
+        return found[max(range(len(found)), key=values.__getitem__)]
+
+    async def _joint(self, place: "ProblemInRun") -> list[SignedAnswer]:
+        """Answers to whose every token all agents are heard, some at a time, until the next might
+        not be paid for.
+        """
+        found: list[SignedAnswer] = []
+        price = len(self.agents) * place.limit
+        while (n := place.spending.left // price) or not found:
+            found += joint_answers(place, max(1, n), len(found), self.method == "average")
+        return found
+
+
+def reference_nats(
+    ctx: pl.Context, tasks: Sequence[pl.Task], answers: Sequence[SignedAnswer]
+) -> float:
+    """-log p of the answers under the run's own model, in nats a token."""
+    dialect = ctx.engine("policy").dialect
+    pairs = []
+    for task, answer in zip(tasks, answers, strict=True):
+        heard = dialect.extend(task.prompt, first=True, closed=False)
+        pairs.append((tuple(i for s in heard for i in s.ids), tuple(answer.ids)))
+    found = pl.models.score_pairs(ctx.model("policy"), pairs)
+    return -float(sum(x.sum() for x in found)) / max(1, sum(map(len, found)))

@@ -1,0 +1,271 @@
+"""LaRe: a language model names what matters of a step, and a network learns from the returns of
+whole games what each step was worth.
+
+Only R = sum_t sum_i r_it is seen, when a game is over. A chat model writes factors phi_1..phi_d of a
+step, the latent reward; a decoder g is fitted to stored games,
+
+    ( mean_it g(phi_it) - R / (T A) )^2,   T steps, A agents                     (arXiv:2412.11120)
+
+so it divides R over steps and agents. The policy, one network for all agents, learns from g(phi),
+relabelled as g moves. Factors are asked for as in the released code: five candidates at temperature
+1, then one request that merges them at 0.3.
+
+The simulator is yours (`sim=FILE.py:NAME`, in arrays, see `palaestra.control.Simulator`) or any of
+Gymnasium's (`sim=gym:CartPole-v1`); the model is `asked`. A simulator may say what it is `about` and
+which `quantities` factors may read, with bounds in `declared`; else these are the numbers of an
+agent's observation, with bounds from games of the start. Without either, cooperative navigation is
+learned with factors that a large model wrote once, which knew the simulator (`navigation.py`).
+
+Deviations: a factor is an expression over quantities that the simulator declares, never code; what
+is wrong with one goes back to the model, at most five times, checked on 64 games. The decoder has two
+layers of 64 and is fitted 8 times an iteration, where the released one has five and is fitted 50
+times every ten; gamma is 0.99, not 1; an agent's rewards sum to R, not to T R.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+import palaestra as pl
+from palaestra.recipes.llm4rl.lare.navigation import Navigation, recorded
+
+CARD = pl.Card(
+    title="LaRe: latent reward credit assignment",
+    paper="arXiv:2412.11120",
+    claim="Factors that a language model names make return decomposition from episodic rewards learn "
+    "faster, sometimes than with the true rewards of steps.",
+    source="released code (thu-rllab/LaRe): prompts, verification, decoder, losses, defaults; and the "
+    "abstract",
+    size=pl.Size(
+        setting="GPT-4o names the factors; MuJoCo with TD3, and MPE spread, tag and Triangle Area with "
+        "6 to 30 agents and IPPO"
+    ),
+    needs=pl.Requirements(
+        columns=(),
+        models=(
+            pl.needs.NeededModel(
+                "language model", "asked", "writes the factors of a step", inert=None
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "simulator",
+                "in arrays, as palaestra.control.Simulator says, or one of Gymnasium's",
+                flag="sim=FILE.py:NAME or sim=gym:ID",
+                otherwise="cooperative navigation of three agents",
+            ),
+        ),
+        shows="latent",
+        off={"credit": "episodic"},
+        own={"endpoint": '{"expressions": ["approach", "touching"]}'},
+    ),
+    use="It helps where a game pays only at its end and a model that writes formulas without mistakes "
+    "knows the game; factors that say nothing of the step are worse than none.",
+    lacks=(
+        "Factors are expressions over declared quantities, not code.",
+        "MuJoCo with TD3 and Triangle Area were not run.",
+    ),
+)
+
+Reward = Literal["dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"]
+GAMES = 256  # on which a policy is measured
+SAMPLE = 64  # on which factors are checked; few games may have none of what is rare
+ASKS = 5  # of a request whose answers do not fit
+GENERAL = "Agents act in a simulator and are paid once, when a game is over."
+FORM = """ Which factors of \
+one agent's step say how much it contributed? Write each as an expression: a number, the name of a \
+quantity, or {"op": ..., "args": [...]} with the operators add, subtract, multiply, minimum, \
+maximum, less (two arguments), neg, abs, square, exp, tanh (one). Quantities:
+"""
+MERGE = "These are proposals for the same question. Merge them into one list without repetitions.\n"
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A simulator that says what a step is made of."""
+
+    @property
+    def declared(self) -> pl.control.Quantities: ...
+    def quantities(self, paths: pl.control.Paths) -> dict[str, np.ndarray]: ...
+
+
+@pl.value_class
+class SimulatorWords:
+    """What a question tells of a simulator, and how its quantities are computed."""
+
+    about: str
+    declared: pl.control.Quantities
+    compute: Callable[[pl.control.Paths], dict[str, np.ndarray]]
+
+    @classmethod
+    def of(cls, sim: pl.control.Simulator, games: pl.control.Paths) -> "SimulatorWords":
+        """What the simulator says itself, else the numbers that an agent sees after its step and
+        what they changed by, with the bounds that they have in `games`.
+        """
+        about = str(getattr(sim, "about", "") or GENERAL)
+        if isinstance(sim, Described):
+            return cls(about=about, declared=sim.declared, compute=sim.quantities)
+        seen = observed(games)
+        declared = {
+            name: pl.control.Quantity(
+                low=float(x.min()), high=float(x.max()), about=f"{name} of an agent's observation"
+            )
+            for name, x in seen.items()
+        }
+        return cls(about=about, declared=declared, compute=observed)
+
+    @property
+    def question(self) -> str:
+        return f"{self.about}{FORM}{pl.control.spell_quantities(self.declared)}"
+
+
+def observed(paths: pl.control.Paths) -> dict[str, np.ndarray]:
+    """[n, A, T] each number of the observation after a step, and its change."""
+    after, moved = paths["next_obs"], paths["next_obs"] - paths["obs"]
+    numbers = range(after.shape[-1])
+    return {f"number_{i}": after[..., i] for i in numbers} | {
+        f"change_{i}": moved[..., i] for i in numbers
+    }
+
+
+@pl.stage
+class LaRe:
+    """A program: asks for factors, learns `steps` environment steps, fewer where the run has fewer
+    steps (`--steps` counts iterations), and measures the true return of 256 games, played as in
+    training.
+
+    `reward` says what is learned from: `dense` the true reward of each step, `episodic` the return
+    at the end, `state` its decomposition over observations, `sampled state` that of 16 steps of a
+    game without bias (RRD), `factors` that over the model's factors, `shuffled` over those of
+    another step of the same games, `constant` over one that never changes.
+    """
+
+    reward: Reward = "factors"
+    asked: pl.Source | None = None
+    candidates: int = 5
+    learner: pl.control.PPO = pl.control.PPO()
+    decomposition: pl.control.Decomposition = pl.control.Decomposition()
+    sim: pl.control.Simulator = Navigation()
+    steps: int = 200_000
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        key: pl.Key = ("lare", ctx.seed)
+        asked = self.reward in ("factors", "shuffled", "constant")
+        games = self.sample(key)
+        words = SimulatorWords.of(self.sim, games)
+        factors = await self.ask(ctx, words, games) if asked else ()
+        shaping = self.shaping(factors, words, key)
+        taken = [0]
+
+        def log(metrics: Mapping[str, Any]) -> None:
+            ctx.log({**metrics, "latent": float(len(factors))})
+            taken.append(metrics["env_steps"])
+
+        steps = self.steps
+        if (most := ctx.budget.get("steps")) is not None:
+            steps = min(steps, int(most) * self.learner.games * self.sim.horizon)
+        policy = await self.learner.learn(self.sim, steps, (*key, "learn"), shaping, log=log)
+        ctx.spend("env_steps", taken[-1])
+        played = pl.control.play_games(self.sim, policy.act, GAMES, (*key, "test"))
+        fitted = isinstance(shaping, pl.control.Decomposer)
+        learned_from = shaping.reward(played) if fitted else shaping(played)
+        given, true = (x.sum(1).ravel() for x in (learned_from, played["reward"]))
+        agrees = np.corrcoef(given, true)[0, 1] if np.ptp(given) and np.ptp(true) else 0.0
+        return pl.Result(
+            metrics={
+                "return": float(pl.control.returns_of(played).mean()),
+                "correlation": float(agrees),
+                "env_steps": taken[-1],
+                "factors": len(factors),
+                "calls": ctx.client(self.source).meter.calls if asked else 0,
+                "sampled_tokens": 0,
+            }
+        )
+
+    @property
+    def source(self) -> pl.Source:
+        """Who is asked for factors. Raises UserError where nobody is."""
+        if self.asked is None:
+            raise pl.UserError(
+                "lare needs a language model that writes factors: asked=endpoint(url='...',model='...')"
+            )
+        return self.asked
+
+    def sample(self, key: pl.Key) -> pl.control.Paths:
+        """Games of the start, on which factors are checked."""
+        act = self.learner.start(self.sim, key).act
+        return pl.control.play_games(self.sim, act, SAMPLE, (*key, "sample"))
+
+    async def ask(
+        self, ctx: pl.Context, words: SimulatorWords, games: pl.control.Paths
+    ) -> tuple[pl.control.Expression, ...]:
+        """The merged factors. Raises Fault where the model writes none without a mistake."""
+        program = pl.control.checked_program(words.declared, words.compute(games))
+        proposals = list[str]()
+        for n in range(self.candidates):
+            request = pl.ChatRequest(
+                messages=pl.services.question_messages(words.question), temperature=1.0, seed=n
+            )
+            reply = await ctx.ask_for(self.source, request, program, asks=ASKS)
+            proposals.append(reply.model_dump_json())
+        last = f"{words.question}\n\n{MERGE}" + "\n".join(proposals)
+        request = pl.ChatRequest(messages=pl.services.question_messages(last), temperature=0.3)
+        merged = await ctx.ask_for(self.source, request, program, asks=ASKS)
+        return tuple(merged.expressions)
+
+    def shaping(
+        self, factors: Sequence[pl.control.Expression], words: SimulatorWords, key: pl.Key
+    ) -> pl.control.Shaping:
+        if self.reward in ("dense", "episodic"):
+            return pl.control.as_paid if self.reward == "dense" else pl.control.at_the_end
+        settings = self.decomposition
+        if self.reward == "sampled state":
+            settings = replace(settings, sampled=16)
+        features = latent_rewards(self.reward, factors, words, key)
+        return settings.start(features, key)
+
+
+def latent_rewards(
+    reward: Reward,
+    factors: Sequence[pl.control.Expression],
+    words: SimulatorWords,
+    key: pl.Key,
+) -> Callable[[pl.control.Paths], np.ndarray]:
+    """What the decoder sees of every step, [n, A, T, F]."""
+    if not factors:
+        return lambda paths: paths["next_obs"]
+    rng = pl.rng_of((*key, "shuffled"))
+
+    def features(paths: pl.control.Paths) -> np.ndarray:
+        phi = pl.control.columns_of(factors, words.compute(paths), words.declared)
+        if reward == "constant":
+            return np.ones_like(phi)
+        rows = phi.reshape(-1, phi.shape[-1])
+        return (
+            pl.control.shuffle_rows(rows, rng).reshape(phi.shape) if reward == "shuffled" else phi
+        )
+
+    return features
+
+
+def build(
+    asked: pl.Source | None = None,
+    sim: str = "",
+    credit: Reward = "factors",
+    steps: int = 200_000,
+    candidates: int = 5,
+) -> LaRe:
+    """`asked` writes the factors; `sim` is FILE.py:NAME, a simulator or what makes one, or gym:ID;
+    `credit` says what is learned from, `steps` are those of the environment.
+    """
+    own = pl.control.simulator_by_name(sim) if sim else Navigation()
+    return LaRe(credit, asked, candidates, sim=own, steps=steps)
+
+
+def embedded(
+    asked: pl.Source | None = None, credit: Reward = "factors", steps: int = 200_000
+) -> LaRe:
+    """On cooperative navigation, with the recorded factors unless a model is `asked`."""
+    return build(asked or pl.Scripted(recorded, name="recorded"), credit=credit, steps=steps)
