@@ -217,20 +217,26 @@ def work(
         fresh = [] if goes_on else remarks(recipe, before, settings, runnable, given.dtype)
         for line in [*begun, *fresh]:
             ctx.say(line)
-        try:
-            result = run_blocking(check_and_run(runnable, ctx, settings, origin))
-        except Stopped as stopped:
-            raise Stopped(f"{stopped}; {advice(settings, place)}", stopped.signal) from None
-        except Paused as paused:
-            raise UserError(f"{paused}; mend it, then {advice(settings, place)}") from None
-        except UserError as error:
-            if (not goes_on and remove_failed_start(place)) or not has_checkpoint(place):
-                raise
-            raise UserError(f"{error}; mend it, then {advice(settings, place, origin)}") from error
-        finally:
-            ctx.close()
+        result = run_to_end(runnable, ctx, settings, origin)
         write_summary(ctx, result, settings)
         return place
+
+
+def run_to_end(recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance) -> Result:
+    """The result of a run. What ends it before says how to go on; what it holds is given back."""
+    place = ctx.folder
+    try:
+        return run_blocking(check_and_run(recipe, ctx, settings, origin))
+    except Stopped as stopped:
+        raise Stopped(f"{stopped}; {advice(settings, place)}", stopped.signal) from None
+    except Paused as paused:
+        raise UserError(f"{paused}; mend it, then {advice(settings, place)}") from None
+    except UserError as error:
+        if (not ctx.resumed and remove_failed_start(place)) or not has_checkpoint(place):
+            raise
+        raise UserError(f"{error}; mend it, then {advice(settings, place, origin)}") from error
+    finally:
+        ctx.close()
 
 
 def check_names(settings: Settings, folder: str | Path | None) -> None:
