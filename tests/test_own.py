@@ -55,7 +55,24 @@ def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
-@pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
+FALL_SHORT = {  # of what a user brings: what they do with such a file today
+    "capo": "its critic is a program that knows the built-in task",
+    "modomodo": "its shares are of built-in mixtures",
+    "logics-stem": "it asks for a task that no file has",
+    "guru": "it draws more candidates than a file has",
+    "collab": "it draws from tasks without an end",
+    "long2short-merging": "it has no two models to merge",
+    "ui-r1": "it makes its own screens",
+}
+
+
+def marked(entry):
+    reason = FALL_SHORT.get(entry.id)
+    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    return pytest.param(entry, marks=marks, id=entry.id)
+
+
+@pytest.mark.parametrize("entry", map(marked, BUILT))
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
     needs, steps = needs_of(entry), train_on_own(entry, tmp_path)
     assert any(step.get("step") == 2 for step in steps) or entry.shape != "recipe"

@@ -133,6 +133,12 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
     near = close_names(column.name, names)
     which = near[0] if near else "COLUMN"
     has = f" (it has {', '.join(names[:8])})" if names and not near else ""
+    if column.name in ("chosen", "rejected") and {"response", "right"} <= set(names):
+        return (
+            f"needs pairs, the columns chosen and rejected, and {data} has labels without pairs; "
+            "`palaestra train sft` imitates answers: keep the records whose label is true, and name "
+            "their column, --columns completion=demonstration"
+        )
     use = column.name if column.name in USES else f"{META}{column.name}"
     return (
         f"needs the column {column.name!r}, {column.meaning}, and no record of {data} has it{has}: "
