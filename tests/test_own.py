@@ -72,7 +72,7 @@ def marked(entry):
     return pytest.param(entry, marks=marks, id=entry.id)
 
 
-@pytest.mark.parametrize("entry", map(marked, BUILT))
+@pytest.mark.parametrize("entry", [marked(e) for e in BUILT])
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
     needs, steps = needs_of(entry), train_on_own(entry, tmp_path)
     assert any(step.get("step") == 2 for step in steps) or entry.shape != "recipe"
