@@ -7,7 +7,7 @@ import json
 import palaestra
 import pytest
 from palaestra import catalogue
-from palaestra.needs.declared import holds
+from palaestra.needs.declared import is_required
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 
@@ -38,13 +38,13 @@ def train_on_own(entry, folder, off=False):
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
-        if not place.otherwise and holds(place.when, given) and place.kind in FILES:
+        if is_required(place, given) and place.kind in FILES:
             name, spec, text = FILES[place.kind]
             file = folder / spec.partition(":")[0]
             file.write_text(text)
             settings.setdefault(name, f"{file}:{spec.partition(':')[2]}")
     for model in needs.models:
-        if not model.otherwise and holds(model.when, given) and given.get(model.argument) == model.inert:
+        if is_required(model, given) and given.get(model.argument) == model.inert:
             words[model.argument] = OTHER
     run = palaestra.train(entry.id, out=folder / ("off" if off else "on"), set=words, **(SETTINGS | settings))
     logs = sorted(run.folder.rglob("metrics.jsonl"))
