@@ -11,7 +11,6 @@ from .run.trust import trust as trust
 from .catalogue import recipe as recipe
 from .values import override as override, vary as vary
 from .card import Card as Card, Size as Size
-from .needs.declared import Requirements as Requirements
 
 # The nouns, and what a stage is given
 from .types import (

@@ -3,8 +3,8 @@
 import pytest
 from jinja2 import UndefinedError
 from palaestra.explanation.recorded import Answer, Explained
-from palaestra.markdown import render
 from palaestra.view.token_picture import page
+from tools.pages.rendering import render
 
 NASTY = "<b>\x00|\"'"
 

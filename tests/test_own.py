@@ -9,7 +9,7 @@ import palaestra
 import pytest
 from palaestra import catalogue
 from palaestra.errors import UserError
-from palaestra.needs.declared import holds
+from palaestra.needs.declared import holds, is_required
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 
@@ -49,7 +49,7 @@ def train_on_own(entry, folder, off=False):
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
-        if not place.otherwise and holds(place.when, given) and place.kind in FILES:
+        if is_required(place, given) and place.kind in FILES:
             name, spec, text = FILES[place.kind]
             file = folder / spec.partition(":")[0]
             file.write_text(text)
@@ -68,7 +68,18 @@ def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
-@pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
+FALL_SHORT = {  # of what a user brings: what they do with such a file today
+    "capo": "its critic is a program that knows the built-in task",
+}
+
+
+def marked(entry):
+    reason = FALL_SHORT.get(entry.id)
+    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    return pytest.param(entry, marks=marks, id=entry.id)
+
+
+@pytest.mark.parametrize("entry", [marked(e) for e in BUILT])
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
     needs, steps = needs_of(entry), train_on_own(entry, tmp_path)
     assert any(step.get("step") == 2 for step in steps) or entry.shape != "recipe"

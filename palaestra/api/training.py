@@ -182,11 +182,11 @@ def work(
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
     one they name, `rows` of files, by setting.
     """
-    value = recipe is not None
-    if not value and resume is None and overrides.embeds(settings):
-        settings = replace(settings, embedded=True)
+    goes_on = resume is not None
+    embedded = recipe is None and not goes_on and overrides.embeds(settings)
+    settings = replace(settings, embedded=True) if embedded else settings
     remember_settings(settings)
-    runnable = overrides.adjust_recipe(recipe, settings) if value else overrides.recipe_of(settings)
+    runnable = overrides.whole_recipe(recipe, settings)
     before = overrides.without_fields(recipe, settings)
     check_stages(runnable)
     if smoke:
@@ -204,35 +204,39 @@ def work(
         places.append(place)
         settings = replace(settings, **keep_rows(rows or {}, place))
         origin = Provenance.of(settings, before, place)
-        ctx = setup.context(
-            settings, out=place, talk=talk, recipe=runnable, begun=resume is not None
-        )
+        ctx = setup.context(settings, out=place, talk=talk, recipe=runnable, begun=goes_on)
         ctx.trackers, trackers.say = trackers, ctx.say
-        ctx.resumed, ctx.on_step = resume is not None, on_step
+        ctx.resumed, ctx.on_step = goes_on, on_step
         ctx.plan = plan_in(place, settings, runnable, ctx, origin)
         ctx = place_parts(settings, runnable, ctx)
         ctx.say(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"
         )
-        begun = changes(place, settings, runnable) if resume is not None else []
-        fresh = [] if resume else remarks(recipe, before, settings, runnable, given.dtype)
+        begun = changes(place, settings, runnable) if goes_on else []
+        fresh = [] if goes_on else remarks(recipe, before, settings, runnable, given.dtype)
         for line in [*begun, *fresh]:
             ctx.say(line)
-        try:
-            result = run_blocking(check_and_run(runnable, ctx, settings, origin))
-        except Stopped as stopped:
-            raise Stopped(f"{stopped}; {advice(settings, place)}", stopped.signal) from None
-        except Paused as paused:
-            raise UserError(f"{paused}; mend it, then {advice(settings, place)}") from None
-        except UserError as error:
-            if (resume is None and remove_failed_start(place)) or not has_checkpoint(place):
-                raise
-            raise UserError(f"{error}; mend it, then {advice(settings, place, origin)}") from error
-        finally:
-            ctx.close()
+        result = run_to_end(runnable, ctx, settings, origin)
         write_summary(ctx, result, settings)
         return place
+
+
+def run_to_end(recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance) -> Result:
+    """The result of a run. What ends it before says how to go on; what it holds is given back."""
+    place = ctx.folder
+    try:
+        return run_blocking(check_and_run(recipe, ctx, settings, origin))
+    except Stopped as stopped:
+        raise Stopped(f"{stopped}; {advice(settings, place)}", stopped.signal) from None
+    except Paused as paused:
+        raise UserError(f"{paused}; mend it, then {advice(settings, place)}") from None
+    except UserError as error:
+        if (not ctx.resumed and remove_failed_start(place)) or not has_checkpoint(place):
+            raise
+        raise UserError(f"{error}; mend it, then {advice(settings, place, origin)}") from error
+    finally:
+        ctx.close()
 
 
 def check_names(settings: Settings, folder: str | Path | None) -> None:

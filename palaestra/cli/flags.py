@@ -547,13 +547,8 @@ def plan(parser: FlagParser) -> None:
         help="tickets per worker, as in a cluster file (default: 1)")  # fmt: skip
     add("--concurrent", type=whole_number(0), default=0, metavar="N",
         help="most tickets in progress (default: 0, as many as the lag allows)")  # fmt: skip
-    add(
-        "--steps",
-        type=whole_number(1),
-        default=50,
-        metavar="N",
-        help="steps of each simulated run (default: 50)",
-    )
+    add("--steps", type=whole_number(1), default=50, metavar="N",
+        help="steps of each simulated run (default: 50)")  # fmt: skip
     add("--seed", type=int, default=0, help="seed of the simulated times (default: 0)")
     add("--trace", metavar="FILE.json", help="write the best run as a trace for Perfetto")
     add(

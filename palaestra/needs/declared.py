@@ -150,6 +150,13 @@ def holds(when: Arguments, arguments: Mapping[str, Any]) -> bool:
     return all(arguments.get(name) in values for name, values in when.items())
 
 
+def is_required(
+    need: NeededColumn | NeededModel | NeededPlace, arguments: Mapping[str, Any]
+) -> bool:
+    """Whether the method cannot act without it under these arguments of `build`."""
+    return not need.otherwise and holds(need.when, arguments)
+
+
 def fits(value: Any, kind: ValueType) -> bool:
     """Whether a value of a row is of the declared type."""
     if kind in ("any", "image"):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from palaestra.needs.declared import NeededModel, NeededPlace, Requirements, holds
+from palaestra.needs.declared import NeededModel, NeededPlace, Requirements, holds, is_required
 from palaestra.needs.rows import columns_of
 
 REQUIRED = "required"
@@ -53,9 +53,7 @@ def own_command(method: str, needs: Requirements, arguments: Mapping[str, Any]) 
     if needs.columns:
         words.append("--data FILE.jsonl")
     required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
-    words += [
-        given_by(need) for need in required if not need.otherwise and holds(need.when, arguments)
-    ]
+    words += [given_by(need) for need in required if is_required(need, arguments)]
     return " ".join([*words, "--model DIR"])
 
 

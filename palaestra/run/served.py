@@ -43,4 +43,6 @@ def context(
     own = setup.context(replace(settings, model="tiny", engine="own"), talk=talk, out=out)
     url = settings.engine.removeprefix(SCHEME)
     endpoint = Endpoint(url=url, model=settings.model, key_env=key_env, cache="")
-    return Served(**{f.name: getattr(own, f.name) for f in fields(own)}, endpoint=endpoint)
+    return Served(
+        **{f.name: getattr(own, f.name) for f in fields(own) if f.init}, endpoint=endpoint
+    )

@@ -24,7 +24,7 @@ from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.unmet import arguments_of_run, check_needs
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import TASK, Settings, flag_of
-from palaestra.settings.overrides import arguments, build
+from palaestra.settings.overrides import arguments, build, read_arguments
 from palaestra.types import Player
 
 
@@ -44,7 +44,8 @@ def context(
     bench, players = bench_of(settings, judged=brings_reward(recipe))
     if recipe is not None and not begun:
         takes = arguments(settings.recipe)
-        check_needs(settings, bench, arguments_of_run(takes, settings.set))
+        given, _ = read_arguments(takes, {k: v for k, v in settings.set.items() if k in takes})
+        check_needs(settings, bench, arguments_of_run(takes, given))
     lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute

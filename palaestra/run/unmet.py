@@ -16,7 +16,7 @@ from palaestra.needs.declared import (
     NeededPlace,
     Requirements,
     fits,
-    holds,
+    is_required,
 )
 from palaestra.needs.rows import columns_of
 from palaestra.settings.fields import VALUE, Settings
@@ -60,12 +60,11 @@ def unmet(
     """What is missing, a line each."""
     own = bool(settings.data or settings.env or settings.task)
     for model in needs.models:
-        required = not model.otherwise and holds(model.when, arguments)
-        if required and arguments.get(model.argument) == model.inert and not settings.embedded:
+        inert = arguments.get(model.argument) == model.inert and not settings.embedded
+        if inert and is_required(model, arguments):
             yield missing_model(model)
     for place in needs.places if own else ():
-        required = not place.otherwise and holds(place.when, arguments)
-        if required and not is_there(place, settings):
+        if is_required(place, arguments) and not is_there(place, settings):
             yield missing_place(place)
     if settings.data and not settings.env:
         yield from unmet_columns(needs, settings, bench, arguments)
@@ -134,6 +133,12 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
     near = close_names(column.name, names)
     which = near[0] if near else "COLUMN"
     has = f" (it has {', '.join(names[:8])})" if names and not near else ""
+    if column.name in ("chosen", "rejected") and {"response", "right"} <= set(names):
+        return (
+            f"needs pairs, the columns chosen and rejected, and {data} has labels without pairs; "
+            "`palaestra train sft` imitates answers: keep the records whose label is true, and name "
+            "their column, --columns completion=demonstration"
+        )
     use = column.name if column.name in USES else f"{META}{column.name}"
     return (
         f"needs the column {column.name!r}, {column.meaning}, and no record of {data} has it{has}: "

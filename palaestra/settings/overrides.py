@@ -196,6 +196,13 @@ def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     return change_recipe(recipe, settings.set, settings.tis, settings.rate)
 
 
+def whole_recipe(recipe: Any, settings: Settings) -> Any:
+    """The recipe of a run: the value that is given, else the one that settings name, with what they
+    say of it.
+    """
+    return recipe_of(settings) if recipe is None else adjust_recipe(recipe, settings)
+
+
 def without_fields(recipe: Any, settings: Settings) -> Any:
     """The recipe that settings name, or the value that is given, before fields of it are set."""
     if recipe is not None:

@@ -49,8 +49,8 @@ WIDER = {  # settings that a program may give in other forms: what they are, and
 
 def test_each_keyword_has_the_type_of_its_setting():
     settings, keywords = get_type_hints(Settings), get_type_hints(TrainKeywords)
-    assert keywords.keys() == settings.keys() - {"recipe"}
-    assert keywords == {n: WIDER[n][0] if n in WIDER else t for n, t in settings.items() if n != "recipe"}
+    assert keywords.keys() == settings.keys() - {"recipe", "embedded"}
+    assert keywords == {n: WIDER[n][0] if n in WIDER else t for n, t in settings.items() if n in keywords}
     assert {n: keywords[n] for n in get_type_hints(EvaluateKeywords)} == get_type_hints(EvaluateKeywords)
     files = dict.fromkeys(("data", "test_data"), File)  # rows are in this process only
     assert {n: keywords[n] for n in get_type_hints(CompareKeywords)} | files == get_type_hints(CompareKeywords)

@@ -6,7 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import palaestra
 import palaestra as pl
 import pytest
 from palaestra.cli.main import main
@@ -14,7 +13,7 @@ from tools.pages import essay
 
 from tests.docs.blocks import ROOT, files, programs
 
-TEMPLATES = Path(palaestra.__file__).parent / "templates"
+TEMPLATES = ROOT / "tools" / "pages" / "templates"
 NAMES = ("choose.md", "essay.md", "survey.md", "taxonomy.md")
 ELSEWHERE = ("compare", "doctor")  # whose commands the README has as well, and its test runs
 TEXT = "\n".join((TEMPLATES / name).read_text() for name in NAMES)

@@ -92,7 +92,7 @@ def test_published_results_of_tiers_are_checked_and_listed(monkeypatch):
     assert f"[{ID}]" not in others_alone  # another declaration than today's
     monkeypatch.setattr(holding, "stale_reason", lambda _: "")
     table = real_model_table(len(others) + 1)
-    assert f"[{ID}](methods/{ID}.md)" in table and "| smaller |" in table
+    assert f"[{ID}](methods/{ID}.md)" in table and ": smaller" in table
 
 
 def real_model_table(rows):

@@ -98,6 +98,24 @@ def test_what_is_missing_is_said_in_one_line_before_anything_is_made(method, row
     assert "\n" not in str(refused.value) and not out.exists()
 
 
+def test_an_argument_as_text_is_read_before_needs_are_looked_up(tmp_path):
+    """`true` on the command line is True, which `when` names."""
+    import palaestra
+
+    method = tmp_path / "mine.py"
+    method.write_text(
+        """import palaestra as pl
+needs = pl.needs.Requirements(columns=(pl.needs.PROMPT, pl.needs.NeededColumn(
+    "hint", "text", ("a",), "a hint", when={"hinted": (True,)})))
+CARD = pl.Card(title="mine", needs=needs)
+def build(hinted: bool = False) -> pl.Recipe:
+    return pl.recipe("grpo")
+"""
+    )
+    with pytest.raises(UserError, match="needs the column 'hint'"):
+        palaestra.train(str(method), data=PLAIN, out=tmp_path / "run", set={"hinted": "true"}, quiet=True)
+
+
 def test_anyway_goes_on(tmp_path):
     import palaestra
 

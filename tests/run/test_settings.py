@@ -55,6 +55,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "rollouts": ("sample:12", "sample:12"),
     "track": ("trackio", ("trackio",)),
     "track_seconds": ("11", 11),
+    "anyway": (None, True),
 }
 
 
@@ -65,7 +66,7 @@ def read(*argv):
 
 
 def test_every_setting_but_the_words_is_a_flag_and_none_is_left_out_here():
-    assert {f.name for f in fields(Settings)} == OTHER.keys() | {"recipe", "set"}
+    assert {f.name for f in fields(Settings)} == OTHER.keys() | {"recipe", "set", "embedded"}
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -102,7 +103,7 @@ def test_the_help_says_what_stands_where_a_setting_is_not_given():
 
 def test_what_a_setting_decides():
     assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "columns", "reward", "env")
-    assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
+    assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis", "embedded")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
         *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env"),

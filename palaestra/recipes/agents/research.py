@@ -32,7 +32,7 @@ CARD = pl.Card(
         lr=1e-6,
     ),
     task="wiki-2",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         places=(
             pl.needs.NeededPlace(
                 "tools",

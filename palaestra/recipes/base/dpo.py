@@ -23,7 +23,7 @@ CARD = pl.Card(
         prompts=64,
         lr=1e-6,
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),

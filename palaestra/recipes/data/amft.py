@@ -45,7 +45,7 @@ CARD = pl.Card(
         model="qwen2.5-7b",
         samples=8,
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,

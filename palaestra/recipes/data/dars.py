@@ -34,7 +34,7 @@ CARD = pl.Card(
         lr=5e-6,
         arguments={"breadth": True},
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         shows="answers_spread",
         off={"collect.links.2.count.most": 1},
         own={"schedule.prompts": 6},

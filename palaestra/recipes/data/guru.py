@@ -49,7 +49,7 @@ CARD = pl.Card(
         model="qwen2.5-7b",
     ),
     task="add(d=4)+bool(d=4)+sort(d=4)",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,

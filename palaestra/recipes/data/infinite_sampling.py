@@ -42,7 +42,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Qwen3-1.7B: peak memory 21.55 to 10.64 GB, over 25% more throughput than rounds"
     ),
-    needs=pl.Requirements(own={"n": 4, "slots": 2, "schedule.prompts": 2}),
+    needs=pl.needs.Requirements(own={"n": 4, "slots": 2, "schedule.prompts": 2}),
     use="It helps where a group's answers do not fit into memory together and their lengths differ much; with "
     "room for all of them at once it only costs.",
     lacks=(

@@ -53,7 +53,7 @@ CARD = pl.Card(
         model="qwen2.5-32b",
     ),
     task="add(d=4)+bool(d=4)+sort(d=4)",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,

@@ -42,7 +42,7 @@ CARD = pl.Card(
         lr=1e-6,
         beside={"teacher": 7.6},
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         models=(
             pl.needs.NeededModel(
                 "teacher",

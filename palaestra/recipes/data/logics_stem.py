@@ -49,7 +49,7 @@ CARD = pl.Card(
         model="qwen3-8b",
     ),
     task="add(d=3)+bool(d=4)+chain(modulo=9)",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         models=(
             pl.needs.NeededModel(
                 "writer",

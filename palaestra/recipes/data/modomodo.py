@@ -42,7 +42,7 @@ CARD = pl.Card(
         model="qwen2.5-1.5b",
     ),
     task="chain(modulo=7)+chain(modulo=9)+chain(modulo=11)",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,

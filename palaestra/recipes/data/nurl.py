@@ -49,7 +49,7 @@ CARD = pl.Card(
         model="llama-3.2-3b",
         samples=8,
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,

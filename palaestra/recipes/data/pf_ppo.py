@@ -43,7 +43,7 @@ CARD = pl.Card(
     "all of them.",
     source="verl (compute_pf_ppo_reweight_data) and excerpts of the paper; rank weights by prompt from memory",
     size=pl.Size(setting="a 7B code model of the class of DeepSeek-Coder, 5 answers a prompt"),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         models=(
             pl.needs.NeededModel(
                 "reward model",

@@ -37,7 +37,7 @@ CARD = pl.Card(
         "MMLU up to 8 points better on the hardest problems",
         model="gemma-2-9b",
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.NeededColumn(
                 "text",

@@ -50,7 +50,7 @@ CARD = pl.Card(
         "the tasks of Super-NaturalInstructions improved over Self-Instruct",
         model="llama-2-7b",
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.NeededColumn(
                 "prompt",

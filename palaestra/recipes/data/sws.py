@@ -58,7 +58,7 @@ CARD = pl.Card(
         lr=1e-6,
     ),
     task="add(d=2)+bool(d=4)+knights(d=2)",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,

@@ -41,7 +41,7 @@ CARD = pl.Card(
         arguments={"length": 4096},
     ),
     task="kuhn",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(),
         places=(
             pl.needs.NeededPlace(

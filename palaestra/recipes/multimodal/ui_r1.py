@@ -45,7 +45,7 @@ CARD = pl.Card(
         lr=1e-6,
     ),
     task="screen",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             pl.needs.NeededColumn(

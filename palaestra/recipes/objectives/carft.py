@@ -43,6 +43,13 @@ CARD = pl.Card(
         tokens=1024,
         lr=3e-7,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            replace(pl.needs.DEMONSTRATION, meaning="a worked solution of several lines"),
+        ),
+    ),
 )
 ANNOTATION = "annotation"
 

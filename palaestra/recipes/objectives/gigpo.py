@@ -36,7 +36,7 @@ CARD = pl.Card(
         arguments={"std": True, "kl": 0.01, "collect.sample.max_tokens": 512},
     ),
     task="grid",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(),
         places=(
             pl.needs.NeededPlace(

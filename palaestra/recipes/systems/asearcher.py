@@ -42,7 +42,7 @@ CARD = pl.Card(
         arguments={"turns": 32},
     ),
     task="wiki-far",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         places=(
             pl.needs.NeededPlace(
                 "tools",

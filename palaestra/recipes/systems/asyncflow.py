@@ -25,7 +25,7 @@ CARD = pl.Card(
     source="abstract and second-hand overviews, and the package transferqueue 0.1.11; its planner "
     "and its leases are inferred",
     size=pl.Size(setting="clusters of Ascend NPUs; models and data second-hand"),
-    needs=pl.Requirements(shows="age_mean", off={"lag": 0}, own={"schedule.prompts": 2}),
+    needs=pl.needs.Requirements(shows="age_mean", off={"lag": 0}, own={"schedule.prompts": 2}),
     use="It helps where rollouts take about as long as updates, on a cluster; one process gives the "
     "same numbers and no speed.",
     lacks=(

@@ -33,7 +33,7 @@ CARD = pl.Card(
         setting="Llama models of 7B to 70B, PPO, ReMax and Safe-RLHF, 8 to 128 GPUs, 1,024 prompts "
         "and answers of 1,024 tokens"
     ),
-    needs=pl.Requirements(columns=(), own={"nodes": (1,), "layout": (2, 1, 1)}),
+    needs=pl.needs.Requirements(columns=(), own={"nodes": (1,), "layout": (2, 1, 1)}),
     use="It helps to place the models of PPO on devices before renting them; training itself places "
     "models by a cluster file.",
     lacks=(

@@ -40,7 +40,7 @@ CARD = pl.Card(
         arguments={"collect.sample.max_tokens": 3072},
     ),
     task="lookup",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(),
         places=(
             pl.needs.NeededPlace(

@@ -29,7 +29,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Llama 3 8B, 70B and 405B, up to 1,024 H100; MATH and GSM8K; details second-hand",
     ),
-    needs=pl.Requirements(shows="age_mean", off={"lag": 0}, own={"schedule.prompts": 2}),
+    needs=pl.needs.Requirements(shows="age_mean", off={"lag": 0}, own={"schedule.prompts": 2}),
     use="It helps where samples are several steps old; at an age of one step the weights are near 1 "
     "and it is REINFORCE.",
     lacks=(

@@ -35,7 +35,7 @@ CARD = pl.Card(
         setting="four models of PPO, Llama 2 of 7B to 70B, 512 sequences of 2,048 tokens, 16 to "
         "128 GPUs; accuracies are not claimed"
     ),
-    needs=pl.Requirements(columns=(), own={"repeats": 3}),
+    needs=pl.needs.Requirements(columns=(), own={"repeats": 3}),
     use="It helps to see what a plan of calls would bring on your own model's seconds, before it is "
     "run; gains are small where one call takes most of the time.",
     lacks=(

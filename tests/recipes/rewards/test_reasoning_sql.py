@@ -52,7 +52,7 @@ def test_a_judge_adds_two_and_its_fault_is_no_zero():
 def test_no_wrong_query_beats_a_right_one():
     reward = Verified("sql-partial", paper=True)
     likest = reasoned(GOLD + " AND name <> 'c'")
-    unlike = reasoned("SELECT u.name FROM users AS u GROUP BY 1 HAVING max(u.age) > 30")
+    unlike = reasoned("SELECT u.name FROM users AS u WHERE 30 < u.age")
     (wrong,) = totals(reward, task(GOLD, schema=USERS, feedback=1.0), likest)
     (right,) = totals(reward, task(GOLD, schema=USERS, feedback=0.0), unlike)
     assert wrong == pytest.approx(4.99) and wrong < 5.0 <= right

@@ -44,7 +44,7 @@ CARD = pl.Card(
         samples=8,
     ),
     task="lake",
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(),
         models=(
             pl.needs.NeededModel(

@@ -35,7 +35,7 @@ CARD = pl.Card(
         setting="7B models aligned with different preferences; up to 1.56 times the average reward "
         "and 71.89% wins and ties by GPT-4 against the best decoding before it",
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(
             pl.needs.PROMPT,
             replace(

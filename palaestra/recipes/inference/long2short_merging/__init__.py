@@ -35,7 +35,7 @@ CARD = pl.Card(
         setting="Qwen2.5-Math or Instruct with DeepSeek-R1-Distill of 1.5B, 7B, 14B and 32B, greedy, "
         "10,240 tokens; TIES k 0.8 a 1 at 7B, DARE p 0.3, task arithmetic a 0.7",
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         models=(
             pl.needs.NeededModel(
                 "short model", "short", "answers at once; a fine-tune of --model", inert=""

@@ -42,7 +42,7 @@ CARD = pl.Card(
         setting="GPT-4o names the factors; MuJoCo with TD3, and MPE spread, tag and Triangle Area with "
         "6 to 30 agents and IPPO"
     ),
-    needs=pl.Requirements(
+    needs=pl.needs.Requirements(
         columns=(),
         models=(
             pl.needs.NeededModel(
