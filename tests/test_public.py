@@ -123,9 +123,10 @@ def imported(code):
 def test_recipes_claims_examples_and_pages_use_nothing_else(name, code):
     modules, names = imported(code)
     others = modules - MODULES
-    if name.startswith("palaestra/claims/"):  # a claim may use the parts of the recipe that it is about
-        own = name.removesuffix(".py").replace("/", ".").replace(".claims.", ".recipes.")
-        others = {m for m in others if m != own and not m.startswith("palaestra.claims.")}
+    if name.startswith(("palaestra/claims/", "palaestra/recipes/")):
+        # A method may use the files of its folder, and a claim the parts of the method that it is about.
+        own = ".".join(name.removesuffix(".py").replace("/", ".").replace(".claims.", ".recipes.").split(".")[:4])
+        others = {m for m in others if not f"{m}.".startswith((f"{own}.", "palaestra.claims."))}
     assert not others
     assert not names - set(PLACES)
 

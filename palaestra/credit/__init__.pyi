@@ -24,6 +24,7 @@ from .length import (
 from .links import (
     Outcome as Outcome,
     Shift as Shift,
+    TaskColumn as TaskColumn,
 )
 from .pass_at_k import (
     PassAtK as PassAtK,

@@ -128,6 +128,23 @@ class Fact:
 
 
 @stage
+class TaskColumn:
+    """Leaves a number that the task has as the column `name` of the answers (1 for True), 0 where
+    it has none; the values pass unchanged.
+
+    credit=chain(TaskColumn("written"), Center("group")), objective=Clipped() + Track(("written",))
+    """
+
+    name: str
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        groups = [table.group(e) for e in range(len(table.episodes))]
+        number_E = np.array([float(g.task.meta.get(self.name) or 0.0) for g in groups])
+        table.add_column(self.name, Values(level="episode", x_N=number_E))
+        return x
+
+
+@stage
 class Chain:
     """Credit from links: starts at each episode's total reward, ends with one example per row of
     every unmuted episode.

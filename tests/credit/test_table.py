@@ -65,3 +65,11 @@ def test_what_a_link_leaves():
     two.remember("mean", 0.5)
     assert [e.muted for e in two.episodes] == [False, True]
     assert list(two.columns) == ["mark"] and two.state == {"mean": 0.5}
+
+
+def test_a_number_of_the_task_becomes_a_column_of_its_answers():
+    groups = [Group(Task(str(k), "", meta=meta), (episode(said(2)),)) for k, meta in enumerate([{"made": True}, {"made": 0.5}, {}])]
+    t = Table(groups, None)
+    values = Values(level="episode", x_N=np.arange(3.0))
+    assert pl.credit.TaskColumn("made")(values, t) is values
+    assert t.columns["made"].x_N.tolist() == [1.0, 0.5, 0.0]

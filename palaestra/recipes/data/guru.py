@@ -135,19 +135,15 @@ def specialisation(found: Mapping[str, Mapping[str, float]], domains: Sequence[s
     return float(np.mean(own) - np.mean(others)) if others else float("nan")
 
 
-@pl.stage
-class MarkPassRate:
-    """Leaves the column "pass_rate" of the answers: the strong model's on their problem, 0 where no
-    filter asked it.
-    """
-
-    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        n = len(table.episodes)
-        rates = [float(table.group(e).task.meta.get(PASS_RATE, 0.0)) for e in range(n)]
-        table.columns[PASS_RATE] = pl.Values(level="episode", x_N=np.array(rates))
-        return x
-
-
+@pl.declare(
+    columns=(
+        (
+            "pass_rate",
+            float,
+            "the stronger model's share of right answers, 0 where no filter asked it",
+        ),
+    )
+)
 @pl.stage
 class FilteredDomain:
     """Draws from one domain, or from all alike, what the filters keep.
@@ -343,7 +339,9 @@ def build(
     recipe = pl.vary(
         pl.recipe("grpo"),
         draw=draw,
-        credit=pl.chain(MarkPassRate(), pl.Center("group"), pl.Scale("group", ddof=1)),
+        credit=pl.chain(
+            pl.credit.TaskColumn(PASS_RATE), pl.Center("group"), pl.Scale("group", ddof=1)
+        ),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens") + pl.Track((PASS_RATE,)),
         references=references if candidates else {},
     )

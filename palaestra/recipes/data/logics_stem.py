@@ -136,6 +136,9 @@ def read_documents(path: str) -> list[Document]:
     return found
 
 
+@pl.declare(
+    columns=(("looked_up", bool, "written of a document that was looked up for a failure"),)
+)
 @pl.stage
 class FailureDriven:
     """Draws problems written for the policy's failures, and these themselves; all is made before
@@ -274,19 +277,6 @@ class FailureDriven:
         )
 
 
-@pl.stage
-class MarkLookedUp:
-    """Leaves the column "looked_up" of the answers: 1 for problems written of a document that was
-    looked up for a failure, else 0.
-    """
-
-    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        n = len(table.episodes)
-        marks = [float(LOOKED_UP in table.group(e).task.meta) for e in range(n)]
-        table.columns[LOOKED_UP] = pl.Values(level="episode", x_N=np.array(marks))
-        return x
-
-
 def second_stage(draw: Any = FailureDriven()) -> pl.Recipe:
     """GRPO on what `draw` gives."""
     return pl.vary(pl.recipe("grpo"), draw=draw)
@@ -316,7 +306,9 @@ def build(
     second = second_stage(draw)
     second = pl.vary(
         second,
-        credit=pl.chain(MarkLookedUp(), pl.Center("group"), pl.Scale("group", ddof=1)),
+        credit=pl.chain(
+            pl.credit.TaskColumn(LOOKED_UP), pl.Center("group"), pl.Scale("group", ddof=1)
+        ),
         objective=pl.Clipped(reduce="sequences") + pl.Track((LOOKED_UP,)),
     )
     return pl.Pipeline(parts={"sft": first, "rl": pl.Part(second, model=pl.Output("sft"))})

@@ -254,6 +254,7 @@ class PassRates:
         return {**state, "rates": rates}
 
 
+@pl.declare(columns=(("written", bool, "made by a model, of the concepts of problems it fails"),))
 @pl.stage
 class WeaknessDriven:
     """Draws the seed problems for `epochs` epochs, then these and the ones that were written.
@@ -343,17 +344,6 @@ class WeaknessDriven:
         return made
 
 
-@pl.stage
-class MarkWritten:
-    """Leaves the column "written" of the answers: 1 for problems that were written, 0 for seeds."""
-
-    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        n = len(table.episodes)
-        marks = [float(WRITTEN in table.group(e).task.meta) for e in range(n)]
-        table.columns[WRITTEN] = pl.Values(level="episode", x_N=np.array(marks))
-        return x
-
-
 def in_phases(
     seeds: int = 128,
     epochs: int = 3,
@@ -403,7 +393,9 @@ def build(
         recipe = pl.override(recipe, f"draw.{name}", part)
     return pl.vary(
         recipe,
-        credit=pl.chain(MarkWritten(), pl.Center("group"), pl.Scale("group", ddof=1)),
+        credit=pl.chain(
+            pl.credit.TaskColumn(WRITTEN), pl.Center("group"), pl.Scale("group", ddof=1)
+        ),
         objective=pl.Clipped(reduce="sequences") + pl.Track((WRITTEN,)),
     )
 
