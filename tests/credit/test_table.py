@@ -68,8 +68,9 @@ def test_what_a_link_leaves():
 
 
 def test_a_number_of_the_task_becomes_a_column_of_its_answers():
-    groups = [Group(Task(str(k), "", meta=meta), (episode(said(2)),)) for k, meta in enumerate([{"made": True}, {"made": 0.5}, {}])]
-    t = Table(groups, None)
+    numbers = ({"made": True}, {"made": 0.5}, {})
+    tasks = [Task(id=str(k), prompt=(), answer="", meta=meta) for k, meta in enumerate(numbers)]
+    three = Table([Group(task=t, episodes=(episode([said(2)]),)) for t in tasks], None, {})
     values = Values(level="episode", x_N=np.arange(3.0))
-    assert pl.credit.TaskColumn("made")(values, t) is values
-    assert t.columns["made"].x_N.tolist() == [1.0, 0.5, 0.0]
+    assert pl.credit.TaskColumn("made")(values, three) is values
+    assert three.columns["made"].x_N.tolist() == [1.0, 0.5, 0.0]
