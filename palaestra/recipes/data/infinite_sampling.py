@@ -158,7 +158,7 @@ class PlannedSample(pl.Sample):
         pl.check_bounds("PlannedSample.slots", self.slots, least=1)
         pl.check_bounds("PlannedSample.probe", self.probe, least=1)
 
-    def players(self, ctx: pl.Context) -> dict[str, pl.Player]:
+    def players(self, ctx: Any) -> dict[str, pl.Player]:
         return {seat: self._planned(p) for seat, p in super().players(ctx).items()}
 
     def _planned(self, player: pl.Player) -> pl.Player:
