@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from palaestra.claims.agents.cel import EXPERIMENT, DemonstrateReading, show_nothing, show_shuffled
 from palaestra.errors import UserError
-from palaestra.recipes.agents.cel import WorldTexts, read_rules, things_in
+from palaestra.recipes.agents.cel.lake import read_rules, things_in
+from palaestra.recipes.agents.cel.writing import WorldTexts
 from palaestra.types import Group
 
 

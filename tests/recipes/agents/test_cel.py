@@ -10,8 +10,8 @@ from palaestra.recipes.agents import cel
 from palaestra.recipes.agents.cel import TextAbove
 from palaestra.recipes.agents.cel.lake import WriteMoves, rule_quality
 from palaestra.recipes.agents.cel.writing import WorldTexts, WriteByModel
-from palaestra.run.setup import make_smallest
 from palaestra.services.chat.scripted import Scripted
+from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 
