@@ -42,10 +42,9 @@ def test_encore_guards():
 
 
 def test_encore_recipe_weighs_the_heads():
-    reward = encore.build(tau=1.0).collect.links[1].reward
-    assert reward.weights == pytest.approx(encore.entropy_weights(encore.COUNTS, 1.0)) and sum(
-        reward.weights
-    ) == pytest.approx(1)
+    reward = encore.embedded(tau=1.0).parts["rl"].runnable.collect.links[1].reward
+    weights = reward.weights(None)
+    assert weights == pytest.approx(encore.entropy_weights(encore.COUNTS, 1.0)) and sum(weights) == pytest.approx(1)
 
 
 def test_encore_accuracy_by_hand():

@@ -85,7 +85,7 @@ def test_mm_rlhf_pairs():
 
 def test_mm_rlhf_reward_model_reads_its_own_critique(context):
     ctx = context()
-    recipe = override(make_smallest(mm_rlhf.build()), "collect.links.0.n", 4)
+    recipe = override(make_smallest(mm_rlhf.embedded()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     e = ctx.seen[0].episodes[0]
     assert [s.author for s in e.rows[1].segments][-1] == "critique" and e.rows[1].segments[-1].text in (

@@ -58,7 +58,7 @@ def test_rlbff_keeps_what_is_quoted_and_shared():
 
 def test_rlbff_policy_does_not_see_the_principle(context):
     ctx = context()
-    recipe = override(make_smallest(rlbff.build()), "collect.links.0.n", 4)
+    recipe = override(make_smallest(rlbff.embedded()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     for g in ctx.seen:
         name, words = g.task.meta["asked"], g.task.meta["principle"]
@@ -74,7 +74,7 @@ def test_rlbff_policy_does_not_see_the_principle(context):
 
 
 def test_rlbff_rows_of_the_verdict_are_not_the_policys():
-    row = rlbff.build().collect.links[4]
+    row = rlbff.embedded().collect.links[4]
     assert isinstance(row, Also)
     spoken = Segment(ids=(5,), author="demonstration", policy="reward", trained=True)
     assert not Row(segments=(spoken,)).view("policy").trained_T.any()
