@@ -1,11 +1,15 @@
 """Creative writing: lists of rules that stay short, and both of its rewards."""
 
+import json
+
 import numpy as np
+import palaestra
 import pytest
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import creative_writing
 from palaestra.rewards.rules import Refine, RuleVerdict, revise
+from palaestra.services.chat.local import LocalModel
 from palaestra.services.chat.scripted import Scripted
 from palaestra.settings.overrides import make_smallest
 
@@ -67,3 +71,12 @@ def test_creative_reward_model_signal(context):
     found = steps(make_smallest(creative_writing.embedded(signal="reward model")), ctx, 2)
     assert "part/reward/score" in found[-1] and creative_writing.build().schedule == grpo.build().schedule
     assert creative_writing.build().collect.links[0].n == 4
+
+
+def test_creative_writing_has_no_judge_of_its_own(tmp_path):
+    """A program that knows sums was the judge of whatever was written."""
+    rows = tmp_path / "wishes.jsonl"
+    rows.write_text(json.dumps({"prompt": "Wish a friend a good journey."}) + "\n")
+    with pytest.raises(UserError, match="creative-writing needs a judge, which .*: judge=endpoint"):
+        palaestra.train("creative-writing", data=str(rows), out=tmp_path / "run", quiet=True)
+    assert creative_writing.build().collect.links[1].reward.client == LocalModel()

@@ -67,5 +67,7 @@ def test_multilabel_trains_on_every_label(context):
     ctx = context()
     rating = multilabel_grpo.embedded().parts["reward"].runnable
     found = steps(make_smallest(rating), ctx, 2)
-    assert {f"part/label/{k}" for k in QUALITY_LABELS} | {"squared_error"} <= {k.removeprefix("reward/") for k in found[-1]}
+    assert {f"part/label/{k}" for k in QUALITY_LABELS} | {"squared_error"} <= {
+        k.removeprefix("reward/") for k in found[-1]
+    }
     assert all(ctx.model("reward").heads[k].out.bias.abs() > 0 for k in QUALITY_LABELS)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.rewards import restl
 from palaestra.settings.overrides import make_smallest
 from palaestra.types import Reward
@@ -67,3 +67,9 @@ def test_four_reward_models_then_ppo(context, tmp_path):
     result = asyncio.run(small.run(ctx))
     assert set(result.metrics["parts"]) == {"atoms", "template", "length", "tokens", "rl"}
     assert '"part/learned/atoms"' in (tmp_path / "rl" / "metrics.jsonl").read_text()
+
+
+def test_a_reference_that_is_no_formula_is_refused():
+    """It was read as an answer of the built-in problem, and every reply compared with that."""
+    with pytest.raises(UserError, match="the answer 'always x > 3' is no formula of signal temporal logic"):
+        restl.Aspects().judge("G[0,1](x > 3)", task("always x > 3"))
