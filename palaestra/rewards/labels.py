@@ -81,7 +81,7 @@ class Labels:
 
 @stage
 class RecordedRatings:
-    """Adds the task's column `response` as an episode that `model` learns from; each number of its
+    """Adds the task's column `reply` as an episode that `model` learns from; each number of its
     column `ratings`, such as {"polite": 0.8}, is a part label/NAME, and their mean is the reward.
 
     For reward models of answers that people, or a better model, have rated.
@@ -91,7 +91,7 @@ class RecordedRatings:
         model: the learner that is trained on them.
 
     Raises:
-        UserError: a task has no response, no rating of one of these names, or one outside [0, 1].
+        UserError: a task has no reply, no rating of one of these names, or one outside [0, 1].
     """
 
     labels: tuple[str, ...]
@@ -101,8 +101,8 @@ class RecordedRatings:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task, ratings = group.task, self.ratings(group.task)
         made = recorded_episode(
-            ctx, self.model, task.prompt, str(task.meta["response"]), 0.0,
-            of=f"task {task.id!r}: its response",
+            ctx, self.model, task.prompt, str(task.meta["reply"]), 0.0,
+            of=f"task {task.id!r}: its reply",
         )  # fmt: skip
         parts = {f"label/{name}": x for name, x in ratings.items()}
         reward = Reward(total=sum(ratings.values()) / len(ratings), parts=parts)
@@ -111,9 +111,9 @@ class RecordedRatings:
     def ratings(self, task: Task) -> dict[str, float]:
         """The ratings of a task that have one of the names."""
         given = task.meta.get("ratings")
-        if "response" not in task.meta or not isinstance(given, Mapping):
+        if "reply" not in task.meta or not isinstance(given, Mapping):
             raise UserError(
-                f"task {task.id!r} has no rated answer; give it the columns `response`, a text, and "
+                f"task {task.id!r} has no rated answer; give it the columns `reply`, a text, and "
                 f"`ratings`, such as {{{', '.join(f'{name!r}: 1.0' for name in self.labels[:2])}}}"
             )
         named = {name: given[name] for name in self.labels if given.get(name) is not None}

@@ -55,7 +55,7 @@ def test_beside_and_also_leave_the_reward_alone(context):
 
 
 def test_recorded_ratings_are_what_a_reward_model_learns(context):
-    task = group(meta={"response": "Dear Sir,", "ratings": {"polite": 1, "safe": 0.5, "other": 0.1}}).task
+    task = group(meta={"reply": "Dear Sir,", "ratings": {"polite": 1, "safe": 0.5, "other": 0.1}}).task
     (made,) = asyncio.run(
         RecordedRatings(("polite", "safe", "brief"), "policy")(context(), ("k",), Group(task))
     ).episodes
@@ -67,10 +67,10 @@ def test_recorded_ratings_are_what_a_reward_model_learns(context):
     "meta, match",
     [
         ({"ratings": {"polite": 1}}, "has no rated answer"),
-        ({"response": "x"}, "has no rated answer"),
-        ({"response": "x", "ratings": {"kind": 1}}, "is rated by kind, and none of polite"),
-        ({"response": "x", "ratings": {"polite": 7}}, "its rating 'polite' is 7; give a number from 0 to 1"),
-        ({"response": "x", "ratings": {"polite": True}}, "its rating 'polite' is True"),
+        ({"reply": "x"}, "has no rated answer"),
+        ({"reply": "x", "ratings": {"kind": 1}}, "is rated by kind, and none of polite"),
+        ({"reply": "x", "ratings": {"polite": 7}}, "its rating 'polite' is 7; give a number from 0 to 1"),
+        ({"reply": "x", "ratings": {"polite": True}}, "its rating 'polite' is True"),
     ],
 )
 def test_ratings_that_cannot_be_learned_are_refused(meta, match):

@@ -40,13 +40,16 @@ CARD = pl.Card(
             pl.needs.NeededColumn(
                 "prompt",
                 "text",
-                ("Which vitamin does sunlight make in the skin?", "Which organ makes insulin?"),
+                ("Which vitamin does the skin make in the sun?", "Which organ makes insulin?"),
                 "the question, without its options",
             ),
             pl.needs.NeededColumn(
                 "options",
                 "any",
-                (["A", "C", "D", "K"], {"A": "liver", "B": "pancreas", "C": "spleen"}),
+                (
+                    ["retinol", "thiamine", "calciferol"],
+                    {"A": "liver", "B": "pancreas", "C": "spleen"},
+                ),
                 "the options: a list of texts, or letters with their texts",
             ),
             pl.needs.NeededColumn("answer", "any", ("C", "B"), "the letter of the right option"),

@@ -10,8 +10,8 @@ test-time RL on text without a reference. An empty reply earns nothing and is in
 
 Embeddings hardly see one wrong character: handing back the corrupted sentence (cosine 0.95) earns
 0.75 of R1. `exact` adds a bonus for the sentence itself. Where nothing was wrong, the copy is the
-answer. `Corrupted` makes a task of every text of the data (a .txt file, or the columns `text` and
-`sentence`); other tasks, such as an erroneous sentence with its correction, stay as they are.
+answer. `Corrupted` makes the task of every clean `sentence` that the data has; other tasks, such as
+an erroneous sentence with its correction, stay as they are.
 Held-out accuracy is that of the tasks as they are in the data: of sentences that are corrupted here
 it says nothing, the reward of a step does. Character n-grams stand in for a sentence encoder.
 """
@@ -40,11 +40,17 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             pl.needs.NeededColumn(
-                "text",
+                "prompt",
                 "text",
                 ("我们明天再去那里。", "The moon is bright.", "他做的饭很好吃。"),
-                "a correct sentence; a .txt file has one a paragraph",
-                otherwise="`prompt` is corrected as it is, and compared with `answer`",
+                "the sentence; what is asked of a record without `sentence`",
+            ),
+            pl.needs.NeededColumn(
+                "sentence",
+                "text",
+                ("我们明天再去那里。", "The moon is bright.", "他做的饭很好吃。"),
+                "a correct sentence, of which a corrupted copy is asked about",
+                otherwise="the prompt is asked as it is, and the reply compared with `answer`",
             ),
         ),
         shows="part/corrupted",
@@ -110,8 +116,8 @@ def corrupt(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1
 @pl.declare(columns=(("source", str, "the sentence with its errors"),))
 @pl.stage
 class Corrupted:
-    """Tasks that are a text, or have one in the column `sentence`, become: restore it from a corrupted
-    copy, the field `source`. Others stay as they are.
+    """Tasks with a column `sentence` become: restore it from a corrupted copy, the field `source`.
+    Others stay as they are.
     """
 
     draw: pl.Draw = pl.Shuffled()
@@ -125,7 +131,7 @@ class Corrupted:
         return [self.corrupt_task(t, (*key, i)) for i, t in enumerate(tasks)], state
 
     def corrupt_task(self, task: pl.Task, key: pl.Key) -> pl.Task:
-        clean = task.meta.get("sentence", task.meta.get("document"))
+        clean = task.meta.get("sentence")
         if not isinstance(clean, str):
             return task
         source = corrupt(clean, pl.rng_of(("corrupt", *key)), self.edits)

@@ -48,7 +48,7 @@ CARD = pl.Card(
                 "what the model is asked",
             ),
             pl.needs.NeededColumn(
-                "response",
+                "reply",
                 "text",
                 ("Call a locksmith.", "Dear Sir,", "No idea."),
                 "an answer that was rated, for the reward model and the weights",

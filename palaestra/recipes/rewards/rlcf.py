@@ -39,7 +39,7 @@ CARD = pl.Card(
                 "what a note is asked for",
             ),
             pl.needs.NeededColumn(
-                "response",
+                "reply",
                 "text",
                 ("The city opened it again in May.", "Photographs show a curve."),
                 "a note that people rated",

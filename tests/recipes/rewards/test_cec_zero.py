@@ -65,10 +65,10 @@ def test_only_clean_sentences_are_corrupted():
     assert draw.corrupt_task(task("x"), ("k", 1)) == task("x")
 
 
-def test_texts_of_a_file_become_tasks_with_errors():
+def test_sentences_of_a_file_become_tasks_with_errors():
     text = "The moon is bright."
-    made = cec_zero.Corrupted().corrupt_task(Task(id="t", meta={"document": text}), ("k",))
+    made = cec_zero.Corrupted().corrupt_task(Task(id="t", meta={"sentence": text}), ("k",))
     assert made.answer == text != made.meta["source"] and made.meta["source"] in made.prompt[-1].content
-    clean = cec_zero.Corrupted(edits=(0, 0)).corrupt_task(Task(id="t", meta={"document": text}), ("k",))
+    clean = cec_zero.Corrupted(edits=(0, 0)).corrupt_task(Task(id="t", meta={"sentence": text}), ("k",))
     share = lambda t: [r.parts["corrupted"] for r in paid(cec_zero.Restored(), t, text)]
     assert (share(made), share(clean), share(task("e1"))) == ([1.0], [0.0], [0.0])

@@ -68,7 +68,7 @@ def test_encore_constants_cancel_in_a_comparison():
 
 def test_encore_counts_the_ratings_of_the_data():
     rows = [{"a": 0.5, "b": 1.0}, {"a": 1.0, "b": 1.0}, {"a": 0.5}, {"a": 0.0, "b": 0.5}]
-    metas = [{"response": "x", "ratings": ratings} for ratings in rows]
+    metas = [{"reply": "x", "ratings": ratings} for ratings in rows]
     tasks = SimpleNamespace(size=len(metas), task=lambda split, i: Task(id=str(i), meta=metas[i]))
     assert encore.count_ratings(tasks, ("a", "b")) == ((2, 1, 1), (2, 1))
     w_R = encore.EntropyWeighted(("a", "b"), tau=1.0).weights(tasks)

@@ -112,12 +112,12 @@ def test_rl_tango_pays_the_verifier_for_verdict_and_form(reply, right, pay):
     ],
 )
 def test_rl_tango_reads_verdicts_on_numbered_steps(reply, steps, final, form):
-    read = rl_tango.Stepwise().read(reply, ["1+2=3", "= 4"])
+    read = rl_tango.NumberedSteps().read(reply, ["1+2=3", "= 4"])
     assert (read.steps, read.final) == (steps, final) and read.form == pytest.approx(form)
 
 
 def test_rl_tango_shows_the_verifier_every_step_by_its_number():
-    shown = rl_tango.Stepwise().ask(asked("What is 1+2?"), "1+2=3\n= 3", ["1+2=3", "= 3"])[-1].content
+    shown = rl_tango.NumberedSteps().ask(asked("What is 1+2?"), "1+2=3\n= 3", ["1+2=3", "= 3"])[-1].content
     assert "What is 1+2?" in shown and "Step 1: 1+2=3\nStep 2: = 3\n" in shown and "Final: wrong" in shown
 
 

@@ -44,5 +44,5 @@ def test_a_user_s_own_sqlite_file_is_what_queries_run_on(recipe, tmp_path):
 
 @pytest.mark.parametrize("recipe", [think2sql.build(), reasoning_sql.build()], ids=["think2sql", "reasoning-sql"])
 def test_a_query_without_a_database_is_refused(recipe):
-    with pytest.raises(UserError, match="no database to run it on; add the column `schema`.*or `database`"):
+    with pytest.raises(UserError, match=r"no database to run it on; add the column `schema`.*or `database`"):
         totals(reward_of(recipe), task("SELECT 1"), "<think>x</think><answer>SELECT 1</answer>")

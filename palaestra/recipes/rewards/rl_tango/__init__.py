@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.rewards.rl_tango.forms import Form, Reworked, Stepwise
+from palaestra.recipes.rewards.rl_tango.forms import Form, Reworked, NumberedSteps
 
 CARD = pl.Card(
     title="RL Tango: generator and verifier trained together",
@@ -48,9 +48,9 @@ CARD = pl.Card(
         lr=1e-6,
     ),
     needs=pl.needs.Requirements(
-        shows="part/seat:verifier",
+        shows="verifier/updates",
+        off={"learns": False},
         own={
-            "form": Reworked(),  # the small model writes no prose
             "warmup": 1,
             "schedule.prompts": 2,
             "collect.links.0.n": 2,
@@ -74,7 +74,7 @@ class VerifySteps:
     "seat:verifier".
     """
 
-    form: Form = Stepwise()
+    form: Form = NumberedSteps()
     model: str = "verifier"
     weight: float = 0.8  # of the form
     max_tokens: int = 1024
@@ -207,7 +207,7 @@ def build(
     learns: bool = True,
     balanced: bool = True,
     apart: bool = True,
-    form: Form = Stepwise(),
+    form: Form = NumberedSteps(),
     verdict_tokens: int = 1024,
 ) -> pl.Recipe:
     """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False`

@@ -34,7 +34,7 @@ class Form(Protocol):
 
 
 @pl.stage
-class Stepwise:
+class NumberedSteps:
     """The verifier writes a verdict with a reason for each numbered step, and one for the whole.
 
     Criteria of form: each step has a verdict and no others have one; each verdict has a reason; the
