@@ -57,7 +57,7 @@ def test_beside_and_also_leave_the_reward_alone(context):
 def test_recorded_ratings_are_what_a_reward_model_learns(context):
     task = group(meta={"reply": "Dear Sir,", "ratings": {"polite": 1, "safe": 0.5, "other": 0.1}}).task
     (made,) = asyncio.run(
-        RecordedRatings(("polite", "safe", "brief"), "policy")(context(), ("k",), Group(task))
+        RecordedRatings(("polite", "safe", "brief"), "policy")(context(), ("k",), Group(task=task))
     ).episodes
     assert made.reward.parts == {"label/polite": 1.0, "label/safe": 0.5} and made.reward.total == 0.75
     assert made.rows[-1].segments[-1].text == "Dear Sir," and made.rows[-1].segments[-1].policy == "policy"

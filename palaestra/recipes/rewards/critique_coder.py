@@ -144,7 +144,7 @@ class Criticise:
         recorded = (
             pl.recorded_episode(ctx, "policy", group.task.prompt, texts[i], 0.0) for i in order
         )
-        return replace(group, episodes=tuple(recorded))
+        return replace(group, episodes=tuple(replace(e, reward=None) for e in recorded))
 
 
 def is_usable(text: str, task: pl.Task) -> bool:

@@ -76,7 +76,7 @@ def test_creative_reward_model_signal(context):
 def test_creative_writing_has_no_judge_of_its_own(tmp_path):
     """A program that knows sums was the judge of whatever was written."""
     rows = tmp_path / "wishes.jsonl"
-    rows.write_text(json.dumps({"prompt": "Wish a friend a good journey."}) + "\n")
+    rows.write_text("".join(json.dumps({"prompt": f"Wish friend {i} a good journey."}) + "\n" for i in range(16)))
     with pytest.raises(UserError, match=r"creative-writing needs a judge, which .*: judge=endpoint"):
         palaestra.train("creative-writing", data=str(rows), out=tmp_path / "run", quiet=True)
     assert creative_writing.build().collect.links[1].reward.client == LocalModel()

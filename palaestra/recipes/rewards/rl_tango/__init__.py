@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.rewards.rl_tango.forms import Form, Reworked, NumberedSteps
+from palaestra.recipes.rewards.rl_tango.forms import Form, NumberedSteps, Reworked
 
 CARD = pl.Card(
     title="RL Tango: generator and verifier trained together",
