@@ -109,8 +109,8 @@ class AsQuery:
     newlines: bool = False  # around the tags
 
     def __call__(self, text: str, task: Task) -> VerifierInput:
-        """A reply on a user's own database stays as it is. Raises UserError where the reference is a
-        query, and there is nothing to run it on.
+        """A reply on a user's own database stays as it is. Raises UserError where the reference is
+        a query, and there is nothing to run it on.
         """
         if "database" in task.meta:
             return text, task.answer, {}

@@ -1,5 +1,5 @@
-"""AlphaMed: GRPO on multiple choice. The only reward is the right letter in a box; which questions are
-trained on decides what is learned.
+"""AlphaMed: GRPO on multiple choice. The only reward is the right letter in a box; which questions
+are trained on decides what is learned.
 
     r = 1 if the last \\boxed{} names the gold option, else 0        no reward for form, length or process
 
@@ -63,8 +63,8 @@ CARD = pl.Card(
         ),
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
-    use="It helps with long, informative questions of mixed difficulty; short questions that only ask for "
-    "a fact teach little reasoning.",
+    use="It helps with long, informative questions of mixed difficulty; short questions that only "
+    "ask for a fact teach little reasoning.",
     lacks=(
         "Difficulty is measured by `difficulty` in a program, and not by a command.",
         "The six medical benchmarks, and the studies of quantity and diversity, are not run.",

@@ -1,5 +1,5 @@
-"""CEC-Zero: spelling correction without labels. A correct sentence is corrupted by a program, and the
-policy is paid for restoring it.
+"""CEC-Zero: spelling correction without labels. A correct sentence is corrupted by a program, and
+the policy is paid for restoring it.
 
     r = a R1 + g R2,   R(c) = max(0, (c - theta) / (1 - theta)),  theta = 0.8                         (arXiv:2505.09082)
 
@@ -57,8 +57,8 @@ CARD = pl.Card(
         off={"draw.edits": [0, 0]},
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
-    use="It helps where correct text is plenty and labelled errors are not, and errors resemble those that "
-    "the tables make; wrong characters that leave the meaning alone are paid for in part.",
+    use="It helps where correct text is plenty and labelled errors are not, and errors resemble "
+    "those that the tables make; wrong characters that leave the meaning alone are paid for in part.",
     lacks=(
         "Errors come from small tables of look-alikes, and not from confusion sets of a language.",
         "Sentences are compared by their character n-grams in place of a sentence encoder.",

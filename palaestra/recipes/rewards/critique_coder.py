@@ -1,5 +1,5 @@
-"""Critique-Coder: GRPO on coding problems, a fifth of which ask for a critique of a solution instead
-of a solution.
+"""Critique-Coder: GRPO on coding problems, a fifth of which ask for a critique of a solution
+instead of a solution.
 
 For 20% of the problems, chosen once per problem, the policy is shown a candidate solution and says
 whether it is right. It learns from both kinds in every batch:
@@ -84,8 +84,8 @@ CARD = pl.Card(
         off={"share": 0.0},
         own={"share": 0.5, "schedule.prompts": 4, "collect.links.0.n": 2},
     ),
-    use="It helps where unit tests are reliable and candidates are right about as often as wrong; with "
-    "candidates of one kind a constant label earns the reward.",
+    use="It helps where unit tests are reliable and candidates are right about as often as wrong; "
+    "with candidates of one kind a constant label earns the reward.",
     lacks=(
         "Problems are not filtered by the length and number of their tests.",
         "BBEH and LiveCodeBench are not evaluated.",
@@ -203,8 +203,8 @@ def released_verdict(text: str) -> bool | None:
 def build(
     share: float = 0.2, variant: Variant = "paper", stage_one: int = 0, writer: str = "policy"
 ) -> pl.Recipe:
-    """`share` of critiques; until the step `stage_one` they are worth 0.8. `writer` is a folder or a
-    hub id, "policy" the start.
+    """`share` of critiques; until the step `stage_one` they are worth 0.8. `writer` is a folder or
+    a hub id, "policy" the start.
     """
     solve = pl.Where(
         "tests", pl.Verified("code-partial" if variant == "paper" else "code-partial(first=10)")

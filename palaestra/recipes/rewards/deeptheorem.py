@@ -1,5 +1,5 @@
-"""DeepTheorem: a theorem in words becomes a task that can be checked, by variants of it that hold or
-contradict it.
+"""DeepTheorem: a theorem in words becomes a task that can be checked, by variants of it that hold
+or contradict it.
 
 Every variant is a prompt; the reply reasons and ends with <answer>\\boxed{proved}</answer> or
 disproved. The reward is 1 for the right label behind guards against degenerate text, else 0, and

@@ -1,5 +1,5 @@
-"""ENCORE: the scores of several rules become one reward. A rule whose ratings have a high entropy counts
-less.
+"""ENCORE: the scores of several rules become one reward. A rule whose ratings have a high entropy
+counts less.
 
     H_k = -sum_b p_kb ln p_kb,   w_k = exp(-H_k / tau) / sum_j exp(-H_j / tau),   r = sum_k w_k phi_k        (arXiv:2503.20995)
 
@@ -74,8 +74,8 @@ CARD = pl.Card(
             "max_tokens": 8,
         },
     ),
-    use="It helps where answers are rated by many rules of which some are rated like coins; with a few "
-    "good rules it hardly differs from their mean.",
+    use="It helps where answers are rated by many rules of which some are rated like coins; with a "
+    "few good rules it hardly differs from their mean.",
     lacks=("Rules are not chosen from a hundred candidates: the data says which there are.",),
 )
 RULES = ("no harm", "no insult", "no private data")
@@ -141,8 +141,8 @@ def count_ratings(tasks: pl.Tasks, rules: tuple[str, ...]) -> Counts:
 
 @pl.stage
 class EntropyWeighted:
-    """sum_k w_k s_k of the heads of `model`, one for each rule. The part "weight_spread" is the largest
-    weight less the smallest.
+    """sum_k w_k s_k of the heads of `model`, one for each rule. The part "weight_spread" is the
+    largest weight less the smallest.
     """
 
     rules: tuple[str, ...]
@@ -189,5 +189,7 @@ def embedded(**options: Any) -> pl.Pipeline:
     rated = pl.links(
         pl.Sample(n=4), pl.Offline("reward"), pl.Score(), pl.Beside(pl.Labels(), "label")
     )
-    own = {"rules": pl.rewards.QUALITY_LABELS, "counts": COUNTS, "steps": 10}
-    return build(**{**own, "rated": rated, **options})
+    own: dict[str, Any] = {
+        "rules": pl.rewards.QUALITY_LABELS, "counts": COUNTS, "rated": rated, "steps": 10
+    }  # fmt: skip
+    return build(**(own | options))

@@ -71,8 +71,8 @@ CARD = pl.Card(
             "dpo.schedule.prompts": 4,
         },
     ),
-    use="It helps where pairs differ in how clear they are and people wrote why; with a reward model that "
-    "is wrong about the order of many pairs (`d_negative`) it is DPO with a beta of 0.1.",
+    use="It helps where pairs differ in how clear they are and people wrote why; with a reward "
+    "model that is wrong about the order of many pairs (`d_negative`) it is DPO with a beta of 0.1.",
     lacks=(
         "Pictures and videos are not read: prompts and answers are text.",
         "Critiques are not made longer by a language model; tied pairs are left out.",

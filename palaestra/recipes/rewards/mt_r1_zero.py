@@ -1,5 +1,5 @@
-"""MT-R1-Zero: GRPO on translation. The policy reasons first; translation metrics are its reward, and no
-reasoning is demonstrated.
+"""MT-R1-Zero: GRPO on translation. The policy reasons first; translation metrics are its reward,
+and no reasoning is demonstrated.
 
     r = +1 + content    if <think></think><translate></translate> stand there once and in order, else -1 - 2   (arXiv:2504.10160)
 
@@ -64,8 +64,8 @@ CARD = pl.Card(
         ),
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
-    use="It helps where references exist and the metric agrees with people; with one metric alone the "
-    "policy drifts to what that metric overlooks.",
+    use="It helps where references exist and the metric agrees with people; with one metric alone "
+    "the policy drifts to what that metric overlooks.",
     lacks=("COMET and COMETKiwi are not installed: you bring the metric as a function.",),
 )
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}

@@ -1,5 +1,5 @@
-"""GRPO on a reward model that rates an answer by several labels, such as polite and safe. Its outputs,
-one in [0, 1] a label, are added up to one reward.
+"""GRPO on a reward model that rates an answer by several labels, such as polite and safe. Its
+outputs, one in [0, 1] a label, are added up to one reward.
 
     L = mean_k (s_k - t_k)^2, missing labels left out;   R = sum_k w_k s_k, w_k = 1 / m;   A_i = (R_i - mean R) / std R
 
@@ -63,8 +63,8 @@ CARD = pl.Card(
             "max_tokens": 8,
         },
     ),
-    use="It helps where answers were rated by several aims that pull against one another; look at every "
-    "label, for the sum hides what was given up.",
+    use="It helps where answers were rated by several aims that pull against one another; look at "
+    "every label, for the sum hides what was given up.",
     lacks=(
         "PPO and DPO, which the paper compares with, are runs of their own.",
         "Correlations of the labels are not reported.",
@@ -206,5 +206,7 @@ def embedded(**options: Any) -> pl.Pipeline:
     rated = pl.links(
         pl.Sample(n=4), pl.Offline("reward"), pl.Score(), pl.Beside(pl.Labels(), "label")
     )
-    own = {"labels": pl.rewards.QUALITY_LABELS, "content": ("right", "worked"), "steps": 10}
-    return build(**{**own, "rated": rated, **options})
+    own: dict[str, Any] = {
+        "labels": pl.rewards.QUALITY_LABELS, "content": ("right", "worked"), "rated": rated, "steps": 10
+    }  # fmt: skip
+    return build(**(own | options))

@@ -1,5 +1,5 @@
-"""Reasoning-SQL: GRPO on text-to-SQL. The query is run on the user's database, and one that is nearly
-right earns a part of the reward.
+"""Reasoning-SQL: GRPO on text-to-SQL. The query is run on the user's database, and one that is
+nearly right earns a part of the reward.
 
     r = 3 [rows equal] + 2 J + [runs] + Jaccard(names) + Jaccard(word bigrams) + [format]            (arXiv:2503.23157)
 
@@ -40,8 +40,8 @@ CARD = pl.Card(
                 "prompt",
                 "text",
                 (
-                    "Tables: city(name, people). How many cities are there? Reason in <reasoning></reasoning>, then "
-                    "write the query in <answer></answer>.",
+                    "Tables: city(name, people). How many cities are there? Reason in "
+                    "<reasoning></reasoning>, then write the query in <answer></answer>.",
                 ),
                 "the question with what it needs to know of the tables, and the form of the reply",
             ),
@@ -68,8 +68,8 @@ CARD = pl.Card(
         ),
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
-    use="It helps where few queries return the right rows, so that execution alone gives no signal; the "
-    "likeness of words also pays queries that only look like the reference.",
+    use="It helps where few queries return the right rows, so that execution alone gives no "
+    "signal; the likeness of words also pays queries that only look like the reference.",
     lacks=(
         "Training questions whose reference query is wrong are not filtered out.",
         "BIRD and Spider are not evaluated.",

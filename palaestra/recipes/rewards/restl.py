@@ -1,5 +1,5 @@
-"""RESTL: a sentence becomes a formula of signal temporal logic by RL. Four aspects of the formula are
-the reward, each judged by a reward model of its own.
+"""RESTL: a sentence becomes a formula of signal temporal logic by RL. Four aspects of the formula
+are the reward, each judged by a reward model of its own.
 
     R = 0.2 m_a + 0.25 m_t + 0.35 m_l + 0.2 m_s,   r = R - 0.05 KL(pi || pi_SFT)                      (arXiv:2511.08555)
 
@@ -64,8 +64,8 @@ CARD = pl.Card(
             "max_tokens": 8,
         },
     ),
-    use="It helps after supervised fine-tuning, where formulas are nearly right; it needs a reference for "
-    "each specification, and a wrong time bound costs little without `semantic`.",
+    use="It helps after supervised fine-tuning, where formulas are nearly right; it needs a "
+    "reference for each specification, and a wrong time bound costs little without `semantic`.",
     lacks=(
         "The likeness in meaning compares words with the reference's, without an encoder of the "
         "specification.",

@@ -1,5 +1,5 @@
-"""RLBFF: a reward model is asked whether a response fulfils a principle, and answers yes or no. The user
-names the principle, also one that it was not trained on.
+"""RLBFF: a reward model is asked whether a response fulfils a principle, and answers yes or no. The
+user names the principle, also one that it was not trained on.
 
     r = log p(Yes) - log p(No), within +-10        (arXiv:2509.21319)
 
@@ -66,8 +66,8 @@ CARD = pl.Card(
             "max_tokens": 8,
         },
     ),
-    use="It helps where people said in words what is good or bad of a response; with one overall label a "
-    "Bradley-Terry model is simpler.",
+    use="It helps where people said in words what is good or bad of a response; with one overall "
+    "label a Bradley-Terry model is simpler.",
     lacks=(
         "Principles are not extracted from written feedback: the data has one a record.",
         "The generative reward model, which reasons before its verdict, is not trained.",

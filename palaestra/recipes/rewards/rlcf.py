@@ -1,5 +1,5 @@
-"""RLCF: notes that people who usually disagree both find helpful. The reward of a note is its predicted
-bridging score.
+"""RLCF: notes that people who usually disagree both find helpful. The reward of a note is its
+predicted bridging score.
 
     r = i_n + 0.1 * novelty,   i_n from  rating(u, n) ~ mu + i_u + i_n + f_u * f_n
 
@@ -61,8 +61,8 @@ CARD = pl.Card(
             "max_tokens": 8,
         },
     ),
-    use="It helps where raters fall into camps and many notes have ratings of both; where they agree "
-    "anyway it is a mean rating.",
+    use="It helps where raters fall into camps and many notes have ratings of both; where they "
+    "agree anyway it is a mean rating.",
     lacks=(
         "Raters are not clustered by the run: the data has mean ratings by cluster.",
         "Sources that a note names are not checked.",
@@ -97,8 +97,8 @@ def build(
     steps: int = 40,
     rated: pl.Collect | None = None,
 ) -> pl.Pipeline:
-    """`new` is the weight of novelty, `sizes` are how many raters the clusters have, `steps` those of
-    the predictor. `rated` collects notes with parts label/CLUSTER for it; None = those of the data.
+    """`new` is the weight of novelty, `sizes` are how many raters the clusters have, `steps` those
+    of the predictor. `rated` collects notes with parts label/CLUSTER for it; None = those of the data.
     """
     targets = tuple(f"label/{c}" for c in CLUSTERS)
     predictor = pl.Learner(
@@ -122,4 +122,5 @@ def build(
 def embedded(**options: Any) -> pl.Pipeline:
     """On the embedded problem, whose answers a program rates for both camps."""
     rated = pl.links(pl.Sample(n=4), pl.Offline("reward"), pl.Score(), pl.Beside(Camps(), "label"))
-    return build(**{"steps": 10, "rated": rated, **options})
+    own: dict[str, Any] = {"steps": 10, "rated": rated}
+    return build(**(own | options))

@@ -57,8 +57,8 @@ CARD = pl.Card(
             "max_tokens": 12,
         },
     ),
-    use="It helps where questions without an answer are marked in the data and a false answer costs more "
-    "than a missing one; where nearly everything can be answered it teaches needless abstentions.",
+    use="It helps where questions without an answer are marked in the data and a false answer "
+    "costs more than a missing one; where nearly everything can be answered it teaches needless abstentions.",
     lacks=(
         "Retrieval is not run: what was retrieved stands in the prompt.",
         "The human feedback is a table of rewards, not a reward model trained on preferences.",

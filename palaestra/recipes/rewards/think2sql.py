@@ -1,5 +1,5 @@
-"""Think2SQL: GRPO on text-to-SQL. The query is run on the user's database, and the reward is how like
-the reference's its result table is.
+"""Think2SQL: GRPO on text-to-SQL. The query is run on the user's database, and the reward is how
+like the reference's its result table is.
 
     r = 0.85 R_sql + 0.10 R_format + 0.05 R_tags        on <think></think><answer>SQL</answer>      (arXiv:2504.15077)
 
@@ -39,8 +39,8 @@ CARD = pl.Card(
                 "prompt",
                 "text",
                 (
-                    "Tables: city(name, people). How many cities are there? Reason in <think></think>, then "
-                    "write the query in <answer></answer>.",
+                    "Tables: city(name, people). How many cities are there? Reason in "
+                    "<think></think>, then write the query in <answer></answer>.",
                 ),
                 "the question with what it needs to know of the tables, and the form of the reply",
             ),
@@ -57,8 +57,8 @@ CARD = pl.Card(
         ),
         own={"schedule.prompts": 2, "n": 2},
     ),
-    use="It helps where the model writes queries that run but return other tables; where it writes no "
-    "query that runs, or all are right, there is nothing to learn from.",
+    use="It helps where the model writes queries that run but return other tables; where it writes "
+    "no query that runs, or all are right, there is nothing to learn from.",
     lacks=(
         "Supervised fine-tuning on reasoning traces is a run of `sft` before; traces are not made here.",
         "BIRD and Spider are not evaluated.",

@@ -9,8 +9,8 @@ is caught learns a harder one, and errors on replies that people labelled are re
 leaves the reply unscored. A binary verdict on four samples is often the same for all: such a group
 teaches nothing.
 signal="reward model": -log sigmoid(s_chosen - s_rejected) on pairs of the policy's own texts that
-the judge tells apart, learned beside the policy; the paper's panel of agents, which makes and checks
-such pairs, is this one judge.
+the judge tells apart, learned beside the policy; the paper's panel of agents, which makes and
+checks such pairs, is this one judge.
 """
 
 from typing import Any, Literal
@@ -55,8 +55,8 @@ CARD = pl.Card(
         shows="part/detector",
         own={"schedule.prompts": 2, "endpoint": "It keeps them. [[Good]]"},
     ),
-    use="It helps where nothing can be checked and a judge with written rules agrees with people; the "
-    "policy learns what the rules leave out, so read samples.",
+    use="It helps where nothing can be checked and a judge with written rules agrees with people; "
+    "the policy learns what the rules leave out, so read samples.",
     lacks=(
         "The loop that refines the rules runs in a program; its list is given as `rules`.",
         "The panel of agents that makes preference pairs is one judge.",
@@ -102,5 +102,5 @@ def build(
 
 def embedded(rules: pl.rewards.RuleList = toy.RULES, **options: Any) -> pl.Recipe:
     """On the embedded problem, with a program as the judge of its sums."""
-    judge = pl.Scripted(toy.detector, "detector")
-    return build(rules=rules, **{"judge": judge, **options})
+    own: dict[str, Any] = {"judge": pl.Scripted(toy.detector, "detector")}
+    return build(rules=rules, **(own | options))

@@ -1,9 +1,9 @@
 """RL Tango: a generator and a verifier of its steps, both trained by RL, in turns.
 
 The verifier is a language model that reads a question and a solution, and says for each of its K
-steps v_k = +1 or -1, and for the whole f = 1 or 0. Its verdicts on steps are part of the generator's
-advantage; it is itself paid for agreeing with the outcome, so no step needs a label. Generator, in a
-group of solutions with outcomes R_i (arXiv:2505.15034, section 3):
+steps v_k = +1 or -1, and for the whole f = 1 or 0. Its verdicts on steps are part of the
+generator's advantage; it is itself paid for agreeing with the outcome, so no step needs a label.
+Generator, in a group of solutions with outcomes R_i (arXiv:2505.15034, section 3):
 
     A_out,i    = (R_i - mean R) / std R
     A_step,i,t = sum of the normalised v_k / K over the steps that end at or after token t,
@@ -58,8 +58,8 @@ CARD = pl.Card(
         },
     ),
     use="It helps where answers can be checked and solutions have steps that a model of the "
-    "generator's size can judge; while the verifier guesses, its verdicts are noise with a weight of "
-    "a tenth or less.",
+    "generator's size can judge; while the verifier guesses, its verdicts are noise with a weight "
+    "of a tenth or less.",
     lacks=(
         "Generator and verifier start from the same weights; two different models cannot be trained.",
         "The supervised start of the generator on written solutions is a run of `sft` before.",
@@ -211,8 +211,8 @@ def build(
     verdict_tokens: int = 1024,
 ) -> pl.Recipe:
     """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False`
-    merges before normalising. `form` says how the verifier is asked and read, and its reply has up to
-    `verdict_tokens` tokens.
+    merges before normalising. `form` says how the verifier is asked and read, and its reply has up
+    to `verdict_tokens` tokens.
     """
     grpo = pl.recipe("grpo")
     generator = replace(

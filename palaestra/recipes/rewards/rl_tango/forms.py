@@ -9,16 +9,16 @@ import palaestra as pl
 STEP = re.compile(r"^\W*step\s+(\d+)\W+(right|wrong)\b(.*)$", re.IGNORECASE | re.MULTILINE)
 FINAL = re.compile(r"^\W*final\W+(right|wrong)\b", re.IGNORECASE | re.MULTILINE)
 ASK = (
-    "Check the solution step by step. Write one line for each step, `Step 1: right` or `Step 1: wrong`, "
-    "each with your reason behind it. End with the line `Final: right` or `Final: wrong`, which judges "
-    "the final answer."
+    "Check the solution step by step. Write one line for each step, `Step 1: right` or `Step 1: "
+    "wrong`, each with your reason behind it. End with the line `Final: right` or `Final: wrong`, "
+    "which judges the final answer."
 )
 
 
 @pl.value_class
 class StepVerdicts:
-    """What a verifier's reply says: +1, -1 or 0 (no verdict) for each step, the whole solution (None =
-    it cannot be read), and the share of the criteria of form that the reply meets.
+    """What a verifier's reply says: +1, -1 or 0 (no verdict) for each step, the whole solution
+    (None = it cannot be read), and the share of the criteria of form that the reply meets.
     """
 
     steps: tuple[float, ...]
