@@ -38,6 +38,7 @@ from .labels import (
     QUALITY_LABELS as QUALITY_LABELS,
     Also as Also,
     Noisy as Noisy,
+    RecordedRatings as RecordedRatings,
     text_properties as text_properties,
 )
 from .learned import (

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from palaestra.context import Collect, RewardFn
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import judge_group
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.tasks.procedural import ANSWER_PREFIX, answer_lines
-from palaestra.types import Group, Key, Reward, rng_of, stage
+from palaestra.types import Group, Key, Reward, Task, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -76,6 +77,57 @@ class Labels:
             )
             found.append(Reward(total=total, parts=parts))
         return found
+
+
+@stage
+class RecordedRatings:
+    """Adds the task's column `reply` as an episode that `model` learns from; each number of its
+    column `ratings`, such as {"polite": 0.8}, is a part label/NAME, and their mean is the reward.
+
+    For reward models of answers that people, or a better model, have rated.
+
+    Args:
+        labels: the names that are read; a rating that a record has not is left out.
+        model: the learner that is trained on them.
+
+    Raises:
+        UserError: a task has no reply, no rating of one of these names, or one outside [0, 1].
+    """
+
+    labels: tuple[str, ...]
+    model: str = "reward"
+    recorded: ClassVar[bool] = True
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        task, ratings = group.task, self.ratings(group.task)
+        made = recorded_episode(
+            ctx, self.model, task.prompt, str(task.meta["reply"]), 0.0,
+            of=f"task {task.id!r}: its reply",
+        )  # fmt: skip
+        parts = {f"label/{name}": x for name, x in ratings.items()}
+        reward = Reward(total=sum(ratings.values()) / len(ratings), parts=parts)
+        return replace(group, episodes=(*group.episodes, replace(made, reward=reward)))
+
+    def ratings(self, task: Task) -> dict[str, float]:
+        """The ratings of a task that have one of the names."""
+        given = task.meta.get("ratings")
+        if "reply" not in task.meta or not isinstance(given, Mapping):
+            raise UserError(
+                f"task {task.id!r} has no rated answer; give it the columns `reply`, a text, and "
+                f"`ratings`, such as {{{', '.join(f'{name!r}: 1.0' for name in self.labels[:2])}}}"
+            )
+        named = {name: given[name] for name in self.labels if given.get(name) is not None}
+        if not named:
+            raise UserError(
+                f"task {task.id!r} is rated by {', '.join(map(str, given)) or 'nobody'}, and none of "
+                f"{', '.join(self.labels)}, which this method learns"
+            )
+        for name, x in named.items():
+            if isinstance(x, bool) or not isinstance(x, int | float) or not 0 <= x <= 1:
+                raise UserError(
+                    f"task {task.id!r}: its rating {name!r} is {x!r}; give a number from 0 to 1"
+                )
+        return {name: float(x) for name, x in named.items()}
 
 
 @stage

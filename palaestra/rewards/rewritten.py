@@ -10,11 +10,12 @@ stay what they are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.verified import Verified, judge_each
 from palaestra.tasks.procedural import final_answer
 from palaestra.types import Group, Reward, Task, stage
@@ -79,6 +80,7 @@ def write_blocks(
     return f"<{a}>{end}{working_of(text)}{end}</{a}>{end}<{b}>{end}{write(answer)}{end}</{b}>"
 
 
+QUERY = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 PLACES, CHARACTERS = "abcdefgh", "abcdefghijklmnopqrstuvwxyz0123456789_"
 COLUMNS = [f"{p}_{c}" for p in PLACES for c in CHARACTERS]
 ITEMS = f"CREATE TABLE item ({', '.join(COLUMNS)});" + "".join(
@@ -101,12 +103,22 @@ def write_query(answer: str) -> str:
 
 @stage
 class AsQuery:
-    """An answer as the query that selects a column for each of its characters."""
+    """The answer of a built-in problem as the query that selects a column for each of its characters."""
 
     tags: tuple[str, str] = ("think", "answer")
     newlines: bool = False  # around the tags
 
     def __call__(self, text: str, task: Task) -> VerifierInput:
+        """A reply on a user's own database stays as it is. Raises UserError where the reference is
+        a query, and there is nothing to run it on.
+        """
+        if "database" in task.meta:
+            return text, task.answer, {}
+        if QUERY.match(str(task.answer)):
+            raise UserError(
+                f"task {task.id!r} has a query as its answer and no database to run it on; add the "
+                "column `schema`, a script that makes one, or `database`, the path of a sqlite file"
+            )
         return (
             write_blocks(text, self.tags, write_query, "\n" * self.newlines),
             write_query(str(task.answer)),

@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.labels import QUALITY_LABELS, Also, Beside, Labels, Noisy, text_properties
+from palaestra.rewards.labels import QUALITY_LABELS, Also, Beside, Labels, Noisy, RecordedRatings, text_properties
 from palaestra.rollout.collect import links
-from palaestra.types import Episode, Reward, stage
+from palaestra.types import Episode, Group, Reward, stage
 
 from tests.rewards.labelled import group, reward_of, said
 
@@ -52,3 +52,27 @@ def test_beside_and_also_leave_the_reward_alone(context):
     assert after.episodes[2:] == before.episodes[2:]
     more = asyncio.run(Also(links())(context(), (), before))
     assert [len(e.rows) for e in more.episodes] == [2, 2, 1, 0]
+
+
+def test_recorded_ratings_are_what_a_reward_model_learns(context):
+    task = group(meta={"reply": "Dear Sir,", "ratings": {"polite": 1, "safe": 0.5, "other": 0.1}}).task
+    (made,) = asyncio.run(
+        RecordedRatings(("polite", "safe", "brief"), "policy")(context(), ("k",), Group(task=task))
+    ).episodes
+    assert made.reward.parts == {"label/polite": 1.0, "label/safe": 0.5} and made.reward.total == 0.75
+    assert made.rows[-1].segments[-1].text == "Dear Sir," and made.rows[-1].segments[-1].policy == "policy"
+
+
+@pytest.mark.parametrize(
+    "meta, match",
+    [
+        ({"ratings": {"polite": 1}}, "has no rated answer"),
+        ({"reply": "x"}, "has no rated answer"),
+        ({"reply": "x", "ratings": {"kind": 1}}, "is rated by kind, and none of polite"),
+        ({"reply": "x", "ratings": {"polite": 7}}, "its rating 'polite' is 7; give a number from 0 to 1"),
+        ({"reply": "x", "ratings": {"polite": True}}, "its rating 'polite' is True"),
+    ],
+)
+def test_ratings_that_cannot_be_learned_are_refused(meta, match):
+    with pytest.raises(UserError, match=match):
+        RecordedRatings(("polite",)).ratings(group(meta=meta).task)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from palaestra.api.run import Run
 from palaestra.catalogue import recipe
+from palaestra.recipes.rewards.mm_rlhf import embedded
 from palaestra.rollout.outcomes import outcomes
 from palaestra.run.driver import train
 from palaestra.run.moves import TokenMoves, has_tokens_of, moves_by_row
@@ -92,7 +93,7 @@ def test_rows_that_a_credit_lengthened_say_nothing_of_the_row_that_was_sampled(c
     """The reward model of mm-rlhf reads a marker behind the critique, under the key of the critique's row."""
     out = tmp_path / "run"
     out.mkdir()
-    asyncio.run(train(small(recipe("mm-rlhf")), context(out=out, steps=1)))
+    asyncio.run(train(small(embedded()), context(out=out, steps=1)))
     for episode in episodes(out):
         assert all(len(r["trained"]) == len(r["ids"]) for r in episode["rows"])
 

@@ -1,15 +1,15 @@
 """The claim of restl: RESTL: multi-aspect rewards for NL to signal temporal logic."""
 
 import palaestra as pl
-from palaestra.recipes.rewards.restl import WEIGHTS, build
+from palaestra.recipes.rewards.restl import WEIGHTS, improve
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
-        "exact match": build(weights=(("exact", 1.0),)),
-        "aspects": build(),
-        "aspects without tokens": build(weights=WEIGHTS[:3]),
-        "aspects and meaning": build(semantic=1.0),
+        "exact match": improve(weights=(("exact", 1.0),)),
+        "aspects": improve(),
+        "aspects without tokens": improve(weights=WEIGHTS[:3]),
+        "aspects and meaning": improve(semantic=1.0),
     },
     expect=pl.ledger.Greater("aspects", "exact match"),
     measure=pl.ledger.Logged("part/exact"),

@@ -2,7 +2,7 @@
 
 import palaestra as pl
 from palaestra.claims.starts import judging_start
-from palaestra.recipes.rewards.rl_tango import Z, build
+from palaestra.recipes.rewards.rl_tango import Z, embedded
 
 
 def shrink(learned: pl.Recipe) -> pl.Pipeline:
@@ -17,10 +17,10 @@ EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
         "grpo": shrink(pl.vary(pl.recipe("grpo"), credit=pl.chain(*Z))),
-        "tango": shrink(build(warmup=20)),
-        "fixed": shrink(build(warmup=20, learns=False)),
-        "unbalanced": shrink(build(warmup=20, balanced=False)),
-        "merged": shrink(build(warmup=20, apart=False)),
+        "tango": shrink(embedded(warmup=20)),
+        "fixed": shrink(embedded(warmup=20, learns=False)),
+        "unbalanced": shrink(embedded(warmup=20, balanced=False)),
+        "merged": shrink(embedded(warmup=20, apart=False)),
     },
     expect=pl.ledger.Greater("tango", "grpo", by=0.05),
     measure=pl.ledger.Moving(20),

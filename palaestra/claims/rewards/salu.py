@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import palaestra as pl
 from palaestra.claims.starts import RATES, TWO_POINTS
-from palaestra.recipes.rewards.salu import Honest, build
+from palaestra.recipes.rewards.salu import Honest, improve
 
 
 @pl.stage
@@ -38,15 +38,15 @@ def two_stages(rl: pl.Recipe) -> pl.Pipeline:
 
 
 def placebo() -> pl.Recipe:
-    """`build()` with the punishments mixed up."""
+    """`improve()` with the punishments mixed up."""
     collect = pl.links(pl.Sample(n=8), pl.Score(reward=MixedPunishments(), shadow=True))
-    return pl.vary(build(), collect=collect)
+    return pl.vary(improve(), collect=collect)
 
 
 ARMS = {
-    "fixed -1": two_stages(build(0.0, -1.0)),
-    "fixed -2": two_stages(build(0.0, -2.0)),
-    "scaled by confidence": two_stages(build()),
+    "fixed -1": two_stages(improve(0.0, -1.0)),
+    "fixed -2": two_stages(improve(0.0, -2.0)),
+    "scaled by confidence": two_stages(improve()),
     "mixed up": two_stages(placebo()),
 }
 

@@ -1,5 +1,5 @@
-"""AlphaMed: GRPO on multiple choice with one rule, the right letter in a box, and the choice of
-questions that makes it work.
+"""AlphaMed: GRPO on multiple choice. The only reward is the right letter in a box; which questions
+are trained on decides what is learned.
 
     r = 1 if the last \\boxed{} names the gold option, else 0        no reward for form, length or process
 
@@ -33,6 +33,41 @@ CARD = pl.Card(
         setting="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in "
         "the study of the data",
         model="llama-3.1-8b",
+    ),
+    task="bool(d=2)+bool(d=4)",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("Which vitamin does the skin make in the sun?", "Which organ makes insulin?"),
+                "the question, without its options",
+            ),
+            pl.needs.NeededColumn(
+                "options",
+                "any",
+                (
+                    ["retinol", "thiamine", "calciferol"],
+                    {"A": "liver", "B": "pancreas", "C": "spleen"},
+                ),
+                "the options: a list of texts, or letters with their texts",
+            ),
+            pl.needs.NeededColumn("answer", "any", ("C", "B"), "the letter of the right option"),
+            pl.needs.NeededColumn(
+                "level",
+                "number",
+                (2, 5),
+                "how many of five answers of the start were wrong, which `levels` chooses by",
+                otherwise="questions of all levels are trained on",
+            ),
+        ),
+        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps with long, informative questions of mixed difficulty; short questions that only "
+    "ask for a fact teach little reasoning.",
+    lacks=(
+        "Difficulty is measured by `difficulty` in a program, and not by a command.",
+        "The six medical benchmarks, and the studies of quantity and diversity, are not run.",
     ),
 )
 ASK = "Reason first, then give the letter of one option in \\boxed{}."
@@ -87,18 +122,18 @@ class OfLevel:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        found: list[pl.Task] = []
+        chosen: list[pl.Task] = []
         for i in range(ROUNDS):
-            tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
+            tasks, state = self.draw(ctx, (*key, i), n - len(chosen), state)
             missing = [t.id for t in tasks if self.field not in t.meta]
             if missing:
                 raise pl.UserError(
                     f"task {missing[0]!r} has no column {self.field!r}; `difficulty` of this "
                     "method measures it"
                 )
-            found += [t for t in tasks if t.meta[self.field] in self.levels]
-            if len(found) == n:
-                return found, state
+            chosen += [t for t in tasks if t.meta[self.field] in self.levels]
+            if len(chosen) == n:
+                return chosen, state
         raise pl.UserError(
             f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}"
         )

@@ -1,4 +1,5 @@
-"""CEC-Zero: a correct sentence is corrupted, and the policy is paid for what it restores.
+"""CEC-Zero: spelling correction without labels. A correct sentence is corrupted by a program, and
+the policy is paid for restoring it.
 
     r = a R1 + g R2,   R(c) = max(0, (c - theta) / (1 - theta)),  theta = 0.8                         (arXiv:2505.09082)
 
@@ -9,10 +10,10 @@ test-time RL on text without a reference. An empty reply earns nothing and is in
 
 Embeddings hardly see one wrong character: handing back the corrupted sentence (cosine 0.95) earns
 0.75 of R1. `exact` adds a bonus for the sentence itself. Where nothing was wrong, the copy is the
-answer. `Corrupted` makes the task of every clean `sentence` that the data has; other tasks stay as
-they are. Held-out accuracy is that of the tasks as they are in the data: of sentences that are
-corrupted here it says nothing, the reward of a step does. Character n-grams stand in for a sentence
-encoder.
+answer. `Corrupted` makes the task of every clean `sentence` that the data has; other tasks, such as
+an erroneous sentence with its correction, stay as they are.
+Held-out accuracy is that of the tasks as they are in the data: of sentences that are corrupted here
+it says nothing, the reward of a step does. Character n-grams stand in for a sentence encoder.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,34 @@ CARD = pl.Card(
         setting="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 "
         "and 55 to 68; weights of the two rewards are not known",
         model="qwen3-14b",
+    ),
+    task="bool",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("我们明天再去那里。", "The moon is bright.", "他做的饭很好吃。"),
+                "the sentence; what is asked of a record without `sentence`",
+            ),
+            pl.needs.NeededColumn(
+                "sentence",
+                "text",
+                ("我们明天再去那里。", "The moon is bright.", "他做的饭很好吃。"),
+                "a correct sentence, of which a corrupted copy is asked about",
+                otherwise="the prompt is asked as it is, and the reply compared with `answer`",
+            ),
+        ),
+        shows="part/corrupted",
+        off={"draw.edits": [0, 0]},
+        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where correct text is plenty and labelled errors are not, and errors resemble "
+    "those that the tables make; wrong characters that leave the meaning alone are paid for in part.",
+    lacks=(
+        "Errors come from small tables of look-alikes, and not from confusion sets of a language.",
+        "Sentences are compared by their character n-grams in place of a sentence encoder.",
+        "F1 of detection and correction is not measured.",
     ),
 )
 
@@ -122,11 +151,11 @@ def embed_characters(texts: Sequence[str]) -> np.ndarray:
 
 def correction(text: str) -> str:
     """What a reply gives as the sentence."""
-    found = next(
+    stated = next(
         (x for x in (pl.tasks.final_answer(text), pl.stated_answer(text)) if x is not None),
         pl.verifiers.strip_thinking(text),
     )
-    return pl.verifiers.normalise_characters(found)
+    return pl.verifiers.normalise_characters(stated)
 
 
 @pl.stage
@@ -168,18 +197,25 @@ class Restored:
             else {}
         )
         cosines = [float(x_D @ gold_D) for x_D in x_ND]
+        meta = group.task.meta
+        corrupted = float("source" in meta and meta["source"] != group.task.answer)
         return [
-            self.reward(t, gold, c, r2.get(i, 0.0))
+            self.reward(t, gold, c, r2.get(i, 0.0), corrupted)
             for i, (t, c) in enumerate(zip(texts, cosines, strict=True))
         ]
 
-    def reward(self, text: str, gold: str, cosine: float, r2: float) -> pl.Reward:
+    def reward(
+        self, text: str, gold: str, cosine: float, r2: float, corrupted: float = 0.0
+    ) -> pl.Reward:
+        """The part "corrupted" is the share of answers to sentences with errors of ours."""
         r1, right = (
             pl.verifiers.rescale_similarity(cosine, self.theta),
             float(bool(text) and text == gold),
         )
         total = self.supervised * r1 + self.agreed * r2 + self.exact * right
-        return pl.Reward(total=total, parts={"similarity": r1, "consensus": r2})
+        return pl.Reward(
+            total=total, parts={"similarity": r1, "consensus": r2, "corrupted": corrupted}
+        )
 
 
 def build(

@@ -1,4 +1,4 @@
-"""DeepTheorem: informal theorem proving as a verifiable task, by variants of each theorem that hold
+"""DeepTheorem: a theorem in words becomes a task that can be checked, by variants of it that hold
 or contradict it.
 
 Every variant is a prompt; the reply reasons and ends with <answer>\\boxed{proved}</answer> or
@@ -40,6 +40,41 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"optimiser.warmup": 50},
     ),
+    task="variants",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "Prove or disprove: the sum of two odd numbers is even.",
+                    "Prove or disprove: the sum of two odd numbers is odd.",
+                    "Prove or disprove: every prime number is odd.",
+                ),
+                "a variant of a theorem, with the form of the answer: "
+                "<answer>\\boxed{proved}</answer> or disproved",
+            ),
+            pl.needs.NeededColumn(
+                "theorem",
+                "any",
+                ("odd-sums", "odd-sums", "odd-primes"),
+                "the theorem that it is a variant of, a name or a number",
+            ),
+            pl.needs.NeededColumn(
+                "answer",
+                "text",
+                ("proved", "disproved", "disproved"),
+                "proved or disproved: what is true of this variant",
+            ),
+        ),
+        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where each theorem has variants of both kinds; on true statements alone the policy "
+    'learns to say "proved".',
+    lacks=(
+        "Variants are not constructed: they stand in the data.",
+        "Proofs in words are not judged: the rubric model of the process evaluation is not run.",
+    ),
 )
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
@@ -55,18 +90,18 @@ class OfAnswer:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
-        at, found = state.get("cursor", pl.curriculum.first_number(ctx)), list[pl.Task]()
+        at, tasks = state.get("cursor", pl.curriculum.first_number(ctx)), list[pl.Task]()
         end = at + ROUNDS * max(n, 1)
-        while len(found) < n and at < end:
+        while len(tasks) < n and at < end:
             task = ctx.bench.tasks.task("train", at % (ctx.bench.tasks.size or end))
-            found += [task] if str(task.answer) in self.answers else []
+            tasks += [task] if str(task.answer) in self.answers else []
             at += 1
-        if len(found) < n:
+        if len(tasks) < n:
             raise pl.UserError(
                 f"{ctx.bench.name!r} has too few tasks with an answer among "
                 f"{', '.join(self.answers)}"
             )
-        return found, {**state, "cursor": at}
+        return tasks, {**state, "cursor": at}
 
 
 @pl.stage

@@ -1,4 +1,5 @@
-"""ENCORE: several rule scores made one reward, rules of high entropy counting less.
+"""ENCORE: the scores of several rules become one reward. A rule whose ratings have a high entropy
+counts less.
 
     H_k = -sum_b p_kb ln p_kb,   w_k = exp(-H_k / tau) / sum_j exp(-H_j / tau),   r = sum_k w_k phi_k        (arXiv:2503.20995)
 
@@ -10,17 +11,22 @@ guard (not in the paper) leaves it out. In a comparison of two responses it canc
 shrinks the scale of r. `normalise` compares rules of different numbers of levels, by H /
 ln(levels). Why it should work: a rule rated like a coin is no evidence for a preference. Why it may
 not: ratings that are half 0 and half 1 may be informative. The weights are constants of the data
-set: `counts` are how often each rule got each level.
+set: how often each rule got each level is counted in its first 4,096 rated answers, or given as
+`counts`.
+
+`build` is the pipeline of multilabel-grpo with these weights: a reward model learns the ratings of
+the data, GRPO improves the policy on it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 import palaestra as pl
-
-pass
 
 CARD = pl.Card(
     title="ENCORE: entropy-penalised multi-head reward composition",
@@ -32,9 +38,48 @@ CARD = pl.Card(
         setting="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr "
         "2e-5 of the reward model; no policy is trained there",
         model="llama-3.1-8b",
-        arguments={"learners.reward.optimiser.lr": 2e-5},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("How do I open a lock?", "Write to my landlord.", "How do I clean a wound?"),
+                "what the model is asked",
+            ),
+            pl.needs.NeededColumn(
+                "reply",
+                "text",
+                ("Call a locksmith.", "Dear Sir,", "No idea."),
+                "an answer that was rated, for the reward model and the weights",
+            ),
+            pl.needs.NeededColumn(
+                "ratings",
+                "record",
+                (
+                    {"no harm": 1.0, "no insult": 1.0, "no private data": 0.5},
+                    {"no harm": 0.5, "no insult": 1.0, "no private data": 0.0},
+                    {"no harm": 0.0, "no insult": 0.5, "no private data": 0.5},
+                ),
+                "its ratings from 0 to 1, by the rules named in `rules`; few levels each",
+            ),
+        ),
+        shows="part/weight_spread",
+        off={"tau": 1e18},
+        own={
+            "reward.schedule.prompts": 4,
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "steps": 2,
+            "max_tokens": 8,
+        },
+    ),
+    use="It helps where answers are rated by many rules of which some are rated like coins; with a "
+    "few good rules it hardly differs from their mean.",
+    lacks=("Rules are not chosen from a hundred candidates: the data says which there are.",),
 )
+RULES = ("no harm", "no insult", "no private data")
+LOOKED_AT = 4096  # records whose ratings are counted
 Counts = tuple[tuple[int, ...], ...]  # by rule, by level
 # of right, worked, brief, tidy at 0, .25, .5, .75, 1, of 512 answers of the tiny model to `chain`
 COUNTS: Counts = (
@@ -79,10 +124,72 @@ def entropy_weights(
     return w_R / w_R.sum()
 
 
-def build(counts: Counts = COUNTS, tau: float = 2.0, base: float = math.e) -> pl.Recipe:
-    return pl.recipe(
-        "multilabel-grpo", weights=tuple(float(w) for w in entropy_weights(counts, tau, base))
+def count_ratings(tasks: pl.Tasks, rules: tuple[str, ...]) -> Counts:
+    """How often each rule got each of its levels in the data's column `ratings`.
+
+    Raises:
+        UserError: no record is rated by a rule.
+    """
+    rated = pl.rewards.RecordedRatings(rules)
+    seen = [rated.ratings(tasks.task("train", i)) for i in range(min(tasks.size or 0, LOOKED_AT))]
+    levels = {rule: Counter(x[rule] for x in seen if rule in x) for rule in rules}
+    missing = [rule for rule, found in levels.items() if not found]
+    if missing:
+        raise pl.UserError(f"no record has a rating by the rule {missing[0]!r}")
+    return tuple(tuple(levels[rule].values()) for rule in rules)
+
+
+@pl.stage
+class EntropyWeighted:
+    """sum_k w_k s_k of the heads of `model`, one for each rule. The part "weight_spread" is the
+    largest weight less the smallest.
+    """
+
+    rules: tuple[str, ...]
+    counts: Counts = ()  # () = those of the data
+    tau: float = 2.0
+    base: float = math.e
+    model: str = "reward"
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        w_R = self.weights(ctx.bench.tasks)
+        learned = pl.Learned(self.model, self.rules, tuple(w_R.tolist()), squash=True)
+        spread = {"weight_spread": float(np.ptp(w_R))}
+        return [
+            replace(r, parts={**r.parts, **spread}) if isinstance(r, pl.Reward) else r
+            for r in await learned(ctx, group)
+        ]
+
+    def weights(self, tasks: pl.Tasks) -> np.ndarray:
+        """[R] the weight of each rule."""
+        counts = self.counts or count_ratings(tasks, self.rules)
+        return entropy_weights(counts, self.tau, self.base)
+
+
+def build(
+    rules: tuple[str, ...] = RULES,
+    counts: Counts = (),
+    tau: float = 2.0,
+    base: float = math.e,
+    steps: int = 40,
+    rated: pl.Collect | None = None,
+) -> pl.Pipeline:
+    """`steps` are those of the reward model. `rated` collects answers with parts label/RULE for it;
+    None = those of the data.
+    """
+    made = pl.recipe("multilabel-grpo", labels=rules, steps=steps, rated=rated)
+    reward = EntropyWeighted(rules, counts, tau, base)
+    rl = made.parts["rl"]
+    scored = pl.vary(rl.runnable, collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    return replace(made, parts={**made.parts, "rl": replace(rl, runnable=scored)})
+
+
+def embedded(**options: Any) -> pl.Pipeline:
+    """On the embedded problem, whose answers a program rates."""
+    rated = pl.links(
+        pl.Sample(n=4), pl.Offline("reward"), pl.Score(), pl.Beside(pl.Labels(), "label")
     )
-
-
-# ---- the experiment: rules that rate made-up responses
+    own: dict[str, Any] = {
+        "rules": pl.rewards.QUALITY_LABELS, "counts": COUNTS, "rated": rated, "steps": 10
+    }  # fmt: skip
+    return build(**(own | options))

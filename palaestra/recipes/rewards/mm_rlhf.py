@@ -1,5 +1,5 @@
-"""MM-RLHF: a reward model that writes a critique before its score, and DPO that trusts clear pairs
-more.
+"""MM-RLHF: a reward model that writes a critique before its score, and DPO in which pairs that this
+model finds clear weigh more.
 
     reward model   L = -log p(critique) - log sigmoid(s_w - s_l) + 0.01 * (s_w + s_l)^2
     policy         L = -log sigmoid(beta(d) * m) + 0.25 * NLL(y_w),  m = (log pi / pi_ref)(y_w) - (log pi / pi_ref)(y_l)
@@ -11,10 +11,15 @@ rank apart are a pair. A reward model that disagrees (d < 0) leaves beta_0; `d_n
 d is in units of its spread over the batch, for k * d to mean the same for every model.
 variant="released" is what the trainer of Kwai-YuanQi/MM-RLHF does for text: beta = beta_0 * (1 +
 0.1 * (m_sel - mean m)), at least 1e-3, one number a batch, m_sel the mean over a random 80% drawn
-by a Gaussian weight around the mean. `build` trains the reward model beside the policy, on the
-labels and critiques of a program; scores are read behind its own critiques, as in the paper.
+by a Gaussian weight around the mean.
+
+`build` is a pipeline on the pairs of the data: "reward" trains the reward model on them and on the
+critiques that people wrote of both answers, "dpo" the policy, with margins that the reward model
+reads behind critiques of its own. Where a record has no critique the reward model learns an empty
+one. On the embedded problem both learn together, from the labels and critiques of a program.
 """
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -37,7 +42,43 @@ CARD = pl.Card(
         model="qwen2.5-7b",
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.CHOSEN,
+            pl.needs.REJECTED,
+            pl.needs.NeededColumn(
+                "chosen_critique",
+                "text",
+                ("It carries the one.", "It is right.", "Clear and right."),
+                "what people wrote of the better answer",
+                otherwise="the reward model learns to write nothing of it",
+            ),
+            pl.needs.NeededColumn(
+                "rejected_critique",
+                "text",
+                ("It forgets the carry.", "The sum is wrong.", "It guesses."),
+                "what people wrote of the other answer",
+                otherwise="the reward model learns to write nothing of it",
+            ),
+        ),
+        shows="beta_gain",
+        off={"dpo.objective.w": 0.0},
+        own={
+            "steps": 2,
+            "critique_tokens": 4,
+            "reward.schedule.prompts": 4,
+            "dpo.schedule.prompts": 4,
+        },
+    ),
+    use="It helps where pairs differ in how clear they are and people wrote why; with a reward "
+    "model that is wrong about the order of many pairs (`d_negative`) it is DPO with a beta of 0.1.",
+    lacks=(
+        "Pictures and videos are not read: prompts and answers are text.",
+        "Critiques are not made longer by a language model; tied pairs are left out.",
+    ),
 )
+Variant = Literal["paper", "released"]
 
 
 def beta(d: Tensor, base: float = 0.1, w: float = 0.5, k: float = 0.5) -> Tensor:
@@ -83,7 +124,12 @@ class DynamicDPO(pl.Algebra):
             beta_U = batch_beta(m_U.detach(), self.beta, self.w).expand_as(m_U)
         n = batch.n_units
         loss = (softplus(-beta_U * m_U) + self.sft * pl.objective.chosen_nll(out, batch)).sum() / n
-        metrics = {"margin": m_U.detach(), "beta": beta_U, "d_negative": (d_U < 0).to(m_U.dtype)}
+        metrics = {
+            "margin": m_U.detach(),
+            "beta": beta_U,
+            "beta_gain": beta_U / self.beta - 1,
+            "d_negative": (d_U < 0).to(m_U.dtype),
+        }
         return loss, {name: x.sum() / n for name, x in metrics.items()}
 
 
@@ -102,7 +148,7 @@ class RankedPairs:
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
-        found: list[pl.Example] = []
+        examples: list[pl.Example] = []
         pairs = [(g, *p) for g, group in enumerate(groups) for p in self._ranked(group.episodes)]
         d = np.array(
             [groups[g].episodes[a].total - groups[g].episodes[b].total for g, a, b in pairs]
@@ -115,10 +161,10 @@ class RankedPairs:
                     "sign": sign,
                     "margin": float(d[n]) / spread,
                 }
-                found.append(
+                examples.append(
                     pl.Example(row=groups[g].episodes[e].rows[0], columns=columns, unit=f"pair {n}")
                 )
-        return found, state
+        return examples, state
 
     def _ranked(self, episodes: tuple[pl.Episode, ...]) -> list[tuple[int, int]]:
         scored = {i: e.reward.parts for i, e in enumerate(episodes) if e.ok and e.reward and e.rows}
@@ -134,32 +180,82 @@ class RankedPairs:
         ]
 
 
-def critique(task: pl.Task, episode: pl.Episode) -> str:
-    """What a person would write: whether the answer is right, and how it came about."""
+@pl.stage
+class ScoredPairs:
+    """Scores recorded answers by `reward`; which one people preferred stays as the part "gold"."""
+
+    reward: pl.RewardFn
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        episodes = list[pl.Episode]()
+        scores = await pl.judge_group(ctx, self.reward, group)
+        for episode, score in zip(group.episodes, scores, strict=True):
+            if isinstance(score, pl.Reward):
+                score = replace(score, parts={**score.parts, "gold": episode.total})
+            episodes.append(pl.rollout.apply_reward(episode, score))
+        return replace(group, episodes=tuple(episodes))
+
+
+def written_critique(task: pl.Task, episode: pl.Episode) -> str:
+    """What people wrote of a recorded answer; "" = nothing."""
+    column = "chosen_critique" if episode.total >= 1 else "rejected_critique"
+    return str(task.meta.get(column) or "")
+
+
+def program_critique(task: pl.Task, episode: pl.Episode) -> str:
+    """What a person would write of a sum: whether the answer is right, and how it came about."""
     right = (episode.reward.parts.get("gold", episode.total) if episode.reward else 0.0) >= 1
     return ("right" if right else "wrong") + (
         ", worked" if pl.rewards.text_properties(episode.text)["worked"] else ", guessed"
     )
 
 
-def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) -> pl.Recipe:
-    parent = pl.recipe("dpo")
-    objective = (
+def objective_of(variant: Variant, sft: float) -> DynamicDPO:
+    return (
         DynamicDPO(sft=sft) if variant == "paper" else DynamicDPO(w=0.1, sft=sft, source="implicit")
     )
-    policy = pl.vary(parent, credit=RankedPairs(), objective=objective).learners
-    rater = pl.Learner(
-        credit=pl.Labelled("gold", pl.Compare(pairs="all", keep=("critique",))),
+
+
+def rater(credit: pl.Credit) -> pl.Learner:
+    """The reward model."""
+    return pl.Learner(
+        credit=credit,
         objective=pl.objective.CritiqueNLL() + pl.BradleyTerry(center=0.01),
         heads=("score",),
         optimiser=pl.AdamW(lr=1e-3),
     )
+
+
+def build(
+    variant: Variant = "paper", sft: float = 0.25, steps: int = 40, critique_tokens: int = 256
+) -> pl.Pipeline:
+    """`steps` are those of the reward model, whose critiques have up to `critique_tokens` tokens."""
+    reward = pl.Recipe(
+        draw=pl.Shuffled(),
+        collect=pl.links(pl.Recorded(model="reward"), pl.rewards.Critiqued(written_critique)),
+        learners={"reward": rater(pl.Compare(pairs="all", keep=("critique",)))},
+        schedule=pl.Schedule(prompts=16, steps=steps),
+    )
+    score = pl.rewards.CritiqueThenScore(max_tokens=critique_tokens)
+    dpo = pl.vary(
+        pl.recipe("dpo", pairs="data"),
+        collect=pl.links(pl.Recorded(), ScoredPairs(score)),
+        credit=RankedPairs(),
+        objective=objective_of(variant, sft),
+    )
+    models = {"reward": pl.Output("reward", "reward")}
+    return pl.Pipeline(parts={"reward": pl.Part(reward), "dpo": pl.Part(dpo, models=models)})
+
+
+def embedded(variant: Variant = "paper", sft: float = 0.25, critique_tokens: int = 16) -> pl.Recipe:
+    """On the embedded problem: both learn from the policy's own answers, which a program labels."""
+    parent = pl.recipe("dpo")
+    policy = pl.vary(parent, credit=RankedPairs(), objective=objective_of(variant, sft)).learners
+    learned = rater(pl.Labelled("gold", pl.Compare(pairs="all", keep=("critique",))))
+    score = pl.rewards.CritiqueThenScore(max_tokens=critique_tokens)
     collect = pl.links(
         pl.Sample(n=8),
-        pl.Score(reward=pl.rewards.CritiqueThenScore(max_tokens=16), shadow=True),
-        pl.rewards.Also(pl.rewards.Critiqued(critique)),
+        pl.Score(reward=score, shadow=True),
+        pl.rewards.Also(pl.rewards.Critiqued(program_critique)),
     )
-    return pl.vary(parent, collect=collect, learners={**policy, "reward": rater})
-
-
-# ---- the experiment: a good reward model, and people who err where answers are nearly as good
+    return pl.vary(parent, collect=collect, learners={**policy, "reward": learned})

@@ -1,4 +1,5 @@
-"""MT-R1-Zero: translation metrics as the reward of reasoning that nobody demonstrated.
+"""MT-R1-Zero: GRPO on translation. The policy reasons first; translation metrics are its reward,
+and no reasoning is demonstrated.
 
     r = +1 + content    if <think></think><translate></translate> stand there once and in order, else -1 - 2   (arXiv:2504.10160)
 
@@ -32,6 +33,40 @@ CARD = pl.Card(
         tokens=1024,
         lr=5e-7,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "Translate into English, in <translate></translate> behind your reasoning in "
+                    "<think></think>: Guten Morgen.",
+                    "Translate into English, in <translate></translate> behind your reasoning in "
+                    "<think></think>: Es regnet.",
+                ),
+                "what the model is asked, with the form of the reply",
+            ),
+            pl.needs.NeededColumn(
+                "source", "text", ("Guten Morgen.", "Es regnet."), "the text that is translated"
+            ),
+            pl.needs.NeededColumn(
+                "answer", "any", ("Good morning.", "It is raining."), "its translation, or several"
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "reward",
+                "a semantic metric of your own, (source, hypothesis, reference) -> [0, 1], such as "
+                "one that asks COMET",
+                flag="semantic=FILE.py:NAME",
+                otherwise="chrF, which compares characters, stands in for it",
+            ),
+        ),
+        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where references exist and the metric agrees with people; with one metric alone "
+    "the policy drifts to what that metric overlooks.",
+    lacks=("COMET and COMETKiwi are not installed: you bring the metric as a function.",),
 )
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}
 

@@ -1,18 +1,18 @@
-"""GRPO with a reward model of several labels: one encoder, one output in [0, 1] a label, aggregated
-to one reward.
+"""GRPO on a reward model that rates an answer by several labels, such as polite and safe. Its
+outputs, one in [0, 1] a label, are added up to one reward.
 
     L = mean_k (s_k - t_k)^2, missing labels left out;   R = sum_k w_k s_k, w_k = 1 / m;   A_i = (R_i - mean R) / std R
 
 (arXiv:2503.21819; std over the group with ddof 0). Labels are aggregated first and normalised in
 the group afterwards; `aggregate="after_norm"` normalises each label in the group and weighs then,
 so that no label dominates by its spread. `gate` and `floor` make R = 0 where that label is below
-the floor. In an empty response the labels `content` are 0 whatever the model says. `build` trains
-the reward model beside the policy on the labels of `Labels`, each of which is logged
-(part/label/NAME): a policy that is safe because it refuses everything shows there. A score that is
-not finite is an error of its episode.
+the floor. In an empty response the labels `content` are 0 whatever the model says. `build` is a
+pipeline: "reward" trains the reward model on the rated answers of the data, "rl" the policy on the
+reward model, whose labels are logged apart (part/reward/NAME): a policy that is safe because it
+refuses everything shows there. A score that is not finite is an error of its episode.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,7 +29,48 @@ CARD = pl.Card(
         "meaningfulness, actionability, safety, of unknown weights",
         model="qwen2.5-14b",
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("How do I open a lock?", "Write to my landlord.", "How do I clean a wound?"),
+                "what the model is asked",
+            ),
+            pl.needs.NeededColumn(
+                "reply",
+                "text",
+                ("Call a locksmith.", "Dear Sir,", "No idea."),
+                "an answer that was rated, for the reward model",
+            ),
+            pl.needs.NeededColumn(
+                "ratings",
+                "record",
+                (
+                    {"polite": 1.0, "meaningful": 0.8, "actionable": 0.6, "safe": 1.0},
+                    {"polite": 0.9, "meaningful": 0.2, "actionable": 0.0, "safe": 1.0},
+                    {"polite": 0.1, "meaningful": 0.0, "actionable": 0.0, "safe": 1.0},
+                ),
+                "its ratings from 0 to 1, by the names in `labels`; one may be missing",
+            ),
+        ),
+        shows="part/reward/safe",
+        own={
+            "reward.schedule.prompts": 4,
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "steps": 2,
+            "max_tokens": 8,
+        },
+    ),
+    use="It helps where answers were rated by several aims that pull against one another; look at "
+    "every label, for the sum hides what was given up.",
+    lacks=(
+        "PPO and DPO, which the paper compares with, are runs of their own.",
+        "Correlations of the labels are not reported.",
+    ),
 )
+LABELS, CONTENT = ("polite", "meaningful", "actionable", "safe"), ("meaningful", "actionable")
 
 
 @pl.stage
@@ -43,16 +84,20 @@ class MultiLabel:
     content: tuple[str, ...] = ("right", "worked")
     model: str = "reward"
 
+    def __post_init__(self) -> None:
+        if self.gate and self.gate not in self.labels:
+            raise pl.UserError(f"gate {self.gate!r} is none of the labels {', '.join(self.labels)}")
+
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await pl.Learned(self.model, self.labels, self.weights, squash=True)(ctx, group)
+        scores = await pl.Learned(self.model, self.labels, self.weights, squash=True)(ctx, group)
         return [
             self._whole(r, e.text) if isinstance(r, pl.Reward) else r
-            for r, e in zip(found, group.episodes, strict=True)
+            for r, e in zip(scores, group.episodes, strict=True)
         ]
 
     def _whole(self, reward: pl.Reward, text: str) -> pl.Reward:
         s = {k: reward.parts[f"{self.model}/{k}"] for k in self.labels}
-        s |= {} if text.strip() else dict.fromkeys(self.content, 0.0)
+        s |= {} if text.strip() else {k: 0.0 for k in self.content if k in s}
         weights = self.weights or (1 / len(s),) * len(s)
         total = sum(w * s[k] for k, w in zip(self.labels, weights, strict=True))
         shut = self.gate and s[self.gate] < self.floor
@@ -94,27 +139,28 @@ class EachLabel:
         return pl.Values(level="episode", x_N=out_E)
 
 
-def build(
+def improve(
+    labels: tuple[str, ...] = LABELS,
     weights: tuple[float, ...] = (),
     gate: str = "",
     floor: float = 0.5,
     aggregate: Literal["before_norm", "after_norm"] = "before_norm",
+    content: tuple[str, ...] = CONTENT,
 ) -> pl.Recipe:
-    parent, reward = pl.recipe("grpo"), MultiLabel(pl.rewards.QUALITY_LABELS, weights, gate, floor)
-    policy = pl.vary(parent, credit=credit(aggregate, weights)).learners
-    learners = {
-        **policy,
-        "reward": label_learner(tuple(f"label/{k}" for k in pl.rewards.QUALITY_LABELS)),
-    }
-    collect = pl.links(
-        pl.Sample(n=8), pl.Score(reward=reward, shadow=True), pl.Beside(pl.Labels(), "label")
+    """GRPO on the model "reward"."""
+    reward = MultiLabel(labels, weights, gate, floor, content)
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
+        credit=credit(aggregate, labels, weights),
     )
-    return pl.vary(parent, collect=collect, learners=learners)
 
 
-def credit(aggregate: str, weights: tuple[float, ...] = ()) -> pl.Chain:
+def credit(
+    aggregate: str, labels: tuple[str, ...] = (), weights: tuple[float, ...] = ()
+) -> pl.Chain:
     if aggregate == "after_norm":
-        return pl.chain(EachLabel(pl.rewards.QUALITY_LABELS, weights))
+        return pl.chain(EachLabel(labels or pl.rewards.QUALITY_LABELS, weights))
     return pl.chain(pl.Center("group"), pl.Scale("group", ddof=0))
 
 
@@ -129,3 +175,38 @@ def label_learner(
         heads=heads,
         optimiser=pl.AdamW(lr=1e-3),
     )
+
+
+def build(
+    labels: tuple[str, ...] = LABELS,
+    weights: tuple[float, ...] = (),
+    gate: str = "",
+    floor: float = 0.5,
+    aggregate: Literal["before_norm", "after_norm"] = "before_norm",
+    content: tuple[str, ...] = CONTENT,
+    steps: int = 40,
+    rated: pl.Collect | None = None,
+) -> pl.Pipeline:
+    """`steps` are those of the reward model. `rated` collects answers with parts label/NAME for it;
+    None = those of the data.
+    """
+    reward = pl.Recipe(
+        draw=pl.Shuffled(),
+        collect=rated or pl.rewards.RecordedRatings(labels),
+        learners={"reward": label_learner(tuple(f"label/{k}" for k in labels), labels)},
+        schedule=pl.Schedule(prompts=16, steps=steps),
+    )
+    rl = improve(labels, weights, gate, floor, aggregate, content)
+    models = {"reward": pl.Output("reward", "reward")}
+    return pl.Pipeline(parts={"reward": pl.Part(reward), "rl": pl.Part(rl, models=models)})
+
+
+def embedded(**options: Any) -> pl.Pipeline:
+    """On the embedded problem, whose answers a program labels."""
+    rated = pl.links(
+        pl.Sample(n=4), pl.Offline("reward"), pl.Score(), pl.Beside(pl.Labels(), "label")
+    )
+    own: dict[str, Any] = {
+        "labels": pl.rewards.QUALITY_LABELS, "content": ("right", "worked"), "rated": rated, "steps": 10
+    }  # fmt: skip
+    return build(**(own | options))

@@ -1,4 +1,5 @@
-"""Reasoning-SQL: a query that is nearly right earns a part of the reward.
+"""Reasoning-SQL: GRPO on text-to-SQL. The query is run on the user's database, and one that is
+nearly right earns a part of the reward.
 
     r = 3 [rows equal] + 2 J + [runs] + Jaccard(names) + Jaccard(word bigrams) + [format]            (arXiv:2503.23157)
 
@@ -32,6 +33,46 @@ CARD = pl.Card(
         prompts=32,
         samples=6,
         lr=1e-6,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "Tables: city(name, people). How many cities are there? Reason in "
+                    "<reasoning></reasoning>, then write the query in <answer></answer>.",
+                ),
+                "the question with what it needs to know of the tables, and the form of the reply",
+            ),
+            pl.needs.NeededColumn(
+                "answer", "text", ("SELECT COUNT(*) FROM city",), "the reference query"
+            ),
+            pl.needs.NeededColumn(
+                "schema",
+                "any",
+                ("CREATE TABLE city(name, people); INSERT INTO city VALUES ('Ulm', 126);",),
+                "a script that makes the database with its rows, or a list of scripts",
+                otherwise="the column `database` has the path of a sqlite file",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "rates a query against the reference",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="the reward is without the judge's term",
+            ),
+        ),
+        own={"schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where few queries return the right rows, so that execution alone gives no "
+    "signal; the likeness of words also pays queries that only look like the reference.",
+    lacks=(
+        "Training questions whose reference query is wrong are not filtered out.",
+        "BIRD and Spider are not evaluated.",
     ),
 )
 

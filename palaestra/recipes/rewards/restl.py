@@ -1,14 +1,14 @@
-"""RESTL: four aspects of a formula of signal temporal logic as the reward, each judged by a model
-of its own.
+"""RESTL: a sentence becomes a formula of signal temporal logic by RL. Four aspects of the formula
+are the reward, each judged by a reward model of its own.
 
     R = 0.2 m_a + 0.25 m_t + 0.35 m_l + 0.2 m_s,   r = R - 0.05 KL(pi || pi_SFT)                      (arXiv:2511.08555)
 
 m_a = share of the reference's atomic propositions (called precision there, divided by the
 reference's count: recall), m_t = likeness of the formulas in words, m_l = max(0, 1 - | |y*| - |y| |
-/ |y*| ), m_s = ROUGE-L of the tokens. `pipeline()` is the paper's way: for each aspect a reward
-model (Bradley-Terry on the best and the worst of four candidates, easy inputs first), then PPO on
-the weighted sum of their sigmoids. `build()` is its ablation, PPO on the metrics themselves;
-`build(learned=True)` needs the four models.
+/ |y*| ), m_s = ROUGE-L of the tokens. `build` is a pipeline: for each aspect a reward model
+(Bradley-Terry on the best and the worst of four candidates, easy inputs first), then PPO on the
+weighted sum of their sigmoids. `improve()` alone is the paper's ablation, PPO on the metrics
+themselves.
 
 The surface pays a wrong time bound 0.966; `semantic` adds a check that the formula means the same
 (ours). Empty: 0. Without proposition in the reference m_a is 1 if there is none. m_t compares with
@@ -34,8 +34,43 @@ CARD = pl.Card(
         model="llama-3.1-8b",
         answers=32,
         lr=1.41e-5,
-        arguments={"learned": True},
         beside={"four reward models": 32.0},
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "Write in signal temporal logic: in the first ten seconds the speed is below 40.",
+                    "Write in signal temporal logic: at some time before 5 x is above 3.",
+                ),
+                "a specification in words",
+            ),
+            pl.needs.NeededColumn(
+                "answer",
+                "text",
+                ("G[0,10](speed < 40)", "F[0,5](x > 3)"),
+                "its formula: G, F and U with bounds, and, or, not, ->, comparisons",
+            ),
+        ),
+        shows="part/learned/atoms",
+        own={
+            "steps": 1,
+            "candidates": 2,
+            **{f"{name}.schedule.prompts": 2 for name in ("atoms", "template", "length", "tokens")},
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "max_tokens": 8,
+        },
+    ),
+    use="It helps after supervised fine-tuning, where formulas are nearly right; it needs a "
+    "reference for each specification, and a wrong time bound costs little without `semantic`.",
+    lacks=(
+        "The likeness in meaning compares words with the reference's, without an encoder of the "
+        "specification.",
+        "The supervised start is a run of `sft` before.",
+        "Curricula are by propositions or length for all four reward models.",
     ),
 )
 WEIGHTS = (("atoms", 0.2), ("template", 0.25), ("length", 0.35), ("tokens", 0.2))
@@ -54,7 +89,12 @@ def read(text: str, task: pl.Task) -> tuple[str, str]:
     gold, answer = str(task.answer).strip(), pl.tasks.final_answer(text)
     try:
         pl.verifiers.parse_formula(gold)
-    except pl.verifiers.NotFormula:
+    except pl.verifiers.NotFormula as error:
+        if not gold.replace(" ", "").isalnum():  # of no built-in problem
+            raise pl.UserError(
+                f"task {task.id!r}: the answer {gold[:60]!r} is no formula of signal temporal logic, "
+                f"such as G[0,10](x < 4) ({error})"
+            ) from None
         return formula("".join((answer or "").split())), formula("".join(gold.split()))
     stated = answer if answer is not None else pl.stated_answer(text)
     return (pl.verifiers.strip_thinking(text) if stated is None else stated).strip().strip(
@@ -102,12 +142,12 @@ class LearnedAspects:
     weights: tuple[tuple[str, float], ...] = WEIGHTS
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = [await pl.Learned(name, squash=True)(ctx, group) for name, _ in self.weights]
-        return [self.total(column) for column in zip(*found, strict=True)]
+        scores = [await pl.Learned(name, squash=True)(ctx, group) for name, _ in self.weights]
+        return [self.total(column) for column in zip(*scores, strict=True)]
 
-    def total(self, found: tuple[pl.Reward | pl.Fault, ...]) -> pl.Reward | pl.Fault:
+    def total(self, scores: tuple[pl.Reward | pl.Fault, ...]) -> pl.Reward | pl.Fault:
         parts: dict[str, float] = {}
-        for (name, _), each in zip(self.weights, found, strict=True):
+        for (name, _), each in zip(self.weights, scores, strict=True):
             if isinstance(each, pl.Fault):
                 return each
             parts[f"learned/{name}"] = each.total
@@ -143,12 +183,13 @@ class EasyFirst:
         return waiting[:n], {"waiting": waiting[n:], "inner": inner}
 
 
-def build(
+def improve(
     learned: bool = False,
     weights: tuple[tuple[str, float], ...] = WEIGHTS,
     kl: float = 0.05,
     semantic: float = 0.0,
 ) -> pl.Recipe:
+    """PPO on four reward models named after the aspects, or on the aspects themselves."""
     extra = (("same", semantic),) if semantic else ()
     reward = LearnedAspects(weights) if learned else Aspects((*weights, *extra))
     return pl.vary(
@@ -179,11 +220,17 @@ def reward_model(
     )
 
 
-def pipeline(steps: int = 40) -> pl.Pipeline:
-    """Four reward models, then PPO on them."""
+def build(
+    weights: tuple[tuple[str, float], ...] = WEIGHTS,
+    kl: float = 0.05,
+    candidates: int = 4,
+    steps: int = 40,
+) -> pl.Pipeline:
+    """`candidates` and `steps` are those of each reward model."""
     models = {name: pl.Output(name, "reward") for name, _ in WEIGHTS}
     parts = {
-        name: pl.Part(reward_model(name, steps=steps))
+        name: pl.Part(reward_model(name, candidates, steps))
         for name in ("atoms", "template", "length", "tokens")
     }
-    return pl.Pipeline(parts={**parts, "rl": pl.Part(build(learned=True), models=models)})
+    rl = improve(learned=True, weights=weights, kl=kl)
+    return pl.Pipeline(parts={**parts, "rl": pl.Part(rl, models=models)})

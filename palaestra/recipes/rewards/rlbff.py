@@ -1,5 +1,5 @@
-"""RLBFF: binary flexible feedback. A reward model is asked whether a response fulfils a principle,
-and says yes or no.
+"""RLBFF: a reward model is asked whether a response fulfils a principle, and answers yes or no. The
+user names the principle, also one that it was not trained on.
 
     r = log p(Yes) - log p(No), within +-10        (arXiv:2509.21319)
 
@@ -9,9 +9,11 @@ above 60) and every other annotator of the response says the like (cosine above 
 `palaestra.judges.principles`. Then GRPO: every prompt has a principle that the reward model sees
 and the policy does not. Several principles are averaged (`Entailed`). r is only compared within a
 group, so among responses to one prompt and principle. There is one response in a question, hence no
-bias of position. `build` trains the reward model beside the policy, with the labels of `Labels` as
-the annotators. A judge that fails leaves the episode unscored; an empty response is asked about
+bias of position. A judge that fails leaves the episode unscored; an empty response is asked about
 like any other.
+
+`build` is a pipeline: "reward" trains the reward model on the responses, principles and verdicts of
+the data, "rl" the policy on it, by the principle in each record, or one of `principles`.
 """
 
 import palaestra as pl
@@ -28,6 +30,48 @@ CARD = pl.Card(
         "policy Qwen3-32B",
         model="qwen3-32b",
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("What is 2 + 2?", "Name a river in France.", "Why is the sky blue?"),
+                "what the model is asked",
+            ),
+            pl.needs.NeededColumn(
+                "response",
+                "text",
+                ("4, since 2 + 2 = 4.", "The Loire.", "It just is."),
+                "a response that somebody judged",
+            ),
+            pl.needs.NeededColumn(
+                "principle",
+                "text",
+                ("Is it right?", "Is it brief?", "Does it explain?"),
+                "the principle that it was judged by, as a question",
+            ),
+            pl.needs.NeededColumn(
+                "right",
+                "true or false",
+                (True, True, False),
+                "the verdict: whether it fulfils the principle",
+            ),
+        ),
+        shows="part/entailment",
+        own={
+            "steps": 2,
+            "reward.schedule.prompts": 2,
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "max_tokens": 8,
+        },
+    ),
+    use="It helps where people said in words what is good or bad of a response; with one overall "
+    "label a Bradley-Terry model is simpler.",
+    lacks=(
+        "Principles are not extracted from written feedback: the data has one a record.",
+        "The generative reward model, which reasons before its verdict, is not trained.",
+    ),
 )
 
 
@@ -41,12 +85,51 @@ def judge(template: str = pl.judges.ENTAILMENT_PROMPT) -> pl.Judge:
     )
 
 
+def recorded_verdict(task: pl.Task, episode: pl.Episode) -> str:
+    """The data's verdict on a recorded response."""
+    return "Yes" if episode.total >= 1 else "No"
+
+
+def rate(steps: int = 40, template: str = pl.judges.ENTAILMENT_PROMPT) -> pl.Recipe:
+    """The reward model, on the verdicts of the data."""
+    verdicts = pl.judges.Verdicts(judge(template), recorded_verdict)
+    return pl.Recipe(
+        draw=pl.Shuffled(),
+        collect=pl.links(pl.Recorded(model="reward"), verdicts),
+        learners={"reward": imitator()},
+        schedule=pl.Schedule(prompts=16, steps=steps),
+    )
+
+
+def imitator() -> pl.Learner:
+    return pl.Learner(
+        credit=pl.credit.Imitate(), objective=pl.Imitation(), optimiser=pl.AdamW(lr=3e-4)
+    )
+
+
 def build(
+    principles: tuple[str, ...] = (),
+    steps: int = 40,
+    template: str = pl.judges.ENTAILMENT_PROMPT,
+) -> pl.Pipeline:
+    """`principles` are questions in place of the data's; `steps` are those of the reward model."""
+    asked = [pl.judges.Principled(tuple((p, p) for p in principles))] if principles else []
+    collect = pl.links(pl.Sample(n=8), *asked, pl.Score(reward=judge(template)))
+    rl = pl.vary(pl.recipe("grpo"), collect=collect)
+    models = {"reward": pl.Output("reward", "reward")}
+    return pl.Pipeline(
+        parts={"reward": pl.Part(rate(steps, template)), "rl": pl.Part(rl, models=models)}
+    )
+
+
+def embedded(
     questions: tuple[pl.judges.PrincipleQuestion, ...] = pl.judges.PRINCIPLE_QUESTIONS,
     template: str = pl.judges.ENTAILMENT_PROMPT,
 ) -> pl.Recipe:
-    asked = judge(template)
-    parent = pl.recipe("grpo")
+    """On the embedded problem: a program is the annotator, and the reward model learns beside the
+    policy.
+    """
+    asked, parent = judge(template), pl.recipe("grpo")
     collect = pl.links(
         pl.Sample(n=8),
         pl.judges.Principled(questions),
@@ -54,10 +137,7 @@ def build(
         pl.Beside(pl.Labels(), "label"),
         pl.rewards.Also(pl.judges.Verdicts(asked, pl.judges.label_verdict)),
     )
-    reward = pl.Learner(
-        credit=pl.credit.Imitate(), objective=pl.Imitation(), optimiser=pl.AdamW(lr=3e-4)
-    )
-    return pl.vary(parent, collect=collect, learners={**parent.learners, "reward": reward})
+    return pl.vary(parent, collect=collect, learners={**parent.learners, "reward": imitator()})
 
 
 SHORT = "{response}|{principle}"  # for a model that reads bytes

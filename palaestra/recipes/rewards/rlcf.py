@@ -1,5 +1,5 @@
-"""RLCF: notes that people who usually disagree find helpful, rewarded by a predicted bridging
-score.
+"""RLCF: notes that people who usually disagree both find helpful. The reward of a note is its
+predicted bridging score.
 
     r = i_n + 0.1 * novelty,   i_n from  rating(u, n) ~ mu + i_u + i_n + f_u * f_n
 
@@ -8,10 +8,15 @@ A reward model predicts how clusters of raters would rate a note; the intercept 
 the reward, and the novelty (1 - similarity to the group's other notes) works against a style that
 offends nobody. People's ratings train the reward model only, and decide what is shown. The factors
 are those of one fit: a new fit changes all scores and needs a new reward. Known ways to be fooled:
-a false claim that both camps like, and colluding raters. `build` trains the predictor beside the
-policy on the tastes of `Camps`, which stand for people: both like right answers, one likes
+a false claim that both camps like, and colluding raters.
+
+`build` is a pipeline: "reward" trains the predictor on the notes of the data and their mean rating
+by each cluster, "rl" the writer of notes on it. Two clusters have the factors +1 and -1. On the
+embedded problem a program has the tastes of two camps, `Camps`: both like right answers, one likes
 workings, the other brevity.
 """
+
+from typing import Any
 
 import palaestra as pl
 
@@ -25,6 +30,43 @@ CARD = pl.Card(
     size=pl.Size(
         setting="a position paper: no training results",
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("Write a note on the post: the bridge is closed.", "Write a note on: it is flat."),
+                "what a note is asked for",
+            ),
+            pl.needs.NeededColumn(
+                "reply",
+                "text",
+                ("The city opened it again in May.", "Photographs show a curve."),
+                "a note that people rated",
+            ),
+            pl.needs.NeededColumn(
+                "ratings",
+                "record",
+                ({"plus": 0.9, "minus": 0.7}, {"plus": 0.2, "minus": 1.0}),
+                "its mean rating from 0 to 1 by each of two clusters of raters that usually "
+                "disagree (palaestra.rewards.fit_twice finds them)",
+            ),
+        ),
+        shows="part/intercept",
+        own={
+            "steps": 2,
+            "reward.schedule.prompts": 4,
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "max_tokens": 8,
+        },
+    ),
+    use="It helps where raters fall into camps and many notes have ratings of both; where they "
+    "agree anyway it is a mean rating.",
+    lacks=(
+        "Raters are not clustered by the run: the data has mean ratings by cluster.",
+        "Sources that a note names are not checked.",
+    ),
 )
 CLUSTERS = ("plus", "minus")
 
@@ -36,12 +78,12 @@ class Camps:
     """
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await pl.Labels()(ctx, group)
+        labels = await pl.Labels()(ctx, group)
         return [
             r
             if isinstance(r, pl.Fault)
             else self._said(r.parts["right"], r.parts["worked"], r.parts["brief"])
-            for r in found
+            for r in labels
         ]
 
     def _said(self, right: float, worked: float, brief: float) -> pl.Reward:
@@ -49,19 +91,36 @@ class Camps:
         return pl.Reward(total=(plus + minus) / 2, parts={"plus": plus, "minus": minus})
 
 
-def build(new: float = 0.1, sizes: tuple[int, int] = (10, 10)) -> pl.Recipe:
-    parent, targets = pl.recipe("grpo"), tuple(f"rated/{c}" for c in CLUSTERS)
+def build(
+    new: float = 0.1,
+    sizes: tuple[int, int] = (10, 10),
+    steps: int = 40,
+    rated: pl.Collect | None = None,
+) -> pl.Pipeline:
+    """`new` is the weight of novelty, `sizes` are how many raters the clusters have, `steps` those
+    of the predictor. `rated` collects notes with parts label/CLUSTER for it; None = those of the data.
+    """
+    targets = tuple(f"label/{c}" for c in CLUSTERS)
     predictor = pl.Learner(
         credit=pl.Rate(targets=targets),
         objective=pl.Regression(CLUSTERS, targets, squash=True),
         heads=CLUSTERS,
         optimiser=pl.AdamW(lr=1e-3),
     )
-    reward = pl.rewards.Bridged(CLUSTERS, sizes=sizes, new=new)
-    collect = pl.links(
-        pl.Sample(n=8), pl.Score(reward=reward, shadow=True), pl.Beside(Camps(), "rated")
+    rate = pl.Recipe(
+        draw=pl.Shuffled(),
+        collect=rated or pl.rewards.RecordedRatings(CLUSTERS),
+        learners={"reward": predictor},
+        schedule=pl.Schedule(prompts=16, steps=steps),
     )
-    return pl.vary(parent, collect=collect, learners={**parent.learners, "reward": predictor})
+    reward = pl.rewards.Bridged(CLUSTERS, sizes=sizes, new=new)
+    rl = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    models = {"reward": pl.Output("reward", "reward")}
+    return pl.Pipeline(parts={"reward": pl.Part(rate), "rl": pl.Part(rl, models=models)})
 
 
-# ---- the experiment: notes of six words, two camps of raters
+def embedded(**options: Any) -> pl.Pipeline:
+    """On the embedded problem, whose answers a program rates for both camps."""
+    rated = pl.links(pl.Sample(n=4), pl.Offline("reward"), pl.Score(), pl.Beside(Camps(), "label"))
+    own: dict[str, Any] = {"steps": 10, "rated": rated}
+    return build(**(own | options))

@@ -1,15 +1,17 @@
-"""SALU: say what you know, say so when you do not, and pay for a false answer the more the surer
-you were.
+"""SALU: a model learns to answer what can be answered and to abstain from the rest; a false answer
+costs the more the surer the model was of it.
 
     answerable question:      right +1, abstention -0.5, wrong -1 - conf
     unanswerable question:    abstention +1, any other answer -1 - conf        conf = exp(mean log p of the response's tokens)
 
-(arXiv:2507.16951, whose abstract has the idea; the table and conf are inferred.) Stage 1 imitates
-answers and abstentions with equal weight per token, stage 2 is RL with a KL to its result. conf is
-that of the frozen start policy: a policy could talk its own down. With conf c, answering pays if
-the chance p of being right exceeds (0.5 + c) / (2 + c). Abstaining always earns 0.1 where 60% can
-be answered. An abstention is a response that is one of the phrases and nothing more; with an answer
-beside it, it is wrong, and so is an empty response.
+(arXiv:2507.16951, whose abstract has the idea; the table and conf are inferred.) `build` is a
+pipeline of both stages: "sft" imitates answers and abstentions with equal weight per token, "rl" is
+GRPO with a KL to its result. conf is that of the frozen result of "sft": a policy could lower its
+own confidence. The column `answerable` says which half of the table holds; the answer of a question
+that has none is an abstention. With conf c, answering pays if the chance p of being right exceeds
+(0.5 + c) / (2 + c). Abstaining always earns 0.1 where 60% can be answered. An abstention is a
+response that is one of the phrases and nothing more; with an answer beside it, it is wrong, and so
+is an empty response.
 """
 
 import math
@@ -27,6 +29,40 @@ CARD = pl.Card(
     size=pl.Size(
         setting="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination "
         "on unanswerable ones",
+    ),
+    task="unanswerable",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "text",
+                ("42", "I don't know.", "49"),
+                "the right answer, or the abstention where the question has none",
+            ),
+            pl.needs.NeededColumn(
+                "answerable",
+                "true or false",
+                (True, False, True),
+                "whether the question has an answer",
+            ),
+        ),
+        shows="part/penalty",
+        off={"scale": 0.0},
+        own={
+            "sft.schedule.prompts": 2,
+            "sft.schedule.steps": 1,
+            "rl.schedule.prompts": 2,
+            "rl.collect.links.0.n": 2,
+            "max_tokens": 12,
+        },
+    ),
+    use="It helps where questions without an answer are marked in the data and a false answer "
+    "costs more than a missing one; where nearly everything can be answered it teaches needless abstentions.",
+    lacks=(
+        "Retrieval is not run: what was retrieved stands in the prompt.",
+        "The human feedback is a table of rewards, not a reward model trained on preferences.",
+        "Answerability of sentences, paragraphs and ranked lists is not predicted apart.",
     ),
 )
 PHRASES = ("I don't know.", "= ?")
@@ -92,6 +128,7 @@ class Honest:
         total = table(known, right, abstains, self.wrong - self.scale * conf, self.abstention)
         parts = {
             "confidence": conf,
+            "penalty": self.scale * conf if not abstains and not (known and right) else 0.0,
             "abstained": float(abstains),
             "needlessly": float(abstains and known),
             "hallucinated": float(not abstains and not known),
@@ -104,11 +141,11 @@ async def confidences(ctx: pl.Context, model: str, groups: list[pl.Group]) -> li
     episodes = [e for g in groups for e in g.episodes]
     there = [i for i, e in enumerate(episodes) if last_turn_ids(e)]
     with ctx.phase("forward"):
-        found = pl.models.score_pairs(
+        logps = pl.models.score_pairs(
             ctx.model(model),
             [(pl.rewards.last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there],
         )
-    sure = dict(zip(there, map(pl.rewards.sequence_confidence, found), strict=True))
+    sure = dict(zip(there, map(pl.rewards.sequence_confidence, logps), strict=True))
     return [sure.get(i, math.nan) for i in range(len(episodes))]
 
 
@@ -118,6 +155,16 @@ def last_turn_ids(episode: pl.Episode) -> tuple[int, ...]:
     return own[-1].ids if own else ()
 
 
-def build(scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02) -> pl.Recipe:
+def improve(scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02) -> pl.Recipe:
+    """The second stage, from a start that answers and abstains."""
     collect = pl.links(pl.Sample(n=8), pl.Score(reward=Honest(scale, wrong), shadow=True))
     return pl.vary(pl.recipe("grpo", kl=kl), collect=collect, references={"ref": "policy"})
+
+
+def build(
+    scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02, steps: int = 12
+) -> pl.Pipeline:
+    """A false answer is paid `wrong` - `scale` * conf. `steps` are those of the first stage."""
+    imitation = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=16, steps=steps))
+    rl = improve(scale, wrong, kl)
+    return pl.Pipeline(parts={"sft": pl.Part(imitation), "rl": pl.Part(rl, model=pl.Output("sft"))})

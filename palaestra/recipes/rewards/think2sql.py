@@ -1,4 +1,5 @@
-"""Think2SQL: execution accuracy, or the likeness of result tables, as the reward of text-to-SQL.
+"""Think2SQL: GRPO on text-to-SQL. The query is run on the user's database, and the reward is how
+like the reference's its result table is.
 
     r = 0.85 R_sql + 0.10 R_format + 0.05 R_tags        on <think></think><answer>SQL</answer>      (arXiv:2504.15077)
 
@@ -31,6 +32,36 @@ CARD = pl.Card(
         samples=16,
         tokens=4096,
         lr=1e-6,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "Tables: city(name, people). How many cities are there? Reason in "
+                    "<think></think>, then write the query in <answer></answer>.",
+                ),
+                "the question with what it needs to know of the tables, and the form of the reply",
+            ),
+            pl.needs.NeededColumn(
+                "answer", "text", ("SELECT COUNT(*) FROM city",), "the reference query"
+            ),
+            pl.needs.NeededColumn(
+                "schema",
+                "any",
+                ("CREATE TABLE city(name, people); INSERT INTO city VALUES ('Ulm', 126);",),
+                "a script that makes the database with its rows, or a list of scripts",
+                otherwise="the column `database` has the path of a sqlite file",
+            ),
+        ),
+        own={"schedule.prompts": 2, "n": 2},
+    ),
+    use="It helps where the model writes queries that run but return other tables; where it writes "
+    "no query that runs, or all are right, there is nothing to learn from.",
+    lacks=(
+        "Supervised fine-tuning on reasoning traces is a run of `sft` before; traces are not made here.",
+        "BIRD and Spider are not evaluated.",
     ),
 )
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.errors import UserError
 from palaestra.recipes.rewards import cec_zero
-from palaestra.types import rng_of
+from palaestra.types import Task, rng_of
 from palaestra.verifiers.text.similarity import edit_distance
 
 from tests.recipes.rewards.helpers import reward_of
-from tests.rewards.texts import task, totals
+from tests.rewards.texts import paid, task, totals
 
 
 def points(texts):
@@ -63,3 +63,12 @@ def test_only_clean_sentences_are_corrupted():
     found = draw.corrupt_task(task("x", sentence="明天见"), ("k", 1))
     assert found.answer == "明天见" and found.meta["source"] in found.prompt[0].content
     assert draw.corrupt_task(task("x"), ("k", 1)) == task("x")
+
+
+def test_sentences_of_a_file_become_tasks_with_errors():
+    text = "The moon is bright."
+    made = cec_zero.Corrupted().corrupt_task(Task(id="t", meta={"sentence": text}), ("k",))
+    assert made.answer == text != made.meta["source"] and made.meta["source"] in made.prompt[-1].content
+    clean = cec_zero.Corrupted(edits=(0, 0)).corrupt_task(Task(id="t", meta={"sentence": text}), ("k",))
+    share = lambda t: [r.parts["corrupted"] for r in paid(cec_zero.Restored(), t, text)]
+    assert (share(made), share(clean), share(task("e1"))) == ([1.0], [0.0], [0.0])

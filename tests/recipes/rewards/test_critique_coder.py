@@ -1,6 +1,7 @@
 """Critique-Coder: the share of tests, labels of critiques, and how both are mixed."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from palaestra.errors import Fault
@@ -105,3 +106,19 @@ def test_critique_coder_an_error_is_no_zero():
 
     found = totals(Where("tests", dead), asked(tests=[]), "a")
     assert isinstance(found[0], Fault)
+
+
+def test_critique_coder_takes_candidates_from_the_data(context):
+    """Of the solutions of a task the one is asked about that has the label which a coin asks for."""
+    ctx = context(task="add(d=2)")
+    prepare(critique_coder.build(), ctx)
+    link, texts = critique_coder.Criticise(share=1.0), ["= 3", "= 4"]
+    groups = [Group(task=replace(asked(solutions=texts), id=f"t/{i}")) for i in range(12)]
+
+    async def ask():
+        return [await link.ask_critique(ctx, ("k",), g) for g in groups]
+
+    tasks = [g.task for g in asyncio.run(ask())]
+    labels = [t.meta["label"] for t in tasks]
+    assert all(("= 3" in t.prompt[-1].content) is t.meta["label"] for t in tasks) and {*labels} == {True, False}
+    assert critique_coder.build(writer="other").references == {"start": "other"}

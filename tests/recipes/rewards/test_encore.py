@@ -9,6 +9,7 @@ import pytest
 from palaestra.claims.rewards import encore as encore_claim
 from palaestra.errors import UserError
 from palaestra.recipes.rewards import encore
+from palaestra.types import Task
 
 TWO = ((50, 50), (90, 10))
 
@@ -42,10 +43,9 @@ def test_encore_guards():
 
 
 def test_encore_recipe_weighs_the_heads():
-    reward = encore.build(tau=1.0).collect.links[1].reward
-    assert reward.weights == pytest.approx(encore.entropy_weights(encore.COUNTS, 1.0)) and sum(
-        reward.weights
-    ) == pytest.approx(1)
+    reward = encore.embedded(tau=1.0).parts["rl"].runnable.collect.links[1].reward
+    weights = reward.weights(None)
+    assert weights == pytest.approx(encore.entropy_weights(encore.COUNTS, 1.0)) and sum(weights) == pytest.approx(1)
 
 
 def test_encore_accuracy_by_hand():
@@ -64,3 +64,14 @@ def test_encore_constants_cancel_in_a_comparison():
         program = encore_claim.Rules("encore", pairs=300, constant=True, guard=guard)
         found[guard] = asyncio.run(program.run(SimpleNamespace(seed=0))).metrics
     assert found[True] == found[False] and found[True]["correlation"] < -0.7
+
+
+def test_encore_counts_the_ratings_of_the_data():
+    rows = [{"a": 0.5, "b": 1.0}, {"a": 1.0, "b": 1.0}, {"a": 0.5}, {"a": 0.0, "b": 0.5}]
+    metas = [{"reply": "x", "ratings": ratings} for ratings in rows]
+    tasks = SimpleNamespace(size=len(metas), task=lambda split, i: Task(id=str(i), meta=metas[i]))
+    assert encore.count_ratings(tasks, ("a", "b")) == ((2, 1, 1), (2, 1))
+    w_R = encore.EntropyWeighted(("a", "b"), tau=1.0).weights(tasks)
+    assert w_R == pytest.approx(encore.entropy_weights(((2, 1, 1), (2, 1)), 1.0)) and w_R[1] > w_R[0]
+    with pytest.raises(UserError, match="no record has a rating by the rule 'c'"):
+        encore.count_ratings(tasks, ("a", "c"))

@@ -17,12 +17,16 @@ from palaestra.recipes.rewards import (
 
 def test_explain_says_what_it_misses():
     rows = [[{"reward": 1.0, "ref_logp": [-1.0] * 4}, {"reward": 0.0, "ref_logp": [-1.0] * 4}]]
-    for module in (rlbff, multilabel_grpo, encore, creative_writing, rlcf, salu):
-        first, second = explain(module.build(), rows)["advantages"][0]
+    recipes = (
+        rlbff.embedded(), multilabel_grpo.improve(), encore.build().parts["rl"].runnable, creative_writing.build(),
+        rlcf.build().parts["rl"].runnable, salu.improve(),
+    )  # fmt: skip
+    for recipe in recipes:
+        first, second = explain(recipe, rows)["advantages"][0]
         assert first > 0 > second
     with pytest.raises(UserError, match="no reward has the part 'gold'"):
-        explain(mm_rlhf.build(), rows)
-    bare = explain(salu.build(), [[{"reward": 1.0}, {"reward": 0.0}]])
+        explain(mm_rlhf.embedded(), rows)
+    bare = explain(salu.improve(), [[{"reward": 1.0}, {"reward": 0.0}]])
     assert bare["token_weights"] is None and "'ref_logp'" in bare["notes"][0]
     with pytest.raises(UserError, match="value"):
         explain(reward_robust.build(), rows)

@@ -1,13 +1,15 @@
 """MM-RLHF: the scale of a pair, its loss and gradient, and the reward model's critique."""
 
+import asyncio
 import math
 
 import numpy as np
 import pytest
 import torch
+from palaestra.errors import Fault
 from palaestra.recipes.rewards import mm_rlhf
 from palaestra.settings.overrides import make_smallest
-from palaestra.types import Episode, Example, Row, Segment
+from palaestra.types import Episode, Example, Reward, Row, Segment
 from palaestra.update import pack
 from palaestra.values import override
 
@@ -85,7 +87,7 @@ def test_mm_rlhf_pairs():
 
 def test_mm_rlhf_reward_model_reads_its_own_critique(context):
     ctx = context()
-    recipe = override(make_smallest(mm_rlhf.build()), "collect.links.0.n", 4)
+    recipe = override(make_smallest(mm_rlhf.embedded()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     e = ctx.seen[0].episodes[0]
     assert [s.author for s in e.rows[1].segments][-1] == "critique" and e.rows[1].segments[-1].text in (
@@ -93,3 +95,13 @@ def test_mm_rlhf_reward_model_reads_its_own_critique(context):
     )  # fmt: skip
     assert not e.rows[1].view("policy").trained_T.any() and "reward/critique_nll" in found[-1] | found[0]
     assert ctx.engine("reward").sampled_tokens > 0 and e.reward.parts.keys() >= {"reward/score", "gold"}
+
+
+def test_mm_rlhf_scores_recorded_pairs_and_keeps_who_was_preferred():
+    async def score(ctx, group):
+        return [Reward(total=2.0, parts={"reward/score": 2.0}), Fault("reward-model", "nan")]
+
+    pair = group(said("a", 1.0), said("b", 0.0), meta={"chosen_critique": "clear", "rejected_critique": None})
+    scored, broken = asyncio.run(mm_rlhf.ScoredPairs(score)(None, (), pair)).episodes
+    assert scored.total == 2.0 and scored.reward.parts["gold"] == 1.0 and broken.status == "error:reward-model"
+    assert [mm_rlhf.written_critique(pair.task, e) for e in pair.episodes] == ["clear", ""]

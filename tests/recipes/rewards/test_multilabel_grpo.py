@@ -26,6 +26,8 @@ def scored_by(ctx, reward, text, s):
 def test_multilabel_aggregates_and_gates(context):
     ctx, s = context(), [0.9, 0.6, 0.3, 1.0]
     assert scored_by(ctx, multilabel_grpo.MultiLabel(), "= 4", s).total == pytest.approx(0.7, abs=1e-6)
+    with pytest.raises(UserError, match="gate 'safe' is none of the labels right"):
+        multilabel_grpo.MultiLabel(gate="safe")
     gated = multilabel_grpo.MultiLabel(gate="tidy", floor=0.5)
     assert scored_by(ctx, gated, "= 4", s).total == pytest.approx(0.7, abs=1e-6)
     assert scored_by(ctx, gated, "= 4", [0.9, 0.6, 0.3, 0.4]).total == 0
@@ -33,17 +35,19 @@ def test_multilabel_aggregates_and_gates(context):
     assert scored_by(ctx, weighed, "= 4", s).total == pytest.approx(0.9, abs=1e-6)
     empty = scored_by(ctx, multilabel_grpo.MultiLabel(), " ", s)
     assert empty.total == pytest.approx(1.3 / 4, abs=1e-6) and empty.parts["reward/right"] == 0
+    other = multilabel_grpo.MultiLabel(content=("meaningful", "right"))  # of which one is no label here
+    assert scored_by(ctx, other, " ", s).total == pytest.approx(1.9 / 4, abs=1e-6)
     ctx.model("reward").heads["brief"].out.bias.data.fill_(float("nan"))
     assert isinstance(reward_of(multilabel_grpo.MultiLabel(), ctx, "= 4")[0], Fault)
 
 
 def test_multilabel_normalises_the_sum():
     rows = [{"reward": r} for r in (0.7, 0.5, 0.9, 0.5)]
-    found = explain(multilabel_grpo.build(), [rows])["advantages"][0]
+    found = explain(multilabel_grpo.improve(), [rows])["advantages"][0]
     assert found == pytest.approx([0.301511, -0.904534, 1.507557, -0.904534], abs=1e-4)
-    assert explain(multilabel_grpo.build(), [rows[:1]])["advantages"][0] == [0.0]
-    with pytest.raises(UserError, match="reward/right, which after_norm"):
-        explain(multilabel_grpo.build(aggregate="after_norm"), [rows])
+    assert explain(multilabel_grpo.improve(), [rows[:1]])["advantages"][0] == [0.0]
+    with pytest.raises(UserError, match="reward/polite, which after_norm"):
+        explain(multilabel_grpo.improve(aggregate="after_norm"), [rows])
 
 
 def test_multilabel_after_norm_is_not_ruled_by_the_widest_label():
@@ -61,6 +65,9 @@ def test_multilabel_after_norm_is_not_ruled_by_the_widest_label():
 
 def test_multilabel_trains_on_every_label(context):
     ctx = context()
-    found = steps(make_smallest(multilabel_grpo.build()), ctx, 2)
-    assert {f"part/label/{k}" for k in QUALITY_LABELS} | {f"part/reward/{k}" for k in QUALITY_LABELS} <= set(found[-1])
+    rating = multilabel_grpo.embedded().parts["reward"].runnable
+    found = steps(make_smallest(rating), ctx, 2)
+    assert {f"part/label/{k}" for k in QUALITY_LABELS} | {"squared_error"} <= {
+        k.removeprefix("reward/") for k in found[-1]
+    }
     assert all(ctx.model("reward").heads[k].out.bias.abs() > 0 for k in QUALITY_LABELS)

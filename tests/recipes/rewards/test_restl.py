@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.rewards import restl
 from palaestra.settings.overrides import make_smallest
 from palaestra.types import Reward
@@ -18,7 +18,7 @@ FIXED = (("atoms", 0.2), ("length", 0.35), ("tokens", 0.2))  # the template's li
 
 
 def test_aspects_of_the_catalogue():
-    reward = reward_of(restl.build(weights=FIXED))
+    reward = reward_of(restl.improve(weights=FIXED))
     near, half, thrice, right, empty = totals(
         reward,
         task(FORMULA),
@@ -36,11 +36,11 @@ def test_aspects_of_the_catalogue():
 
 
 def test_meaning_tells_a_wrong_bound_apart():
-    reward = reward_of(restl.build(semantic=1.0))
+    reward = reward_of(restl.improve(semantic=1.0))
     near, right, junk = paid(reward, task(FORMULA), FORMULA.replace("21", "20"), f"<think>x</think>{FORMULA}", "(((")
     assert (near.parts["same"], right.parts["same"], junk.parts["same"]) == (0.0, 1.0, 0.0)
     assert right.total == pytest.approx(2.0) and near.total < 1.0
-    lined = totals(reward_of(restl.build(weights=(("atoms", 1.0),))), task("661"), "= 661", "= 166", "= 66")
+    lined = totals(reward_of(restl.improve(weights=(("atoms", 1.0),))), task("661"), "= 661", "= 166", "= 66")
     assert lined == [1.0, 1.0, 0.5], "atoms do not see the time"
 
 
@@ -62,8 +62,14 @@ def test_easy_inputs_come_first(context):
 
 
 def test_four_reward_models_then_ppo(context, tmp_path):
-    small = make_smallest(restl.pipeline(steps=1))
+    small = make_smallest(restl.build(steps=1))
     ctx = context(task="add(d=2)", out=tmp_path, evaluate=2, steps=1)
     result = asyncio.run(small.run(ctx))
     assert set(result.metrics["parts"]) == {"atoms", "template", "length", "tokens", "rl"}
     assert '"part/learned/atoms"' in (tmp_path / "rl" / "metrics.jsonl").read_text()
+
+
+def test_a_reference_that_is_no_formula_is_refused():
+    """It was read as an answer of the built-in problem, and every reply compared with that."""
+    with pytest.raises(UserError, match="the answer 'always x > 3' is no formula of signal temporal logic"):
+        restl.Aspects().judge("G[0,1](x > 3)", task("always x > 3"))

@@ -90,11 +90,35 @@ def test_rl_tango_class_weights():
 )
 def test_rl_tango_pays_the_verifier_for_verdict_and_form(reply, right, pay):
     solution, heard = spoken("1+2=3\n= 3", float(right)), spoken(reply, policy="verifier").rows
-    found = rl_tango.VerifySteps().paid(replace(solution, rows=(*solution.rows, *heard)), reply, door())
+    found = rl_tango.VerifySteps(rl_tango.Reworked()).paid(
+        replace(solution, rows=(*solution.rows, *heard)), reply, door()
+    )
     assert found.reward.parts["seat:verifier"] == pytest.approx(pay) and found.total == right
     assert [e.token for e in found.reward.events] == [6, 10] and all(
         abs(e.value) in (0, 0.5) for e in found.reward.events
     )
+
+
+@pytest.mark.parametrize(
+    "reply, steps, final, form",
+    [
+        ("Step 1: right, it adds.\nStep 2: wrong, carry lost.\nFinal: wrong", (1, -1), False, 1),
+        ("**Step 1:** RIGHT because\nFinal: right", (1, 0), True, 2 / 3),
+        ("Step 1: right\nStep 2: right\nFinal: right", (1, 1), True, 2 / 3),  # no reasons
+        ("Step 1: right, a\nStep 2: right, b\nStep 3: wrong, c\nFinal: wrong", (1, 1), False, 2 / 3),
+        ("<think>Final: right</think>Step 2: wrong, b", (0, -1), None, 1 / 3),
+        ("it is right", (0, 0), None, 0),
+        ("", (0, 0), None, 0),
+    ],
+)
+def test_rl_tango_reads_verdicts_on_numbered_steps(reply, steps, final, form):
+    read = rl_tango.NumberedSteps().read(reply, ["1+2=3", "= 4"])
+    assert (read.steps, read.final) == (steps, final) and read.form == pytest.approx(form)
+
+
+def test_rl_tango_shows_the_verifier_every_step_by_its_number():
+    shown = rl_tango.NumberedSteps().ask(asked("What is 1+2?"), "1+2=3\n= 3", ["1+2=3", "= 3"])[-1].content
+    assert "What is 1+2?" in shown and "Step 1: 1+2=3\nStep 2: = 3\n" in shown and "Final: wrong" in shown
 
 
 def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
@@ -109,7 +133,7 @@ def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
 
 
 def test_rl_tango_trains_each_on_its_own_tokens_in_turn(context):
-    recipe = rl_tango.build(warmup=1)
+    recipe = rl_tango.embedded(warmup=1)
     for path, small in {"0.n": 2, "0.max_tokens": 12, "2.max_tokens": 12}.items():
         recipe = override(recipe, f"collect.links.{path}", small)
     recipe = vary(recipe, schedule=Schedule(prompts=1, steps=5))

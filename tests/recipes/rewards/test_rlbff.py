@@ -58,7 +58,7 @@ def test_rlbff_keeps_what_is_quoted_and_shared():
 
 def test_rlbff_policy_does_not_see_the_principle(context):
     ctx = context()
-    recipe = override(make_smallest(rlbff.build()), "collect.links.0.n", 4)
+    recipe = override(make_smallest(rlbff.embedded()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     for g in ctx.seen:
         name, words = g.task.meta["asked"], g.task.meta["principle"]
@@ -74,7 +74,7 @@ def test_rlbff_policy_does_not_see_the_principle(context):
 
 
 def test_rlbff_rows_of_the_verdict_are_not_the_policys():
-    row = rlbff.build().collect.links[4]
+    row = rlbff.embedded().collect.links[4]
     assert isinstance(row, Also)
     spoken = Segment(ids=(5,), author="demonstration", policy="reward", trained=True)
     assert not Row(segments=(spoken,)).view("policy").trained_T.any()
@@ -105,3 +105,17 @@ def test_rlbff_several_principles_are_averaged(context):
     assert [label_verdict(task, said("= 4", 1.0, **parts)) for parts in labels] == ["No", "Yes", "No", "Yes"]
     with pytest.raises(Fault, match="no label 'right'"):
         label_verdict(Task(id="a", meta={"asked": "right"}), said("= 4", 1.0))
+
+
+def test_rlbff_learns_the_verdicts_of_the_data(context):
+    ctx, recipe = context(), rlbff.rate()
+    ctx.reference("reward", "policy")
+    for right, verdict in ((True, "Yes"), (0, "No")):
+        meta = {"response": "= 4", "right": right, "principle": "Is it brief?"}
+        (shown,) = asyncio.run(recipe.collect(ctx, ("k",), group(meta=meta))).episodes
+        heard, said_last = shown.rows[-1].segments[-2].text, shown.rows[-1].segments[-1]
+        assert said_last.text == verdict and said_last.policy == "reward"
+        assert "Is it brief?" in "".join(s.text for s in shown.rows[-1].segments) and heard != verdict
+    assert [type(x).__name__ for x in rlbff.build().parts["rl"].runnable.collect.links] == ["Sample", "Score"]
+    named = rlbff.build(("Is it kind?",)).parts["rl"].runnable.collect.links[1]
+    assert named.questions == (("Is it kind?", "Is it kind?"),)

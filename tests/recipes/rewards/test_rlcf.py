@@ -91,8 +91,10 @@ def test_rlcf_reward(context):
 
 def test_rlcf_ratings_train_the_predictor_only(context):
     ctx = context()
-    found = steps(make_smallest(rlcf.build()), ctx, 2)
-    assert {"part/rated/plus", "part/rated/minus", "part/intercept", "reward/squared_error"} <= set(found[-1])
+    parts = rlcf.embedded().parts
+    found = steps(make_smallest(parts["reward"].runnable), ctx, 2)
+    assert {"part/label/plus", "part/label/minus", "squared_error"} <= {k.removeprefix("reward/") for k in found[-1]}
+    assert set(parts["reward"].runnable.learners) == {"reward"} and set(parts["rl"].runnable.learners) == {"policy"}
     camps = asyncio.run(rlcf.Camps()(ctx, group(said("2+2=4\n= 4"))))[0]
     assert camps.parts["plus"] == pytest.approx((1 + 1 / 3) / 2) and camps.parts["minus"] == pytest.approx(
         (1 + 1 - 9 / 40) / 2

@@ -55,3 +55,12 @@ def test_salu_rewards_use_the_frozen_confidence(context):
     assert reward_of(salu.Honest(0.0, -2.0), ctx, "= 5", meta=known)[0].total == -2
     mute = Episode(rows=(Row(segments=(Segment(ids=(1,)),)),), status="finished")
     assert isinstance(asyncio.run(salu.Honest()(ctx, group(mute)))[0], Fault)
+
+
+def test_salu_logs_what_confidence_adds_to_a_punishment(context):
+    ctx = context("unanswerable")
+    ctx.reference("ref", "policy")
+    right, wrong, declined = reward_of(salu.Honest(2.0), ctx, "= 4", "= 5", "= ?", meta={"answerable": True})
+    assert (right.parts["penalty"], declined.parts["penalty"]) == (0.0, 0.0)
+    assert wrong.parts["penalty"] == pytest.approx(2 * wrong.parts["confidence"]) == pytest.approx(-1 - wrong.total)
+    assert salu.build(steps=3).parts["sft"].runnable.schedule.steps == 3

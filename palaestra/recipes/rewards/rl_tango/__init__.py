@@ -1,8 +1,9 @@
-"""RL Tango: a generator and a generative verifier of its steps, trained in turns.
+"""RL Tango: a generator and a verifier of its steps, both trained by RL, in turns.
 
-The verifier reads question and solution and says for each of the K steps v_k = +1 or -1, and for
-the whole f = 1 or 0. Generator, in a group of solutions with outcomes R_i (arXiv:2505.15034,
-section 3):
+The verifier is a language model that reads a question and a solution, and says for each of its K
+steps v_k = +1 or -1, and for the whole f = 1 or 0. Its verdicts on steps are part of the
+generator's advantage; it is itself paid for agreeing with the outcome, so no step needs a label.
+Generator, in a group of solutions with outcomes R_i (arXiv:2505.15034, section 3):
 
     A_out,i    = (R_i - mean R) / std R
     A_step,i,t = sum of the normalised v_k / K over the steps that end at or after token t,
@@ -12,22 +13,24 @@ section 3):
 Verifier, one verdict a solution: r = 1[f = R] + 0.8 form, form = share of the criteria that its
 reply meets; z-scored in the group, then times s = 1 / sqrt(count in the batch) of the solution's
 class, right or wrong, smoothed over steps: else "wrong" for everything pays while the generator is
-weak. No labels of steps are used.
+weak.
 
-After `warmup` steps of the verifier alone, three of four steps train the generator, the fourth the
-verifier. Missing verdicts are 0 and cost form; without a readable f the verifier earns 0; a
-solution of one line has K = 1; zero std gives 0. The additive form and std with ddof 0 are inferred
-from the paper's prose. Division by K leaves nothing to gain from more steps.
+A step is a line that is not empty. After `warmup` steps of the verifier alone, three of four steps
+train the generator, the fourth the verifier. Missing verdicts are 0 and cost form; without a
+readable f the verifier earns 0; a solution of one line has K = 1; zero std gives 0. Both models
+start from the same weights. The additive form, its criteria, the words of the verifier's prompt and
+std with ddof 0 are inferred from the paper's prose. Division by K leaves nothing to gain from more
+steps.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 import palaestra as pl
+from palaestra.recipes.rewards.rl_tango.forms import Form, NumberedSteps, Reworked
 
 CARD = pl.Card(
     title="RL Tango: generator and verifier trained together",
@@ -44,47 +47,24 @@ CARD = pl.Card(
         samples=5,
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        shows="verifier/updates",
+        off={"learns": False},
+        own={
+            "warmup": 1,
+            "schedule.prompts": 2,
+            "collect.links.0.n": 2,
+            "collect.links.2.max_tokens": 24,
+        },
+    ),
+    use="It helps where answers can be checked and solutions have steps that a model of the "
+    "generator's size can judge; while the verifier guesses, its verdicts are noise with a weight "
+    "of a tenth or less.",
+    lacks=(
+        "Generator and verifier start from the same weights; two different models cannot be trained.",
+        "The supervised start of the generator on written solutions is a run of `sft` before.",
+    ),
 )
-
-
-@pl.value_class
-class StepVerdicts:
-    """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of
-    criteria of form met.
-    """
-
-    steps: tuple[float, ...]
-    final: bool | None
-    form: float
-
-
-class Form(Protocol):
-    """How a verifier is asked and read."""
-
-    def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]: ...
-    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts: ...
-
-
-@pl.stage
-class Reworked:
-    """The verifier works the problem itself and says `= right` or `= wrong`: a step is right if it
-    stands in that work.
-    """
-
-    def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
-        return pl.tasks.judging_task(task, text, True).prompt
-
-    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
-        own, whole = (
-            pl.tasks.answer_lines(reply)[:-1],
-            {"right": True, "wrong": False}.get(pl.tasks.final_answer(reply) or ""),
-        )
-        found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
-        found += [0.0] * (len(lines) - 1 - len(found))
-        found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
-        return StepVerdicts(
-            steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2
-        )
 
 
 @pl.declare(facts=(("right", bool, "whether the solution was right"),))
@@ -94,23 +74,26 @@ class VerifySteps:
     "seat:verifier".
     """
 
-    form: Form = Reworked()
+    form: Form = NumberedSteps()
     model: str = "verifier"
     weight: float = 0.8  # of the form
-    max_tokens: int = 64
+    max_tokens: int = 1024
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        found = (self._of(ctx, (*key, i), group.task, e) for i, e in enumerate(group.episodes))
-        return replace(group, episodes=tuple(await asyncio.gather(*found)))
+        each = (self._verify(ctx, (*key, i), group.task, e) for i, e in enumerate(group.episodes))
+        return replace(group, episodes=tuple(await asyncio.gather(*each)))
 
-    async def _of(self, ctx: pl.Context, key: pl.Key, task: pl.Task, e: pl.Episode) -> pl.Episode:
+    async def _verify(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, e: pl.Episode
+    ) -> pl.Episode:
         if e.reward is None:
             return e
         sampling = pl.Sampling(temperature=1.0, max_tokens=self.max_tokens)
         player = pl.rollout.EnginePlayer(
             engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model
         )
-        ask = pl.Ask(seat=self.model, say=self.form.ask(task, pl.response_text(e)))
+        lines = [s.text for s in pl.rollout.answer_steps(e, ctx.decode)]
+        ask = pl.Ask(seat=self.model, say=self.form.ask(task, pl.response_text(e), lines))
         row = pl.Row(seat=self.model, segments=player.hear(ask, first=True, closed=False, turn=0))
         try:
             reply = await player.act(row, (), ask, key)
@@ -125,23 +108,23 @@ class VerifySteps:
     def paid(self, e: pl.Episode, reply: str, ctx: pl.Context) -> pl.Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
-        found = [s for s in pl.rollout.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
-        verdict, right = self.form.read(reply, [s.text for s in found]), e.total >= 1
+        steps = [s for s in pl.rollout.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
+        verdict, right = self.form.read(reply, [s.text for s in steps]), e.total >= 1
         pay = (
             0.0
             if verdict.final is None
             else float(verdict.final == right) + self.weight * verdict.form
         )
         events = tuple(
-            pl.Event(row=s.row, token=s.token, value=v / len(found), part="verdict")
-            for s, v in zip(found, verdict.steps, strict=True)
+            pl.Event(row=s.row, token=s.token, value=v / len(steps), part="verdict")
+            for s, v in zip(steps, verdict.steps, strict=True)
         )
         agrees = verdict.final == right
-        found_out = {
+        agreement = {
             "right and said so": float(right and agrees),
             "wrong and said so": float(agrees and not right),
         }
-        parts = {**e.reward.parts, pl.payment(self.model): pay, **found_out}
+        parts = {**e.reward.parts, pl.payment(self.model): pay, **agreement}
         return replace(
             e,
             reward=replace(e.reward, parts=parts, events=events),
@@ -224,10 +207,12 @@ def build(
     learns: bool = True,
     balanced: bool = True,
     apart: bool = True,
-    form: Form = Reworked(),
+    form: Form = NumberedSteps(),
+    verdict_tokens: int = 1024,
 ) -> pl.Recipe:
     """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False`
-    merges before normalising.
+    merges before normalising. `form` says how the verifier is asked and read, and its reply has up
+    to `verdict_tokens` tokens.
     """
     grpo = pl.recipe("grpo")
     generator = replace(
@@ -244,5 +229,10 @@ def build(
         objective=generator.objective,
         update=pl.Cycle(pl.Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
-    collect = pl.links(pl.Sample(n=8), pl.Score(), VerifySteps(form))
+    collect = pl.links(pl.Sample(n=8), pl.Score(), VerifySteps(form, max_tokens=verdict_tokens))
     return pl.vary(grpo, collect=collect, learners={"policy": generator, "verifier": verifier})
+
+
+def embedded(form: Form = Reworked(), verdict_tokens: int = 64, **options: Any) -> pl.Recipe:
+    """On the embedded problem, whose small model writes no prose."""
+    return build(form=form, verdict_tokens=verdict_tokens, **options)
