@@ -264,7 +264,7 @@ def _(x):
     return -((R - (mean(R, G) - 0.1))[ROW] * x.logp).mean()
 
 
-@of("attention-rhythm", attention_rhythm.build())
+@of("attention-rhythm", attention_rhythm.build(near=2, far=10))
 def _(x):
     """Row 0: an anchor after a change of WAAD shares with it; row 5: it stands alone; row 7: it begins the answer."""
     gamma = np.ones(N)
