@@ -91,7 +91,7 @@ class ModelCritic:
             temperature=self.temperature,
             max_tokens=self.max_tokens,
         )
-        reply = await ctx.ask(self.client, request, seed=seed_of(key) % (1 << 31))
+        reply = await ctx.ask(self.client, request, seed=seed_of(key))
         return read_steps(reply, len(lines))
 
 

@@ -67,10 +67,10 @@ def build(
 ) -> pl.Recipe:
     """`critic` None is the policy."""
     names_steps = pl.rewards.ModelCritic(critic or pl.LocalModel())
-    return criticised(names_steps, right, wrong, vote, critiques)
+    return penalise_steps(names_steps, right, wrong, vote, critiques)
 
 
-def criticised(
+def penalise_steps(
     critic: pl.rewards.Critic,
     right: float = 2.0,
     wrong: float = 1.0,
@@ -91,4 +91,4 @@ def embedded(critic: pl.Source | None = None, **options: Any) -> pl.Recipe:
     """On the embedded problem. Unless a critic is given, it is the problem's own step checker, as the
     tiny model cannot judge.
     """
-    return build(critic, **options) if critic else criticised(pl.rewards.Oracle(), **options)
+    return build(critic, **options) if critic else penalise_steps(pl.rewards.Oracle(), **options)

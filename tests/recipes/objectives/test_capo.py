@@ -56,6 +56,6 @@ def test_the_critic_is_a_model_that_the_user_names(tmp_path):
     assert capo.embedded().collect.links[2].critic == Oracle()
     assert build("capo", {"critic": "policy"}, embedded=True) == capo.build(LocalModel())
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"prompt": "1+1", "answer": "2"}\n' * 4)
+    rows.write_text("".join(f'{{"prompt": "{i}+1", "answer": "{i + 1}"}}\n' for i in range(12)))
     with pytest.raises(UserError, match=r"capo needs a critic, which reads an answer .*: critic=endpoint"):
         palaestra.train("capo", data=str(rows), out=tmp_path / "run", quiet=True)
