@@ -39,7 +39,7 @@ DEFAULTS = {
     "agro": {".beta": 0.1, ".weight": "variance", ".centred": True, ".on_policy": False},  # beta 1e-3 to 1e-1
     "apo": {"1.eps": 1e-9, ".base": 1.00001, "parts.1.weight": 1e-3, ".kind": "k3", "objective.weight": "kl_weight"},
     "asymre": {".by": 0.1, "schedule.lag": 8, **TOKENS},  # V = mean - .1; no std
-    "attention_rhythm": {".window": 10, ".near": 10, ".far": 50, ".amplify": 1.5, ".share": 0.4, ".alpha": 0.5, ".lookback": 3,
+    "attention_rhythm": {"2.window": 10, ".near": 10, ".far": 50, ".amplify": 1.5, ".share": 0.4, ".alpha": 0.5, ".lookback": 3,
                          ".mode": "coupled"},
     "capo": {".client.model": "policy", ".right": 2.0, ".wrong": 1.0, "links.2.n": 4, ".vote": "majority", ".ddof": 0,
              **SEQUENCES},

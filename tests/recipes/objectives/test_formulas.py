@@ -244,7 +244,7 @@ def _(x, beta=0.008):  # half way from .012 to .004
     return by_prompt((mean(z_i, G) - z_i) ** 2)
 
 
-@of("kimi-k1.5", kimi_k1_5.build())
+@of("kimi-k1.5", kimi_k1_5.build(length=0.0))
 def _(x, tau=0.1):
     return by_prompt(residuals(x, tau, OLD, centred=False) ** 2) / (2 * tau)
 
