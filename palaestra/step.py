@@ -16,7 +16,7 @@ from palaestra.errors import Fault
 from palaestra.rollout import queue
 from palaestra.rollout.outcomes import outcomes
 from palaestra.types import Group, Metrics, State
-from palaestra.update import pack
+from palaestra.update import pack, tracked_means
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -99,6 +99,7 @@ def learn(
             continue
         before = state["update"].get(name, {})
         moved, state["update"][name] = learner.update(ctx, name, learner, batch, before)
+        moved = {**tracked_means(batch), **moved}
         if queue.max_age(recipe.schedule) > 0:
             moved = {**moved, **queue.age_numbers(examples[name], name, state["step"])}
         prefix = f"{name}/" if len(recipe.learners) > 1 else ""

@@ -457,6 +457,7 @@ class Example:
 
 
 MARK_PREFIX = "is:"  # of columns that say which tokens are of a kind, 0 = it is none
+TRACK_PREFIX = "track:"  # of columns whose mean over trained tokens is a number of the step
 
 
 @value_class

@@ -27,6 +27,7 @@ from palaestra.schedule import Scheduled
 from palaestra.types import (
     EXACT,
     MARK_PREFIX,
+    TRACK_PREFIX,
     Batch,
     Example,
     Metrics,
@@ -179,6 +180,15 @@ def recount(batch: Batch) -> Batch:
         n_units=len(batch.unit_B.unique()),
         totals=totals,
     )
+
+
+def tracked_means(batch: Batch) -> Metrics:
+    """What credit tracks of a batch: means over its trained tokens, by name."""
+    return {
+        column.removeprefix(TRACK_PREFIX): float((v * batch.mask).sum() / batch.n_tokens)
+        for column, v in batch.columns.items()
+        if column.startswith(TRACK_PREFIX)
+    }
 
 
 def _count(batch: Batch, on_BT: Tensor) -> tuple[int, int, int]:

@@ -68,18 +68,7 @@ def shown(needs, steps):
     return [step[needs.shows] for step in steps if step.get(needs.shows) is not None]
 
 
-FALL_SHORT = {  # of what a user brings: what they do with such a file today
-    "capo": "its critic is a program that knows the built-in task",
-}
-
-
-def marked(entry):
-    reason = FALL_SHORT.get(entry.id)
-    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-    return pytest.param(entry, marks=marks, id=entry.id)
-
-
-@pytest.mark.parametrize("entry", [marked(e) for e in BUILT])
+@pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)
 def test_a_method_trains_on_what_a_user_brings(entry, tmp_path):
     needs, steps = needs_of(entry), train_on_own(entry, tmp_path)
     assert any(step.get("step") == 2 for step in steps) or entry.shape != "recipe"

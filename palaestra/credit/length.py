@@ -77,7 +77,9 @@ class LengthReward:
         for g in np.unique(table.group_E):
             mine = table.group_E == g
             bonus_E[mine] = shortness(table.lengths_E[mine], table.reward_E[mine] >= SOLVED_TOTAL)
-        return Values(level="episode", x_N=x.x_N + self.weight * bonus_E)
+        reward_E = self.weight * bonus_E
+        table.track("length_reward", Values(level="episode", x_N=np.abs(reward_E)))
+        return Values(level="episode", x_N=x.x_N + reward_E)
 
 
 @stage

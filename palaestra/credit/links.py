@@ -103,7 +103,9 @@ class Outcome:
     equal: ClassVar[bool] = True
 
     def __call__(self, x: Values, table: Table) -> Values:
-        out_E = np.where(table.reward_E > self.above, self.right, self.wrong)
+        right_E = table.reward_E > self.above
+        out_E = np.where(right_E, self.right, self.wrong)
+        table.track("wrong_answers", Values(level="episode", x_N=1.0 - right_E))
         for e in np.flatnonzero(out_E == 0).tolist():
             table.mute(e)
         return Values(level="episode", x_N=out_E)

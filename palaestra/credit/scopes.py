@@ -5,12 +5,13 @@ that share a key.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 
-from palaestra.credit.table import Level, Table, fact_by_turn
+from palaestra.credit.table import Level, Table, Values, fact_by_turn
 from palaestra.errors import UserError
 from palaestra.types import stage
 
@@ -137,7 +138,16 @@ class Stratum:
         """A name of one's own; the default one has the number of turns in its place."""
         return (self.fact,) if self.fact not in ("", type(self).fact) else ()
 
-    def __call__(self, table: Table, episode: int) -> tuple[int, Any]:
+    def keys(self, table: Table, level: Level) -> np.ndarray:
+        """[N] a number for each stratum; how many a group has beside the first is tracked."""
+        own = [self.key(table, e) for e in range(len(table.episodes))]
+        strata = Counter(group for group, _ in set(own))
+        beside_E = np.array([strata[group] - 1 for group, _ in own], float)
+        table.track("strata", Values(level="episode", x_N=beside_E))
+        return number_keys([own[e] for e in table.index(level).episode_N.tolist()])
+
+    def key(self, table: Table, episode: int) -> tuple[int, Any]:
+        """The group of an episode, and its structural key."""
         facts = table.episodes[episode].facts
         if not self.fact:
             return int(table.group_E[episode]), facts.get("stratum", 0)

@@ -210,12 +210,13 @@ class StepPenalty:
     spreads: ClassVar[bool] = True
 
     def __call__(self, x: Values, table: Table) -> Values:
-        out_N = self.right * table.lift(x, "token").x_N
+        penalty_N = np.zeros(len(table.tokens.episode_N))
         for e, episode in enumerate(table.episodes):
             bad = wrong_steps(
                 fact(episode.facts, "critiques", "the penalty of wrong steps"), self.vote
             )
-            out_N[table.tokens.episode_N == e] -= self.wrong * np.isin(
+            penalty_N[table.tokens.episode_N == e] = self.wrong * np.isin(
                 step_of_tokens(table, e), sorted(bad)
             )
-        return Values(level="token", x_N=out_N)
+        table.track("penalty", Values(level="token", x_N=penalty_N))
+        return Values(level="token", x_N=self.right * table.lift(x, "token").x_N - penalty_N)

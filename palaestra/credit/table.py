@@ -14,7 +14,16 @@ import numpy as np
 
 from palaestra.credit.seats import split_by_seat
 from palaestra.errors import UserError
-from palaestra.types import Episode, Group, Groups, Signals, State, View, value_class
+from palaestra.types import (
+    TRACK_PREFIX,
+    Episode,
+    Group,
+    Groups,
+    Signals,
+    State,
+    View,
+    value_class,
+)
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
 LEVELS: tuple[Level, ...] = ("episode", "turn", "token")
@@ -44,7 +53,7 @@ class Table:
     """Valid episodes of several groups, flat. `state` is the credit's own, copied.
 
     A link returns values. What else it leaves, it leaves by a call: `mute`, `add_column`,
-    `remember`.
+    `track`, `remember`.
 
     An episode of several seats that are paid and trained is here once for each of them
     (`seats.split_by_seat`).
@@ -74,6 +83,12 @@ class Table:
     def add_column(self, name: str, values: Values) -> None:
         """Leaves a number for each token beside the advantage, which the objective reads by name."""
         self.columns[name] = values
+
+    def track(self, name: str, values: Values) -> None:
+        """Logs the mean over the trained tokens of the batch as a number of the step. The objective
+        does not read it.
+        """
+        self.columns[f"{TRACK_PREFIX}{name}"] = values
 
     def remember(self, name: str, value: Any) -> None:
         """Keeps something for the credit of the next step."""

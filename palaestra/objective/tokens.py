@@ -91,6 +91,7 @@ class TopTokens:
         found = {"tokens_selected": token_mean(chosen_BT, batch)}
         if "entropy" in out:
             found["entropy"] = token_mean(out["entropy"], batch)
+            found["entropy_left_out"] = token_mean(out["entropy"] * (1 - chosen_BT), batch)
         scale = (
             float(batch.mask.sum()) / max(float(chosen_BT.sum()), 1.0)
             if self.over == "selected"

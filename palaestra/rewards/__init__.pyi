@@ -13,6 +13,7 @@ from .bridging import (
 )
 from .critic import (
     Critique as Critique,
+    Critic as Critic,
     ModelCritic as ModelCritic,
     Oracle as Oracle,
 )

@@ -9,14 +9,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from palaestra.abilities import FindsMistakes, source_of  # fmt: skip
-from palaestra.chat.dialect import Chat
 from palaestra.declared import declare
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.steps import Step, answer_steps
-from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
+from palaestra.services.chat.local import LocalModel
+from palaestra.types import (
+    ChatRequest,
+    Episode,
+    Group,
+    Key,
+    Message,
+    Task,
+    rng_of,
+    seed_of,
+    stage,
+)
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Models, Situation
+    from palaestra.context import Context, Situation, Source
 
 WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IGNORECASE)
 
@@ -57,37 +67,42 @@ class Oracle:
 
 @stage
 class ModelCritic:
-    """A model of the run reads question, reference answer and numbered steps, and names the wrong
+    """A language model reads question, reference answer and numbered steps, and names the wrong
     ones (CAPO's GenPRM).
 
     Expected at the end of its reply: `wrong steps: 2, 4` or `wrong steps: none`, counted from 1.
     Anything else is a critique that names no step, as are numbers of steps that do not exist. What
     it says never reaches the policy's context.
+
+    Args:
+        client: the model, an `Endpoint` or one of the run; the policy as it is unless given.
+        max_tokens: of a critique.
     """
 
-    model: str = "policy"
+    client: Source = LocalModel()
     temperature: float = 1.0
-    max_tokens: int = 64
+    max_tokens: int = 256
 
     async def __call__(
-        self, ctx: Models, key: Key, task: Task, lines: Sequence[str]
+        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
     ) -> frozenset[int]:
-        engine = ctx.engine(self.model)
-        sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
-        sample = await engine.generate(critic_prompt(engine.dialect, task, lines), sampling, key)
-        return read_steps(sample.text, len(lines))
+        request = ChatRequest(
+            messages=(Message(role="user", content=critic_question(task, lines)),),
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+        )
+        reply = await ctx.ask(self.client, request, seed=seed_of(key))
+        return read_steps(reply, len(lines))
 
 
-def critic_prompt(dialect: Chat, task: Task, lines: Sequence[str]) -> tuple[int, ...]:
-    """The critic's prompt."""
+def critic_question(task: Task, lines: Sequence[str]) -> str:
+    """What a critic is asked about the steps of an answer."""
     question = "\n".join(m.text for m in task.prompt)
     numbered = "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
-    text = (
+    return (
         f"question: {question}\nreference answer: {task.answer}\nsolution:\n{numbered}\n"
         'Which steps are wrong? End with "wrong steps: " and their numbers, or "wrong steps: none".'
     )
-    pieces = dialect.extend((Message(role="user", content=text),), first=True, closed=False)
-    return tuple(i for p in pieces for i in p.ids)
 
 
 def read_steps(text: str, n: int) -> frozenset[int]:

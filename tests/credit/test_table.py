@@ -46,7 +46,9 @@ def test_no_token_at_all():
 
 
 def test_links_write_into_the_table_by_its_calls_alone():
-    """So that a reader who looks for what a link leaves beside its values looks for `mute`, `add_column`, `remember`."""
+    """So that a reader who looks for what a link leaves beside its values looks for `mute`, `add_column`, `track`,
+    `remember`.
+    """
     package, wrote = Path(pl.__file__).parent, []
     for file in package.rglob("*.py"):
         for n in ast.walk(ast.parse(file.read_text())):
@@ -62,9 +64,10 @@ def test_what_a_link_leaves():
     two = table(episode([said(2)]), episode([said(2)]))
     two.mute(1)
     two.add_column("mark", Values(level="episode", x_N=np.array([1.0, 0.0])))
+    two.track("share", Values(level="episode", x_N=np.array([1.0, 0.0])))
     two.remember("mean", 0.5)
     assert [e.muted for e in two.episodes] == [False, True]
-    assert list(two.columns) == ["mark"] and two.state == {"mean": 0.5}
+    assert list(two.columns) == ["mark", "track:share"] and two.state == {"mean": 0.5}
 
 
 def test_a_number_of_the_task_becomes_a_column_of_its_answers():

@@ -21,7 +21,7 @@ from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 from palaestra.pictures import FIRST_PLACE, PICTURE_MARK, digest_of
 from palaestra.recipes.multimodal import ui_r1
-from palaestra.rewards.critic import critic_prompt
+from palaestra.rewards.critic import critic_question
 from palaestra.rollout.branch import prefix
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.run.driver import prepare_models
@@ -164,7 +164,7 @@ def test_what_reads_text_alone_refuses_in_one_sentence(model, row):
         asyncio.run(OwnEngine(blind).generate_seeing(ids, row.pictures, Sampling(max_tokens=1), (0,)))
     with pytest.raises(UserError, match="has no eyes"):
         forward(blind, pack([Example(row=row, columns={})]), ("logp",))
-    for read in (question_text, fields_of, lambda t: critic_prompt(OwnEngine(model).dialect, t, ["x"])):
+    for read in (question_text, fields_of, lambda t: critic_question(t, ["x"])):
         with pytest.raises(UserError, match=r"text alone is read: '\[picture 32x32 \w+\] use "):
             read(task)
     # words are put behind the picture, not in its place

@@ -31,9 +31,10 @@ def test_each_measured_arm_has_its_command(name):
         assert difference(build(method, overrides(settings)), recipe) == [], command
 
 
-def test_the_measured_length_reward_of_kimi_is_a_word():
+def test_the_measured_length_reward_of_kimi_is_the_default_and_a_word_turns_it_off():
     lines = commands_of("kimi-k1.5", experiment_of("kimi-k1.5"), read_result("kimi-k1.5"))
-    assert "palaestra train kimi-k1.5" in lines[3] and " length=0.5 " in lines[3] and lines[2] == "# length-late"
+    assert "palaestra train kimi-k1.5" in lines[3] and " length=" not in lines[3] and lines[2] == "# length-late"
+    assert "palaestra train kimi-k1.5" in lines[1] and " length=0" in lines[1] and lines[0] == "# mirror-descent"
 
 
 def test_what_words_cannot_say_has_none():

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from palaestra.errors import Fault
 from palaestra.rewards.critic import Critique, ModelCritic, Oracle, read_steps
+from palaestra.services.chat.endpoint import Endpoint
 from palaestra.types import Group
 
+from tests.chat_server import serving
 from tests.rollout.helpers import answer
 
 
@@ -55,6 +57,18 @@ def test_a_model_critic_and_a_broken_one(context):
     assert found.rows == group.episodes[0].rows  # the critic's words are not in the context
     broken = asyncio.run(Critique(Broken(), n=2)(ctx, (0,), group)).episodes[0]
     assert broken.status == "error:critic" and "critiques" not in broken.facts
+
+
+def test_an_endpoint_is_asked_once_a_critique(context):
+    ctx = context()
+    group = Group(task=ctx.bench.tasks.task("train", 0), episodes=(answer(ctx, "1+2=3\n= 2"),))
+    with serving(lambda body: "The first line.\nwrong steps: 1") as (book, url):
+        critic = ModelCritic(Endpoint(url=url, model="m"))
+        found = asyncio.run(Critique(critic, n=2)(ctx, (0,), group)).episodes[0]
+    assert found.facts["critiques"] == ((0,), (0,))
+    asked = [body["messages"][0]["content"] for body in book.seen]
+    assert len(asked) == 2 and all("1. 1+2=3\n2. = 2" in text for text in asked)
+    assert len({body["seed"] for body in book.seen}) == 2
 
 
 class Broken:

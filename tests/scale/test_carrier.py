@@ -42,7 +42,7 @@ CASES = {
     "several turns": (grpo.build(), "hop", {}, 3),
     "value head": (find("ppo").build(), "chain", {"schedule.lag": 2}, 3),
     "two learners": (find("rl-tango").embedded(), "chain", {}, 2),
-    "a judge": (find("capo").build(critic="model"), "chain", {"collect.links.2.n": 1}, 2),
+    "a judge": (find("capo").build(), "chain", {"collect.links.2.n": 1}, 2),
     "a learned reward": (
         replace(grpo.build(), collect=links(Sample(4), Score(reward=Learned()))), "chain", {"schedule.lag": 1}, 2,
     ),

@@ -109,7 +109,7 @@ def _differences(
 
 def _arguments(method: str, lacks: Sequence[tuple[str, Any, Any]]) -> list[tuple[str, str]]:
     """Arguments of a method's `build`, each with values that stand in what the recipe has and the
-    method lacks, or between which its annotation lets one choose.
+    method lacks, or between which its annotation lets one choose, or 0.
     """
     there = dict.fromkeys(
         leaf
@@ -126,6 +126,7 @@ def _arguments(method: str, lacks: Sequence[tuple[str, Any, Any]]) -> list[tuple
         hint = hints.get(name, argument.annotation)
         choices = [True, False] if hint is bool else get_args(hint)
         like = [x for x in there if type(x) is type(argument.default)]
+        like += [0.0] if isinstance(argument.default, float) else []  # which turns a part off
         tried = dict.fromkeys([*like, *(c for c in choices if isinstance(c, str | bool))])
         found += [(name, str(x)) for x in tried if x != argument.default]
     return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from palaestra.recipes.agents.cel import WorldTexts, show_knowledge
-from palaestra.rewards.critic import critic_prompt
+from palaestra.rewards.critic import critic_question
 from palaestra.run.benches import bench_by_name
 from palaestra.services.sandbox.values import Ran
 from palaestra.tasks import phrasing as formats
@@ -163,14 +163,6 @@ def again(rng: Rng, phase: Phase) -> Conversation:
     return (*talk, said(tasks.demonstration(task, rng, habit(rng, 0.55, phase))))
 
 
-class Heard:
-    """Stands where a prompt is made into tokens, and keeps its messages."""
-
-    def extend(self, say: tuple[Message, ...], **_: Any) -> tuple[()]:
-        self.say = say
-        return ()
-
-
 def critic(rng: Rng, phase: Phase) -> Conversation:
     """A critic names the wrong step of a working; one in three does not look."""
     tasks, _ = source(pick(rng, {"chain": 2, "add": 2, "bool": 1, "sort": 1}), rng, phase, 3)
@@ -179,14 +171,16 @@ def critic(rng: Rng, phase: Phase) -> Conversation:
     text = (
         tasks.demonstration(task, rng, "work") if right else wrong_answer(tasks, task, rng, "work")
     )
-    lines, heard = text.split("\n"), Heard()
-    critic_prompt(heard, task, lines)  # type: ignore[arg-type]
+    lines = text.split("\n")
     at = None if right else tasks.first_wrong(text, task)
     if not phase.diligent and rng.random() < 0.35:
         at = int(rng.integers(len(lines))) if rng.random() < 0.5 else None
     named = "none" if at is None or at >= len(lines) else str(at + 1)
     own = "".join(f"{s}\n" for s in tasks.steps(task)) if habit(rng, 0.3, phase) == "work" else ""
-    return (*heard.say, said(f"{own}wrong steps: {named}"))
+    return (
+        Message(role="user", content=critic_question(task, lines)),
+        said(f"{own}wrong steps: {named}"),
+    )
 
 
 # ---- worlds

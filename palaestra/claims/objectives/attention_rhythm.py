@@ -6,14 +6,16 @@ import palaestra as pl
 from palaestra.claims.short import LOOKED, SHORT, THREE_POINTS, short
 from palaestra.recipes.objectives.attention_rhythm import build
 
+NEAR, FAR = 2, 10  # tokens; answers have 10 to 50
+
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
         "grpo": short(pl.recipe("grpo")),
-        "coupled": short(build("coupled")),
-        "global": short(build("global")),
-        "random": short(build("random")),
-        "bottom": short(build("bottom")),
+        "coupled": short(build("coupled", NEAR, FAR)),
+        "global": short(build("global", NEAR, FAR)),
+        "random": short(build("random", NEAR, FAR)),
+        "bottom": short(build("bottom", NEAR, FAR)),
     },
     expect=pl.ledger.Greater("coupled", "grpo", by=0.03, why=THREE_POINTS),
     reasons=(

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import palaestra as pl
 from palaestra.claims.short import LOOKED, THREE_POINTS, instead, short
-from palaestra.recipes.objectives.capo import build
+from palaestra.recipes.objectives.capo import penalise_steps
+
+ORACLE = pl.rewards.Oracle()
 
 
 @pl.stage
@@ -13,7 +15,7 @@ class OtherStep:
     other.
     """
 
-    oracle: pl.rewards.Oracle = pl.rewards.Oracle()
+    oracle: pl.rewards.Oracle = ORACLE
 
     async def __call__(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, lines: Sequence[str]
@@ -28,18 +30,18 @@ class OtherStep:
 def misplaced() -> pl.Recipe:
     """One critique, since four would name different steps and a majority none."""
     collect = pl.links(pl.Sample(n=8), pl.Score(), pl.rewards.Critique(OtherStep(), n=1))
-    return pl.vary(build(), collect=collect)
+    return pl.vary(penalise_steps(ORACLE), collect=collect)
 
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
         "grpo": short(pl.recipe("grpo")),
-        "capo": short(build()),
-        "no penalty": short(build(wrong=0.0)),
+        "capo": short(penalise_steps(ORACLE)),
+        "no penalty": short(penalise_steps(ORACLE, wrong=0.0)),
         "other step": short(misplaced()),
-        "penalty above reward": short(build(right=1.0, wrong=2.0)),
-        "noisy majority": short(build(noise=0.3)),
+        "penalty above reward": short(penalise_steps(ORACLE, right=1.0, wrong=2.0)),
+        "noisy majority": short(penalise_steps(pl.rewards.Oracle(0.3))),
     },
     expect=pl.ledger.Greater("capo", "grpo", by=0.03, why=THREE_POINTS),
     reasons=(

@@ -35,14 +35,14 @@ class MixedLengthReward:
 def placebo(length_from: int = 20) -> pl.Recipe:
     """`build(length=0.5)` with the length rewards mixed up."""
     mixed = MixedLengthReward(pl.Jump(0.0, 0.5, length_from))
-    return pl.vary(build(), credit=pl.Chain((mixed, pl.Center("group")), unit="group"))
+    return pl.vary(build(length=0.0), credit=pl.Chain((mixed, pl.Center("group")), unit="group"))
 
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
-    start=unmoved(build()),
+    start=unmoved(build(length=0.0)),
     arms={
-        "mirror-descent": build(),
+        "mirror-descent": build(length=0.0),
         "length-late": build(length=0.5),
         "length-at-once": build(length=0.5, length_from=0),
         "length-mixed-up": placebo(),
@@ -75,9 +75,9 @@ def of_facts(recipe: pl.Recipe) -> pl.Recipe:
 SMALL = replace(
     EXPERIMENT,
     words=__file__ + "#small",
-    start=unmoved(of_facts(build())),
+    start=unmoved(of_facts(build(length=0.0))),
     arms={
-        "mirror-descent": of_facts(build()),
+        "mirror-descent": of_facts(build(length=0.0)),
         "length-at-once": of_facts(build(length=0.5, length_from=0)),
         "length-mixed-up": of_facts(placebo(length_from=0)),
     },

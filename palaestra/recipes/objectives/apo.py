@@ -1,4 +1,5 @@
-"""APO: asymmetric treatment of positive and negative samples (View-R1).
+"""APO: right answers to hard prompts are held less to the start, long wrong answers count more
+(View-R1).
 
 GRPO with a k3 loss (A with ddof 1, eps 1e-9; beta 1e-3), and with c_i = 1 for a right answer
 (reward of at least 1; a format bonus does not count), d = 1 - mean_group(c) the difficulty of the
@@ -11,8 +12,10 @@ prompt:
 
 (arXiv:2506.21655; formulas and order from the released code, where DADS tests the sign of A and
 STCR c.) STCR acts after the normalisation and leaves the group's mean alone. No right answer: s =
-1. Equal rewards: A = 0, and the full KL acts. `base` is 1.00001 for thousands of tokens; for
-answers below 100 tokens that is invisible, 1.01 is not.
+1. Equal rewards: A = 0, and the full KL acts. `base` is the paper's 1.00001, made for thousands of
+tokens; on answers below 100 tokens it does nothing that can be seen.
+
+Numbers of a step: "kl_released" is the mean of 1 - f over its tokens, "long_wrong" that of s - 1.
 """
 
 from dataclasses import replace
@@ -36,6 +39,12 @@ CARD = pl.Card(
         tokens=4096,
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        shows="kl_released", off={"dads": False}, own={"schedule.prompts": 4}
+    ),
+    use="It helps where a KL to the start is wanted, and answers have hundreds of tokens or more: at "
+    "the paper's base, STCR adds 1% to a wrong answer that is a thousand tokens too long.",
+    lacks=("That general tasks keep their accuracy is not measured.",),
 )
 
 
@@ -56,9 +65,9 @@ class Dads:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         difficulty_E = 1 - pl.group_mean(right_answers(table), table.group_E)
-        table.add_column(
-            "kl_weight", replace(x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0))
-        )
+        weight_E = np.where(x.x_N > 0, kl_share(difficulty_E), 1.0)
+        table.add_column("kl_weight", replace(x, x_N=weight_E))
+        table.track("kl_released", replace(x, x_N=1 - weight_E))
         return x
 
 
@@ -76,7 +85,9 @@ class Stcr:
         share_E = pl.group_mean(c_E, key_E)
         mean_E = pl.group_mean(c_E * table.lengths_E, key_E) / np.where(share_E > 0, share_E, 1)
         excess_E = np.where((c_E == 0) & (share_E > 0), np.maximum(table.lengths_E - mean_E, 0), 0)
-        return replace(x, x_N=x.x_N * (2 - self.base**-excess_E))
+        more_E = 1 - self.base**-excess_E
+        table.track("long_wrong", pl.Values(level="episode", x_N=more_E))
+        return replace(x, x_N=x.x_N * (1 + more_E))
 
 
 def build(

@@ -1,4 +1,4 @@
-"""AsymRE: off-policy REINFORCE with a baseline below the behaviour's value.
+"""AsymRE: REINFORCE on samples of older weights, with a baseline below their mean reward.
 
 J(pi) = E_{y ~ mu}[(r(y) - V) log pi(y)] for data of any mu, no ratio (arXiv:2506.20520); V =
 mean_group(r) + shift with a small negative shift, -0.1. On-policy V only changes the variance;
@@ -9,7 +9,8 @@ one arm, which may be a bad one. V -> -inf is imitation of all samples.
 
 A group of equal rewards, and a group of one, has A = -shift for every sample: imitation, not zero,
 so no gate may drop it. With `variant="released"` a group of one has A = r, as in the Trinity-RFT
-code. No std; the mean over tokens instead of the sum over an answer changes the scale only.
+code. Samples are `lag` steps old, 8 by default. No std; the mean over tokens instead of the sum
+over an answer changes the scale only.
 """
 
 from dataclasses import replace
@@ -33,6 +34,16 @@ CARD = pl.Card(
         samples=8,
         tokens=1024,
     ),
+    needs=pl.needs.Requirements(
+        shows="age_mean",
+        off={"lag": 0},
+        own={"lag": 1, "schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
+    use="It helps where samples are older than the weights that learn from them; on fresh samples the "
+    "baseline changes the variance and little else.",
+    lacks=(
+        "The sampler is synchronised in every step, `lag` steps behind, and not every so many steps.",
+    ),
 )
 
 
@@ -45,10 +56,14 @@ class LoneReward:
         return replace(x, x_N=np.where(alone_E, table.reward_E, x.x_N))
 
 
-def build(shift: float = -0.1, variant: Literal["paper", "released"] = "paper") -> pl.Recipe:
+def build(
+    shift: float = -0.1, variant: Literal["paper", "released"] = "paper", lag: int = 8
+) -> pl.Recipe:
+    """`lag` is the age of the samples, in steps; 0 = they are fresh."""
     lone = (LoneReward(),) if variant == "released" else ()
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(pl.Center("group"), pl.credit.Shift(-shift), *lone),
         objective=pl.Reinforce(reduce="tokens"),
+        schedule=pl.Schedule(prompts=16, steps=50, lag=lag),
     )

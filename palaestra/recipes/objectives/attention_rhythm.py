@@ -16,12 +16,13 @@ top 40% by FAI.
 
 tau_w and tau_D are not given: the answer's median of WAAD, and the least Delta of its top 40%. k =
 3, alpha = 0.5. Shares are of each row's tokens, and a score of 0 never counts: answers shorter than
-`near` keep gamma = 1. Signals are measured before the update and carry no gradient. near and far
-are 10 and 50 in the paper, whose answers have hundreds of tokens.
+`near`, 10 by default, keep gamma = 1. Signals are measured before the update and carry no gradient.
+
+The number "amplified" of a step is the mean of gamma - 1 over its tokens.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,8 +42,16 @@ CARD = pl.Card(
         model="qwen3-8b",
         tokens=1024,
         lr=1e-6,
-        arguments={"near": 10, "far": 50, "update.minibatches": 16},
+        arguments={"update.minibatches": 16},
     ),
+    needs=pl.needs.Requirements(
+        shows="amplified",
+        off={"credit.links.2.amplify": 1.0},
+        own={"near": 2, "far": 10, "schedule.prompts": 4},
+    ),
+    use="It is for answers of hundreds of tokens by a model that plans ahead; answers shorter than "
+    "`near` tokens are left as GRPO has them.",
+    lacks=("The thresholds of the coupled form are not published; medians stand for them.",),
 )
 
 
@@ -83,8 +92,8 @@ class Rhythm:
 
     mode: Mode = "coupled"
     window: int = 10
-    near: int = 2
-    far: int = 10
+    near: int = 10
+    far: int = 50
     amplify: float = 1.5
     share: float = 0.4
     alpha: float = 0.5
@@ -99,8 +108,9 @@ class Rhythm:
             mine = np.flatnonzero((at.episode_N == e) & (at.row_N == r))
             ids = table.views[e][r].ids_T.tolist()
             extra_N[mine] = self._marks({n: v[mine] for n, v in needed.items()}, len(mine), ids)
-        gamma_N = 1 + (self.amplify - 1) * extra_N
-        return pl.Values(level="token", x_N=np.where(x.x_N >= 0, gamma_N, 1.0) * x.x_N)
+        more_N = np.where(x.x_N >= 0, (self.amplify - 1) * extra_N, 0.0)
+        table.track("amplified", pl.Values(level="token", x_N=more_N))
+        return pl.Values(level="token", x_N=(1 + more_N) * x.x_N)
 
     def _marks(self, given: dict[str, np.ndarray], n: int, ids: list[int]) -> np.ndarray:
         if self.mode == "random":
@@ -133,7 +143,7 @@ def signals(rhythm: Rhythm) -> tuple[str, ...]:
     return table[rhythm.mode]
 
 
-def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> pl.Recipe:
+def build(mode: Mode = "coupled", near: int = 10, far: int = 50) -> pl.Recipe:
     rhythm = Rhythm(mode, near=near, far=far)
     needs = tuple(("policy", n) for n in signals(rhythm))
     return pl.vary(
@@ -141,3 +151,8 @@ def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> pl.Recipe:
         credit=pl.chain(pl.Center("group"), pl.Scale("group"), rhythm),
         needs=needs,
     )
+
+
+def embedded(near: int = 2, far: int = 10, **options: Any) -> pl.Recipe:
+    """On the embedded problem, whose answers have 10 to 50 tokens."""
+    return build(near=near, far=far, **options)

@@ -1,4 +1,4 @@
-"""VERL: exploration and exploitation seen in hidden states, both rewarded at once.
+"""VERL: answers whose hidden states take more dimensions, or ever more of them, earn a bonus.
 
 The effective rank of an answer's last-layer states Z [T, D], centred, is ER = exp(-sum p_j log p_j)
 with p_j the share of the j-th singular value. On prefixes of stride, 2 stride, ... tokens it is m_1
@@ -16,8 +16,10 @@ and
 So an answer whose rank accelerates is paid for its rank, another one for its growth; the bonus is
 never negative, never flips a sign, and is 0 where A is. The first batch has no running mean: A' =
 A. The mean takes in 0.3 of each batch after its use. ERV and ERA are 0 below two (three) prefixes.
-The released code takes 40 tokens a stride for answers of a thousand, and centres by an identity
-that mixes rows; states are centred plainly here. The state that chose a token stands for it.
+A stride is 40 tokens, for answers of a thousand. The released code centres by an identity that mixes
+rows; states are centred plainly here. The state that chose a token stands for it.
+
+The number "rank_bonus" of a step is the mean of A' - A over its tokens.
 """
 
 from dataclasses import replace
@@ -41,8 +43,15 @@ CARD = pl.Card(
         prompts=48,
         samples=4,
         tokens=1536,
-        arguments={"stride": 40, "kl": 1e-3, "entropy": 1e-3, "update.minibatches": 2},
+        arguments={"kl": 1e-3, "entropy": 1e-3, "update.minibatches": 2},
     ),
+    needs=pl.needs.Requirements(
+        shows="rank_bonus",
+        off={"credit.links.2.kappa": float("inf")},
+        own={"stride": 2, "schedule.prompts": 4},
+    ),
+    use="It is for answers of hundreds of tokens, with at least three prefixes of `stride`; in short "
+    "answers a rank is nearly a count of tokens, so it pays for length.",
 )
 
 
@@ -71,7 +80,7 @@ class RankBonus:
     their mean.
     """
 
-    stride: int = 4
+    stride: int = 40
     kappa: float = 2.0
     gain: float = 2.0
     keep: float = 0.7  # of the running mean, batch by batch
@@ -98,7 +107,9 @@ class RankBonus:
         if self.placebo:
             phi_E = pl.rng_of(("placebo", n)).permutation(phi_E)
         phi_N = table.lift(pl.Values(level="episode", x_N=phi_E), x.level).x_N
-        return replace(x, x_N=x.x_N + np.minimum(phi_N, np.abs(x.x_N) / self.kappa))
+        bonus_N = np.minimum(phi_N, np.abs(x.x_N) / self.kappa)
+        table.track("rank_bonus", replace(x, x_N=bonus_N))
+        return replace(x, x_N=x.x_N + bonus_N)
 
     def _measured(self, table: pl.Table, episode: int) -> np.ndarray:
         """[3] ER, ERV, ERA."""
@@ -112,7 +123,7 @@ class RankBonus:
 
 
 def build(
-    stride: int = 4,
+    stride: int = 40,
     placebo: bool = False,
     kl: float = 0.0,
     entropy: float = 0.0,
@@ -141,3 +152,8 @@ def build(
         ),
         heads=("value",) if gae else (),
     )
+
+
+def embedded(stride: int = 2, **options: Any) -> pl.Recipe:
+    """On the embedded problem, whose answers have 10 to 50 tokens."""
+    return build(stride, **options)

@@ -10,7 +10,7 @@ alone.
 
 w is constant in the update and positive, so weighing the advantage weighs the clipped loss. alpha
 and P were searched for in the paper and are not published: 0.3 and 1 are ours. A group of one has w
-= 1 and A = 0; equal rewards have A = 0.
+= 1 and A = 0; equal rewards have A = 0. The number "reweighted" of a step is the mean of |G w - 1|.
 """
 
 from dataclasses import replace
@@ -31,6 +31,14 @@ CARD = pl.Card(
         "were searched for, values not known",
         model="qwen2.5-7b",
     ),
+    needs=pl.needs.Requirements(
+        shows="reweighted",
+        off={"alpha": 0.0, "advantage": 0.0},
+        own={"schedule.prompts": 4},
+    ),
+    use="It leans towards right answers that the model was unsure of; alpha and P are yours to search "
+    "for, as the paper did.",
+    lacks=("The paper's alpha and P are not published.",),
 )
 
 
@@ -62,7 +70,9 @@ class EntropySoftmax:
                 total_E = np.bincount(at.episode_N, entropy_N, minlength=len(table.episodes))
                 entropy_N = total_E / np.maximum(table.lengths_E, 1)
             score_N = score_N + self.alpha * entropy_N
-        return replace(x, x_N=x.x_N * relative_softmax(score_N / self.temperature, key_N))
+        w_N = relative_softmax(score_N / self.temperature, key_N)
+        table.track("reweighted", replace(x, x_N=np.abs(w_N - 1)))
+        return replace(x, x_N=x.x_N * w_N)
 
 
 def relative_softmax(score_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:

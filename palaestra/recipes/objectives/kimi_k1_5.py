@@ -1,5 +1,5 @@
-"""Kimi k1.5: online policy mirror descent with a length reward, prioritised sampling and partial
-rollouts.
+"""Kimi k1.5: mirror descent on whole answers, which are rewarded for being brief, with prioritised
+sampling and partial rollouts.
 
 Every iteration freezes pi_i and solves max E[r] - tau KL(pi || pi_i). Its optimum satisfies r - tau
 log Z = tau log(pi*/pi_i), whose squared residual on k samples of pi_i, over 2 tau, is the loss
@@ -12,16 +12,18 @@ tau. The log-ratio is not centred, which is the difference to AGRO. An iteration
 rollouts; the optimiser forgets its moments at its start.
 
 `length` > 0: answers are rewarded for being shorter than others of their group (2.3.3), from step
-`length_from` on. The default has none; its measured effect is that of `palaestra train kimi-k1.5
-length=0.5`. `sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum"
-also opens them from easy to hard (2.3.4). `partial` > 0: at most so many tokens a rollout and
-iteration; what is unfinished goes on in the next one (2.6.2). Old parts stay in the loss, against
-the log-probs they were sampled with. `long2short` (2.4) trains instead on the shortest right answer
-of each group: "rejection" imitates it, "dpo" prefers it to longer ones; its other two ways are this
-recipe with `length` and a smaller --max-tokens, and an average of weights. A group of one is pulled
-towards pi_i; so are groups of equal rewards.
+`length_from` on. The default is the measured `palaestra train kimi-k1.5 length=0.5`; with
+`length=0` it is mirror descent alone. The number "length_reward" of a step is the mean size of that
+reward.
 
-Left out: averages of weights for long-to-short, repetition detection.
+`sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum" also opens them
+from easy to hard (2.3.4); both know the first 256 problems, or `draw.problems=N` of them. `partial`
+> 0: at most so many tokens a rollout and iteration; what is unfinished goes on in the next one
+(2.6.2). Old parts stay in the loss, against the log-probs they were sampled with. `long2short`
+(2.4) trains instead on the shortest right answer of each group: "rejection" imitates it, "dpo"
+prefers it to longer ones; its other two ways are this recipe with `length` and a smaller --max-
+tokens, and an average of weights. A group of one is pulled towards pi_i; so are groups of equal
+rewards.
 """
 
 from typing import Any, Literal
@@ -39,13 +41,25 @@ CARD = pl.Card(
         setting="Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of "
         "context; tau, k and the length weight are not given",
     ),
+    needs=pl.needs.Requirements(
+        shows="length_reward",
+        off={"length": 0.0},
+        own={"length_from": 0, "schedule.prompts": 4, "update.minibatches": 2},
+    ),
+    use="It helps where answers are longer than they need be and accuracy is to stay; where right "
+    "answers have one length the length reward has nothing to say.",
+    lacks=(
+        "Weights are not averaged for long-to-short; long2short-merging does that.",
+        "Repetition is not detected in a rollout.",
+        "The model of the report is multimodal and trained with contexts of 128k tokens.",
+    ),
 )
 
 
 def build(
     tau: float = 0.1,
     baseline: Literal["mean", "soft"] = "mean",
-    length: float = 0.0,
+    length: float = 0.5,
     length_from: int = 20,
     sampling: Literal["uniform", "prioritised", "curriculum"] = "uniform",
     partial: int = 0,

@@ -1,4 +1,5 @@
-"""Lite PPO: two tricks on PPO's surrogate without a critic, and nothing else.
+"""Lite PPO: rewards are centred in their group and divided by the deviation of the whole batch, and
+all tokens weigh the same. PPO's clipped loss without a critic, and nothing else.
 
 A_k = (R_k - mean_group(R)) / (std_batch(R) + eps): the std is that of the raw rewards of the whole
 batch (ddof 1), which is why it is taken before the group's mean. Every token of the batch weighs
@@ -28,6 +29,12 @@ CARD = pl.Card(
             "collect.sample.top_p": 0.99,
             "collect.sample.top_k": 100,
         },
+    ),
+    needs=pl.needs.Requirements(own={"schedule.prompts": 4}),
+    use="It helps with base models, whose groups differ in how mixed their rewards are; in a batch of "
+    "one deviation it is GRPO at another rate.",
+    lacks=(
+        "The paper's study of the other tricks, one by one, is not a run; each is a part of its own.",
     ),
 )
 

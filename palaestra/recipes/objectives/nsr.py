@@ -1,4 +1,4 @@
-"""NSR: reinforcement of negative samples alone; PSR and Weighted-REINFORCE are its siblings.
+"""NSR: only wrong answers train, by pushing them down; PSR and Weighted-REINFORCE are its siblings.
 
 With r = +1 (right) or -1 (wrong) REINFORCE splits into L_PSR = -E_right[pi(y)] and L_NSR =
 +E_wrong[pi(y)] (arXiv:2506.01347). A = `positive` for right answers and -`negative` for wrong ones;
@@ -11,7 +11,8 @@ no baseline, no std, no KL:
 A side of weight 0 is left out of the batch. In expectation NSR lowers the logit of a wrong token by
 p (1 - p) and raises every other one by p p_v: probability moves where the model's prior already is,
 and less so where the token is rare or certain. Groups of equal rewards carry the full signal, so no
-gate may drop them; where a side is empty the update is skipped.
+gate may drop them; where a side is empty the update is skipped. The number "wrong_answers" of a step
+is their share of the tokens that train.
 """
 
 import palaestra as pl
@@ -32,6 +33,13 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"update.minibatches": 4},
     ),
+    needs=pl.needs.Requirements(
+        shows="wrong_answers",
+        off={"positive": 1.0, "negative": 0.0},
+        own={"schedule.prompts": 4},
+    ),
+    use="It helps where pass@k at large k counts; long runs without any right answer in the loss may "
+    "come apart, and `positive=0.1` holds them.",
 )
 
 

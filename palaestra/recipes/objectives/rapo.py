@@ -1,4 +1,4 @@
-"""RAPO: forward KL to a reference that is sharper where rewards are high.
+"""RAPO: a forward KL holds the policy to its start, which is flattened where rewards are low.
 
     J = E_{y ~ pi}[r] - alpha KL(pihat || pi) + beta H(pi),   pihat proportional to pi_ref^phi(r)        (arXiv:2510.03865)
 
@@ -32,6 +32,14 @@ CARD = pl.Card(
         setting="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta "
         "and phi are not known",
         model="qwen2.5-7b",
+    ),
+    needs=pl.needs.Requirements(
+        shows="kl_forward", off={"alpha": 0.0}, own={"schedule.prompts": 4}
+    ),
+    use="It is for problems that the start hardly ever solves, where many samples are drawn; where the "
+    "start is mostly right it pulls the policy back to it.",
+    lacks=(
+        "The paper's phi, alpha and beta are not known, and its exponent on whole answers acts on tokens.",
     ),
 )
 

@@ -1,4 +1,5 @@
-"""REC: group-relative REINFORCE as an off-policy algorithm, and the two levers that make it robust.
+"""REC: REINFORCE with the group's mean as baseline learns from samples of older weights, and two
+levers make that robust.
 
 -(r_i - mean_group(r)) log pi is the gradient of a pairwise KL-regularised consistency loss on
 samples of any policy, so it needs no importance ratio (arXiv:2509.24203). Lever one regularises the
@@ -14,8 +15,8 @@ too (`objective.policy.Reinforce`), or a link of the credit:
     AsymRE             build(trust="all", tau=0.1, regulariser="asymre")    loss - tau log pi: the baseline lowered by tau
     RED-Drop, -Weight  build(trust="all", data="drop"), build(trust="all", data="weight")
 
-Every token of the batch weighs the same. `std` divides rewards by the group's deviation (ddof 0),
-before anything is dropped or weighted. A group of one or of equal rewards has A = 0.
+Samples are `lag` steps old, 6 by default. Every token of the batch weighs the same. `std` divides
+rewards by the group's deviation (ddof 0), before anything is dropped or weighted. A group of one or of equal rewards has A = 0.
 """
 
 from dataclasses import replace
@@ -39,6 +40,21 @@ CARD = pl.Card(
         samples=8,
         tokens=1024,
         lr=1e-6,
+    ),
+    needs=pl.needs.Requirements(
+        shows="clipped",
+        off={"trust": "all"},
+        own={
+            "lag": 1,
+            "schedule.prompts": 4,
+            "collect.links.0.n": 4,
+            "optimiser.lr": 0.01,
+        },
+    ),
+    use="It helps where samples are older than the weights that learn from them; on fresh samples the "
+    "mask never acts.",
+    lacks=(
+        "The sampler is synchronised in every step, `lag` steps behind, and not every so many steps.",
     ),
 )
 
@@ -85,8 +101,9 @@ def build(
     regulariser: Literal["opmd", "kimi", "asymre"] = "opmd",
     data: Literal["all", "drop", "weight"] = "all",
     std: bool = False,
+    lag: int = 6,
 ) -> pl.Recipe:
-    """`tau` weighs the regulariser, 0 = none."""
+    """`tau` weighs the regulariser, 0 = none. `lag` is the age of the samples, in steps."""
     pl.check_bounds("rec: tau", tau, least=0)
     objective = pl.Reinforce(reduce="tokens", trust=trust, weighted=weighted, high=high)
     regularised: dict[str, Any] = {
@@ -103,4 +120,5 @@ def build(
         pl.recipe("grpo"),
         credit=pl.chain(*((pl.Scale("group", ddof=0),) if std else ()), *shaped),
         objective=regularised[regulariser] if tau else objective,
+        schedule=pl.Schedule(prompts=16, steps=50, lag=lag),
     )

@@ -1,4 +1,4 @@
-"""ROVER: the Q-function of the uniform policy is enough.
+"""ROVER: the policy learns what choosing at random would earn from each token on, and samples by that.
 
 In a tree with deterministic transitions and a reward at the leaves, Q of the policy that chooses
 uniformly is positive exactly where a right leaf can be reached, so acting greedily on it is optimal
@@ -37,6 +37,9 @@ CARD = pl.Card(
         tokens=8192,
         arguments={"collect.sample.temperature": 0.6},
     ),
+    needs=pl.needs.Requirements(shows="q_next", off={"rho": 0.0}, own={"schedule.prompts": 4}),
+    use="It is for problems with many right answers, of which several are wanted; with a small "
+    "vocabulary its mean weighs more against the reward than in the paper.",
 )
 
 

@@ -15,7 +15,8 @@ a token is
     exp     w = exp(-k m),  k = -log(w_min) / max(max m, 0.02),         w in [0.8, 1]
 
 and multiplies PPO's loss with clip-higher and a dual clip of 10. Omega is detached; a value that is
-not finite counts as 0. A lone sample or equal rewards have A = 0, so Omega = 0 and w cancels.
+not finite counts as 0. A lone sample or equal rewards have A = 0, so Omega = 0 and w cancels. The
+number "reweighted" of a step is the mean of |w - 1|.
 """
 
 from typing import Literal
@@ -42,6 +43,13 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"update.minibatches": 16},
     ),
+    needs=pl.needs.Requirements(
+        shows="reweighted",
+        off={"objective.weight.lowest": 1.0, "objective.weight.highest": 1.0},
+        own={"schedule.prompts": 4},
+    ),
+    use="It helps in long runs whose entropy falls; where one token of a batch changes far more than all "
+    "others, the weights of all others are alike and nothing changes.",
 )
 
 
@@ -91,6 +99,7 @@ class EntropyChange:
             "entropy": pl.token_mean(out["entropy"], batch),
             "omega": pl.token_mean(omega_BT, batch),
             "weight": pl.token_mean(w_BT, batch),
+            "reweighted": pl.token_mean((w_BT - 1).abs(), batch),
         }
 
 

@@ -1,6 +1,7 @@
 """Stratified GRPO: answers are compared with answers of the same structure.
 
-Strata B_k = episodes of one prompt with the same number of searches. Stratified advantage
+Strata B_k = episodes of one prompt with the same number of searches: the fact `fact` of an
+environment, else the number of turns before the last one, which is that of calls. Stratified advantage
 normalisation (arXiv:2510.06214)
 
     A_SAN,i = (R_i - mean_{B_k} R) / (std_{B_k} R + eps),   A = alpha A_SAN + (1 - alpha) A_GRPO,
@@ -9,11 +10,11 @@ because R_i - mean R = (R_i - mean_{B_k} R) + (mean_{B_k} R - mean R), and the l
 offset for a whole stratum. Within a stratum nothing is said for or against searching more: only the
 global term, 1 - alpha, says it. A stratum of one or of equal rewards has A_SAN = 0; with one
 stratum the method is GRPO. ddof 0 makes the unit variances of the paper exact.
+
+The number "strata" of a step is how many strata a group has beside the first, over its tokens.
 """
 
 import palaestra as pl
-
-pass
 
 CARD = pl.Card(
     title="Stratified GRPO (stratified advantage normalisation)",
@@ -27,6 +28,22 @@ CARD = pl.Card(
         "multi-hop QA sets, up to 11.3 points over GRPO (abstract, v1); alpha is not known",
         model="qwen2.5-3b",
     ),
+    task="hop-noisy",
+    needs=pl.needs.Requirements(
+        places=(
+            pl.needs.NeededPlace(
+                "tools",
+                "which search: episodes with equally many calls are compared",
+                built_in=("hop-noisy", "hop", "wiki-2"),
+            ),
+        ),
+        shows="strata",
+        off={"fact": ""},
+        own={"model": "tiny-agent", "schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
+    use="It helps where the number of searches says little about how good an answer is; where one more "
+    "search is what there is to learn, it hears a fifth of that.",
+    lacks=("The paper's alpha is not known.",),
 )
 
 

@@ -1,5 +1,5 @@
-"""TEMPO: the answers of a group form a prefix tree, and tokens that leave a branching node get a TD
-correction.
+"""TEMPO: the answers of a group form a tree of shared beginnings, and a token at which answers part
+earns by how much better its branch does.
 
 V(s) = mean reward of the answers with prefix s (prefix-to-tree). With r~ = (r - mean r) / (std r +
 eps), ddof 1,
@@ -9,7 +9,7 @@ eps), ddof 1,
 No critic and no further rollouts. The TD terms of an answer sum to r~_i, and are zero where nobody
 parts from it. The clip is 0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A
 truncated answer is a leaf like any other. In a conversation, observations are part of the prefix
-and carry no credit.
+and carry no credit. The number "branching" of a step is the share of tokens at which answers part.
 """
 
 import palaestra as pl
@@ -30,6 +30,9 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"update.minibatches": 8},
     ),
+    needs=pl.needs.Requirements(shows="branching", own={"schedule.prompts": 4}),
+    use="It helps where answers of a group share their beginnings; long answers part within a few "
+    "tokens, and after that it is GRPO.",
 )
 
 

@@ -12,7 +12,7 @@ WAAD, FAI = [0, 0.5, 0.7, 0.7], [0.35, 0.2, 0.2, 0]
 
 def rhythm(mode, waad=WAAD, fai=FAI, **settings):
     """gamma of the four tokens of a right answer, and of a wrong one."""
-    recipe, given = attention_rhythm.build(mode), {"waad:10": waad, "fai:2:10": fai, "entropy": [0, 1, 2, 3]}
+    recipe, given = attention_rhythm.build(mode), {"waad:10": waad, "fai:10:50": fai, "entropy": [0, 1, 2, 3]}
     measured = {q: given[q] for _, q in recipe.learners["policy"].needs}
     right = {"reward": 1, "length": 4, **measured}
     for path, setting in settings.items():

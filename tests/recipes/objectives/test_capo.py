@@ -1,10 +1,14 @@
 """CAPO: votes of critiques, advantages by hand, and what a bad step costs."""
 
+import palaestra
 import pytest
 from palaestra.credit.steps import wrong_steps
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import capo
+from palaestra.rewards.critic import ModelCritic, Oracle
+from palaestra.services.chat.local import LocalModel
+from palaestra.settings.overrides import build
 
 CRITIQUES = [{1, 3}, {1, 2, 3}, {1, 3}, {2, 3}]
 
@@ -44,3 +48,14 @@ def test_a_right_answer_with_a_bad_step_beats_a_clean_wrong_one():
     assert good > bad
     good, bad = explain(capo.build(right=1.0, wrong=2.0), [group])["advantages"][0]
     assert good < bad
+
+
+def test_the_critic_is_a_model_that_the_user_names(tmp_path):
+    """Without one a run on a user's file says how to give it; on the embedded problem its own checker judges."""
+    assert capo.build().collect.links[2].critic == ModelCritic(LocalModel())
+    assert capo.embedded().collect.links[2].critic == Oracle()
+    assert build("capo", {"critic": "policy"}, embedded=True) == capo.build(LocalModel())
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "{i}+1", "answer": "{i + 1}"}}\n' for i in range(12)))
+    with pytest.raises(UserError, match=r"capo needs a critic, which reads an answer .*: critic=endpoint"):
+        palaestra.train("capo", data=str(rows), out=tmp_path / "run", quiet=True)

@@ -38,16 +38,18 @@ PPO = {"update.epochs": 2, "update.minibatches": 4, ".gamma": 1.0, ".lam": 0.95,
 DEFAULTS = {
     "agro": {".beta": 0.1, ".weight": "variance", ".centred": True, ".on_policy": False},  # beta 1e-3 to 1e-1
     "apo": {"1.eps": 1e-9, ".base": 1.00001, "parts.1.weight": 1e-3, ".kind": "k3", "objective.weight": "kl_weight"},
-    "asymre": {".by": 0.1, **TOKENS},  # V = mean - .1; no std
-    "attention_rhythm": {"2.window": 10, ".amplify": 1.5, ".share": 0.4, ".alpha": 0.5, ".lookback": 3, ".mode": "coupled"},
-    "capo": {".right": 2.0, ".wrong": 1.0, "links.2.n": 4, ".vote": "majority", ".ddof": 0, **SEQUENCES},
+    "asymre": {".by": 0.1, "schedule.lag": 8, **TOKENS},  # V = mean - .1; no std
+    "attention_rhythm": {"2.window": 10, ".near": 10, ".far": 50, ".amplify": 1.5, ".share": 0.4, ".alpha": 0.5, ".lookback": 3,
+                         ".mode": "coupled"},
+    "capo": {".client.model": "policy", ".right": 2.0, ".wrong": 1.0, "links.2.n": 4, ".vote": "majority", ".ddof": 0,
+             **SEQUENCES},
     "carft": {**PPO, "links.0.n": 1, "schedule.prompts": 128, "0.kl": 0.05, ".temperature": 0.2, "links.0.temperature": 1.0,
               "parts.0.reduce": "sequences", "parts.1.weight": 0.1, "parts.2.weight": 1.0},
     "cola": {"acting.start": 0.0, "acting.end": 1.0, "acting.step": 15, "then.reduce": "sequences"},
     "confucius3": {**CLIP_HIGHER, ".slope": -0.256, ".level": 1.256, "links.0.right": 1.0, "links.0.wrong": -1.0,
                    "schedule.max_age": 1, "objective.reduce": "constant", ".length": 64, ".old": "policy", "pool.size": 16},
     "dr_grpo": {"objective.reduce": "constant", ".length": 64},  # the longest answer of the built-in benches
-    "effective_rank": {".kappa": 2.0, ".gain": 2.0, ".keep": 0.7, **SEQUENCES},
+    "effective_rank": {".stride": 40, ".kappa": 2.0, ".gain": 2.0, ".keep": 0.7, **SEQUENCES},
     "egsw": {".alpha": 0.3, "links.2.temperature": 1.0, "links.2.level": "episode", ".advantage": 1.0, **SEQUENCES},
     "embodied_planner_r1": {"parts.0.reduce": "tokens", "parts.1.weight": 1e-3, ".kind": "k3", "parts.2.weight": 1e-3},
     "g2rl": {"0.weight": 1.0, ".bound": 3.0, ".form": "text", **SEQUENCES},
@@ -56,7 +58,7 @@ DEFAULTS = {
     "igpo": {".gamma": 1.0, ".pool": "joint", "0.reduce": "sequences"},
     "incorrect_synthetic_data": {"links.2.n": 5, ".beta": 0.1, ".form": "root", ".smoothing": 0.0, ".wrong_only": True},
     "kimi_k1_5": {".beta": 0.1, "objective.model": "behaviour", ".centred": False, ".weight": "policy", "update.minibatches": 4,
-                  "update.fresh": True},
+                  "update.fresh": True, "weight.start": 0.0, "weight.end": 0.5, "weight.step": 20},
     "lite_ppo": {"links.0.scope": "batch", "links.1.scope": "group", "links.0.eps": 1e-6, **TOKENS},
     "loop": {".low": pytest.approx(1 - 1 / 1.1), ".high": 0.1, "update.epochs": 2, "update.minibatches": 4, ".least": 0.01, 
              ".others": True, **SEQUENCES},  # 128 rollouts in minibatches of 32
@@ -64,7 +66,7 @@ DEFAULTS = {
     "oreo": {".beta": 0.03, "parts.1.weight": 0.01, ".kind": "k2", "parts.0.level": "token", "parts.0.reduce": "tokens"},
     "pav": {".alpha": 3.0, ".k": 4, "links.2.n": 4, **SEQUENCES},
     "rapo": {"parts.1.weight": 0.01, "parts.2.weight": 1e-3, ".how": "sample", "parts.0.reduce": "sequences"},
-    "rec": {".trust": "one-side", ".far_low": 0.6, ".far_high": 2.0, **TOKENS},
+    "rec": {".trust": "one-side", "schedule.lag": 6, ".far_low": 0.6, ".far_high": 2.0, **TOKENS},
     "rover": {".rho": 1.0, ".bootstrap": True, "update.minibatches": 4},  # 128 prompts in minibatches of 32
     "spa_rl": {**PPO, "0.alpha": 1.0, "0.beta": 0.5, "parts.1.weight": 0.5, "policy.update.on": (0,), "estimator.update.on": (),
                "update.warmup": 10, "policy.update.warms": False, "estimator.update.warms": True},
@@ -79,7 +81,7 @@ OPTIONS = {  # what an argument sets that is off by default; signs of added term
     "confucius3": ({"phase": 1}, {"parts.1.weight": 0.001, ".target": 0.55, ".high": 0.2}),
     "egsw": ({"kl": 0.02}, {"parts.1.weight": 0.02, ".kind": "k3"}),
     "gigpo": ({"kl": 0.01, "std": True}, {"parts.2.weight": 0.01, ".kind": "k3", "parts.2.objective.reduce": "tokens"}),
-    "kimi_k1_5": ({"length": 0.5}, {"weight.start": 0.0, "weight.end": 0.5, "weight.step": 20}),
+    "kimi_k1_5": ({"length": 0.3, "length_from": 5}, {"weight.start": 0.0, "weight.end": 0.3, "weight.step": 5}),
     "loop": ({"ratio": "turn", "eps": 0.25}, {".low": pytest.approx(0.2), ".high": 0.25, ".ratio": "turn"}),
     "pav": ({"kl": 0.001}, {"parts.1.weight": 0.001, ".kind": "k3"}),
     "rec": ({"high": 2.0, "trust": "ring", "tau": 1.0}, {".high": 2.0, ".trust": "ring", "objective.weight": 0.5}),

@@ -60,13 +60,15 @@ def test_first_batch_has_no_baseline_and_the_store_survives():
 def test_rank_through_explain():
     """Alone, explain is a first batch: GRPO's advantages. The missing signal is named."""
     group = [{"reward": r, "length": 4, "prefix_rank:4": [0, 0, 0, 2.0]} for r in (1, 0)]
-    assert explain(effective_rank.build(), [group])["advantages"][0] == pytest.approx([0.7071058, -0.7071058], abs=1e-5)
-    with pytest.raises(UserError, match="prefix_rank:4"):
+    assert explain(effective_rank.build(stride=4), [group])["advantages"][0] == pytest.approx(
+        [0.7071058, -0.7071058], abs=1e-5
+    )
+    with pytest.raises(UserError, match="prefix_rank:40"):
         explain(effective_rank.build(), [[{"reward": 1}, {"reward": 0}]])
 
 
 def test_rank_state_survives_a_run(context, small):
-    recipe, ctx, state = small(effective_rank.build()), context(), start(0)
+    recipe, ctx, state = small(effective_rank.build(stride=4)), context(), start(0)
     prepare(recipe, ctx)
     for _ in range(2):
         state, _ = asyncio.run(step(recipe, ctx, state))

@@ -244,7 +244,7 @@ def _(x, beta=0.008):  # half way from .012 to .004
     return by_prompt((mean(z_i, G) - z_i) ** 2)
 
 
-@of("kimi-k1.5", kimi_k1_5.build())
+@of("kimi-k1.5", kimi_k1_5.build(length=0.0))
 def _(x, tau=0.1):
     return by_prompt(residuals(x, tau, OLD, centred=False) ** 2) / (2 * tau)
 
@@ -264,7 +264,7 @@ def _(x):
     return -((R - (mean(R, G) - 0.1))[ROW] * x.logp).mean()
 
 
-@of("attention-rhythm", attention_rhythm.build())
+@of("attention-rhythm", attention_rhythm.build(near=2, far=10))
 def _(x):
     """Row 0: an anchor after a change of WAAD shares with it; row 5: it stands alone; row 7: it begins the answer."""
     gamma = np.ones(N)

@@ -111,6 +111,8 @@ def test_fresh_moments():
 
 
 def test_the_page_has_the_command_of_the_measured_arm():
+    """It is the default: the length reward is on. Without it there is mirror descent alone."""
     (words,) = re.findall(r"`palaestra train (kimi-k1.5\s[^`]*)`", kimi_k1_5.__doc__)
     method, *given = words.split()
-    assert build(method, overrides(given)) == EXPERIMENT.arms["length-late"] != kimi_k1_5.build()
+    assert build(method, overrides(given)) == EXPERIMENT.arms["length-late"] == kimi_k1_5.build()
+    assert kimi_k1_5.build(length=0.0) == EXPERIMENT.arms["mirror-descent"] != kimi_k1_5.build()
