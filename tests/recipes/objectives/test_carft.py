@@ -97,3 +97,22 @@ def test_carft_names_what_is_missing():
 def test_value_coefficients():
     value = lambda recipe: recipe.learners["policy"].objective.parts[1].weight
     assert value(carft.build()) == 0.1 and value(carft.build(value=5.0)) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("written", "noted"), [("17+25=42", "17+25=42"), ("17+25\n= 42", "17+25"), (" a\nb\nc\n", "a\nb")]
+)
+def test_a_solution_of_the_users_may_have_one_line(context, written, noted):
+    ctx = context()
+    task = replace(ctx.bench.tasks.task("train", 0), meta={"demonstration": written})
+    (group,) = groups_of([1.0])
+    (made,) = asyncio.run(carft.Annotate()(ctx, ("k",), replace(group, task=task))).episodes
+    assert made.rows[-1].segments[-1].text == noted
+
+
+def test_a_problem_without_a_working_is_refused(context):
+    ctx = context("count")
+    task = ctx.bench.tasks.task("train", 0)
+    (group,) = groups_of([1.0])
+    with pytest.raises(UserError, match="no worked solution: give it a `demonstration` column, or train grpo"):
+        asyncio.run(carft.Annotate()(ctx, ("k",), replace(group, task=task)))
