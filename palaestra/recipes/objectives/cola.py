@@ -115,13 +115,3 @@ def build(codes: int = 16, construct: int = 15) -> pl.Recipe:
         heads=(head,),
         references={"ref": "policy"},
     )
-
-
-CODE_NEEDS = (("policy", "code_usage"), ("policy", "code_steering"))
-
-
-def action_recipe(lr: float) -> pl.Recipe:
-    """Only the second phase; logs how many codes are used, and how far they differ."""
-    logged = pl.Track(tuple(f"{model}_{quantity}" for model, quantity in CODE_NEEDS))
-    then = pl.Clipped(reduce="sequences") + logged
-    return pl.vary(build(construct=0), objective=then, needs=CODE_NEEDS, optimiser=pl.AdamW(lr=lr))
