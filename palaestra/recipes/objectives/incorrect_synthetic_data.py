@@ -33,7 +33,7 @@ CARD = pl.Card(
         model="deepseekmath-7b",
         samples=8,
     ),
-    needs=pl.needs.Requirements(shows="late", own={"schedule.prompts": 16, "n": 2}),
+    needs=pl.needs.Requirements(shows="late", own={"schedule.prompts": 8, "n": 2}),
     use="It helps where wrong answers go wrong at one step of several; answers of one line are compared "
     "whole, as in DPO.",
     lacks=(

@@ -42,24 +42,18 @@ CARD = pl.Card(
     task="rec",
     needs=pl.needs.Requirements(
         columns=(
-            replace(
-                pl.needs.PROMPT,
-                examples=(
-                    "Read: <a_3><b_1><c_7><d_2>, <a_3><b_4><c_0><d_2>. Next?",
-                    "Bought: <a_1><b_1><c_2><d_5>. Next?",
-                    "Seen: <a_0><b_6><c_2><d_1>. Next?",
-                ),
-            ),
+            pl.needs.PROMPT,
             replace(
                 pl.needs.ANSWER,
                 type="text",
-                examples=("<a_3><b_4><c_2><d_0>", "<a_1><b_1><c_2><d_6>", "<a_0><b_6><c_3><d_1>"),
-                meaning="the code of the right item, coarse to fine: <marks>, words or letters",
+                meaning="the code of the right item, coarse to fine, such as <a_3><b_4><c_2>; words or "
+                "letters do too",
                 otherwise="",
             ),
         ),
-        shows="part/partial",
-        off={"partial": False},
+        shows="bonus",
+        off={"bonus": 0.0},
+        own={"pool.size": 2, "schedule.prompts": 6},
     ),
     use="It helps where items have codes from coarse to fine and exact hits are rare; where hits are "
     "common, GRPO on exact hits does as well.",
@@ -105,20 +99,29 @@ class PartialCredit:
         return replace(e, reward=pl.Reward(total=total, parts=parts))
 
 
+@pl.stage
+class BonusSize:
+    """Leaves the column "bonus": the size of the weighted pass@k advantage of each episode."""
+
+    weight: float
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        table.add_column("bonus", replace(x, x_N=abs(self.weight * x.x_N)))
+        return x
+
+
 def build(
     partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0
 ) -> pl.Recipe:
     """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001."""
-    loss = pl.Clipped(reduce="tokens")
+    loss = pl.Clipped(reduce="tokens") + pl.Track(("bonus",))
+    near = (pl.Center("group"), pl.Scale("group"))
+    hits = (pl.credit.PassAtK(k), BonusSize(bonus))
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=10), pl.Score(), *((PartialCredit(),) if partial else ())),
         pool=pl.Mixed(size),
-        credit=pl.chain(
-            pl.credit.Blend(
-                ((1.0, (pl.Center("group"), pl.Scale("group"))), (bonus, (pl.credit.PassAtK(k),)))
-            )
-        ),
+        credit=pl.chain(pl.credit.Blend(((1.0, near), (bonus, hits)))),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},

@@ -2,10 +2,11 @@
 
 import asyncio
 
+import pytest
 from palaestra.recipes.objectives import srpo_gream
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
-from tests.recipes.objectives.helpers import advantages, near, scored
+from tests.recipes.objectives.helpers import advantages, groups_of, near, scored
 
 
 def test_srpo():
@@ -46,3 +47,10 @@ def test_what_partial_credit_adds_is_a_part_of_the_reward():
     assert [(e.total, dict(e.reward.parts)) for e in found.episodes] == [
         (1.0, {"exact": 1.0, "partial": 0.0}), (0.5, {"exact": 0.0, "partial": 0.5}), (0.0, {"exact": 0.0, "partial": 0.0}),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("bonus", [1.0, 0.5, 0.0])
+def test_the_size_of_the_bonus_is_logged(bonus):
+    """One hit of five, k = 2: rho .4, sigma .489898; a hit has .6 / sigma, a miss (.6 - .75) / sigma."""
+    made, _ = srpo_gream.build(bonus=bonus, k=2).learners["policy"].credit(groups_of([1, 0, 0, 0, 0]), [[[{}]] * 5], {})
+    assert [x.columns["bonus"][1] for x in made[:2]] == near([1.224745 * bonus, 0.306186 * bonus])
