@@ -48,7 +48,7 @@ CARD = pl.Card(
         ),
         shows="step_credit",
         off={"omega": 0.0},
-        own={"schedule.prompts": 2},
+        own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 4},
     ),
     use="It helps where attempts at one task pass through the same states; where no state comes again, it "
     "is GRPO with returns by turn.",

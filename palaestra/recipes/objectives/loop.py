@@ -51,9 +51,8 @@ CARD = pl.Card(
                 also=("tools",),
             ),
         ),
-        shows="clipped",
-        off={"epochs": 1, "minibatches": 1},
-        own={"schedule.prompts": 2, "collect.links.0.n": 4},
+        shows="tools/calls",
+        own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where attempts are dear, so that each batch is learned from several times; with one "
     "pass it is RLOO.",
