@@ -86,8 +86,8 @@ def fact(facts: Any, name: str, by: str) -> Any:
 @declare(reads=("prefix_values",))
 @stage
 class StepProgress:
-    """x + alpha * A^mu of the token's own step, mu = the policy's best of `k` tries (PAV,
-    arXiv:2410.08146, eq. 5).
+    """x + alpha * A^mu of the token's own step, mu = the best of `k` tries (PAV, arXiv:2410.08146,
+    eq. 5). Leaves the column "progress", the size of what is added.
     """
 
     alpha: float = 1.0
@@ -110,6 +110,8 @@ class StepProgress:
                     f"{len(gain_H) + 1}"
                 )
             out_N[table.tokens.episode_N == e] += self.alpha * gain_H[step_N]
+        added_N = np.abs(out_N - table.lift(x, "token").x_N)
+        table.add_column("progress", Values(level="token", x_N=added_N))
         return Values(level="token", x_N=out_N)
 
 

@@ -77,6 +77,7 @@ class NeededPlace:
         meaning: what it has to have.
         built_in: built-in problems that have it (`--task`).
         flag: how it is given; "" = as `FLAGS` says of the kind.
+        also: other kinds that do in its place, such as tools where any several turns do.
         otherwise: what happens without it; "" = it is required.
     """
 
@@ -84,6 +85,7 @@ class NeededPlace:
     meaning: str
     built_in: tuple[str, ...] = ()
     flag: str = ""
+    also: tuple[PlaceKind, ...] = ()
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
 
@@ -91,6 +93,11 @@ class NeededPlace:
     def given_by(self) -> str:
         """How it is given on the command line."""
         return self.flag or FLAGS[self.kind]
+
+    @property
+    def ways(self) -> str:
+        """Every way in which it can be given on the command line."""
+        return " or ".join((self.given_by, *(FLAGS[kind] for kind in self.also)))
 
 
 PROMPT = NeededColumn(

@@ -36,7 +36,7 @@ def other_rows(
     places = [p for p in needs.places if holds(p.when, arguments)]
     return [
         *((m.role, given_by(m), m.meaning, m.otherwise or REQUIRED) for m in models),
-        *((p.kind, given_by(p), p.meaning, p.otherwise or REQUIRED) for p in places),
+        *((p.kind, p.ways, p.meaning, p.otherwise or REQUIRED) for p in places),
     ]
 
 

@@ -177,12 +177,12 @@ class Finished:
 @stage
 class MarkSteps:
     """Leaves in each episode's facts `step_ends` = ((row, token), ...) of its steps, lines of what
-    the policy said.
+    the policy said, or of recorded answers.
     """
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         def marked(e: Episode) -> Episode:
-            ends = tuple((s.row, s.token) for s in answer_steps(e, ctx.decode))
+            ends = tuple((s.row, s.token) for s in answer_steps(e, ctx.decode, recorded=True))
             return replace(e, facts={**e.facts, "step_ends": ends})
 
         return replace(group, episodes=tuple(marked(e) if e.ok else e for e in group.episodes))
@@ -197,7 +197,8 @@ class PrefixValues:
     Leaves in each scored episode's facts `prefix_values` = (V(s_0), ..., V(s_H)) and `step_ends` =
     ((row, token), ...) of its H steps, lines of what the policy said. V(s_0) is the mean reward of
     the group, V(s_H) the episode's own reward: it is known. Prefixes that several episodes share
-    are estimated once. `wrong_only` leaves right answers without values.
+    are estimated once. `wrong_only` leaves right answers without values. Where another `model` goes
+    on, V(s_0) is the mean reward of its own answers, `n` of them.
     """
 
     n: int = 4
@@ -224,6 +225,10 @@ class PrefixValues:
         )
         known = dict(zip(wanted, values, strict=True))
         start = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
+        if self.model != "policy" and chosen:
+            whole = Prefix(said=(), context=())
+            own = await self._value(ctx, (*key, len(wanted)), group, whole)
+            start = start if isinstance(own, str) else own
         episodes = list(group.episodes)
         for i, found in cuts.items():
             episodes[i] = _add_values(episodes[i], found, start, known)

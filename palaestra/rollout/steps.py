@@ -20,15 +20,17 @@ class Step:
     text: str
 
 
-def answer_steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
+def answer_steps(
+    episode: Episode, decode: Decode, most: int = 1 << 30, *, recorded: bool = False
+) -> list[Step]:
     """Every non-empty line, its line break included; the end token belongs to the last. Beyond
-    `most` the last holds the rest.
+    `most` the last holds the rest. With `recorded` also of text that nobody sampled.
     """
     found: list[Step] = []
     for r, row in enumerate(episode.rows):
         at = 0  # tokens of the view before the segment
         for s in row.segments:
-            if s.logp is not None and s.trained:
+            if s.trained and (recorded or s.logp is not None):
                 ids = s.ids[:-1] if s.finish == "eos" else s.ids
                 ends = line_ends([decode((i,)) for i in ids])
                 # what follows the last line belongs to it

@@ -16,6 +16,7 @@ from palaestra.needs.declared import (
     NeededPlace,
     Requirements,
     fits,
+    holds,
     is_required,
 )
 from palaestra.needs.rows import columns_of
@@ -68,6 +69,7 @@ def unmet(
             yield missing_place(place)
     if settings.data and not settings.env:
         yield from unmet_columns(needs, settings, bench, arguments)
+        yield from unjudged(needs, settings, bench, arguments)
     if own:
         yield from too_few(needs, bench)
 
@@ -89,12 +91,13 @@ def is_there(place: NeededPlace, settings: Settings) -> bool:
     elsewhere = ":" in settings.task and not settings.task.startswith("rg:")
     named = any(settings.task.partition("(")[0] == name for name in place.built_in)
     acts = place.kind in ("environment", "game", "simulator")
-    return bool(given[place.kind]) or named or (acts and elsewhere)
+    has = any(given[kind] for kind in (place.kind, *place.also))
+    return has or named or (acts and elsewhere)
 
 
 def missing_place(place: NeededPlace) -> str:
     built_in = f", or --task {place.built_in[0]}" if place.built_in else ""
-    return f"needs {_article(place.kind)}, {place.meaning}: {place.given_by}{built_in}"
+    return f"needs {_article(place.kind)}, {place.meaning}: {place.ways}{built_in}"
 
 
 def _article(kind: str) -> str:
@@ -107,8 +110,7 @@ def unmet_columns(
     needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
 ) -> Iterator[str]:
     """Columns that no row has, or that hold something else."""
-    size = split_size(bench.tasks, "train") or 0
-    tasks = [bench.tasks.task("train", i) for i in range(min(size, LOOKED_AT))]
+    tasks = first_tasks(bench)
     for column in columns_of(needs, arguments):
         values = [x for x in (value_of_task(t, column.name) for t in tasks) if x is not None]
         if not values and not column.otherwise:
@@ -119,6 +121,32 @@ def unmet_columns(
                 f"reads the column {column.name!r} ({column.meaning}) as {column.type}, e.g. "
                 f"{json.dumps(column.examples[0], ensure_ascii=False)}, and a record of "
                 f"{settings.data} has {str(wrong[0])[:60]!r}"
+            )
+
+
+def first_tasks(bench: Bench) -> list[Task]:
+    size = split_size(bench.tasks, "train") or 0
+    return [bench.tasks.task("train", i) for i in range(min(size, LOOKED_AT))]
+
+
+def unjudged(
+    needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
+) -> Iterator[str]:
+    """Data without answers, whose columns the method reads under another argument: recorded pairs,
+    where answers would be sampled that nothing judges.
+    """
+    tasks = first_tasks(bench)
+    reads = any(c.name == "answer" for c in columns_of(needs, arguments))
+    if settings.reward or not reads or any(t.answer is not None for t in tasks):
+        return
+    for column in needs.columns:
+        has = any(value_of_task(t, column.name) is not None for t in tasks)
+        if has and not holds(column.when, arguments):
+            words = " ".join(f"{name}={values[0]}" for name, values in column.when.items())
+            yield (
+                f"samples answers and compares them by a reward, and no record of {settings.data} "
+                f"has an answer; {words} learns from its column {column.name!r} instead, "
+                "--reward FILE.py:NAME judges what is sampled"
             )
 
 

@@ -35,7 +35,8 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 @stage
 class WithTools:
     """A question whose answer is the first message without a call; what is called is done, and the
-    results are the next message. It pays nothing: a verifier scores the answer later.
+    results are the next message. It pays nothing: a verifier scores the answer later. The state of
+    a turn is what its results say, so that turns after equal results can be compared.
 
     An episode that calls after `turns` messages with calls is cut, and has no answer. Neither has
     one whose last message is cut by its length, or one that writes what only a host may write, such
@@ -63,7 +64,7 @@ class WithTools:
         return await toolbox(self.tools).schemas()
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return await self._ask(task.prompt, (0, 0, 0, 0))
+        return await self._ask(task.prompt, (0, 0, 0, 0), "start")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
         turn, *counts = state
@@ -77,11 +78,12 @@ class WithTools:
         failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
         more = (1, len(calls), sum(malformed), sum(failed))
         after = tuple(a + b for a, b in zip(state, more, strict=True))
-        return await self._ask(tuple(m for m, _ in results), after)
+        said = "\n".join(m.content for m, _ in results)
+        return await self._ask(tuple(m for m, _ in results), after, said)
 
-    async def _ask(self, say: tuple[Any, ...], state: tuple[int, ...]) -> Frame:
+    async def _ask(self, say: tuple[Any, ...], state: tuple[int, ...], key: str) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
-        return Frame(state=state, asks=(ask,), facts=facts(state[1:]))
+        return Frame(state=state, asks=(ask,), facts=facts(state[1:]), state_key=key)
 
     def close(self) -> None:
         """Ends the tools' servers."""

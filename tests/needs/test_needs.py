@@ -1,6 +1,7 @@
 """What a method needs: as data, as words, and checked before a model is loaded."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from palaestra import catalogue
@@ -9,6 +10,9 @@ from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
+from palaestra.run.unmet import is_there, unjudged
+from palaestra.settings.fields import Settings
+from palaestra.types import Task
 
 BUILT = [e.id for e in catalogue.all_entries() if e.built]
 HINT = NeededColumn("hint", "text", ("a", "b"), "a hint", when={"kind": ("cue",)})
@@ -71,6 +75,8 @@ def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
     assert main(["needs", "gigpo", "--template", str(tmp_path / "x")]) == 2
 
 
+PAIRS = [{"prompt": f"{i}+1", "chosen": str(i + 1), "rejected": "0"} for i in range(12)]
+LABELS = [{"prompt": f"{i}+1", "response": str(i), "right": i % 2 == 0} for i in range(12)]
 PLAIN = [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(12)]
 
 
@@ -78,7 +84,15 @@ PLAIN = [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(12)]
     "method, rows, words, said",
     [
         ("kdrl", PLAIN, {}, "kdrl needs a teacher, which gives .*: teacher=DIR; anyway=True"),
-        ("gigpo", PLAIN, {}, "gigpo needs an environment, .*env=\"FILE.py:NAME\", or task grid; anyway=True"),
+        ("gigpo", PLAIN, {}, 'gigpo needs an environment, .*env="FILE.py:NAME" or tools="FILE.py:NAME", or task grid; any'),
+        ("spa-rl", PLAIN, {}, "spa-rl needs an environment, of several turns"),
+        ("embodied-planner-r1", PLAIN, {}, "embodied-planner-r1 needs an environment, which pays"),
+        ("loop", PLAIN, {}, "loop needs an environment, which is acted in"),
+        ("igpo", PLAIN, {}, "igpo needs tools, whose results"),
+        ("carft", PLAIN, {}, "carft needs the column 'demonstration'"),
+        ("mio", PAIRS, {}, "mio samples answers .* no record of .* pairs=data learns from its column 'chosen'"),
+        ("dpo", PAIRS, {}, "dpo samples answers .* pairs=data learns from its column 'chosen'"),
+        ("oreo", LABELS, {}, "oreo samples answers .* answers=data learns from its column 'response'"),
         ("dpo", [{**r, "chosen_reply": "2"} for r in PLAIN], {"pairs": "data"},
          "needs the column 'chosen', .* columns=.chosen_reply=chosen. says"),
     ],
@@ -131,3 +145,46 @@ def test_a_column_of_another_name_is_read_as_what_the_method_calls_it(tmp_path):
     assert first_tasks(str(file), 1, "rubric=meta.criteria")[0].meta["criteria"] == ["short"]
     with pytest.raises(UserError, match="neither side"):
         first_tasks(str(file), 1, "rubric=criteria")
+
+
+@pytest.mark.parametrize("method", ["gigpo", "spa-rl", "embodied-planner-r1", "loop", "igpo"])
+@pytest.mark.parametrize(
+    "given, there",
+    [
+        ({"env": "world.py:World"}, True),
+        ({"data": "rows.jsonl", "tools": "search.py:search"}, True),
+        ({"task": "hop"}, True),
+        ({"data": "rows.jsonl"}, False),
+        ({"task": "chain"}, False),
+        ({"data": "rows.jsonl", "reward": "mine.py:judge"}, False),
+    ],
+)
+def test_what_acts_in_turns_takes_an_environment_or_tools_of_the_users(method, given, there):
+    (place,) = catalogue.find(method).CARD.needs.places
+    assert is_there(place, Settings(recipe=method, **given)) is there
+
+
+def test_every_way_to_give_a_place_is_said_where_people_choose_and_one_in_the_command():
+    needs = Requirements(columns=(), places=(NeededPlace("environment", "of turns", also=("tools",)),))
+    text = "\n".join(lines("m", needs, {}))
+    assert "environment, --env FILE.py:NAME or --tools FILE.py:NAME: of turns" in text
+    assert own_command("m", needs, {}) == "palaestra train m --env FILE.py:NAME --model DIR"
+
+
+@pytest.mark.parametrize(
+    "rows, reward, arguments, said",
+    [
+        (PAIRS, "", {"pairs": "rollouts"}, True),
+        (PAIRS, "mine.py:judge", {"pairs": "rollouts"}, False),  # which judges what is sampled
+        (PAIRS, "", {"pairs": "data"}, False),
+        ([{**r, "answer": "1"} for r in PAIRS], "", {"pairs": "rollouts"}, False),
+        ([{"prompt": "1+1"}], "", {"pairs": "rollouts"}, False),
+    ],
+)
+def test_pairs_that_nobody_reads_are_named_where_nothing_judges_samples(rows, reward, arguments, said):
+    tasks = [Task(id=str(i), answer=r.get("answer"), meta=r) for i, r in enumerate(rows)]
+    source = SimpleNamespace(size=len(tasks), task=lambda split, i: tasks[i])
+    settings = Settings(recipe="mio", data="pairs.jsonl", reward=reward)
+    needs = catalogue.find("mio").CARD.needs
+    found = list(unjudged(needs, settings, SimpleNamespace(tasks=source), arguments))
+    assert bool(found) is said and all("pairs=data" in line for line in found)

@@ -9,10 +9,11 @@ from palaestra.context import Bench
 from palaestra.credit.steps import StepPairs
 from palaestra.curriculum.partial import Whole
 from palaestra.errors import Fault, UserError
-from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, prefix, sample_continuations
+from palaestra.rollout.branch import Finished, MarkSteps, Partial, PrefixValues, Rescue, prefix, sample_continuations
 from palaestra.rollout.collect import Sample as Play
 from palaestra.rollout.collect import Score, links
 from palaestra.rollout.player import Continued, EnginePlayer
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.rollout.steps import answer_steps
 from palaestra.types import Ask, Completion, Episode, Frame, Group, Message, Reward, Row, Sampling, Segment, Task
 
@@ -228,3 +229,31 @@ def test_branches_share_their_prefix_with_the_wrong_answer(context):
     assert [e.columns["sign"] for e in pairs] == [1.0, -1.0] and len({e.unit for e in pairs}) == 1
     assert [e.columns["late"] for e in pairs] == [0.0, float(at + 1 < len(ends))]
     assert not StepPairs("root")([group], [[[{}], [{}]]], {})[0]  # a branch is no answer of its own
+
+
+def test_values_under_another_model_begin_with_its_own_answers(context):
+    """V(s_0) is what the prover makes of the question, not what the policy's group did."""
+    ctx = context()
+    task = ctx.bench.tasks.task("train", 0)
+    ctx.models["prover"] = ctx.model("policy")
+    lost = answer(ctx, f"{ctx.bench.tasks.steps(task)[0]}\n= 99")
+    ctx.bench = replace(ctx.bench, reward=everything)
+    group = Group(task=task, episodes=(replace(lost, reward=Reward(total=0.0)),))
+    own = asyncio.run(PrefixValues(n=2)(ctx, (0,), group)).episodes[0].facts["prefix_values"]
+    other = asyncio.run(PrefixValues(n=2, model="prover")(ctx, (0,), group)).episodes[0].facts["prefix_values"]
+    assert own == (0.0, 1.0, 0.0) and other == (1.0, 1.0, 0.0)
+
+
+async def everything(ctx, group):
+    return [Reward(total=1.0)] * len(group.episodes)
+
+
+def test_steps_of_recorded_answers_are_marked(context):
+    """Nobody sampled them, so they have no log-probs; they cannot be continued."""
+    ctx = context()
+    made = recorded_episode(ctx, "policy", ctx.bench.tasks.task("train", 0).prompt, "1+2=3\n= 3", 1.0)
+    (marked,) = asyncio.run(MarkSteps()(ctx, (0,), Group(task=Task(id="t"), episodes=(made,)))).episodes
+    said = made.rows[0].segments[-1]
+    start = len(made.rows[0].context()) - len(said.ids)
+    assert [t - start for _, t in marked.facts["step_ends"]] == [len("1+2=3\n") - 1, len(said.ids) - 1]
+    assert not answer_steps(made, ctx.decode)

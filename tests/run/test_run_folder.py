@@ -127,7 +127,7 @@ def test_records_without_answers_are_learned_from_and_not_measured(place, capsys
     summary = json.loads((place / "run" / "summary.json").read_text())
     assert [k for k in summary if k.endswith("_after")] == ["ranking_after", "margin_after"]
     assert main([*asked[:-2], "other", "--smoke"]) == 2
-    assert "its chosen and rejected are for: palaestra train dpo pairs=data" in capsys.readouterr().err
+    assert "pairs=data learns from its column 'chosen' instead" in capsys.readouterr().err
 
 
 def test_what_is_no_share_is_a_reward():

@@ -363,3 +363,9 @@ def test_mistakes_are_named(names, said):
 def test_limits_are_numbers_that_can_be():
     with pytest.raises(UserError, match="turns must be at least 1"):
         world(add, turns=0)
+
+
+def test_turns_after_equal_results_are_in_the_same_state(tiny):
+    """So that methods compare actions there; a world without states has one at its start alone."""
+    (first, _), (again, _) = (played(tiny, world(add), f"{word} {ADD}", ADD, "= 4") for word in ("I add.", "So:"))
+    assert first.facts["states"] == again.facts["states"] == ("start", "4", "4")

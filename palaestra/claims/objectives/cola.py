@@ -5,7 +5,16 @@ from typing import Any
 
 import palaestra as pl
 from palaestra.claims.starts import TWO_POINTS
-from palaestra.recipes.objectives.cola import action_recipe, build
+from palaestra.recipes.objectives.cola import build
+
+CODE_NEEDS = (("policy", "code_usage"), ("policy", "code_steering"))
+
+
+def action_recipe(lr: float) -> pl.Recipe:
+    """Only the second phase; logs how many codes are used, and how far they differ."""
+    logged = pl.Track(tuple(f"{model}_{quantity}" for model, quantity in CODE_NEEDS))
+    then = pl.Clipped(reduce="sequences") + logged
+    return pl.vary(build(construct=0), objective=then, needs=CODE_NEEDS, optimiser=pl.AdamW(lr=lr))
 
 
 def construction_recipe() -> pl.Recipe:

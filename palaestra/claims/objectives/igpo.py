@@ -2,7 +2,7 @@
 
 import palaestra as pl
 from palaestra.claims.short import ACCURACY, THREE_POINTS
-from palaestra.recipes.objectives.igpo import build
+from palaestra.recipes.objectives.igpo import embedded
 
 
 def few(recipe: pl.Recipe) -> pl.Recipe:
@@ -14,9 +14,9 @@ EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
         "grpo": few(pl.recipe("grpo")),
-        "igpo": few(build()),
-        "separate": few(build(pool="separate")),
-        "shuffled": few(build(shuffle=True)),
+        "igpo": few(embedded()),
+        "separate": few(embedded(pool="separate")),
+        "shuffled": few(embedded(shuffle=True)),
     },
     expect=pl.ledger.Greater("igpo", "grpo", by=0.03, why=THREE_POINTS),
     reasons=(pl.ledger.Needs("shuffled", "that each turn has its own gain"),),

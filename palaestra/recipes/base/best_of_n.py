@@ -18,6 +18,9 @@ CARD = pl.Card(
     paper="arXiv:2112.09332",
     claim="Selecting among samples buys accuracy with inference tokens instead of training.",
     source="textbook",
+    needs=pl.needs.Requirements(own={"n": 2, "tasks": 4}),
+    use="It helps where answers can be judged and inference is cheap; it changes no weight, so its gain "
+    "is paid again for every question.",
 )
 
 

@@ -1,4 +1,5 @@
-"""DPO: preference pairs as a classification of the policy's own log-ratios.
+"""DPO: raises the likelihood of the chosen answer of each pair over that of the rejected one,
+measured against the start: a classification of pairs by the policy's own log-ratios.
 
 loss = -log sigmoid(beta * [(log pi - log ref)(chosen) - (log pi - log ref)(rejected)])
 (arXiv:2305.18290v3, eq. 7). Pairs are recorded (`pairs="data"`: columns prompt, chosen, rejected)
@@ -30,8 +31,12 @@ CARD = pl.Card(
             replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
             replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
         ),
-        own={"pairs": "data"},
+        shows="margin",
+        own={"pairs": "data", "schedule.prompts": 4},
     ),
+    use="It helps where people or models compared answers and nothing can verify one; with a verifier, "
+    "methods that sample learn more.",
+    lacks=("The data sets of the paper, and its comparison with PPO, are not there.",),
 )
 
 

@@ -1,4 +1,4 @@
-"""GRPO: the group is the baseline.
+"""GRPO: makes answers that scored above their group's mean likelier; the group is the baseline.
 
 A_i = (r_i - mean(r)) / (std(r) + eps) on every token, PPO's clipped surrogate, mean over each
 answer's tokens and then over answers (arXiv:2402.03300v3, eq. 3 and section 4.1.2; std with ddof 1
@@ -26,6 +26,14 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"kl": 0.04},
     ),
+    needs=pl.needs.Requirements(
+        shows="groups_mixed",
+        off={"collect.links.0.n": 1},
+        own={"schedule.prompts": 6, "collect.links.0.n": 6},
+    ),
+    use="It helps wherever a reward tells answers to one prompt apart and the policy is right at times; "
+    "prompts that are always or never solved teach nothing.",
+    lacks=("The mathematical corpus and its pre-training are not there.",),
 )
 
 

@@ -1,4 +1,4 @@
-"""REINFORCE with the batch mean as baseline.
+"""REINFORCE: makes answers likelier by how much their reward is above the mean of the batch.
 
 loss = -(1/B) sum_i (r_i - mean_batch(r)) sum_t log pi(y_t): the score-function estimator (Williams
 1992), no ratio, no clip.
@@ -11,6 +11,9 @@ CARD = pl.Card(
     paper="doi:10.1007/BF00992696",
     claim="The plain score-function gradient with a baseline improves expected reward.",
     source="paper",
+    needs=pl.needs.Requirements(own={"schedule.prompts": 4, "collect.links.0.n": 4}),
+    use="It is the plain baseline: prompts of different difficulty make its gradient noisy, which a "
+    "baseline for each prompt (`rloo`) mends at no cost.",
 )
 
 

@@ -1,4 +1,4 @@
-"""RLOO: REINFORCE whose baseline is the mean of the other samples of the prompt.
+"""RLOO: REINFORCE that compares an answer with the mean of the other answers to its prompt.
 
 A_i = r_i - mean_{j != i} r_j = G/(G-1) (r_i - mean r) (arXiv:2402.14740v2, eq. 7); a group of one
 gets advantage 0.
@@ -17,6 +17,14 @@ CARD = pl.Card(
         model="pythia-6.9b",
         samples=4,
     ),
+    needs=pl.needs.Requirements(
+        shows="groups_mixed",
+        off={"collect.links.0.n": 1},
+        own={"schedule.prompts": 6, "collect.links.0.n": 6},
+    ),
+    use="It helps wherever several answers to a prompt are affordable and no critic is; groups of equal "
+    "rewards teach nothing.",
+    lacks=("The preference data and reward models of the paper are not there: bring a reward.",),
 )
 
 

@@ -1,4 +1,8 @@
-"""Supervised fine-tuning: the mean negative log-likelihood of demonstrations, over tokens."""
+"""Supervised fine-tuning: imitates demonstrations. The loss is their mean negative log-likelihood,
+over tokens.
+"""
+
+from dataclasses import replace
 
 import palaestra as pl
 
@@ -6,6 +10,17 @@ CARD = pl.Card(
     title="Supervised fine-tuning",
     claim="Imitating demonstrations raises the likelihood of good answers.",
     source="textbook",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(pl.needs.DEMONSTRATION, otherwise="the answer is imitated, without a working"),
+            replace(pl.needs.ANSWER, otherwise="the demonstration alone is imitated"),
+        ),
+        shows="nll",
+        own={"schedule.prompts": 8},
+    ),
+    use="It helps where good answers are there; it learns nothing from wrong ones, and forgets what the "
+    "demonstrations do not show.",
 )
 
 

@@ -1,6 +1,8 @@
-"""Warm start: supervised fine-tuning on demonstrations, then GRPO from its weights
-(arXiv:2501.12948, section 2.3).
+"""Imitates demonstrations first, then learns from its own answers by GRPO, from the weights that
+imitation left (arXiv:2501.12948, section 2.3).
 """
+
+from dataclasses import replace
 
 import palaestra as pl
 
@@ -9,6 +11,17 @@ CARD = pl.Card(
     paper="arXiv:2501.12948",
     claim="A cold start on demonstrations gives RL a policy it can improve.",
     source="paper",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            replace(pl.needs.DEMONSTRATION, otherwise="the answer is imitated, without a working"),
+        ),
+        shows="nll",
+        own={"sft.schedule.prompts": 4, "rl.schedule.prompts": 2, "rl.collect.links.0.n": 4},
+    ),
+    use="It helps where the policy hardly ever solves a problem and good answers are there to begin with.",
+    lacks=("The later stages of the paper, rejection sampling and a second RL, are not there.",),
 )
 
 

@@ -1,4 +1,5 @@
-"""AGRO, any-generation reward optimisation: one loss for on- and off-policy samples.
+"""AGRO, any-generation reward optimisation: learns from fresh and old answers by one loss, which
+makes the reward less the log-ratio to the start equal for all answers to a prompt.
 
 The optimum of max E[r] - beta KL(pi || pi_ref) makes d(y) = r(y) - beta log pi(y)/pi_ref(y) the
 same for EVERY generation y of a prompt ("generation consistency"). So, for n samples of any origin,
@@ -26,6 +27,14 @@ CARD = pl.Card(
         setting="Llama 3 8B on MATH; beta is not known",
         model="llama-3.1-8b",
     ),
+    needs=pl.needs.Requirements(
+        shows="residual",
+        off={"collect.links.0.n": 1},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
+    use="It helps where answers are older than the policy, of which it needs no ratio; on fresh answers a "
+    "policy gradient does as well.",
+    lacks=("The paper's own estimator and its proofs of convergence are not there.",),
 )
 
 

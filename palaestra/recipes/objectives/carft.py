@@ -1,4 +1,5 @@
-"""CARFT: PPO, and a contrastive pull of the policy's own reasoning towards an annotated one.
+"""CARFT: PPO, and a pull of the policy's own reasoning towards the worked solution of the same
+problem, and away from those of others.
 
 The embedding of a chain of thought is z = sum_t softmax(v)_t proj(h_t) over its reasoning tokens
 (prompt and answer line left out), with v the values of the critic and proj a linear map to 64
@@ -10,7 +11,7 @@ policy's own, with gradient (arXiv:2508.15868; the released trainer v4):
 
 over all rows c of the optimiser batch. PPO is ReFT's: reward at the last token minus 0.05 (log pi -
 log pi_ref), GAE(1, 0.95). One sample a prompt, so that the other rows are other problems. Nobody
-right: L_cl = 0. An answer without reasoning lines is embedded whole. The values are used as
+right: L_cl = 0. An answer or solution of one line is embedded whole. The values are used as
 attention, so a bad critic also harms the embedding.
 
 Left out: the variant with wrong answers as negatives, split by longest common subsequences, which
@@ -47,9 +48,18 @@ CARD = pl.Card(
         columns=(
             pl.needs.PROMPT,
             pl.needs.ANSWER,
-            replace(pl.needs.DEMONSTRATION, meaning="a worked solution of several lines"),
+            replace(
+                pl.needs.DEMONSTRATION,
+                meaning="a worked solution; of several lines the last is its answer",
+            ),
         ),
+        shows="contrast",
+        off={"contrast": 0.0},
+        own={"schedule.prompts": 16},
     ),
+    use="It helps where worked solutions are there and the policy solves some problems; it learns only "
+    "from right answers, and needs a batch of several problems to contrast.",
+    lacks=("Wrong answers as negatives, the paper's other form, are left out.",),
 )
 ANNOTATION = "annotation"
 
@@ -58,7 +68,7 @@ ANNOTATION = "annotation"
 @pl.stage
 class Annotate:
     """Adds the worked solution, without its answer line, as a last row of every episode; nobody's
-    policy, so never trained on.
+    policy, so never trained on. A solution of the user's in one line is taken whole.
 
     The fact "answer_tokens" says how many tokens of the reply are its answer line (0 where it has
     no other line).
@@ -66,14 +76,13 @@ class Annotate:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, dialect = group.task, ctx.engine().dialect
-        written = task.meta.get("demonstration") or pl.tasks.demonstration(
-            ctx.bench.tasks, task, pl.rng_of(key), "work"
-        )
-        reasoning = str(written).rpartition("\n")[0]
+        own = str(task.meta.get("demonstration") or "").strip()
+        written = own or pl.tasks.demonstration(ctx.bench.tasks, task, pl.rng_of(key), "work")
+        reasoning = written.rpartition("\n")[0] or own
         if not reasoning:
             raise pl.UserError(
-                f"task {task.id!r} has no worked solution: give it a `demonstration` column of "
-                "several lines, or train grpo"
+                f"task {task.id!r} has no worked solution: give it a `demonstration` column, or "
+                "train grpo"
             )
         said = pl.Segment(
             ids=dialect.encode_text(reasoning), author=ANNOTATION, trained=True, text=reasoning

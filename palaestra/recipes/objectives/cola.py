@@ -41,6 +41,23 @@ CARD = pl.Card(
         arguments={"codes": 64},
         beside={"world and inverse model": 1.0, "policy over codes": 2.0},
     ),
+    needs=pl.needs.Requirements(
+        shows="coded_nll",
+        off={"construct": 0},
+        own={
+            "construct": 1,
+            "schedule.prompts": 4,
+            "collect.then.links.0.n": 2,
+            "collect.first.links.0.n": 2,
+        },
+    ),
+    use="It helps where many different answers count more than the best one; the codes are as good as the "
+    "text that they were constructed on, so give `construct` many more steps than the default.",
+    lacks=(
+        "Tree search over codes is not there.",
+        "Codes are constructed on samples of the start model, not on a corpus of text.",
+        "The KL on codes is left out.",
+    ),
 )
 
 
@@ -98,13 +115,3 @@ def build(codes: int = 16, construct: int = 15) -> pl.Recipe:
         heads=(head,),
         references={"ref": "policy"},
     )
-
-
-CODE_NEEDS = (("policy", "code_usage"), ("policy", "code_steering"))
-
-
-def action_recipe(lr: float) -> pl.Recipe:
-    """Only the second phase; logs how many codes are used, and how far they differ."""
-    logged = pl.Track(tuple(f"{model}_{quantity}" for model, quantity in CODE_NEEDS))
-    then = pl.Clipped(reduce="sequences") + logged
-    return pl.vary(build(construct=0), objective=then, needs=CODE_NEEDS, optimiser=pl.AdamW(lr=lr))

@@ -34,6 +34,17 @@ CARD = pl.Card(
         tokens=16384,
         arguments={"length": 16384},
     ),
+    needs=pl.needs.Requirements(
+        shows="age_max",
+        off={"rsr": False},
+        own={"schedule.prompts": 8, "pool.size": 2, "collect.links.0.n": 4},
+    ),
+    use="It helps where many groups are all right or all wrong, so that batches are drawn several times "
+    "and what is left over is dear; where most groups are mixed, little is recovered.",
+    lacks=(
+        "Stages of growing length are started by hand.",
+        "The Chinese mathematics data and their filters are not there.",
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""Dr. GRPO: GRPO without its two biases.
+"""Dr. GRPO: GRPO that neither spares long wrong answers nor weighs a prompt by how hard it is.
 
 A_i = r_i - mean(r), and the clipped surrogate summed over tokens and divided by the constant length
 * B (arXiv:2503.20783, section 3.2). GRPO's 1 / |o_i| makes a long wrong answer cheap per token, its
@@ -28,6 +28,10 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"length": 3000},
     ),
+    needs=pl.needs.Requirements(own={"schedule.prompts": 4, "collect.links.0.n": 4}),
+    use="It helps where wrong answers grow long under GRPO; where answers are equally long and groups "
+    "equally hard, the two take the same direction.",
+    lacks=("The analysis of base models and prompt templates is not there.",),
 )
 
 

@@ -32,6 +32,23 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"update.minibatches": 4},
     ),
+    task="grid-4",
+    needs=pl.needs.Requirements(
+        columns=(),
+        places=(
+            pl.needs.NeededPlace(
+                "environment",
+                "which pays for a task that is completed",
+                built_in=("grid-4", "grid", "lake", "hop"),
+                also=("tools",),
+            ),
+        ),
+        shows="part/paid",
+        own={"schedule.prompts": 2, "collect.links.0.n": 4},
+    ),
+    use="It helps where a world says when a task is completed and some attempts complete it; where none "
+    "does, there is nothing to learn from.",
+    lacks=("ALFWorld and ScienceWorld do not come with it: bring them as an environment.",),
 )
 
 

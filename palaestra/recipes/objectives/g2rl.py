@@ -37,6 +37,14 @@ CARD = pl.Card(
         model="qwen3-4b",
         samples=8,
     ),
+    needs=pl.needs.Requirements(
+        shows="novelty_bonus",
+        off={"weight": 0.0},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
+    use="It helps where a problem has several ways to be solved and samples follow one of them; where "
+    "there is one way, novelty rewards mistakes.",
+    lacks=("The analysis of directions during training is not there.",),
 )
 
 
@@ -77,7 +85,7 @@ def feature(table: pl.Table, episode: int) -> np.ndarray:
 @pl.stage
 class Explore:
     """The shaped rewards r'. `placebo` permutes nu within the group: bonuses of the same sizes, on
-    other answers.
+    other answers. Leaves the column "novelty_bonus", |r' - r|.
     """
 
     form: Literal["equation", "text"] = "text"
@@ -97,6 +105,7 @@ class Explore:
             r_G = r_E[mine]
             factor_G = 1 + self.weight * (r_G * bonus_G if self.form == "equation" else bonus_G)
             out_E[mine] = np.clip(r_G * factor_G, -self.bound, self.bound)
+        table.add_column("novelty_bonus", pl.Values(level="episode", x_N=abs(out_E - r_E)))
         return replace(x, x_N=out_E)
 
 
@@ -108,5 +117,6 @@ def build(
         credit=pl.chain(
             Explore(form, weight, placebo=placebo), pl.Center("group"), pl.Scale("group")
         ),
+        objective=pl.Clipped(reduce="sequences") + pl.Track(("novelty_bonus",)),
         needs=(("policy", "head_gradient"),),
     )

@@ -43,10 +43,29 @@ CARD = pl.Card(
                 "environment",
                 "of several turns, in which states come again",
                 built_in=("grid", "grid-legal", "lake", "hop"),
+                also=("tools",),
             ),
         ),
+        shows="step_credit",
+        off={"omega": 0.0},
+        own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 4},
     ),
+    use="It helps where attempts at one task pass through the same states; where no state comes again, it "
+    "is GRPO with returns by turn.",
+    lacks=("ALFWorld and WebShop do not come with it: bring them as an environment.",),
 )
+
+
+@pl.stage
+class StepCredit:
+    """Leaves the column "step_credit": the size of each turn's weighted step advantage."""
+
+    omega: float
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        size_N = abs(self.omega * table.lift(x, "turn").x_N)
+        table.add_column("step_credit", pl.Values(level="turn", x_N=size_N))
+        return x
 
 
 def build(
@@ -76,8 +95,9 @@ def build(
         pl.credit.Executed(invalid),
         pl.Center(state),
         *((pl.Scale(state),) if std else ()),
+        StepCredit(omega),
     )
-    loss = pl.Clipped(reduce="tokens") + pl.Track(("peers",))
+    loss = pl.Clipped(reduce="tokens") + pl.Track(("peers", "step_credit"))
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(

@@ -9,13 +9,14 @@ outcome. All rewards of a group are z-scored in one pool and summed:
 
 Equal outcomes still differ in their gains, so no group is dropped. One turn only: GRPO with ddof 0.
 An episode whose p does not match its turns (its context overflowed) keeps its outcome alone. The
-gold answer may be a list of aliases: the likeliest counts. `pool="separate"` z-scores gains and
+gold answer may be a list of aliases: the likeliest counts. It is forced in the form that `template`
+gives it, in which the policy's last message has it. `pool="separate"` z-scores gains and
 outcomes apart (an option of the released code); "position" takes the returns of gamma 1 minus their
 mean at the same token position of the group, without std (an earlier release).
 """
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -38,6 +39,28 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"kl": 1e-3, "collect.sample.max_tokens": 2000},
     ),
+    task="hop",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(
+                pl.needs.ANSWER, meaning="the gold answer, or a list of its aliases", otherwise=""
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "tools",
+                "whose results bring the policy nearer to the answer, turn by turn",
+                built_in=("hop",),
+            ),
+        ),
+        shows="gain",
+        off={"collect.links.0.turns": 1},
+        own={"model": "tiny-agent", "collect.links.0.n": 2, "schedule.prompts": 2},
+    ),
+    use="It helps where an answer takes several turns, most attempts of a group fail alike, and a short "
+    "answer is known; it forces the answer once a turn, and where one turn suffices it is GRPO.",
+    lacks=("The search engine and the benchmarks of the paper are not there.",),
 )
 
 
@@ -50,7 +73,7 @@ class GoldProbability:
     (geometric mean).
     """
 
-    template: str = "ANSWER({})"
+    template: str = "{}"
     model: str = "policy"
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
@@ -181,12 +204,12 @@ def centred_by_position(x: pl.Values, table: pl.Table) -> pl.Values:
 def build(
     pool: Literal["joint", "separate", "position"] = "joint",
     gamma: float = 1.0,
-    template: str = "ANSWER({})",
+    template: str = "{}",
     shuffle: bool = False,
     kl: float = 0.0,
 ) -> pl.Recipe:
-    """`template` is how an answer is written in this world. `kl`: the released script
-    uses 0.001.
+    """`template` is how the last message has the answer: "{}" the answer alone, "ANSWER({})" in the
+    built-in `hop`. `kl`: the released script uses 0.001.
     """
     loss = pl.Clipped(reduce="sequences") + pl.Track(("gain",))
     return pl.vary(
@@ -195,3 +218,8 @@ def build(
         credit=pl.chain(TurnInformationGain(pool, gamma, shuffle)),
         objective=loss + kl * pl.KL("k3") if kl else loss,
     )
+
+
+def embedded(template: str = "ANSWER({})", **options: Any) -> pl.Recipe:
+    """On the embedded problem, where answers are written so."""
+    return build(template=template, **options)

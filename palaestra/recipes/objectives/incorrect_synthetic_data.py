@@ -1,5 +1,5 @@
-"""RL on incorrect synthetic data: per-step negatives, which is advantage-weighted RL in the form of
-preference pairs.
+"""RL on incorrect synthetic data: unlearns the step at which a wrong answer lost its chances, by
+preference pairs that end there, which is advantage-weighted RL.
 
 For a wrong answer with steps a_1..a_H, Q(s_h, a_h) is the chance that the best of K = 5
 continuations from there succeeds, and A_h = Q(s_h, a_h) - Q(s_{h-1}, a_{h-1}). Its pit is the first
@@ -32,6 +32,12 @@ CARD = pl.Card(
         "beta is not known",
         model="deepseekmath-7b",
         samples=8,
+    ),
+    needs=pl.needs.Requirements(shows="late", own={"schedule.prompts": 8, "n": 2}),
+    use="It helps where wrong answers go wrong at one step of several; answers of one line are compared "
+    "whole, as in DPO.",
+    lacks=(
+        "Questions and first answers are not made by a stronger model: bring your own questions.",
     ),
 )
 

@@ -1,4 +1,5 @@
-"""LOOP: PPO with a leave-one-out baseline, without a critic, a reference model or a KL term.
+"""LOOP: trains agents with several passes of PPO over each batch, and compares an attempt with the
+other attempts at its task: no critic, no reference model, no KL term.
 
     A_k = R_k - mean_{i != k} R_i,     L = mean over agent tokens of min(ratio A, clip(ratio, 1 / (1 + eps), 1 + eps) A),
 
@@ -39,6 +40,23 @@ CARD = pl.Card(
             "optimiser.clip_norm": 0.1,
         },
     ),
+    task="hop",
+    needs=pl.needs.Requirements(
+        columns=(),
+        places=(
+            pl.needs.NeededPlace(
+                "environment",
+                "which is acted in over several turns",
+                built_in=("hop", "grid", "lake"),
+                also=("tools",),
+            ),
+        ),
+        shows="tools/calls",
+        own={"model": "tiny-agent", "schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where attempts are dear, so that each batch is learned from several times; with one "
+    "pass it is RLOO.",
+    lacks=("AppWorld does not come with it: bring it as an environment.",),
 )
 
 

@@ -1,5 +1,5 @@
-"""OREO, offline reasoning optimisation: a policy and a value of prefixes from recorded answers, by
-path consistency.
+"""OREO, offline reasoning optimisation: learns from recorded answers, right and wrong ones, without
+pairs. A policy and a value of prefixes are made consistent with each other and with the outcome.
 
 The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log
 pi(a_i)/pi_ref(a_i) zero at every prefix. Both parts minimise its square: V with the policy held
@@ -10,9 +10,10 @@ learner of its own, with the policy's start; the release moves it first in a min
 see the other as it was before the step. No pairs are needed: lone and equally rewarded answers
 count.
 
-Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become,
-so the data are those of a fixed policy and no age limit holds. `frozen=False` is the paper's
-multi-iteration form taken to its limit, step by step. `level="response"` is the variant with one
+Offline: with `answers="data"` answers are those of the data (columns prompt, response, right). With
+`frozen=True` every answer is sampled by the start model, whatever the policy has become, so the data
+are those of a fixed policy and no age limit holds. `frozen=False` is the paper's multi-iteration
+form taken to its limit, step by step. `level="response"` is the variant with one
 residual an answer, `level="step"` that with one a step: a line, or a turn.
 
 Left out: search guided by the value at test time, which is not part of training.
@@ -37,6 +38,31 @@ CARD = pl.Card(
         tokens=2048,
         lr=5e-6,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(pl.needs.ANSWER, when={"answers": ("sampled",)}),
+            pl.needs.NeededColumn(
+                "response",
+                "text",
+                ("17 + 25 = 42", "8 + 31 = 38", "49"),
+                "a recorded answer, right or wrong",
+                when={"answers": ("data",)},
+            ),
+            pl.needs.NeededColumn(
+                "right",
+                "true or false",
+                (True, False, True),
+                "whether it is right",
+                when={"answers": ("data",)},
+            ),
+        ),
+        shows="critic/value_error",
+        own={"answers": "data", "schedule.prompts": 4},
+    ),
+    use="It helps where answers with a verdict are there and sampling is dear; a critic is held beside "
+    "the policy, and with a verifier at hand methods that sample learn more.",
+    lacks=("Search guided by the value at test time is not there.",),
 )
 
 
@@ -52,7 +78,9 @@ def build(
     level: Literal["token", "step", "response"] = "token",
     frozen: bool = True,
     kl: pl.objective.KLKind = "k2",
+    answers: Literal["sampled", "data"] = "sampled",
 ) -> pl.Recipe:
+    """`answers`: sampled, or those of the data, where `frozen` does not matter."""
     by_step = level == "step"
     marks: tuple[pl.Collect, ...] = (pl.rollout.MarkSteps(),) if by_step else ()
     pairs = pl.vary(pl.recipe("dpo"), collect=pl.links(pl.Sample(n=8), pl.Score(), *marks))
@@ -76,4 +104,6 @@ def build(
         heads=("value",),
     )
     online = pl.vary(pairs, learners={"policy": policy, "critic": critic})
+    if answers == "data":
+        return pl.vary(online, collect=pl.links(pl.Recorded(), *marks))
     return make_offline(online, *marks) if frozen else online

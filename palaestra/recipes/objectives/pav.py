@@ -6,9 +6,9 @@ a_h) - Q^mu(s_{h-1}, a_{h-1}):
     grad = E[ sum_h grad log pi(a_h | s_h) * (Q^pi(s_h, a_h) + alpha A^mu(s_h, a_h)) ]       (arXiv:2410.08146, eq. 5)
 
 The prover must be complementary: mu = pi only shifts the baseline, a very strong one succeeds from
-everywhere. Here it is the best of `k` tries of the policy, Q = 1 - (1 - Q^pi)^k, with Q^pi from `n`
-continuations of every step's prefix (shared prefixes once) in place of the paper's trained
-verifier. Q^pi of the sum is the outcome, an unbiased sample of it, less the group's mean. Steps are
+everywhere. Here it is the best of `k` tries of the policy, or of another model, `prover`: Q = 1 - (1
+- Q^pi)^k, with Q^pi from `n` continuations of every step's prefix (shared prefixes once) in place of
+the paper's trained verifier. Q^pi of the sum is the outcome, an unbiased sample of it, less the group's mean. Steps are
 lines. A prefix from which nothing succeeds has A^mu = 0; the progress of an answer telescopes to at
 most 1. Equal rewards still carry progress; a group of one has an outcome advantage of 0. The
 continuations count as sampled tokens.
@@ -18,6 +18,7 @@ Left out: the trained verifier, and beam search that ranks partial solutions by 
 
 import palaestra as pl
 
+PROVER = "prover"
 CARD = pl.Card(
     title="Rewarding Progress: process advantage verifiers (PAV)",
     paper="arXiv:2410.08146",
@@ -33,13 +34,39 @@ CARD = pl.Card(
         lr=1e-7,
         arguments={"kl": 1e-3},
     ),
+    needs=pl.needs.Requirements(
+        models=(
+            pl.needs.NeededModel(
+                PROVER,
+                "prover",
+                "goes on from every step, and has the policy's tokenizer",
+                otherwise="the policy's best of `k` tries goes on",
+            ),
+        ),
+        shows="progress",
+        off={"alpha": 0.0},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4, "n": 2},
+    ),
+    use="It helps where answers have several steps and some lead nowhere; every step costs `n` more "
+    "samples.",
+    lacks=(
+        "No verifier is trained: progress is estimated by continuations.",
+        "Search against a verifier at test time is not there.",
+    ),
 )
 
 
-def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> pl.Recipe:
-    return pl.vary(
+def build(
+    alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0, prover: str = "policy"
+) -> pl.Recipe:
+    """`prover` is a model's folder or id; of "policy", and of any other, the best of `k` counts."""
+    loss = pl.Reinforce() + pl.Track(("progress",))
+    other = prover != "policy"
+    values = pl.rollout.PrefixValues(n=n, model=PROVER if other else "policy")
+    made = pl.vary(
         pl.recipe("grpo", kl=kl),
-        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.rollout.PrefixValues(n=n)),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), values),
         credit=pl.chain(pl.Center("group"), pl.credit.StepProgress(alpha=alpha, k=k)),
-        objective=pl.Reinforce() + kl * pl.KL("k3") if kl else pl.Reinforce(),
+        objective=loss + kl * pl.KL("k3") if kl else loss,
     )
+    return pl.vary(made, references={**made.references, PROVER: prover}) if other else made

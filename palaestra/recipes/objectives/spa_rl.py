@@ -37,6 +37,27 @@ CARD = pl.Card(
         "epoch",
         model="llama-3.2-3b",
     ),
+    task="grid",
+    needs=pl.needs.Requirements(
+        columns=(),
+        places=(
+            pl.needs.NeededPlace(
+                "environment",
+                "of several turns, which pays at the end",
+                built_in=("grid", "grid-legal", "lake", "hop"),
+                also=("tools",),
+            ),
+        ),
+        shows="estimator/progress_error",
+        off={"by": "uniform"},
+        own={"warmup": 1, "schedule.prompts": 2, "collect.links.0.n": 2},
+    ),
+    use="It helps where episodes are long and paid at their end alone; an estimator that has seen few "
+    "attempts pays turns at random, so let `warmup` run until its error stops falling.",
+    lacks=(
+        "The estimator is trained on attempts of the start policy, not on a file of trajectories.",
+        "WebShop, ALFWorld and VirtualHome do not come with it: bring them as an environment.",
+    ),
 )
 SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 

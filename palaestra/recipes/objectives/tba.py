@@ -1,4 +1,5 @@
-"""TBA, trajectory balance with asynchrony: old samples from a buffer, no ratios, no critic.
+"""TBA, trajectory balance with asynchrony: learns from a buffer of answers of any age, by a loss that
+needs no ratios and no critic.
 
 For pi* ~ pi_ref exp(r / beta), K samples of one prompt, of any age, and z_i = log pi_ref(y_i) - log
 pi(y_i) + r_i / beta:
@@ -33,6 +34,17 @@ CARD = pl.Card(
         tokens=512,
         lr=1e-5,
         arguments={"pool.samples": 20, "pool.fill": 500, "optimiser.warmup": 50},
+    ),
+    needs=pl.needs.Requirements(
+        shows="age_max",
+        off={"lag": 0, "recent": 1.0},
+        own={"schedule.prompts": 4, "pool.size": 4, "collect.links.0.n": 4},
+    ),
+    use="It helps where sampling runs apart from learning and rewards are rare, so that old good answers "
+    "are worth another look; with fresh answers at hand it only weighs them otherwise.",
+    lacks=(
+        "How much faster processes apart are is not measured.",
+        "Preference tuning and red-teaming are not there.",
     ),
 )
 

@@ -1,5 +1,6 @@
-"""MIO: preference pairs as two samples of a mutual information, with the Jensen-Shannon estimator
-in the place of the bound that DPO maximises.
+"""MIO: learns from preference pairs, with a push on each answer that does not end when the pair is
+apart. The pairs count as two samples of a mutual information, and the Jensen-Shannon estimator of
+it stands in the place of the bound that DPO maximises.
 
     T(x, y) = beta (log pi(y|x) - log pi_ref(y|x)),     loss = softplus(-T(y_w)) / 2 + softplus(T(y_l)) / 2
 
@@ -7,10 +8,11 @@ in the place of the bound that DPO maximises.
 softplus(T(y_l) - T(y_w)), one factor moves both answers: once they are apart, nothing brings back a
 chosen answer that sank together with the rejected one, with which it may share most of its tokens.
 Here the halves never meet: the chosen answer is pushed up for as long as it is less likely than at
-the start. Pairs are recorded (columns prompt, chosen, rejected) or, with `pairs="rollouts"`, the
-best against the worst of a group.
+the start. Pairs are the best against the worst of a group of the policy's answers or, with
+`pairs="data"`, recorded (columns prompt, chosen, rejected).
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
@@ -25,6 +27,19 @@ CARD = pl.Card(
         setting="several base models, eight benchmarks of maths and reasoning; their names, beta "
         "and the learning rate are not known to us",
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
+            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
+            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
+        ),
+        shows="chosen",
+        own={"pairs": "data", "schedule.prompts": 4},
+    ),
+    use="It helps where both answers of a pair have much in common and DPO makes the chosen one less "
+    "likely with the other; where the two are far apart, DPO loses little.",
+    lacks=("The benchmarks of reasoning and mathematics are not measured.",),
 )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
+import palaestra.tasks
 import pytest
 import torch
 from palaestra import catalogue
@@ -97,3 +98,23 @@ def test_carft_names_what_is_missing():
 def test_value_coefficients():
     value = lambda recipe: recipe.learners["policy"].objective.parts[1].weight
     assert value(carft.build()) == 0.1 and value(carft.build(value=5.0)) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("written", "noted"), [("17+25=42", "17+25=42"), ("17+25\n= 42", "17+25"), (" a\nb\nc\n", "a\nb")]
+)
+def test_a_solution_of_the_users_may_have_one_line(context, written, noted):
+    ctx = context()
+    task = replace(ctx.bench.tasks.task("train", 0), meta={"demonstration": written})
+    (group,) = groups_of([1.0])
+    (made,) = asyncio.run(carft.Annotate()(ctx, ("k",), replace(group, task=task))).episodes
+    assert made.rows[-1].segments[-1].text == noted
+
+
+def test_a_problem_without_a_working_is_refused(context, monkeypatch):
+    """What a problem writes in one line is its answer; only the user's may be a whole working."""
+    monkeypatch.setattr(palaestra.tasks, "demonstration", lambda *given: "= 4", raising=False)
+    ctx, (group,) = context(), groups_of([1.0])
+    group = replace(group, task=ctx.bench.tasks.task("train", 0))
+    with pytest.raises(UserError, match="no worked solution: give it a `demonstration` column, or train grpo"):
+        asyncio.run(carft.Annotate()(ctx, ("k",), group))

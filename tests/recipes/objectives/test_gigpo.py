@@ -7,7 +7,7 @@ from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import gigpo
 
-from tests.recipes.objectives.helpers import advantages, by_token, near, scored
+from tests.recipes.objectives.helpers import advantages, by_token, groups_of, near, scored
 
 SUCCESS = {"turn_rewards": [0, 0, 10], "turn_lengths": [2, 1, 1], "states": ["s0", "a", "b"]}
 FAILURE = {"turn_rewards": [0] * 5, "turn_lengths": [1] * 5, "states": ["s0", "c", "d", "e", "f"]}
@@ -68,3 +68,10 @@ def test_similar_states_join_the_first_anchor():
     near_states = [{"reward": r, "states": [s]} for r, s in ((1, "at a1, box b2"), (0, "at a1, box b3"))]
     assert advantages(gigpo.build(episode=0.0), *near_states) == by_token(0, 0)
     assert advantages(gigpo.build(episode=0.0, similarity=0.9), *near_states) == by_token(0.5, -0.5)
+
+
+@pytest.mark.parametrize(("omega", "size"), [(1.0, 0.5), (2.0, 1.0), (0.0, 0.0)])
+def test_the_size_of_step_advantages_is_logged(omega, size):
+    """Two first turns that return 1 and 0 start in one state: half a point away from their mean."""
+    made, _ = gigpo.build(omega=omega).learners["policy"].credit(groups_of([1, 0]), [[[{}], [{}]]], {})
+    assert [x.columns["step_credit"].tolist() for x in made] == [near([0, size, size])] * 2

@@ -76,7 +76,7 @@ def test_gold_probability_is_that_of_the_answer(context):
         )
     )
     group = Group(task=task, episodes=(Episode(rows=(row,), reward=Reward(total=0.0)), Episode(status="error:x")))
-    found = asyncio.run(igpo.GoldProbability()(ctx, ("k",), group)).episodes[0].facts["gold_prob"]
+    found = asyncio.run(igpo.GoldProbability("ANSWER({})")(ctx, ("k",), group)).episodes[0].facts["gold_prob"]
     ids = (*first, first[0], *tool, *dialect.encode_text("ANSWER("))
     gold, module, expected = dialect.encode_text(task.answer), ctx.model("policy"), 0.0
     for j, token in enumerate(gold):
@@ -92,3 +92,8 @@ def test_kl_terms_of_weight_k3():
     one = explain(igpo.build(kl=0.1), [scored(1, 1, **ref)])["token_weights"][0]
     assert one[0] == near([-0.1 * slope / 8] * 4)
     assert igpo.build().references == {} and igpo.build(kl=0.1).references == {"ref": "policy"}
+
+
+def test_an_answer_is_forced_alone_but_in_the_form_of_the_embedded_problem():
+    forms = [r.collect.links[-1].template for r in (igpo.build(), igpo.embedded(), igpo.embedded(template="<{}>"))]
+    assert forms == ["{}", "ANSWER({})", "<{}>"] and igpo.CARD.task == "hop"

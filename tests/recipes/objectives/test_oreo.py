@@ -1,6 +1,7 @@
 """OREO: residuals by token, step and response, by hand, and what it learns from."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from palaestra.objective.residual import Balance, PathConsistency, ValueConsiste
 from palaestra.recipes.objectives import oreo
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.types import Example, Row, Segment
+from palaestra.types import Example, Group, Row, Segment
 from palaestra.update import pack
 
 from tests.objective.helpers import balance, column_batch, out_of
@@ -104,3 +105,15 @@ def test_one_token_steps_are_oreo_by_token():
     assert found[0].item() == near(found[1].item())
     slopes = [torch.autograd.grad(loss, out["logp"], retain_graph=True)[0] for loss in found]
     assert torch.allclose(*slopes)
+
+
+@pytest.mark.parametrize(("right", "reward"), [(True, 1.0), (0, 0.0)])
+def test_answers_of_the_data_are_learned_from(context, right, reward):
+    """Without sampling; by step each line of a recorded answer is an action."""
+    ctx = context()
+    task = replace(ctx.bench.tasks.task("train", 0), meta={"response": "1+2=3\n= 3", "right": right})
+    recipe = oreo.build(answers="data", level="step")
+    (made,) = asyncio.run(recipe.collect(ctx, ("k",), Group(task=task))).episodes
+    assert made.total == reward and len(made.facts["step_ends"]) == 2
+    found, _ = recipe.learners["critic"].credit([Group(task=task, episodes=(made,))], [[[{}]]], {})
+    assert [x.columns["reward"] for x in found] == [reward]

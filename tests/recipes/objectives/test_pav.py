@@ -1,11 +1,15 @@
 """PAV: progress under the prover, and the credit of each step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from palaestra.credit.steps import best_of, progress
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import pav
+
+from tests.recipes.objectives.helpers import groups_of
 
 
 def test_pav_reference_values():
@@ -34,3 +38,18 @@ def test_pav_credits_each_step_with_its_own_progress():
         explain(pav.build(), [[{"reward": 1}]])
     with pytest.raises(UserError, match="3 prefix_values, not 2"):
         explain(pav.build(), [[{"turn_rewards": [0, 1], "turn_lengths": [1, 1], "prefix_values": [0.1, 0.2]}]])
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(3.0, 3 * 0.2465), (0.0, 0.0)])
+def test_the_progress_that_is_added_is_logged(alpha, expected):
+    (group,) = groups_of([1.0])
+    facts = {"prefix_values": (0.1, 0.2, 0.2), "step_ends": ((0, 1), (0, 2))}
+    group = replace(group, episodes=(replace(group.episodes[0], facts=facts),))
+    (made,), _ = pav.build(alpha=alpha).learners["policy"].credit([group], [[[{}]]], {})
+    assert made.columns["progress"].tolist() == pytest.approx([0, expected, 0])
+
+
+def test_a_prover_of_the_users_goes_on_instead_of_the_policy():
+    assert pav.build(prover="DIR").references == {"prover": "DIR"} and pav.build().references == {}
+    assert pav.build(prover="DIR", kl=0.1).references == {"prover": "DIR", "ref": "policy"}
+    assert [r.collect.links[-1].model for r in (pav.build(prover="DIR"), pav.build())] == ["prover", "policy"]
