@@ -9,6 +9,7 @@ from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
+from palaestra.run.unmet import too_few
 
 BUILT = [e.id for e in catalogue.all_entries() if e.built]
 HINT = NeededColumn("hint", "text", ("a", "b"), "a hint", when={"kind": ("cue",)})
@@ -131,3 +132,9 @@ def test_a_column_of_another_name_is_read_as_what_the_method_calls_it(tmp_path):
     assert first_tasks(str(file), 1, "rubric=meta.criteria")[0].meta["criteria"] == ["short"]
     with pytest.raises(UserError, match="neither side"):
         first_tasks(str(file), 1, "rubric=criteria")
+
+
+@pytest.mark.parametrize(("task", "refused"), [("add", True), ("knights(d=1)+knights(d=2)", False)])
+def test_parts_of_a_mixture_are_domains(task, refused, context):
+    needs = catalogue.find("dump").CARD.needs
+    assert bool(list(too_few(needs, context(task).bench))) is refused
