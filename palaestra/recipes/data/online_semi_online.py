@@ -13,7 +13,8 @@ have the same score is left out. Over a cycle the age of a sample is 0 to s - 1 
 average.
 
 Verifiable and other tasks train together: prompts with an answer get the run's reward, and `judge`
-(a reward model's folder, or a judge) scores those without.
+(a reward model's folder, or a judge) scores those without. A file that has both kinds needs --reward
+too, such as --reward math, since records without an answer are refused otherwise.
 
 `form` gives s in one process in one of two ways:
 - "minibatches": a step draws the prompts of s updates at once and cuts them into s minibatches, which
@@ -53,7 +54,7 @@ CARD = pl.Card(
             pl.needs.PROMPT,
             replace(
                 pl.needs.ANSWER,
-                otherwise="`judge` scores the replies to this prompt, or --reward FILE.py:NAME",
+                otherwise="with --reward NAME for the prompts that have one, `judge` scores the others",
             ),
         ),
         models=(

@@ -21,6 +21,7 @@ Deviations: the advantage has a baseline, and PPO's clip bounds the update; the 
 with bonuses, which only the tables have. Linear MDPs are left out.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
@@ -82,6 +83,7 @@ def build(beta: float = 0.05) -> pl.Pipeline:
 
 def embedded(**options: Any) -> pl.Pipeline:
     """On the embedded problem: twelve steps of imitation, then eight of RL."""
-    made = build(**options)
-    made = pl.override(made, "clone.schedule", pl.Schedule(prompts=32, steps=12))
-    return pl.override(made, "rl.schedule", pl.Schedule(prompts=8, steps=8))
+    rl = build(**options).parts["rl"]
+    clone = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=12))
+    near = pl.vary(rl.runnable, schedule=pl.Schedule(prompts=8, steps=8))
+    return pl.Pipeline(parts={CLONE: pl.Part(clone), "rl": replace(rl, runnable=near)})
