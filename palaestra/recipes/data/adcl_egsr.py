@@ -57,7 +57,8 @@ CARD = pl.Card(
             "batches": 2,
             "probe": 2,
             "n": 2,
-            "guided": 4,
+            "guided": 8,
+            "max_tokens": 64,
         },
     ),
     use="The curriculum helps where a fixed set of problems of very different difficulty is passed several "

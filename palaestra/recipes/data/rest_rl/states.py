@@ -113,7 +113,8 @@ class StartStates:
 
     def draw_numbers(self, state: pl.State) -> dict[str, float]:
         """The problems of the newest round whose rewards differ, as a share, and the start states
-        on the way of their answers."""
+        on the way of their answers.
+        """
         found = state.get("found", {"problems": 1, "varied": 0, "starts": 0})
         return {
             "varied": found["varied"] / max(1, found["problems"]),
