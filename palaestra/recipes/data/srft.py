@@ -50,7 +50,6 @@ CARD = pl.Card(
     ),
     use="Try it where imitating first costs skills that the model has; with demonstrations in the model's "
     "own style, imitation first and then GRPO ended higher in our measurement.",
-    lacks=("Demonstrations by several stronger models for one prompt.",),
 )
 MARK = "demonstration"
 

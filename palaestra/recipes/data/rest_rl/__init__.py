@@ -73,8 +73,9 @@ CARD = pl.Card(
     "of one line give no states, and a value model that ranks no better than chance makes decoding worse "
     "than one greedy answer.",
     lacks=(
-        "Value models trained from several policies, and rounds of self-training with a new data set each.",
-        "The comparison with process reward models and with ReST-DPO.",
+        "The benchmarks of code: APPS, BigCodeBench and HumanEval.",
+        "The comparison with process reward models, with a search that outcome rewards lead, and with "
+        "ReST-DPO.",
     ),
 )
 
