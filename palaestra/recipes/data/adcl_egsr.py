@@ -31,7 +31,6 @@ import numpy as np
 
 import palaestra as pl
 
-MARK = "guided"
 CARD = pl.Card(
     title="Adaptive difficulty curriculum + expert-guided self-reformulation",
     paper="arXiv:2505.08364",
@@ -49,7 +48,7 @@ CARD = pl.Card(
             pl.needs.ANSWER,
             replace(pl.needs.DEMONSTRATION, when={"expert": ("solution",)}),
         ),
-        shows=f"is:{MARK}",
+        shows="answers_spread",  # `is:guided` is 0 until a guided answer is right
         off={"expert": ""},
         own={
             "schedule.prompts": 4,
@@ -57,14 +56,14 @@ CARD = pl.Card(
             "batches": 2,
             "probe": 2,
             "n": 2,
-            "guided": 8,
-            "max_tokens": 64,
+            "guided": 4,
         },
     ),
     use="The curriculum helps where a fixed set of problems of very different difficulty is passed several "
     "times; the guided answers help where the model follows a solution that it does not find by itself.",
     lacks=("The numbers of the paper for K, G and the learning rate, which are not known to us.",),
 )
+MARK = "guided"
 RESTATE = "Here is a solution. Understand it, then solve the problem in your own words."
 
 
