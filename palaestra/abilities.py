@@ -19,12 +19,15 @@ from palaestra.types import (
     Call,
     Completion,
     Dialect,
+    Group,
     Key,
     Malformed,
     Message,
     Meter,
+    Metrics,
     Outputs,
     Sampling,
+    State,
     Task,
     Tasks,
     ToolSchema,
@@ -48,9 +51,11 @@ __all__ = [
     "KeepsEqual",
     "LeavesEqual",
     "LimitsTurns",
+    "LogsDraw",
     "Mixes",
     "OffersTools",
     "PaysGold",
+    "PicksAnswers",
     "PutsAnswers",
     "ReadsCalls",
     "Solves",
@@ -60,6 +65,7 @@ __all__ = [
     "TrainingSize",
     "Warns",
     "WritesAnswers",
+    "draw_numbers",
     "keeps_equal",
 ]
 
@@ -405,6 +411,29 @@ class CountsSamples(Protocol):
 
     @property
     def n(self) -> int: ...
+
+
+@runtime_checkable
+class LogsDraw(Protocol):
+    """A draw with numbers for the log of each step. Without it, it has none."""
+
+    def draw_numbers(self, state: State) -> Metrics:
+        """Numbers of the newest draw, from the state that it left."""
+        ...
+
+
+@runtime_checkable
+class PicksAnswers(Protocol):
+    """A link of a collection that samples and judges nothing: it only mutes some of the answers by
+    their rewards, so it can be shown on rewards alone.
+    """
+
+    def pick(self, group: Group) -> Group: ...
+
+
+def draw_numbers(draw: object, state: State) -> Metrics:
+    """What a draw logs of a step."""
+    return draw.draw_numbers(state) if isinstance(draw, LogsDraw) else {}
 
 
 def keeps_equal(credit: Credit) -> bool:

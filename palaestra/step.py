@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from palaestra.abilities import draw_numbers
 from palaestra.errors import Fault
 from palaestra.rollout import queue
 from palaestra.rollout.outcomes import outcomes
@@ -104,6 +105,7 @@ def learn(
             moved = {**moved, **queue.age_numbers(examples[name], name, state["step"])}
         prefix = f"{name}/" if len(recipe.learners) > 1 else ""
         metrics |= {f"{prefix}{k}": v for k, v in moved.items()}
+    metrics |= draw_numbers(recipe.draw, state["draw"])
     state["draw"] = recipe.observe(seen, examples, state["draw"])
     # a rank that only follows in learning has no pool, and keeps no record
     later = [*queue.groups_inside(state.get("pool", {})), *state.get("again", ())]

@@ -24,6 +24,7 @@ from palaestra.types import (
     Example,
     Groups,
     Key,
+    Metrics,
     State,
     Task,
     Tasks,
@@ -93,7 +94,8 @@ class Bandit:
 
     n_j counts the samples seen of the arm, n those of all; an arm never seen has value 0. With
     explore 1 this is DUMP (arXiv:2504.09710), with 0 SEC (arXiv:2505.14970, eq. 3).
-    rule="proportional" draws with p ~ max(score, 0.01) instead, an option of SEC's code.
+    rule="proportional" draws with p ~ max(score, 0.01) instead, an option of SEC's code. The state's
+    `odds` are the p of the newest draw; tau = infinity draws all arms alike.
     """
 
     tau: float = 0.1
@@ -106,7 +108,15 @@ class Bandit:
 
     def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         names = [arm.name for arm in arms_of(ctx.bench.tasks)]
-        return draw_from_arms(ctx, key, n, self.probabilities(names, state), state)
+        p_A = self.probabilities(names, state)
+        tasks, after = draw_from_arms(ctx, key, n, p_A, state)
+        return tasks, {**after, "odds": dict(zip(names, p_A.tolist(), strict=True))}
+
+    def draw_numbers(self, state: State) -> Metrics:
+        """The probability of each arm, and that of the likeliest less that of the least likely."""
+        odds: Mapping[str, float] = state.get("odds", {})
+        spread = max(odds.values(), default=0.0) - min(odds.values(), default=0.0)
+        return {**{f"odds/{name}": p for name, p in odds.items()}, "odds_spread": spread}
 
     def probabilities(self, names: Sequence[str], state: State) -> np.ndarray:
         """[A] of the arms of these names."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from palaestra.context import Draw
 from palaestra.models.score import score_texts
-from palaestra.types import Key, State, Task, need_at_least, rng_of, stage
+from palaestra.types import Key, Metrics, State, Task, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context, Models
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @stage
 class Select:
     """Draws `factor` times as many tasks and keeps those with the highest score, in the order in
-    which they were drawn; the others are not attempted. Ties are broken by chance.
+    which they were drawn; the others are not attempted. Ties are broken by chance. The state's
+    `score_gain` is the mean score of what is kept less that of all candidates.
 
     Args:
         score: [N] numbers of N tasks, without a look at their answers.
@@ -41,7 +42,12 @@ class Select:
         free, score_N = round(self.share * n), self.score(ctx, tasks)
         ranked = sorted(order[free:].tolist(), key=lambda i: -score_N[i])
         kept = sorted([*order[:free].tolist(), *ranked[: n - free]])
-        return [tasks[i] for i in kept], state
+        gain = float(score_N[kept].mean() - score_N.mean()) if kept else 0.0
+        return [tasks[i] for i in kept], {**state, "score_gain": gain}
+
+    def draw_numbers(self, state: State) -> Metrics:
+        """By how much the score of the tasks that are attempted is above that of the candidates."""
+        return {"score_gain": state.get("score_gain", 0.0)}
 
 
 @stage

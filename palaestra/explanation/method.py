@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from palaestra.abilities import PicksAnswers
 from palaestra.errors import UserError
 from palaestra.explanation.reading import (
     UNUSED_ADVANTAGES,
     derivative,
     dropped_groups_remark,
+    links_of,
+    muted_answers_remark,
     varies_within_episode,
 )
 from palaestra.explanation.trajectories import (
@@ -36,7 +39,7 @@ from palaestra.explanation.trajectories import (
 from palaestra.method import Learner, Recipe
 from palaestra.run.stages import check_stages
 from palaestra.schedule import resolve
-from palaestra.types import Example, Signals
+from palaestra.types import Example, Group, Signals
 from palaestra.update import pack
 
 
@@ -52,7 +55,7 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     check_stages(recipe)
     recipe = resolve(recipe, recipe.schedule.steps)
     name, learner = next(iter(recipe.learners.items()))
-    built = groups_of(groups, name, _fields(learner))
+    built = pick_answers(recipe, groups_of(groups, name, _fields(learner)))
     signals = _signals(learner, groups)
     examples, _ = learner.credit(built, signals, {})
     where = {
@@ -61,7 +64,8 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     advantages = _advantages(
         examples, groups, where, varies_within_episode(learner.credit, built, signals)
     )
-    notes, weights = dropped_groups_remark(recipe.pool, built), None
+    notes = muted_answers_remark(built) + dropped_groups_remark(recipe.pool, built)
+    weights = None
     if missing := _missing_fields(learner, groups):
         fields = " and ".join(map(repr, missing))
         them = "it" if len(missing) == 1 else "them"
@@ -74,6 +78,17 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
         notes += [UNUSED_ADVANTAGES] if unused else []
         notes += [UNKNOWN_LENGTHS] if any(map(lacks_length, chain(*groups))) else []
     return {"advantages": advantages, "token_weights": weights, "notes": notes}
+
+
+def pick_answers(recipe: Recipe, groups: Sequence[Group]) -> list[Group]:
+    """The groups as the recipe's collection leaves them where it trains on some answers alone."""
+    picks = [link for link in links_of(recipe.collect) if isinstance(link, PicksAnswers)]
+    picked: list[Group] = []
+    for group in groups:
+        for link in picks:
+            group = link.pick(group)
+        picked.append(group)
+    return picked
 
 
 def _advantages(

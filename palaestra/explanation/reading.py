@@ -48,6 +48,15 @@ def derivative(
     return 0.0 - slope_BT, len(found) > 1 and found[1] is None
 
 
+def muted_answers_remark(groups: Groups) -> list[str]:
+    """The remark that answers of a prompt do not train, where some do not."""
+    muted = sum(e.muted for g in groups for e in g.episodes)
+    total = sum(len(g.episodes) for g in groups)
+    return [
+        f"{muted} of {total} answers do not train: the method samples more of a prompt than it trains on"
+    ] * bool(muted)
+
+
 def dropped_groups_remark(pool: Pool, groups: Groups) -> list[str]:
     """The remark that the pool would not train on groups of equal rewards, if it would not."""
     equal = [str(g) for g, group in enumerate(groups) if not is_mixed(group)]
@@ -66,12 +75,12 @@ def other_links_remark(method: Collect, run: Collect, name: str) -> list[str]:
 
     Samples are samples, whatever their number.
     """
-    theirs = _links(run)
+    theirs = links_of(run)
     same = lambda a, b: (
         a == b or (isinstance(a, Sample) and isinstance(b, Sample) and a.model == b.model)
     )
     lacking = [
-        brief(link) for link in _links(method) if not any(same(link, other) for other in theirs)
+        brief(link) for link in links_of(method) if not any(same(link, other) for other in theirs)
     ]
     if not lacking:
         return []
@@ -91,5 +100,6 @@ def sampled_remark(n: int, total: int | None) -> list[str]:
     ]
 
 
-def _links(collect: Collect) -> Sequence[Collect]:
+def links_of(collect: Collect) -> Sequence[Collect]:
+    """The links of a collection, which may be a single one."""
     return collect.links if isinstance(collect, Links) else (collect,)

@@ -84,6 +84,10 @@ class Pick:
     choose: Callable[[np.ndarray], Sequence[int]]
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        return self.pick(group)
+
+    def pick(self, group: Group) -> Group:
+        """The group with the other episodes muted."""
         able = [i for i, e in enumerate(group.episodes) if e.ok and not e.muted]
         totals = np.array([group.episodes[i].total for i in able])
         kept = {able[i] for i in self.choose(totals)}

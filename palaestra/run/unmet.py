@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra import catalogue
 from palaestra.abilities import split_size
+from palaestra.curriculum.arms import arms_of
 from palaestra.errors import UserError
 from palaestra.needs.declared import (
     NeededColumn,
@@ -23,7 +24,6 @@ from palaestra.needs.rows import columns_of
 from palaestra.settings.fields import VALUE, Settings
 from palaestra.suggest import close_names
 from palaestra.tasks.columns import META, USES
-from palaestra.tasks.domains import TellsDomains
 from palaestra.types import Task
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
 
 def too_few(needs: Requirements, bench: Bench) -> Iterator[str]:
     """Where there is less of something than the method acts on."""
-    domains = bench.tasks.domains if isinstance(bench.tasks, TellsDomains) else ()
-    counts = {"tasks": split_size(bench.tasks, "train"), "domains": len(domains) or 1}
+    counts = {"tasks": split_size(bench.tasks, "train"), "domains": len(arms_of(bench.tasks))}
     for what, least in needs.least.items():
         n = counts[what]
         if n is not None and n < least:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from palaestra.abilities import draw_numbers
 from palaestra.curriculum.arms import Bandit, Learnability, arms_of
 from palaestra.errors import UserError
 from palaestra.recipes.data import dump, sec
@@ -140,3 +141,17 @@ def test_observations_do_not_depend_on_who_is_done_first(context, small):
         found.append(state["draw"])
     assert ends == [0, 1, 2] * 2 + [2, 1, 0] * 2
     assert found[0] == found[1] and any(arm["newest"] for arm in found[0]["arms"].values())
+
+
+def test_the_log_says_how_the_arms_are_drawn(context):
+    """Q = .45 and .10 at tau .4: e^.875 to 1; all alike at an infinite tau, and where nobody drew."""
+    ctx = context("knights(d=1)+knights(d=2)")
+    names = [arm.name for arm in arms_of(ctx.bench.tasks)]
+    arms = {name: {"value": value, "count": 1} for name, value in zip(names, (0.45, 0.10), strict=True)}
+    for tau, likelier in ((0.4, 1 / (1 + np.exp(-0.875))), (float("inf"), 0.5)):
+        bandit = Bandit(tau=tau)
+        _, state = bandit(ctx, (0,), 2, {"arms": arms})
+        found = draw_numbers(bandit, state)
+        assert found[f"odds/{names[0]}"] == pytest.approx(likelier)
+        assert found["odds_spread"] == pytest.approx(2 * likelier - 1)
+    assert draw_numbers(bandit, {}) == {"odds_spread": 0.0}

@@ -12,6 +12,7 @@ from palaestra.explanation.method import explain
 from palaestra.explanation.reading import other_links_remark
 from palaestra.explanation.recorded import other_run
 from palaestra.recipes.base import dpo, grpo, ppo, rloo, sft
+from palaestra.recipes.data import reinforce_ada
 from palaestra.recipes.objectives import (
     agro,
     embodied_planner_r1,
@@ -46,6 +47,17 @@ def test_turn_rewards_reach_their_turn():
     )
     a = found["advantages"][0][0]
     assert a[0] > a[1]
+
+
+def test_answers_that_the_method_leaves_out_train_nothing():
+    """Reinforce-Ada with 4 right answers of 16: two of each kind train, with the mean of all 16."""
+    rewards = [1] + [0] * 7 + [1, 1, 1] + [0] * 5
+    found = explain(reinforce_ada.build(), [[{"reward": r, "length": 1} for r in rewards]])
+    kept = {0: 0.75, 1: -0.25, 2: -0.25, 8: 0.75}
+    assert found["advantages"] == [[kept.get(i, 0.0) for i in range(16)]]
+    weights = [w for (w,) in found["token_weights"][0]]
+    assert weights == pytest.approx([kept.get(i, 0.0) / 4 for i in range(16)])
+    assert "12 of 16 answers do not train" in found["notes"][0]
 
 
 def test_what_changes_with_the_step_stands_where_it_ends():

@@ -10,7 +10,7 @@ from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
-from palaestra.run.unmet import is_there, unjudged
+from palaestra.run.unmet import is_there, too_few, unjudged
 from palaestra.settings.fields import Settings
 from palaestra.types import Task
 
@@ -188,3 +188,9 @@ def test_pairs_that_nobody_reads_are_named_where_nothing_judges_samples(rows, re
     needs = catalogue.find("mio").CARD.needs
     found = list(unjudged(needs, settings, SimpleNamespace(tasks=source), arguments))
     assert bool(found) is said and all("pairs=data" in line for line in found)
+
+
+@pytest.mark.parametrize(("task", "refused"), [("add", True), ("knights(d=1)+knights(d=2)", False)])
+def test_parts_of_a_mixture_are_domains(task, refused, context):
+    needs = catalogue.find("dump").CARD.needs
+    assert bool(list(too_few(needs, context(task).bench))) is refused

@@ -105,6 +105,10 @@ def test_pick_leaves_out_what_is_muted_or_failed():
     assert [e.muted for e in run(Pick(Few(1, 1)), group).episodes] == [True, True, False, False]
 
 
+def test_eframe_without_further_answers_is_one_group():
+    assert len(eframe.build(further=0).collect.links) == 2 < len(eframe.build().collect.links)
+
+
 def test_eframe_of_the_catalogue():
     """Five failures, then one success among twenty: it alone trains, with the statistics of the twenty."""
     recipe = eframe.build(replay=False)

@@ -1,11 +1,15 @@
 """The claim of demo-regularized-rl: episodes that fall as 1 / N_E."""
 
 import palaestra as pl
-from palaestra.recipes.data.demo_regularized_rl import build
+from palaestra.recipes.data.demo_regularized_rl.tables import DemonstrationRegularised
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
-    arms={"start": build(most=0), "nobody": build("nobody"), "expert": build()},
+    arms={
+        "start": DemonstrationRegularised(most=0),
+        "nobody": DemonstrationRegularised("nobody"),
+        "expert": DemonstrationRegularised(),
+    },
     start=None,
     expect=pl.ledger.Greater(
         "expert",

@@ -1,26 +1,27 @@
-"""ADCL and EGSR: problems from easy to hard, as hard as they are now; and solutions that the policy
-says again in its own words where it finds none.
+"""ADCL and EGSR: problems come from easy to hard, with difficulty measured again during training, and
+where the policy finds no solution it restates an expert's solution in its own words.
 
-ADCL: delta(x) = 1 - the pass rate of the start orders all tasks, which are cut into K batches; before
-each of them but the first it is measured anew with the policy of then, and the batch sorted again.
-Membership never changes, so a pass over the data costs one more scoring of it. How much the order
-moved is the normalised inversion rate, NIR = 2 inversions / (m (m - 1)), which a run says at each
-boundary.
+ADCL sorts all tasks by delta(x) = 1 - pass rate of the start and cuts them into K batches. Before each
+batch but the first it measures delta again with the current policy and sorts the batch again. No task
+changes its batch, so a pass over the data costs one more measurement of all tasks. At each boundary
+the run says how much the order moved, by the normalised inversion rate NIR = 2 inversions / (m (m - 1))
+of m tasks.
 
-EGSR: where all G answers to q are wrong, the same policy answers q beside the expert's material, the
-whole solution or its answer alone, which it is to put in its own words. Right ones take the place of
-as many failures, drawn at random, and the loss reads them behind the bare question:
+EGSR acts where all G answers to q are wrong. The same policy answers q beside expert material (the
+solution in the column `demonstration`, or with expert="answer" the answer alone) and is asked to use
+its own words. Right guided answers replace as many failures, drawn at random, and train on the bare
+question:
 
     A over the mixed group,    rho = pi(o|q) / pi_old(o|q)
 
-so the ratio begins at 1 and pi(o|q) is what is learned; `ratio="seen"` divides by pi_old(o|q, expert)
-instead. Where the guided answers are wrong too the group stays as it is, without a gradient. One that
-merely quotes, with nothing before its answer, counts as wrong (arXiv:2505.08364; NIR and ADCL by a
-public review, details of EGSR are inferred).
+so the ratio begins at 1. `ratio="seen"` divides by pi_old(o|q, expert) instead. If the guided answers
+are wrong too, the group stays as it was, without a gradient. A guided answer with nothing before its
+answer line only quotes, and counts as wrong (arXiv:2505.08364; NIR and ADCL by a public review, details
+of EGSR are inferred).
 
-A batch of the curriculum is many steps, so its inner order is that of the updates. Either half stands
-alone: `curriculum="random"`, `expert=""`. "static" is the order of the start. Guided answers that
-are not taken stay muted, so that their tokens are counted.
+A batch of the curriculum lasts many steps, so the order inside it is that of the updates. Each half
+stands alone: `curriculum="random"`, `expert=""`; "static" keeps the order of the start. Guided answers
+that are not used are muted, so that their tokens are counted.
 """
 
 from dataclasses import replace
@@ -41,6 +42,26 @@ CARD = pl.Card(
         "baseline; K, G and the learning rate are not known to us",
         model="qwen2.5-7b",
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            replace(pl.needs.DEMONSTRATION, when={"expert": ("solution",)}),
+        ),
+        shows="answers_spread",  # `is:guided` is 0 until a guided answer is right
+        off={"expert": ""},
+        own={
+            "schedule.prompts": 4,
+            "tasks": 8,
+            "batches": 2,
+            "probe": 2,
+            "n": 2,
+            "guided": 4,
+        },
+    ),
+    use="The curriculum helps where a fixed set of problems of very different difficulty is passed several "
+    "times; the guided answers help where the model follows a solution that it does not find by itself.",
+    lacks=("The numbers of the paper for K, G and the learning rate, which are not known to us.",),
 )
 MARK = "guided"
 RESTATE = "Here is a solution. Understand it, then solve the problem in your own words."

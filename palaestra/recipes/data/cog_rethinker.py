@@ -1,29 +1,30 @@
-"""Cog-Rethinker: prompts that nobody solves are decomposed, and then their mistakes reflected on.
+"""Cog-Rethinker: the model splits a problem that it cannot solve directly, and then corrects a wrong
+attempt at it.
 
 Three stages, each with eight answers and a prompt of its own:
 
     1 direct         the question; a prompt with right and wrong answers is a group of DAPO
-    2 decomposition  where nobody was right: the question is to be split, behind similar questions
-                     that were solved so
-    3 reflection     where still nobody was right: a wrong attempt is shown and to be corrected,
-                     behind similar corrections that came out right
+    2 decomposition  if no answer was right: the model is asked to split the question, after similar
+                     questions that were solved this way
+    3 reflection     if still no answer was right: the model is asked to correct a wrong attempt, after
+                     similar corrections that came out right
 
     L = L_DAPO(groups with right and wrong answers, each in its own prompt)
         + lambda E[-log pi(right answer of stage 2 or 3 | the bare question)]
 
-(arXiv:2510.15979): the second term carries what the other prompts bring about to the prompt that is
-tested. Answers of a stage are compared with one another alone, those before are muted; a prompt that
-nobody or everybody solves has no gradient but that of the second term. L_DAPO: clip 0.2 and 0.28,
-mean over tokens, no KL, and groups with equal rewards are drawn anew.
+(arXiv:2510.15979). The second term teaches the direct prompt what the other prompts achieved. Answers
+are compared within their stage only, and those of earlier stages are muted; where all or none are
+right only the second term has a gradient. L_DAPO clips at 0.2 and 0.28, takes the mean over tokens, has
+no KL, and draws groups with equal rewards again.
 
-Right answers of stages 2 and 3 are remembered, the newest one of each question, and the `shots` most
-similar ones by BM25 are shown (it needs the extra `search`); `seeds` stand for them while there are
-none. Whom nobody solves after stage 3 is left out. The text of a right answer is tokenised anew
-behind the bare question, as nobody sampled it there. At most `most` a prompt are imitated, which is
-never more than the stage sampled.
+The newest right answer of stages 2 and 3 to each question is remembered, and the `shots` most similar
+questions by BM25 are shown (this needs the extra `search`); `seeds` are shown while there are none.
+Prompts that stage 3 does not solve are left out. A right answer is tokenised again after the bare
+question, where it was not sampled. At most `most` answers a prompt are imitated, never more than the
+stage sampled.
 
-The equations, and lambda = 0.1, are inferred from the abstract and public reviews; the prompts are
-ours. Reviewers ask for the cost: all stages are sampled tokens of the run's budget.
+The equations and lambda = 0.1 are inferred from the abstract and public reviews; the prompts are ours.
+All stages count as sampled tokens of the run's budget.
 """
 
 from collections.abc import Sequence
@@ -44,6 +45,18 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Qwen2.5-1.5B and 7B base models on mathematics, nine benchmarks",
         model="qwen2.5-1.5b",
+    ),
+    needs=pl.needs.Requirements(
+        shows="answers_spread",
+        off={"stages": ()},
+        own={"schedule.prompts": 4, "size": 0, "collect.links.0.n": 3},
+    ),
+    use="It helps where the model solves a problem with a better prompt than the direct one; the further "
+    "stages cost up to 16 answers for each prompt that nobody solves.",
+    lacks=(
+        "The paper's prompts for the stages and their seed examples: ours are one sentence each, and "
+        "`seeds` is empty.",
+        "The paper's lambda: 0.1 is inferred.",
     ),
 )
 STAGE, MARK, NOTES = "stage", "reattached", "recollected"

@@ -1,15 +1,19 @@
-"""EFRame: further attempts at what nobody solved, whose rare success alone trains, and replay.
+"""EFRame: prompts without a right answer get more attempts, only their rare success trains, and such
+answers are replayed later.
 
-A prompt whose G = 5 answers are all wrong gets 20 more at temperature 1.2, in a group of their own:
-the first failures are in no statistic of theirs. Of that group only |A| > 1 trains: one success
-among 20 has A = 4.25, its 19 failures A = -0.22 (std with ddof 1). Of first groups |A| > 0.05
-trains, which drops those with equal rewards. An answer that was cut off trains only if A <= 0. What trains
-with |A| > 1 is kept with its advantage and log-probs, and added to the batch of every fifth step
-(arXiv:2506.22200). Clipped surrogate, mean over tokens, with 0.01 KL to the start.
+- Exploration: if all G = 5 answers to a prompt are wrong, 20 more are sampled at temperature 1.2. They
+  are a group of their own, A = (r - mean) / std (ddof 1); the first failures do not count in it.
+- Filter: an answer of a further group trains only if |A| > 1, one of a first group if |A| > 0.05. So one
+  success among 20 trains (A = 4.25), its 19 failures do not (A = -0.22), and groups of equal rewards do
+  not either. An answer that was cut off trains only if A <= 0.
+- Replay: answers that train with |A| > 1 are kept with their advantage and log-probs, and added to the
+  batch of every fifth step.
 
-The paper speaks of positive samples, the code replays |A| > 1, so a rare failure as well: `sign`.
-Replayed advantages are stale; `age` bounds, in steps, how old. The code updates only when a full
-batch of survivors is there, and replays in an update of its own: here each step is one batch.
+The loss is the clipped surrogate, a mean over tokens, with 0.01 KL to the start (arXiv:2506.22200).
+
+The paper replays positive samples, its code all with |A| > 1, so rare failures too: `sign` chooses.
+Replayed advantages are stale; `age` is their largest age in steps. The code updates only once a full
+batch of answers survives, and replays in an update of its own; here each step is one batch.
 """
 
 from dataclasses import replace
@@ -33,18 +37,30 @@ CARD = pl.Card(
         tokens=2048,
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        shows="answers_spread",
+        off={"further": 0},
+        own={"schedule.prompts": 6, "n": 2, "further": 4},
+    ),
+    use="It helps where a prompt that five answers do not solve is solved once in some twenty; where such "
+    "prompts stay unsolved, the further answers only cost tokens.",
+    lacks=(
+        "The analysis of kinds of training samples.",
+        "Images: problems with an image column were not tried.",
+        "The update that waits for a full batch of surviving answers: each step is one batch.",
+    ),
 )
 
 
 def attempt(table: pl.Table, episode: int) -> tuple[int, int]:
-    """The scope of the first answers of a prompt, and that of the further ones."""
+    """The group that an answer is compared in: the first answers of its prompt, or the further ones."""
     return int(table.group_E[episode]), table.episodes[episode].facts.get("stratum", 0)
 
 
 @pl.stage
 class Survivors:
-    """Mutes episodes whose |A| is not above `first`, of further answers `further`; and those that
-    were cut off and are better than expected.
+    """Mutes episodes whose |A| is not above `first`, or `further` for further answers, and episodes
+    that were cut off with A > 0.
     """
 
     first: float = 0.05
@@ -69,14 +85,19 @@ def build(
     age: int = 10,
     kl: float = 0.01,
 ) -> pl.Recipe:
-    """`further` answers, at `temperature`, for prompts that `n` did not solve."""
-    again = pl.links(pl.Sample(n=further, temperature=temperature), pl.Score())
+    """Samples `further` answers at `temperature` for prompts that the first `n` did not solve; 0
+    samples no further ones.
+    """
+    explore: list[pl.Collect] = []
+    if further:
+        again = pl.links(pl.Sample(n=further, temperature=temperature), pl.Score())
+        explore.append(pl.When(pl.none_right, pl.Instead(again)))
     credit = pl.chain(pl.Center(attempt), pl.Scale(attempt), Survivors())
     parent = pl.recipe("grpo", kl=kl)
     loss = pl.Clipped(reduce="tokens")
     return pl.vary(
         parent,
-        collect=pl.links(pl.Sample(n=n), pl.Score(), pl.When(pl.none_right, pl.Instead(again))),
+        collect=pl.links(pl.Sample(n=n), pl.Score(), *explore),
         credit=pl.credit.Rehearse(credit, capacity=2 * n * 16, every=5, sign=sign)
         if replay
         else credit,

@@ -1,30 +1,32 @@
-"""Offline, semi-online and online: one loop, and how many updates the weights that sample are behind.
+"""Offline, semi-online and online training in one loop: they differ in how many updates the weights
+that sample are behind the trained ones.
 
-`sync` is s, the updates between two copies of the trained weights to the generator: 1 is online, 5,
-10 or 100 semi-online, 0 offline, which never copies (arXiv:2506.21495). Per prompt eight answers;
+The trained weights are copied to the generator every `sync` = s updates: s = 1 is online, 5, 10 or 100
+semi-online, and 0 offline, which never copies them (arXiv:2506.21495). Each prompt has eight answers;
 
     DPO    -log sigmoid(beta [h(y+) - h(y-)]),   h(y) = log pi(y) - log pi_ref(y), ref = the start
     GRPO   PPO's clipped surrogate with group advantages, kl * KL to the start
 
-Both recompute log pi under the present weights. DPO takes the best and the worst answer of a prompt:
-of a reward model its best against its worst; of a verifier, as equal ones are exchangeable, one right
-against one wrong at random. A prompt without both is left out. Mean age of a sample over a cycle: (s -
-1) / 2 updates, from 0 to s - 1.
+Both compute log pi with the current weights. DPO takes the best and the worst answer of a prompt; of
+answers with equal scores, as a verifier gives them, it takes one at random. A prompt whose answers all
+have the same score is left out. Over a cycle the age of a sample is 0 to s - 1 updates, (s - 1) / 2 on
+average.
 
-s is no property of a method. `form` is one of two ways to have it in one process:
-- "minibatches": a step draws the prompts of s updates at once and cuts them into s minibatches. Units
-  that are left out make these smaller. With `grpo` the ratio is to the weights that sampled.
-- "snapshots": every step draws its own prompts, answered by a copy of the policy that is renewed
-  every s steps. `old="policy"` then takes GRPO's ratio to the weights before the update, which leaves
-  the age uncorrected.
-Offline is more than a large s: its answers are those of the start, and a task that comes again has the
-same ones (`SameAgain`), so that the pairs are fixed.
+Verifiable and other tasks train together: prompts with an answer get the run's reward, and `judge`
+(a reward model's folder, or a judge) scores those without. A file that has both kinds needs --reward
+too, such as --reward math, since records without an answer are refused otherwise.
 
-Tasks of several kinds in one batch, each with its own reward, are a mixture whose reward is `pl.Where`.
-
-Left out: all right-wrong pairs of a group at once (group DPO), and a reference that is copied anew.
+`form` gives s in one process in one of two ways:
+- "minibatches": a step draws the prompts of s updates at once and cuts them into s minibatches, which
+  are smaller where prompts are left out. GRPO's ratio is to the weights that sampled.
+- "snapshots": each step draws its own prompts, which a copy of the policy answers that is renewed every
+  s steps. `old="policy"` takes GRPO's ratio to the weights before the update, so that the age is not
+  corrected.
+Offline is more than a large s: the start answers, and a task that comes again has the same answers
+(`SameAgain`), so that the pairs are fixed.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -47,6 +49,32 @@ CARD = pl.Card(
         arguments={"sync": 1},
         beside={"reward model": 8.0},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(
+                pl.needs.ANSWER,
+                otherwise="with --reward NAME for the prompts that have one, `judge` scores the others",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "reward model",
+                "judge",
+                "scores replies to prompts without an answer, such as instructions",
+                inert=None,
+                otherwise="the run's reward scores all replies",
+            ),
+        ),
+        own={"sync": 2, "prompts": 2, "n": 4},
+    ),
+    use="It helps where copying weights to the generator, or waiting for it, costs time: a lag of some "
+    "updates costs little quality; never copying them costs much.",
+    lacks=(
+        "Group DPO: all pairs of a right and a wrong answer of a group at once.",
+        "A reference model that is copied from the policy now and then.",
+        "The time that a generator of its own saves: all runs in one process here.",
+    ),
 )
 GENERATOR = "generator"
 PROMPTS = 16  # of an update
@@ -64,14 +92,26 @@ class SameAgain:
         return await self.link(ctx, ("same again", ctx.seed, group.task.id), group)
 
 
-def collecting(sync: int, form: str, n: int) -> pl.Collect:
-    """Answers of whoever samples."""
+def collecting(sync: int, form: str, n: int, reward: pl.RewardFn | None = None) -> pl.Collect:
+    """Samples answers with the weights that `sync` and `form` say, and scores them."""
+    score = pl.Score(reward=reward)
     if sync == 0:
         fixed = SameAgain(pl.Sample(n=n, model="ref"))
-        return pl.links(fixed, pl.Score(), pl.Offline())
+        return pl.links(fixed, score, pl.Offline())
     if sync > 1 and form == "snapshots":
-        return pl.links(pl.Sample(n=n, model=GENERATOR), pl.Score(), pl.Offline())
-    return pl.links(pl.Sample(n=n), pl.Score())
+        return pl.links(pl.Sample(n=n, model=GENERATOR), score, pl.Offline())
+    return pl.links(pl.Sample(n=n), score)
+
+
+@pl.stage
+class ByAnswer:
+    """The run's reward for tasks that have an answer, `other` for tasks without one."""
+
+    other: pl.RewardFn
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> Sequence[pl.Reward | pl.Fault]:
+        own = ctx.bench.reward if group.task.answer is not None else None
+        return await pl.judge_group(ctx, own or self.other, group)
 
 
 def build(
@@ -83,13 +123,16 @@ def build(
     n: int = 8,
     old: Literal["behaviour", "policy"] = "behaviour",
     prompts: int = PROMPTS,
+    judge: pl.RewardFn | None = None,
 ) -> pl.Recipe:
-    """`beta` is DPO's, `kl` and `old` are GRPO's; `prompts` are those of an update."""
+    """`beta` is DPO's, `kl` and `old` are GRPO's; `prompts` are those of an update. `judge` scores the
+    replies to prompts without an answer.
+    """
     pl.check_bounds("online-semi-online: sync", sync, least=0)
     parent = pl.recipe("dpo", beta=beta) if method == "dpo" else pl.recipe("grpo", kl=kl)
     cut = form == "minibatches" and sync > 1
     changes: dict[str, Any] = {
-        "collect": collecting(sync, form, n),
+        "collect": collecting(sync, form, n, ByAnswer(judge) if judge else None),
         "schedule": replace(parent.schedule, prompts=prompts * (sync if cut else 1)),
         "references": {"ref": "policy"},
     }

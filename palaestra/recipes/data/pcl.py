@@ -1,13 +1,17 @@
-"""PCL: a value model picks the prompts that are solved about half of the time, before any is
-attempted.
+"""PCL: a value model picks the prompts that the policy solves about half of the time, before any
+answer is sampled.
 
-Of k m candidates the m with the smallest |V(q) - 1/2| are attempted (k = 4). V(q) in [0, 1] is the
-sigmoid of a head on a copy of the policy, read at the end of the prompt; after each step it moves
-towards the mean reward of the prompts that were attempted, mean (V(q) - r(q))^2 (arXiv:2510.01135).
-The policy takes one on-policy step a batch with A = r - mean of the group.
+A step draws k m candidates and attempts the m with the smallest |V(q) - 1/2| (k = 4). V(q) in [0, 1]
+is the sigmoid of a head on a copy of the policy, read at the end of the prompt. After each step V is
+trained on the attempted prompts with the loss
 
-V sees only what V selected, and begins uninformed, so first batches are near to random; `share` of
-each batch is taken without a look at V, which keeps easy and hard prompts in its sight.
+    mean_q (V(q) - mean reward of the answers to q)^2        (arXiv:2510.01135)
+
+and the policy takes one on-policy step with A = r - mean of the group.
+
+V begins uninformed, so the first batches are nearly random, and it learns only from prompts that it
+selected. `share` of each batch is drawn without V, so that easy and hard prompts are seen now and
+then. A step logs `score_gain`: by how much the attempted prompts are nearer to 1/2 than the candidates.
 """
 
 import palaestra as pl
@@ -23,6 +27,17 @@ CARD = pl.Card(
         "with 64",
         prompts=512,
         samples=16,
+    ),
+    needs=pl.needs.Requirements(
+        shows="score_gain",
+        off={"factor": 1},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4, "factor": 3},
+    ),
+    use="It helps where most prompts are too easy or too hard and a prompt's text tells how hard it is; it "
+    "costs a second copy of the model and a forward pass over each candidate, and no further samples.",
+    lacks=(
+        "A value model of another size than the policy: it is a copy of it.",
+        "The study of batch sizes (prompts times answers) that finds the fastest one.",
     ),
 )
 

@@ -1,14 +1,18 @@
-"""Reinforce-Ada: prompts are sampled in rounds until there is enough of both kinds of answers.
+"""Reinforce-Ada: each prompt is sampled in rounds until it has enough right and wrong answers.
 
-Every round draws 8 answers to each prompt that is not done. `balance`: done with n/2 right and n/2
-wrong answers; `positive`: with one right one; after 4 rounds at the latest (arXiv:2510.04996). Of
-the pool n answers train, half of each kind, the first ones, filled up from the other side where one
-is short. Their advantage is r - the mean of the whole pool, without a standard deviation, so 4
-right of 16 give + 0.75 and - 0.25. A pool of one kind trains nothing, but its n answers count in the mean
-over tokens.
+A round draws 8 answers to a prompt. With `until="balance"` a prompt stops once it has n/2 right and
+n/2 wrong answers, with "positive" once it has one right answer, and after 4 rounds at the latest
+(arXiv:2510.04996). n of all its answers train: the first n/2 of each kind; where one kind is short
+the other fills up. With S all answers to the prompt,
 
-To stop at a success biases the pool's mean upwards, and balance weighs prompts anew: the weight of
-right answers falls with 1 - p. What a step gains is bought with tokens: compare at equal ones.
+    A_i = r_i - mean of r over S
+
+without a standard deviation, so 4 right answers of 16 give + 0.75 and - 0.25. If all answers are
+alike nothing is learned from them, but their n answers count in the mean over tokens.
+
+Stopping at a success makes the mean of S too high on average, and the balance gives right answers a
+weight that falls with 1 - p. A step costs more sampled tokens than one of GRPO, so compare the two at
+equal tokens.
 """
 
 from typing import Literal
@@ -28,6 +32,17 @@ CARD = pl.Card(
         prompts=512,
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        shows="answers_spread",
+        off={"rounds": 1},
+        own={"schedule.prompts": 6, "n": 2, "each": 4, "rounds": 3},
+    ),
+    use="It helps where many prompts are solved once in ten answers or less, so that a group of one size "
+    "seldom has right and wrong ones; at equal sampled tokens it makes fewer updates than GRPO.",
+    lacks=(
+        "The small bonus for entropy (1e-4) of the paper, which its released script sets to 0.",
+        "Rounds of all prompts together: here each prompt samples its rounds by itself.",
+    ),
 )
 
 
@@ -37,7 +52,7 @@ def build(
     each: int = 8,
     until: Literal["balance", "positive"] = "balance",
 ) -> pl.Recipe:
-    """`each` answers a round, `n` of all rounds train."""
+    """A round draws `each` answers; `n` of all rounds train."""
     right, wrong = n // 2, n - n // 2
     enough = pl.rollout.Enough(right, wrong) if until == "balance" else pl.rollout.Enough(1, 0)
     return pl.vary(

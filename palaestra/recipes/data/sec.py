@@ -4,17 +4,23 @@
 
 r(c) is the mean |A| over the samples of category c in the batch (arXiv:2505.14970). With binary
 rewards of mean p and advantages divided by the standard deviation it is 2 sqrt(p (1 - p)) on
-average, most at p = 1/2; it cannot tell too hard from too easy. A category that the batch lacks
-keeps its value; in the `released` code it gets r = 0 and fades. `rule` "proportional" draws with
-p ~ max(Q, 0.01), and signal="progress" takes the change of the mean reward: options of that code.
+average, which is largest at p = 1/2; so it does not tell too hard from too easy. A category without a
+sample in the batch keeps its value; variant="released", as in the released code, gives it r = 0 there,
+so that it fades. rule="proportional" draws with p ~ max(Q, 0.01) and signal="progress" takes the change
+of the mean reward; both are options of that code.
 
-Needs a mixture of problems, such as --task 'knights(d=1)+knights(d=2)'; of two dimensions, one part
-for each pair.
+The categories are the values of the column `domain` of a file, or the parts of a mixture such as
+--task 'knights(d=1)+knights(d=2)'; with two dimensions there is one for each pair. A step logs p as
+`odds/CATEGORY`.
 """
 
 from typing import Literal
 
 import palaestra as pl
+
+CATEGORY = pl.needs.NeededColumn(
+    "domain", "text", ("easy", "hard"), "the category: a difficulty, a type of problem, or both"
+)
 
 CARD = pl.Card(
     title="Self-Evolving Curriculum (bandit, TD(0))",
@@ -28,6 +34,17 @@ CARD = pl.Card(
         model="qwen2.5-3b",
         arguments={"tau": 1.0},
     ),
+    task="+".join(f"knights(d={d})" for d in (1, 2, 3)),
+    needs=pl.needs.Requirements(
+        columns=(pl.needs.PROMPT, pl.needs.ANSWER, CATEGORY),
+        least={"domains": 2},
+        shows="odds_spread",
+        off={"tau": float("inf")},
+        own={"schedule.prompts": 6, "collect.links.0.n": 4},
+    ),
+    use="It helps where categories differ in difficulty and the model leaves some behind as it learns; it "
+    "cannot tell a category that is too hard from one that is too easy.",
+    lacks=("PPO and RLOO as the learner: the bandit is tried with GRPO.",),
 )
 
 

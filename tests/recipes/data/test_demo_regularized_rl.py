@@ -9,8 +9,10 @@ import pytest
 import torch
 from palaestra.claims.data.demo_regularized_rl import EXPERIMENT
 from palaestra.credit.gae import Gae
-from palaestra.recipes.data import demo_regularized_rl as rows
-from palaestra.recipes.data.demo_regularized_rl import (
+from palaestra.explanation.method import explain
+from palaestra.recipes.data.demo_regularized_rl import build
+from palaestra.recipes.data.demo_regularized_rl import tables as rows
+from palaestra.recipes.data.demo_regularized_rl.tables import (
     DemonstrationRegularised,
     TabularMDP,
     clone,
@@ -45,6 +47,18 @@ def mdp():
 @pytest.fixture(scope="module")
 def prior(mdp):
     return pl.rng_of(("prior",)).dirichlet(np.ones(3), mdp.shape[:2])
+
+
+# ---- the form for language models
+
+
+def test_the_kl_to_the_clone_is_taken_from_the_reward_of_a_whole_reply():
+    """beta .5 and 1.5 nats from the clone: a right reply is worth .25, a wrong one like the clone's 0."""
+    clone_part, rl = (part.runnable for part in build(beta=0.5).parts.values())
+    same = {"logp": [-1.0, -1.0], "behaviour_logp": [-1.0, -1.0]}
+    group = [{"reward": 1, **same, "clone_logp": [-2.0, -1.5]}, {"reward": 0, **same, "clone_logp": [-1.0, -1.0]}]
+    assert explain(rl, [group])["advantages"][0] == pytest.approx([0.125, -0.125])
+    assert build().parts["rl"].model == pl.Output("clone") and clone_part == pl.recipe("sft")
 
 
 # ---- the solver

@@ -117,3 +117,19 @@ def test_the_claim():
     assert all(len(EXPERIMENT.settings_of(a)) == 3 for a in EXPERIMENT.arms)
     with pytest.raises(pl.UserError, match="sync"):
         semi.build(-1)
+
+
+def test_prompts_without_an_answer_are_scored_by_the_judge(context):
+    """Verifiable and other prompts in one batch, each with its own reward."""
+
+    async def by_length(ctx, group):
+        return [Reward(total=7.0) for _ in group.episodes]
+
+    ctx, recipe = context("chain"), semi.build(1, n=2, judge=by_length)
+    task = ctx.bench.tasks.task("train", 0)
+    totals = {}
+    for name, each in (("verified", task), ("judged", replace(task, answer=None))):
+        group = asyncio.run(recipe.collect(ctx, ("k",), Group(task=each)))
+        totals[name] = {e.total for e in group.episodes}
+    assert totals["judged"] == {7.0} and totals["verified"] <= {0.0, 1.0}
+    assert semi.build(1).collect.links[1].reward is None

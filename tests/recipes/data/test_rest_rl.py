@@ -9,6 +9,8 @@ import palaestra as pl
 import pytest
 from palaestra.explanation.method import explain
 from palaestra.recipes.data import rest_rl
+from palaestra.recipes.data.rest_rl import decoding
+from palaestra.recipes.data.rest_rl import states as starts
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
 from palaestra.settings.overrides import make_smallest
@@ -22,22 +24,22 @@ from tests.recipes.objectives.helpers import near
 
 def test_a_problem_with_one_good_answer_is_kept():
     """[1, .2, .2, .2, .2]: std .32 over the answers (ddof 0); .05 is enough."""
-    assert float(np.std([1, 0.2, 0.2, 0.2, 0.2])) == pytest.approx(0.32)
-    assert rest_rl.is_varied([1, 0.2, 0.2, 0.2, 0.2])
-    assert not rest_rl.is_varied([0.3] * 5)
-    assert rest_rl.is_varied([0.5, 0.601]) and not rest_rl.is_varied([0.5, 0.599])
-    assert not rest_rl.is_varied([0.0, 0.08])  # .04, and .057 with ddof 1
+    one_good = [1, 0.2, 0.2, 0.2, 0.2]
+    assert starts.is_varied(one_good) and starts.is_varied(one_good, 0.3199) and not starts.is_varied(one_good, 0.3201)
+    assert not starts.is_varied([0.3] * 5)
+    assert starts.is_varied([0.5, 0.601]) and not starts.is_varied([0.5, 0.599])
+    assert not starts.is_varied([0.0, 0.08])  # .04, and .057 with ddof 1
 
 
 def test_short_prefixes_are_likelier():
     """Four lines at .95: [.269551, .256073, .243270, .231106], of which two are drawn."""
-    assert rest_rl.prefix_odds(4).tolist() == near([0.269551, 0.256073, 0.243270, 0.231106], 1e-6)
-    drawn = rest_rl.states_of("a\nb\nc\nd\n", 0.5, 0.95, pl.rng_of(("k",)))
+    assert starts.prefix_odds(4).tolist() == near([0.269551, 0.256073, 0.243270, 0.231106], 1e-6)
+    drawn = starts.states_of("a\nb\nc\nd\n", 0.5, 0.95, pl.rng_of(("k",)))
     assert len(drawn) == 2 and set(drawn) <= {"a\n", "a\nb\n", "a\nb\nc\n", "a\nb\nc\nd\n"}
-    assert len(rest_rl.states_of("a\nb\nc", 0.5, 0.95, pl.rng_of(("k",)))) == 2  # half of three, rounded up
-    assert rest_rl.states_of("a", 0.0, 0.95, pl.rng_of(("k",))) == []
+    assert len(starts.states_of("a\nb\nc", 0.5, 0.95, pl.rng_of(("k",)))) == 2  # half of three, rounded up
+    assert starts.states_of("a", 0.0, 0.95, pl.rng_of(("k",))) == []
     odds = np.bincount(
-        [t.count("\n") - 1 for i in range(2000) for t in rest_rl.states_of("a\nb", 1.0, 0.5, pl.rng_of((i,)))]
+        [t.count("\n") - 1 for i in range(2000) for t in starts.states_of("a\nb", 1.0, 0.5, pl.rng_of((i,)))]
     )
     assert (odds / odds.sum()).tolist() == near([2 / 3, 1 / 3], 0.03)
 
@@ -72,7 +74,7 @@ def with_reward(ctx, reward):
 
 
 def text_of(ctx, task):
-    return task.meta.get(rest_rl.SAID, "")
+    return task.meta.get(starts.SAID, "")
 
 
 def test_a_round_gives_problems_and_states_of_their_best_answers(context):
@@ -85,6 +87,7 @@ def test_a_round_gives_problems_and_states_of_their_best_answers(context):
         by_id.setdefault(t.id, []).append(text_of(ctx, t))
     assert set(by_id) == {ctx.bench.tasks.task("train", i).id for i in range(4)}
     assert state["found"] == {"problems": 4, "varied": 4, "starts": len(tasks)}
+    assert rest_rl.StartStates().draw_numbers(state) == {"varied": 1.0, "states": len(tasks) - 4}
     sample, score = pl.Sample(n=5, temperature=0.7), Score()
     for i in range(4):
         task, here = ctx.bench.tasks.task("train", i), ("k", 0, "round", 0, 0, i)
@@ -102,6 +105,8 @@ def test_states_of_the_worst_and_none_at_all(context):
     said = {of: sorted(text_of(ctx, t) for t in [*found, *state["waiting"]]) for of, (found, state) in whole.items()}
     assert said["none"] == [""] * 4 and said["best"] != said["worst"]
     assert whole["none"][1]["found"]["varied"] == 4
+    numbers = {of: rest_rl.StartStates().draw_numbers(state)["states"] for of, (_, state) in whole.items()}
+    assert numbers["none"] == 0 < numbers["best"]
 
 
 def test_rewards_alike_give_nothing_and_a_low_best_gives_its_problem_alone(context, monkeypatch):
@@ -109,7 +114,7 @@ def test_rewards_alike_give_nothing_and_a_low_best_gives_its_problem_alone(conte
     tasks, state = drawn(low, 4)
     assert [text_of(low, t) for t in tasks] == [""] * 4 and state["waiting"] == []
     alike = with_reward(context("chain"), Graded(1.0))
-    monkeypatch.setattr(rest_rl, "TRIES", 2)
+    monkeypatch.setattr(starts, "TRIES", 2)
     with pytest.raises(pl.Fault, match="8 problems have equal rewards"):
         drawn(alike)
 
@@ -130,14 +135,14 @@ def test_attempts_go_on_from_a_state(context):
     ctx = context("chain")
     task = ctx.bench.tasks.task("train", 0)
     said = f"{ctx.bench.tasks.steps(task)[0]}\n"
-    at = replace(task, meta={**task.meta, rest_rl.SAID: said})
+    at = replace(task, meta={**task.meta, starts.SAID: said})
     link = pl.links(rest_rl.FromState(pl.Sample(n=3)), Score())
     begun = asyncio.run(link(ctx, ("k",), Group(task=at))).episodes
     whole = asyncio.run(link(ctx, ("k",), Group(task=task))).episodes
     assert len(begun) == len(whole) == 3
     for e in begun:
         forced = [s for s in e.rows[0].segments if s.author == "forced"]
-        assert [s.text for s in forced] == [said] and not forced[0].trained and e.facts[rest_rl.MARK] == 1
+        assert [s.text for s in forced] == [said] and not forced[0].trained and e.facts[starts.MARK] == 1
     assert not any(s.author == "forced" for e in whole for s in e.rows[0].segments)
 
 
@@ -180,7 +185,7 @@ def test_states_are_worth_what_was_found_at_and_below_them():
         answer((1, 2, 6, 8), 1.0, 3, 2),
     ]
     group = Group(task=Task(id="t"), episodes=tuple(tree))
-    found = {e.rows[-1].context(): e.total for e in rest_rl.valued_states(group)}
+    found = {e.rows[-1].context(): e.total for e in decoding.valued_states(group)}
     assert found == {
         (9,): pytest.approx(2 / 5),
         (9, 1, 2): pytest.approx(2 / 3),
@@ -195,7 +200,7 @@ def test_states_are_worth_what_was_found_at_and_below_them():
 def test_a_failed_answer_is_worth_nothing_to_a_state():
     broken = replace(answer((1, 2, 3), 0.0, 0, 0), status="error:judge", reward=None)
     group = Group(task=Task(id="t"), episodes=(broken, answer((1, 2, 4), 1.0, 0, 0)))
-    assert [e.total for e in rest_rl.valued_states(group)] == [1.0]
+    assert [e.total for e in decoding.valued_states(group)] == [1.0]
 
 
 class Likes:
@@ -217,7 +222,7 @@ def test_mixed_values_are_the_same_values_in_another_order(context):
     async def by_place(ctx, group):
         return [Reward(total=float(i)) for i in range(len(group.episodes))]
 
-    found = [r.total for r in asyncio.run(rest_rl.MixedValues(by_place)(ctx, group))]
+    found = [r.total for r in asyncio.run(decoding.MixedValues(by_place)(ctx, group))]
     assert sorted(found) == list(range(8)) and found != list(range(8))
 
 
@@ -226,7 +231,7 @@ def liked(context, monkeypatch):
     """A context whose value model likes one text, and the judge of what it was asked."""
     ctx = context("chain")
     judge = Likes(ctx, "= 7")
-    monkeypatch.setattr(rest_rl, "VALUE", judge)
+    monkeypatch.setattr(decoding, "VALUE", judge)
     return ctx, judge
 
 
@@ -282,20 +287,20 @@ def test_the_oracle_chooses_a_right_answer_where_there_is_one(context):
 def valued(*pairs, texts=()):
     said = [episode((1,), (2,), float(r)) for r, _ in pairs]
     group = Group(task=Task(id="t"), episodes=tuple(said))
-    return rest_rl.ValuedAnswers(group=group, values=tuple(v for _, v in pairs), tokens=10)
+    return decoding.ValuedAnswers(group=group, values=tuple(v for _, v in pairs), tokens=10)
 
 
 def test_how_often_right_is_valued_above_wrong():
     """Two right ones and two wrong ones: of four pairs two are ranked right and one is a tie."""
     assert valued((1, 0.9), (1, 0.2), (0, 0.2), (0, 0.5)).ranked() == (2 + 0.5 + 0) / 4 + 0.0
     assert math.isnan(valued((1, 0.9)).ranked())
-    told = rest_rl.tell([valued((1, 0.9), (0, 0.1)), valued((0, 0.9))])
+    told = decoding.tell([valued((1, 0.9), (0, 0.1)), valued((0, 0.9))])
     assert (told["found"], told["ranked"], told["tokens"], told["answers"]) == (0.5, 1.0, 10.0, 1.5)
 
 
 def test_what_answers_of_a_tree_share_was_sampled_once():
     tree = (answer((1, 2, 3), 0.0, 0, 0), answer((1, 2, 4, 5), 0.0, 2, 1))
-    assert rest_rl.sampled_in(Group(task=Task(id="t"), episodes=tree)) == 3 + 2
+    assert decoding.sampled_in(Group(task=Task(id="t"), episodes=tree)) == 3 + 2
 
 
 def test_a_greedy_answer_is_measured_alone(context):

@@ -1,5 +1,4 @@
-"""Demonstration-regularized RL: behaviour cloning of N_E demonstrations, then RL that is held near
-the clone by a KL, in tables that are solved exactly.
+"""Demonstration-regularised RL in tables that are solved exactly: what the paper's theorem is about.
 
     pi_BC_h(a|s) = (n_h(s, a) + kappa) / (n_h(s) + kappa A)
     max_pi  V^pi(s_1) - lambda E_pi sum_h KL(pi_h(.|s_h) | pi_BC_h(.|s_h))
@@ -7,25 +6,24 @@ the clone by a KL, in tables that are solved exactly.
     pi_h(a|s) ~ pi_BC_h(a|s) exp(Q_h(s, a) / lambda)
 
 (arXiv:2310.17303; the backup is that of any KL-regularised problem.) lambda = epsilon N_E / (S A H)
-times `strength`: a clone of N_E demonstrations is about S A H / N_E nats from its expert, so that
-staying near it costs about epsilon. An unknown table is explored with upper and lower values: the
-model so far, with a bonus for what was seen little. Episodes follow the policy of the upper values,
-but for one step each, where the action is taken whose two values are farthest apart. They end when
-the policy is known to be worth less than the optimum by epsilon at most (`step_gap`): the paper's
-claim is that this takes a number of episodes that falls as 1 / N_E.
+times `strength`: a clone of N_E demonstrations is about S A H / N_E nats from its expert, so staying
+near it costs about epsilon. An unknown table is explored with upper and lower values: those of the model
+so far, with a bonus for what was seen little. Episodes follow the policy of the upper values, except at
+one step each, where they take the action whose two values are farthest apart. They end once the policy
+is known to be worth less than the optimum by epsilon at most (`step_gap`). The paper's claim is that the
+number of episodes falls as 1 / N_E.
 
-`soft_values` is exact, so it says where every KL to a reference ends, as a loss or in the reward:
-the tests compare `pl.KL`, `pl.credit.LessKL`, `pl.Gae` and `pl.DPO` with it.
+`soft_values` is exact, so it says where every KL to a reference ends, as a loss or in the reward: the
+tests compare `pl.KL`, `pl.credit.LessKL`, `pl.Gae` and `pl.DPO` with it.
 
-Edges: without demonstrations lambda is 0 and the clone uniform: the plain maximum. A state that no
-demonstration has seen has a uniform clone. kappa > 0 gives every action a probability, without
-which the KL is infinite.
+Edges: without demonstrations lambda is 0 and the clone uniform, which gives the plain maximum. In a
+state that no demonstration visits the clone is uniform. kappa > 0 gives every action a probability,
+without which the KL is infinite.
 
-Deviations: the bonus is Bernstein's with one constant of ours, since those of the proof explore
-until long after a policy is good. The gap of a step is the exact worst case within the two values;
-the quadratic bound that the rate is proved with is never below it. Episodes are played in batches of
-a fiftieth of those before, each with the plan of its begin. Linear tables and rewards estimated from
-preferences are left out.
+Deviations: the bonus is Bernstein's with one constant of ours, since those of the proof explore long
+after a policy is good. The gap of a step is the exact worst case within the two values; the quadratic
+bound of the proof is never below it. Episodes are played in batches of a fiftieth of those before, each
+with the plan of its begin.
 """
 
 from typing import Literal
@@ -33,15 +31,6 @@ from typing import Literal
 import numpy as np
 
 import palaestra as pl
-
-CARD = pl.Card(
-    title="Demonstration-regularized RL",
-    paper="arXiv:2310.17303",
-    claim="With N_E demonstrations an epsilon-optimal policy takes poly(S, A, H) / (epsilon^2 N_E) "
-    "episodes.",
-    source="abstract; the regularised Bellman equations are standard, the bonuses are ours",
-    size=pl.Size(setting="theory alone, no language model is trained"),
-)
 
 
 @pl.value_class
@@ -339,9 +328,3 @@ def summary_of(found: dict[str, dict[str, float]]) -> dict[str, float]:
     slope = float(np.polyfit(n_N, y_N, 1)[0]) if len(some) > 1 else float("nan")
     told = {"saved": less("episodes"), "saved_first": less("first"), "missing": last["missing"]}
     return {"slope": slope, **told}
-
-
-def build(
-    expert: Literal["optimal", "nobody"] = "optimal", strength: float = 1.0, most: int = 1_000_000
-) -> DemonstrationRegularised:
-    return DemonstrationRegularised(expert, strength=strength, most=most)
