@@ -38,7 +38,7 @@ Kind = Literal["single-term", "multi-term", "no guard", "graded"]
 
 @pl.declare(
     columns=(
-        ("keys", bool, "whether the answer is given as keywords"),
+        "keys",
         ("others", list, "keywords of other personas"),
         ("forbidden", list, "what must not be said"),
     )

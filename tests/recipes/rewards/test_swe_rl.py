@@ -48,7 +48,7 @@ def test_swe_rl_without_files_reads_the_whole_reply():
     ctx = door(exact_reward())
     ctx.bench = Bench(name="chain", tasks=ArithmeticChain(), world=None, reward=exact_reward())
     worked = "\n".join([*ArithmeticChain().steps(task), f"= {task.answer}"])
-    recipe, soft = swe_rl.build(), swe_rl.build(malformed=0.0)
+    recipe, soft = swe_rl.embedded(), swe_rl.embedded(malformed=0.0)
     found = totals(recipe.collect.links[1].reward, task, worked, "= x", "", "no answer", ctx=ctx)
     assert found[0] == 1 and 0 < found[1] < 1 and found[2:] == [-1, -1]
     assert totals(soft.collect.links[1].reward, task, "no answer", ctx=ctx) == [0]
