@@ -46,13 +46,7 @@ CARD = pl.Card(
     task="compare-pairs",
     needs=pl.needs.Requirements(
         columns=(pl.needs.PROMPT, pl.needs.CHOSEN, pl.needs.REJECTED),
-        shows="correct",
-        own={
-            "form": "points",
-            "mode": "correctness",
-            "collect.links.0.n": 8,
-            "schedule.prompts": 4,
-        },
+        own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where pairs with a known better response are there and a judge is wanted that does not "
     "mind their order.",

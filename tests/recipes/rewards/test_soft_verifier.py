@@ -14,11 +14,12 @@ from palaestra.judges.standin import Grader
 from palaestra.recipes.rewards import soft_verifier
 from palaestra.rewards.verify import Exact
 from palaestra.services.chat.scripted import Scripted
+from palaestra.settings import overrides
 from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.count import Count, expressions
 from palaestra.types import Group, Message, Reply, Task
 
-from tests.recipes.rewards.helpers import run, said_to
+from tests.recipes.rewards.helpers import reward_of, run, said_to
 
 
 def probabilities(yes, no):
@@ -115,3 +116,11 @@ def test_respelled_references_keep_their_value(context):
         assert Exact()(f"= {p.answer}", t) == 1 and t.answer in (p.answer, f"{p.answer}.0")
     (found,) = run(soft_verifier.grader(Scripted(Grader()), "binary")(None, said_to("= 7", answer="7.0")))
     assert found.total == 1
+
+
+def test_a_users_verifier_is_asked_on_the_embedded_problem_too():
+    """`embedded` takes no verifier, and said so as a mistake of the user."""
+    given = {"verifier": "endpoint('http://127.0.0.1:1/v1', 'm')"}
+    recipe = overrides.build("soft-verifier", given, embedded=True)
+    assert reward_of(recipe).client.url == "http://127.0.0.1:1/v1"
+    assert overrides.build("soft-verifier", {"beta": 0.0}, embedded=True) == soft_verifier.embedded(beta=0.0)
