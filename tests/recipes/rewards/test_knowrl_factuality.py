@@ -76,7 +76,7 @@ def test_statements_are_looked_up_in_documents(library):
     assert plain.parts["facts"] == pytest.approx(knowrl_factuality.fact_score(2, 3))
 
     def entails(request):
-        return "[[YES]]" if "Peru" in request.messages[-1].content.partition("<response>")[2] else "[[NO]]"
+        return "[[YES]]" if "peru" in request.messages[-1].content.partition("<response>")[2] else "[[NO]]"
 
     recipe = knowrl_factuality.build(documents=library, entails=Scripted(entails))
     asked = paid(reward_of(recipe), TOWN, SEINE, ctx=Clients())[0]
