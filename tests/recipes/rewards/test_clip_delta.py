@@ -11,7 +11,7 @@ from palaestra.recipes.rewards import clip_delta
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Episode, Group, Reply
 
-from tests.rewards.texts import asked, door, spoken
+from tests.rewards.texts import Clients, asked, door, spoken
 
 Q = [0.9, 0.4, 0.95, 0.8]
 
@@ -88,7 +88,7 @@ def test_clip_delta_asks_a_model_about_every_prefix():
         p = 0.25 if "wrong" in shown else 0.75
         return Reply(text="", choices={"Yes": math.log(p), "No": math.log(1 - p)})
 
-    scores = asyncio.run(clip_delta.StepJudge(Scripted(unsure))(door(), asked(), ["one", "wrong", "= 3"]))
+    scores = asyncio.run(clip_delta.StepJudge(Scripted(unsure))(Clients(), asked(), ["one", "wrong", "= 3"]))
     assert scores == pytest.approx([0.75, 0.25, 0.25]) and sorted(seen) == ["one", "one\nwrong", "one\nwrong\n= 3"]
 
 
@@ -100,9 +100,9 @@ def test_clip_delta_reads_a_word_and_leaves_out_what_says_nothing():
         return "hm" if "silent" in shown else "[[No]]" if "wrong" in shown else "[[Yes]]"
 
     judge = clip_delta.StepJudge(Scripted(word), "words")
-    assert asyncio.run(judge(door(), asked(), ["one", "wrong", "silent"])) == [1.0, 0.0, None]
+    assert asyncio.run(judge(Clients(), asked(), ["one", "wrong", "silent"])) == [1.0, 0.0, None]
     with pytest.raises(Fault, match="chat-500"):
-        asyncio.run(judge(door(), asked(), ["down"]))
+        asyncio.run(judge(Clients(), asked(), ["down"]))
 
 
 def test_clip_delta_needs_a_process_reward_model():
