@@ -36,8 +36,11 @@ from palaestra.ledger import digests
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
+from palaestra.method import Recipe
+from palaestra.needs.declared import Requirements, is_required
 from palaestra.run import setup
 from palaestra.run.plan import Plan
+from palaestra.run.unmet import arguments_of_run
 from palaestra.scale.placement import OnCluster
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
@@ -295,13 +298,29 @@ def cases_of(name: str) -> Mapping[str, CanaryCase]:
         given = Settings(
             recipe=name, task=module.CARD.task or "chain", model="tiny", evaluate=EVALUATED
         )
-        cases[""] = CanaryCase(runnable=module.build(), settings=given)
+        cases[""] = CanaryCase(runnable=default_of(name), settings=given)
     if entry.claim and not (experiment := experiment_of(name)).not_testable:
         given = settings_of(experiment, experiment.tasks[0])
         for arm, runnable in experiment.every_arm.items():
             alone = overrides.change_parts(runnable, without_cluster)
             cases[arm] = CanaryCase(runnable=alone, settings=given, budget=experiment.budget)
     return cases
+
+
+def default_of(name: str) -> Any:
+    """What a method trains where nothing is given: its default, or, where that needs a model or a
+    column that no built-in problem has, its recipe for the embedded problem.
+    """
+    module, arguments = catalogue.find(name), arguments_of_run(overrides.arguments(name), {})
+    needs: Requirements = module.CARD.needs
+    models = (is_required(m, arguments) for m in needs.models)
+    columns = (
+        is_required(c, arguments) for c in needs.columns if c.name not in ("prompt", "answer")
+    )
+    if hasattr(module, "embedded") and (any(models) or any(columns)):
+        made = module.embedded()
+        return made if isinstance(made, Recipe) else module.build()
+    return module.build()
 
 
 def without_cluster(part: Any) -> Any:

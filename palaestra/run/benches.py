@@ -40,7 +40,7 @@ from palaestra.toys.screen import Screen
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.toys.wiki import WikiTasks
-from palaestra.types import Player, Tasks, World
+from palaestra.types import Player, Task, Tasks, World
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.kuhn import kuhn
@@ -167,15 +167,15 @@ def from_data(
     Args:
         columns: how the rows are read, see `palaestra.tasks.files`.
         timeout: seconds of one call of a reward function.
-        judged: the recipe has a reward of its own, so that data without answers will do; then
-            nothing is measured on held-out problems.
+        judged: the recipe has a reward of its own, so that data without answers will do, or with
+            answers that are objects, which it reads; then nothing is measured on held-out problems.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
     """
     from palaestra.rewards.verified import Verified
     from palaestra.settings.rewards import reward_by_name
 
-    bare = judged and not reward and first_tasks(data, 1, columns, skip)[0].answer is None
+    bare = judged and not reward and no_exact_answer(first_tasks(data, 1, columns, skip)[0])
     tasks = FileTasks(
         data,
         test=test_data,
@@ -191,6 +191,11 @@ def from_data(
         judge = Verify(check_for(tasks))
         judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
+
+
+def no_exact_answer(task: Task) -> bool:
+    """Whether a task has no answer, or one that no reply is compared with as a whole."""
+    return task.answer is None or isinstance(task.answer, Mapping)
 
 
 def records_of(settings: Settings) -> FileTasks:

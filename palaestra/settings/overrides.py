@@ -69,7 +69,8 @@ def build(
     """
     takes = arguments(method)
     given, models = read_arguments(takes, {k: v for k, v in overrides.items() if k in takes})
-    made = call_build(method, given, "embedded" if embedded else "build")
+    own = embedded and embedded_takes(method, given)
+    made = call_build(method, given, "embedded" if own else "build")
     made = change_parts(made, lambda r: add_models(r, models)) if models else made
     return change_recipe(made, {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
 
@@ -113,6 +114,15 @@ def embeds(settings: Settings) -> bool:
     if named or settings.recipe == VALUE:
         return False
     return hasattr(catalogue.find(settings.recipe), "embedded")
+
+
+def embedded_takes(method: str, given: Mapping[str, Any]) -> bool:
+    """Whether the recipe for a method's own problem takes these arguments: a model of the user, say,
+    is for `build`.
+    """
+    takes = inspect.signature(catalogue.find(method).embedded).parameters.values()
+    every = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes)
+    return every or given.keys() <= {p.name for p in takes}
 
 
 def change_recipe(

@@ -40,13 +40,17 @@ class Pair:
         return Frame(state=halves, asks=tuple(asks))
 
     def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        right = [exact_match(act.text, task) for act, task in zip(acts, state, strict=True)]
+        right = [self.is_right(act.text, task) for act, task in zip(acts, state, strict=True)]
         if self.apart:
             right = [is_higher(acts[0].text, acts[1].text)] * 2
         pay = {("policy", name): 0.5 * x for name, x in zip(HALVES, right, strict=True)}
         return Frame(
             state=state, pay=pay, facts={"verdicts": tuple(final_answer(a.text) for a in acts)}
         )
+
+    def is_right(self, text: str, task: Task) -> float:
+        """What one judgement is worth by itself."""
+        return exact_match(text, task)
 
 
 def is_higher(chosen: str, rejected: str) -> float:

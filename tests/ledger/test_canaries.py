@@ -161,3 +161,18 @@ def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatc
     monkeypatch.setattr(RunContext, "measure", zeros)
     after = [canaries.watch(c, (2, 4)) for c in (kl, plain)]
     assert compare(before[0], after[0]) and compare(before[1], after[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        ("clip-delta", "embedded"),
+        ("soft-verifier", "embedded"),
+        ("muldimif", "embedded"),
+        ("kdrl", "build"),
+        ("sws", "build"),
+    ],
+)
+def test_a_method_that_needs_what_no_built_in_problem_has_is_watched_on_its_embedded_one(name, which):
+    """A model or a column of the user: its default would end at the first reply."""
+    assert canaries.default_of(name) == getattr(catalogue.find(name), which)()

@@ -37,10 +37,10 @@ def test_what_cannot_be_read_is_said_with_the_form(text, said):
 
 
 def test_an_argument_that_takes_a_client_takes_text():
-    recipe = overrides.build("self-rewarding", {"client": "tiny-agent"})
+    recipe = overrides.build("self-rewarding", {"judge": "tiny-agent"})
     parts = recipe.parts.values() if isinstance(recipe, pl.Pipeline) else [recipe]
     assert any(
-        r.references.get("client") == "tiny-agent"
+        r.references.get("judge") == "tiny-agent"
         for r in (getattr(p, "runnable", p) for p in parts)
         if hasattr(r, "references")
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import palaestra as pl
 from palaestra.claims.short import ACCURACY, FRESH
-from palaestra.recipes.rewards.clip_delta import build
+from palaestra.recipes.rewards.clip_delta import embedded
 
 ALPHA = 0.2
 
@@ -41,7 +41,7 @@ def arm(learned: pl.Recipe) -> pl.Recipe:
 
 
 def bounded() -> pl.Recipe:
-    learned = build("plain", alpha=ALPHA)
+    learned = embedded("plain", alpha=ALPHA)
     links = learned.collect.links  # type: ignore[union-attr]
     return arm(pl.vary(learned, collect=pl.links(*links, MeanOfScores())))
 
@@ -50,10 +50,10 @@ EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
         "success": arm(pl.recipe("ppo")),
-        "plain": arm(build("plain", alpha=ALPHA)),
-        "clip": arm(build("clip", alpha=ALPHA)),
-        "delta": arm(build("delta", alpha=ALPHA)),
-        "clip-delta": arm(build(alpha=ALPHA)),
+        "plain": arm(embedded("plain", alpha=ALPHA)),
+        "clip": arm(embedded("clip", alpha=ALPHA)),
+        "delta": arm(embedded("delta", alpha=ALPHA)),
+        "clip-delta": arm(embedded(alpha=ALPHA)),
         "mean of scores": bounded(),
     },
     expect=pl.ledger.Greater(

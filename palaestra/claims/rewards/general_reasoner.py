@@ -3,7 +3,7 @@
 import palaestra as pl
 from palaestra.claims.short import instead, short
 from palaestra.claims.starts import TWO_POINTS
-from palaestra.recipes.rewards.general_reasoner import build
+from palaestra.recipes.rewards.general_reasoner import build, embedded
 
 YES, NO = "Final Decision: Yes", "Final Decision: No"
 LONG = 7  # characters: a right answer has six or seven
@@ -27,7 +27,7 @@ def arm(recipe: pl.Recipe) -> pl.Recipe:
 def exact_match() -> pl.Recipe:
     """The learner, paid by the text alone."""
     paid = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Verify(pl.tasks.exact_match)))
-    return arm(pl.vary(build(), collect=paid))
+    return arm(pl.vary(embedded(), collect=paid))
 
 
 EXPERIMENT = pl.ledger.Experiment(
@@ -37,7 +37,7 @@ EXPERIMENT = pl.ledger.Experiment(
         "general-reasoner": arm(build(ERRS)),
         "no length term": arm(build(ERRS, penalty=0.0)),
         "last digit": arm(build(LAST_DIGIT)),
-        "true verifier": arm(build()),
+        "true verifier": arm(embedded()),
     },
     expect=pl.ledger.Greater("general-reasoner", "exact match", by=0.02, why=TWO_POINTS),
     reasons=(

@@ -7,7 +7,7 @@ import numpy as np
 import palaestra as pl
 from palaestra.claims.short import ACCURACY, THREE_POINTS
 from palaestra.claims.starts import imitation, unmoved
-from palaestra.recipes.rewards.j1_judge import BothOrders, build
+from palaestra.recipes.rewards.j1_judge import BothOrders, Mode, build
 
 
 @pl.stage
@@ -45,6 +45,11 @@ class OfANeighbour(BothOrders):
         return pl.Values(level="turn", x_N=paid.x_N - own_N + np.roll(own_N, 2))
 
 
+def on_bench(mode: Mode = "sum") -> pl.Recipe:
+    """The method where the problem itself asks about pairs."""
+    return pl.vary(build(mode), collect=pl.recipe("grpo").collect)
+
+
 def unlearn_bias(learned: pl.Runnable) -> pl.Pipeline:
     biased = pl.warm(imitation(240, Biased(), warmup=5))
     return pl.Pipeline(parts={"biased": biased, "rl": pl.Part(learned, model=pl.Output("biased"))})
@@ -52,16 +57,16 @@ def unlearn_bias(learned: pl.Runnable) -> pl.Pipeline:
 
 def neighbours() -> pl.Recipe:
     credit = pl.chain(OfANeighbour(), pl.Center("position"), pl.Scale("position"))
-    return pl.vary(build(), credit=credit)
+    return pl.vary(on_bench(), credit=credit)
 
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
-    start=unlearn_bias(unmoved(build())),
+    start=unlearn_bias(unmoved(on_bench())),
     arms={
-        "correctness": unlearn_bias(build(mode="correctness")),
-        "j1": unlearn_bias(build()),
-        "consistency": unlearn_bias(build(mode="consistency")),
+        "correctness": unlearn_bias(on_bench("correctness")),
+        "j1": unlearn_bias(on_bench()),
+        "consistency": unlearn_bias(on_bench("consistency")),
         "of a neighbour": unlearn_bias(neighbours()),
     },
     expect=pl.ledger.Greater("j1", "correctness", by=0.03, why=THREE_POINTS),

@@ -8,7 +8,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.claims.starts import RATES, imitation
-from palaestra.recipes.rewards.j1_stts import build
+from palaestra.recipes.rewards.j1_stts import build, pair_verdict
 
 
 @pl.stage
@@ -82,6 +82,12 @@ class Scaling:
         return pl.Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
 
 
+def on_bench() -> pl.Recipe:
+    """Step 2 where the problem itself asks for a verdict."""
+    paid = pl.Score(reward=pl.Verify(pair_verdict), shadow=True)
+    return pl.vary(build(), collect=pl.links(pl.Sample(n=8), paid))
+
+
 def shrink(learned: pl.Recipe) -> pl.Recipe:
     """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
     return pl.override(
@@ -98,7 +104,7 @@ EXPERIMENT = pl.ledger.Experiment(
         "sft and rl": pl.Pipeline(
             parts={
                 "sft": pl.Part(reflection_recipe()),
-                "rl": pl.Part(Scaling(shrink(build())), model=pl.Output("sft")),
+                "rl": pl.Part(Scaling(shrink(on_bench())), model=pl.Output("sft")),
             }
         ),
     },

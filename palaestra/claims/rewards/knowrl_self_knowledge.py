@@ -32,6 +32,11 @@ def coin() -> pl.Recipe:
     return pl.override(build(), "collect.links.2.reward", ACoin())
 
 
+def truth() -> pl.Recipe:
+    """The true verdict is paid in the majority's place."""
+    return pl.override(build(), "collect.links.2.reward.oracle", True)
+
+
 LEARNED = ("consensus", "oracle", "a coin")
 
 EXPERIMENT = pl.ledger.Experiment(
@@ -39,7 +44,7 @@ EXPERIMENT = pl.ledger.Experiment(
     arms={
         "start": after_teaching(pl.vary(build(), optimiser=pl.AdamW(lr=0.0))),
         "consensus": after_teaching(build()),
-        "oracle": after_teaching(build(oracle=True)),
+        "oracle": after_teaching(truth()),
         "a coin": after_teaching(coin()),
         "consensus from a coin": build(),
     },

@@ -5,13 +5,13 @@ from typing import Any
 
 import palaestra as pl
 from palaestra.claims.sentences import FEW, sentences
-from palaestra.recipes.rewards.muldimif import build
+from palaestra.recipes.rewards.muldimif import embedded
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
-        "all or nothing": build(every=True, n=8, temperature=1.0),
-        "count": build(n=8, temperature=1.0),
+        "all or nothing": embedded(every=True, n=8, temperature=1.0),
+        "count": embedded(n=8, temperature=1.0),
     },
     expect=pl.ledger.Greater("count", "all or nothing"),
     measure=pl.ledger.Final(),

@@ -38,7 +38,7 @@ Kind = Literal["single-term", "multi-term", "no guard", "graded"]
 
 @pl.declare(
     columns=(
-        ("keys", bool, "whether the answer is given as keywords"),
+        ("keys", list, "what a reply must name, each a list of equivalent terms"),
         ("others", list, "keywords of other personas"),
         ("forbidden", list, "what must not be said"),
     )
@@ -53,8 +53,9 @@ def persona(rng: np.random.Generator) -> pl.Task:
         pl.Message(role="system", content=f"You are this person. {profile}"),
         pl.Message(role="user", content=f"What is your {asked[0]}, and your {asked[1]}?"),
     )
-    meta = {"keys": True, "others": others, "forbidden": [f"not a {own[f][0]}" for f in asked]}
-    return pl.Task(id="persona", prompt=prompt, answer=[list(own[f]) for f in asked], meta=meta)
+    keys = [list(own[f]) for f in asked]
+    meta = {"keys": keys, "others": others, "forbidden": [f"not a {own[f][0]}" for f in asked]}
+    return pl.Task(id="persona", prompt=prompt, answer=keys, meta=meta)
 
 
 def response(kind: str, task: pl.Task, rng: np.random.Generator) -> str:
@@ -91,10 +92,9 @@ def pay_reply(kind: Kind, text: str, task: pl.Task) -> float:
             if share >= 0.5
             else 0.0
         )
-    if kind != "multi-term":
-        task = replace(task, meta={"keys": True})
-    if kind == "single-term":
-        task = replace(task, answer=[g[:1] for g in task.answer])
+    if kind != "multi-term":  # no guards: neither `others` nor `forbidden`
+        keys = [g[:1] for g in task.answer] if kind == "single-term" else task.answer
+        task = replace(task, meta={"keys": keys})
     return Role()(text, task)["right"]
 
 

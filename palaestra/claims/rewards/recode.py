@@ -4,7 +4,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.claims.short import THREE_POINTS
-from palaestra.recipes.rewards.recode import Migrated, build
+from palaestra.recipes.rewards.recode import Migrated, embedded
 
 
 @pl.stage
@@ -25,16 +25,16 @@ class Misled(Migrated):
 
 def misled() -> pl.Recipe:
     score = pl.Score(reward=pl.Verify(Misled()), shadow=True)
-    return pl.vary(build(), collect=pl.links(pl.Sample(n=8), score))
+    return pl.vary(embedded(), collect=pl.links(pl.Sample(n=8), score))
 
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
-        "exact": build(exact=True),
-        "similarity": build(),
+        "exact": embedded(exact=True),
+        "similarity": embedded(),
         "misled": misled(),
-        "no gate": build(gate=False),
+        "no gate": embedded(gate=False),
         "grpo": pl.recipe("grpo"),
     },
     expect=pl.ledger.Greater("similarity", "exact", by=0.03, why=THREE_POINTS),

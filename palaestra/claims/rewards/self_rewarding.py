@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import palaestra as pl
 from palaestra.claims.starts import RATES, judging_start
-from palaestra.recipes.rewards.self_rewarding import build, judge
+from palaestra.recipes.rewards.self_rewarding import build, built_in_judge, embedded
 
 
 @pl.stage
@@ -34,9 +34,11 @@ class MixedVerdicts:
 
 
 def coin() -> pl.Recipe:
-    """`build()` with the verdicts of each group mixed up."""
-    collect = pl.links(pl.Sample(n=8), pl.Score(reward=MixedVerdicts(judge()), shadow=True))
-    return pl.vary(build(), collect=collect)
+    """`embedded()` with the verdicts of each group mixed up."""
+    collect = pl.links(
+        pl.Sample(n=8), pl.Score(reward=MixedVerdicts(built_in_judge()), shadow=True)
+    )
+    return pl.vary(embedded(), collect=collect)
 
 
 def two_stages(rl: pl.Runnable) -> pl.Pipeline:
@@ -52,7 +54,7 @@ LAZY_JUDGE = pl.Scripted(
 
 
 ARMS: Mapping[str, pl.Runnable] = {
-    "own judge": two_stages(build()),
+    "own judge": two_stages(embedded()),
     "coin": two_stages(coin()),
     "lazy judge": two_stages(build(LAZY_JUDGE)),
     "formal": two_stages(pl.recipe("grpo")),

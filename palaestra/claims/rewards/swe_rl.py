@@ -1,14 +1,14 @@
 """The claim of swe-rl: SWE-RL: similarity reward on software evolution."""
 
 import palaestra as pl
-from palaestra.recipes.rewards.swe_rl import build
+from palaestra.recipes.rewards.swe_rl import embedded
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
         "exact": pl.recipe("grpo"),
-        "likeness": build(),
-        "likeness without penalty": build(malformed=0.0),
+        "likeness": embedded(),
+        "likeness without penalty": embedded(malformed=0.0),
     },
     expect=pl.ledger.Greater("likeness", "exact"),
     task="add(d=6)",

@@ -1,4 +1,5 @@
-"""Clip and Delta: scores of a process reward model (PRM) as rewards that no repetition can farm.
+"""Clip and Delta: a process reward model (PRM) scores the steps of a solution, and these scores are
+turned into rewards that repeating a step cannot raise.
 
 A solution has steps 1..K, q_k in [0, 1] is the PRM's score of the prefix up to step k. PPO is paid,
 undiscounted,
@@ -15,10 +16,16 @@ solution of one step earns nothing by Delta. `eta` should leave most steps at 0:
 start policy's scores gives such a one. A step without a score gets eta, which is neutral. alpha and
 eta of the paper are unknown.
 
-Here the PRM checks the arithmetic of each line and nothing else (`TrueLines`), so that it can be
-farmed, as learned ones can.
+The PRM is the user's: a model that says of each prefix whether its last step is right, q_k being its
+probability of Yes (`asked="words"` reads the word alone, for endpoints without log-probabilities):
+
+    palaestra train clip-delta --data F prm=DIR
+
+On the embedded problem a program checks the arithmetic of each line and nothing else (`TrueLines`),
+so that it can be farmed, as learned ones can.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,6 +46,25 @@ CARD = pl.Card(
         prompts=4096,
         samples=8,
     ),
+    needs=pl.needs.Requirements(
+        models=(
+            pl.needs.NeededModel(
+                "process reward model",
+                "prm",
+                "says of each prefix of a solution whether its last step is right",
+                inert=None,
+            ),
+        ),
+        shows="part/steps",
+        off={"alpha": 0.0},
+        own={"shape": "clip", "collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where a process reward model is at hand and answers have many steps; its gains over "
+    "the outcome alone are small. It costs a call of the model for every step.",
+    lacks=(
+        "A classifier with a score for each step in one pass; a model is asked for each prefix.",
+        "The outcome reward model of the paper, which gave no gain.",
+    ),
 )
 Shape = Literal["plain", "clip", "delta", "clip-delta"]
 LINE = re.compile(r"(\d+)([-+*])(\d+)(?:\+(\d+))?=(\d+)")
@@ -47,7 +73,46 @@ LINE = re.compile(r"(\d+)([-+*])(\d+)(?:\+(\d+))?=(\d+)")
 class StepModel(Protocol):
     """A score in [0, 1] for every step of a solution, None where there is none."""
 
-    def __call__(self, task: pl.Task, lines: Sequence[str], /) -> Sequence[float | None]: ...
+    async def __call__(
+        self, ctx: pl.Context, task: pl.Task, lines: Sequence[str], /
+    ) -> Sequence[float | None]: ...
+
+
+STEP_PROMPT = f"""A solution is written step by step, and stops here. Is its last step right? {pl.judges.CAUTION}
+
+<question>{{question}}</question>
+<response>{{response}}</response>
+
+{{instruction}}"""
+
+
+@pl.stage
+class StepJudge:
+    """Asks a model about every prefix of a solution: its probability of Yes, or with
+    asked="words" the word that it says. A reply that is neither gives no score.
+    """
+
+    client: pl.Source
+    asked: Literal["odds", "words"] = "odds"
+
+    async def __call__(
+        self, ctx: pl.Context, task: pl.Task, lines: Sequence[str]
+    ) -> Sequence[float | None]:
+        read = pl.judges.MarkedLabel((("Yes", 1.0), ("No", 0.0)))
+        judge = pl.Judge(
+            self.client, STEP_PROMPT, pl.judges.Odds() if self.asked == "odds" else read, name="prm"
+        )
+
+        async def one(prefix: str) -> float | None:
+            try:
+                return (await judge.judge_one(ctx, task, prefix)).score
+            except pl.Fault as fault:
+                if fault.cause != "judge-unparsed":
+                    raise
+                return None
+
+        prefixes = ("\n".join(lines[: k + 1]) for k in range(len(lines)))
+        return list(await asyncio.gather(*map(one, prefixes)))
 
 
 @pl.stage
@@ -58,7 +123,12 @@ class TrueLines:
 
     idle: str = "ok"
 
-    def __call__(self, task: pl.Task, lines: Sequence[str]) -> list[float | None]:
+    async def __call__(
+        self, ctx: pl.Context, task: pl.Task, lines: Sequence[str]
+    ) -> list[float | None]:
+        return self.scores(task, lines)
+
+    def scores(self, task: pl.Task, lines: Sequence[str]) -> list[float | None]:
         return [
             None if line.startswith("=") else float(line == self.idle or self.holds(line, task))
             for line in lines
@@ -99,18 +169,20 @@ class BoundedStepRewards:
     alpha: float = 0.02
     eta: float = 0.7
     keep_last: bool = True
-    prm: StepModel = TrueLines()
+    prm: StepModel | None = None
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        return replace(
-            group, episodes=tuple(self._paid(ctx, group.task, e) for e in group.episodes)
-        )
+        paid = (self._paid(ctx, group.task, e) for e in group.episodes)
+        return replace(group, episodes=tuple(await asyncio.gather(*paid)))
 
-    def _paid(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Episode:
+    async def _paid(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Episode:
         if e.reward is None:
             return e
+        if self.prm is None:
+            raise pl.UserError("clip-delta needs a process reward model: prm=DIR or an endpoint")
         found = pl.rollout.answer_steps(e, ctx.decode)
-        q = [self.eta if x is None else x for x in self.prm(task, [s.text for s in found])]
+        scores = await self.prm(ctx, task, [s.text for s in found])
+        q = [self.eta if x is None else x for x in scores]
         paid = [self.alpha * r for r in shape_rewards(q, self.shape, self.eta, self.keep_last)]
         events = tuple(
             pl.Event(row=s.row, token=s.token, value=r, part="steps")
@@ -126,9 +198,24 @@ class BoundedStepRewards:
 
 
 def build(
+    shape: Shape = "clip-delta",
+    alpha: float = 0.02,
+    eta: float = 0.7,
+    kl: float = 0.0,
+    prm: pl.Source | None = None,
+    asked: Literal["odds", "words"] = "odds",
+) -> pl.Recipe:
+    return scored(None if prm is None else StepJudge(prm, asked), shape, alpha, eta, kl)
+
+
+def scored(prm: StepModel | None, shape: Shape, alpha: float, eta: float, kl: float) -> pl.Recipe:
+    """The method's learner with a model of steps."""
+    steps = BoundedStepRewards(shape, alpha, eta, prm=prm)
+    return pl.vary(pl.recipe("ppo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(), steps))
+
+
+def embedded(
     shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0
 ) -> pl.Recipe:
-    return pl.vary(
-        pl.recipe("ppo", kl=kl),
-        collect=pl.links(pl.Sample(n=8), pl.Score(), BoundedStepRewards(shape, alpha, eta)),
-    )
+    """On the embedded problem, whose lines a program checks."""
+    return scored(TrueLines(), shape, alpha, eta, kl)

@@ -1,5 +1,5 @@
-"""Endogenous reward: a frozen next-token model is its own reward model (inverse reinforcement
-learning).
+"""Endogenous reward: a frozen language model is used as the reward model, by reading a reward from its
+own logits (inverse reinforcement learning).
 
 Its logits f are soft Q-values at temperature alpha, V(s) = alpha logsumexp(f(s, .) / alpha), so by
 the inverse soft Bellman operator every token earns
@@ -29,13 +29,46 @@ CARD = pl.Card(
         model="qwen2.5-7b",
         tokens=1024,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the right answer, which trains nothing and is measured beside (part/gold)",
+                otherwise="nothing is measured beside",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "reward model",
+                "reward_model",
+                "is the language model whose logits are read, with the policy's tokenizer",
+                otherwise="the start of the policy, frozen, as in the paper",
+            ),
+        ),
+        shows="part/tokens",
+        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where no verifier and no preferences are there and the model's likeliest answer is "
+    "mostly right; where it is mostly wrong, accuracy falls.",
+    lacks=(
+        "A principle or rubric in front of the prompt, which steers the reward model.",
+        "The benchmark of reward models.",
+    ),
 )
 
 
-def build(alpha: float = 1.0, per_token: bool = False, kl: float = 0.01) -> pl.Recipe:
-    reward = pl.rewards.Endogenous("ref", alpha=alpha, per_token=per_token)
+def build(
+    alpha: float = 1.0, per_token: bool = False, kl: float = 0.01, reward_model: str = "policy"
+) -> pl.Recipe:
+    """`reward_model` is a folder or an id of the hub; the KL stays one to the policy's start."""
+    own = reward_model != "policy"
+    name = "reward_model" if own else "ref"
+    reward = pl.rewards.Endogenous(name, alpha=alpha, per_token=per_token)
     return pl.vary(
         pl.recipe("ppo", kl=kl),
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
-        references={"ref": "policy"},
+        references={"ref": "policy", **({name: reward_model} if own else {})},
     )

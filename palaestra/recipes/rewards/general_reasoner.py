@@ -1,4 +1,5 @@
-"""General-Reasoner: a small generative verifier compares answers, and long answers are worth less.
+"""General-Reasoner: a small generative verifier says whether an answer agrees with the reference, and
+answers longer or shorter than the reference are worth less.
 
 The answer s is the last \\boxed{...} of the response, else what stands behind the last "Final
 Answer:", "The answer is:", "Answer:", "Solution:" (or the mark `= ` of the built-in tasks). A
@@ -14,8 +15,9 @@ decision counts, only the response is searched, and a missing answer never passe
 verifier's thoughts passes; the last 1,024 tokens of prompt and response are searched, so an
 "Answer:" in the prompt can be the answer; and a verifier that passes "No Answer" pays +0.5. Phrases
 need a line break behind the answer there. The released terms `kl` (1e-4) and `entropy` (1e-3) are
-off by default: they move nothing at this scale. `client` is the verifier; the default is a
-stand-in.
+off by default: they move nothing at this scale. The verifier is the user's, an endpoint or a folder:
+
+    palaestra train general-reasoner --data F verifier=endpoint(url='http://HOST:PORT/v1',model='NAME')
 """
 
 import asyncio
@@ -41,6 +43,38 @@ CARD = pl.Card(
         lr=5e-7,
         arguments={"kl": 1e-4, "entropy": 1e-3, "update.minibatches": 4},
         beside={"verifier": 1.5},
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the reference answer, in free form, which the verifier is shown",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "verifier",
+                "verifier",
+                "thinks and says whether an answer is equivalent to the reference",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+            ),
+        ),
+        shows="part/pass",
+        own={
+            "endpoint": "They agree. Final Decision: Yes",
+            "collect.links.0.n": 4,
+            "schedule.prompts": 4,
+        },
+    ),
+    use="It helps where answers are short but written in many ways, as in physics, finance or law, and "
+    "a model can compare two of them; where a rule compares them, it only costs a second model.",
+    lacks=(
+        "The questions that the paper crawls from the web, and how it filters them.",
+        "The trained verifier of 1.5B; any model that follows the prompt takes its place.",
     ),
 )
 
@@ -137,23 +171,30 @@ class Equivalence:
         return extract_final(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED_PHRASE)
 
 
-STANDIN = pl.Scripted(
-    pl.judges.Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier"
-)
-
-
 def build(
-    client: pl.Source = STANDIN,
+    verifier: pl.Source | None = None,
     variant: Variant = "paper",
     penalty: float = 0.05,
     kl: float = 0.0,
     entropy: float = 0.0,
 ) -> pl.Recipe:
-    reward = Equivalence(client, variant, penalty)
+    """Without a `verifier` the policy's start, frozen, is asked."""
+    frozen = {} if verifier else {"verifier": "policy"}
+    reward = Equivalence(verifier or pl.LocalModel("verifier"), variant, penalty)
     loss = pl.Clipped(low=0.3, high=0.3)
     loss = loss + kl * pl.KL("k3") if kl else loss
+    parent = pl.recipe("grpo", kl=kl)
     return pl.vary(
-        pl.recipe("grpo", kl=kl),
+        parent,
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
         objective=loss + entropy * pl.Entropy() if entropy else loss,
+        references={**parent.references, **frozen},
     )
+
+
+def embedded(
+    variant: Variant = "paper", penalty: float = 0.05, kl: float = 0.0, entropy: float = 0.0
+) -> pl.Recipe:
+    """On the embedded problem, with a program for the verifier."""
+    decides = pl.judges.Grader(yes="Final Decision: Yes", no="Final Decision: No")
+    return build(pl.Scripted(decides, name="verifier"), variant, penalty, kl, entropy)

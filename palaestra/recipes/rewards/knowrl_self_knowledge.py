@@ -1,4 +1,5 @@
-"""KnowRL (self-knowledge): what a model says that it can do, rewarded by agreement with itself.
+"""KnowRL (self-knowledge): a model writes tasks, says several times whether it can do each, and is
+rewarded where it agrees with itself.
 
     r_i = 1 if v_i is the majority of the k verdicts on x, else 0;   c(x) = its share of all k       (arXiv:2510.11407)
 
@@ -10,9 +11,10 @@ examples, which starts with the tasks of the data (the paper's 50 + 50 that peop
 `can`).
 
 No label is used, so a constant verdict earns everything and has no gradient left: watch the parts
-`can` and `asked` (the majority is the class that was asked for). Of data without that column the
-verdicts are on the model's own answers, whose truth the bench knows: parts `truthful` and `right`.
-`oracle=True` pays that truth.
+`can` and `asked` (the majority is the class that was asked for).
+
+Deviation: of data without that column the verdicts are on the model's own answers, whose truth the
+reward of the data knows: parts `truthful` and `right`. Models too small to write tasks learn so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,30 @@ CARD = pl.Card(
         prompts=16,
         samples=8,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("Translate a letter into French.", "Say what I had for breakfast today."),
+                "the description of a task; the paper has a hundred",
+            ),
+            pl.needs.NeededColumn(
+                "can",
+                "true or false",
+                (True, False),
+                "whether a language model can do the task, as people say",
+                otherwise="the model answers the prompt and judges its own answer, which is not in "
+                "the paper",
+            ),
+        ),
+        shows="part/shots",
+        off={"draw.shots": 0},
+        own={"k": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where a model should know its limits and nothing is labelled; a verdict that never "
+    "changes earns everything, so watch the parts can and asked.",
+    lacks=("An external benchmark of what can and cannot be done.",),
 )
 
 
@@ -138,6 +164,7 @@ class Consensus:
                 parts={
                     **told,
                     "can": float(v == yes),
+                    "shots": float(len(meta.get("shots", ()))),
                     "truthful": float(v is not None and v == truth),
                     "right": float(truth == yes),
                     "right and said so": float(v == truth == yes),
@@ -205,11 +232,11 @@ class Remember:
         return [pl.curriculum.Note(text=text, facts={"can": best == form.labels[0]})]
 
 
-def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> pl.Recipe:
+def build(k: int = 8, least: float = 0.75) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
         draw=ShownExamples(),
-        collect=pl.links(Introspect(), pl.Sample(n=k), pl.Score(reward=Consensus(oracle))),
+        collect=pl.links(Introspect(), pl.Sample(n=k), pl.Score(reward=Consensus())),
         credit=pl.chain(pl.Center("batch"), pl.Scale("batch")),
         objective=pl.Clipped(reduce="tokens"),
         observe=Remember(least),

@@ -1,7 +1,8 @@
-"""Learning to Think (L2T): every step is paid for what it adds to the chance of the right answer,
-less what it takes to learn.
+"""Learning to Think (L2T): every step of a reply is rewarded for what it adds to the probability of
+the right answer, less a penalty on how much the model would have to learn from it.
 
-A rollout has K steps z_k (here its lines; the paper cuts at <think> marks). With J the policy's own
+A rollout has K steps z_k: its lines, or what `mark` separates (the paper cuts at <think> marks).
+`opening` is how a reply begins its answer; the reference is read behind it. With J the policy's own
 probability of the reference answer behind a prefix (arXiv:2505.10425, eqs. 3 to 5 and section 4.3),
 
     r_k  = J(s_k, z_k) - J(s_k) - beta C_k,      R_k = r_out / K + alpha r_k
@@ -19,6 +20,7 @@ J(end) - J(start), so cutting finer earns nothing. The paper adds a KL penalty o
 which is left out.
 """
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
@@ -41,6 +43,26 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"optimiser.weight_decay": 0.01},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the right answer, whose probability is measured behind every step",
+            ),
+        ),
+        shows="part/gain",
+        off={"alpha": 0.0},
+        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where answers are long, with many steps that add little; on short workings there is "
+    "nothing to save. It costs a forward pass of every prefix.",
+    lacks=(
+        "The KL penalty, whose weight is not known.",
+        "The gradient is that of the output layer in random directions, not of an SVD of the weights.",
+    ),
 )
 
 
@@ -58,6 +80,18 @@ def penalty(step: np.ndarray, gradient: np.ndarray) -> float:
 
 
 @pl.stage
+class CutAt:
+    """The steps of a reply: what begins with `mark`, or without one each line."""
+
+    mark: str = ""
+
+    def __call__(self, text: str) -> list[str]:
+        if not self.mark:
+            return text.splitlines(keepends=True)
+        return [part for part in re.split(f"(?={re.escape(self.mark)})", text) if part]
+
+
+@pl.stage
 class InformationStepRewards:
     """The outcome, and at every step's last token alpha (dI - beta C): events that come on top of
     the outcome.
@@ -68,9 +102,14 @@ class InformationStepRewards:
     eta: float = 0.25  # puts C at the scale of the gains of the built-in model
     rank: int = 16
     model: str = "policy"
+    mark: str = ""
+    opening: str = "= "
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        found = await pl.rewards.InformationGain(self.model, weight=self.alpha)(ctx, group)
+        gain = pl.rewards.InformationGain(
+            self.model, CutAt(self.mark), self.opening, weight=self.alpha
+        )
+        found = await gain(ctx, group)
         if not self.beta:
             return found
 
@@ -174,10 +213,11 @@ class ByShare:
         return pl.Values(level="token", x_N=table.lift(x, "token").x_N * table.columns["share"].x_N)
 
 
-def build(alpha: float = 0.8, beta: float = 0.6) -> pl.Recipe:
+def build(alpha: float = 0.8, beta: float = 0.6, mark: str = "", opening: str = "= ") -> pl.Recipe:
+    reward = InformationStepRewards(alpha, beta, mark=mark, opening=opening)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score(reward=InformationStepRewards(alpha, beta))),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
         credit=pl.chain(Surprised(), pl.Center("group"), pl.Scale("group", eps=1e-9), ByShare()),
         objective=pl.Clipped(reduce="sequences") + pl.Track(("clamped",)),
     )

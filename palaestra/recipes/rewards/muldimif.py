@@ -1,4 +1,5 @@
-"""MulDimIF: instructions with several constraints, and the number that is kept as the reward.
+"""MulDimIF: a prompt has several constraints that programs can check, and the reward is the number
+of them that a reply keeps.
 
     r = sum_j c_j(y)                 c_j in {0, 1}, checked by programs; evaluation is 1 only if all are kept (arXiv:2505.07591)
 
@@ -10,7 +11,8 @@ over a batch prompts with more constraints weigh more. GRPO: 32 samples, tempera
 A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep
 each "at most"). End tokens are cut off as whole suffixes: the released code strips a set of
 characters, which eats letters of the text (`variant="released"`). Constraints are read from the
-column `constraints`; `palaestra.verifiers.text.constraints` makes prompts of them, with levels and
+column `constraints`, a list of [category, kind, value ...] such as ["length", "words", "at most", 50];
+`palaestra.verifiers.text.constraints` lists the kinds and makes prompts of them, with levels and
 conflicts.
 """
 
@@ -33,6 +35,28 @@ CARD = pl.Card(
         samples=32,
         tokens=8192,
         lr=1e-6,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "constraints",
+                "any",
+                (
+                    [["length", "words", "at most", 50], ["language", "lowercase"]],
+                    [["content", "keyword", "rain"], ["length", "words", "at most", 80]],
+                ),
+                "what the reply must keep, each a list of category, kind and values",
+            ),
+        ),
+        shows="part/share",
+        own={"n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where instructions have several demands that a program can check and the model keeps "
+    "some of them; demands of taste or content need a judge.",
+    lacks=(
+        "Prompts are rewritten by no model: a pattern puts the constraints into words.",
+        "The 1,200 test prompts of the paper, and its analysis of attention modules.",
     ),
 )
 
@@ -63,11 +87,25 @@ def build(
     temperature: float = 0.7,
     variant: Literal["paper", "released"] = "paper",
 ) -> pl.Recipe:
+    return rewarded(verifier(every, variant), n, kl, temperature)
+
+
+def verifier(every: bool, variant: Literal["paper", "released"] = "paper") -> pl.Verified:
     name = "constraints" if variant == "paper" else "constraints(released=True)"
-    reward = pl.Rewritten(
-        pl.Verified(name, paper=not every), unless="constraints", write=AsConstraints()
-    )
+    return pl.Verified(name, paper=not every)
+
+
+def rewarded(reward: pl.RewardFn, n: int, kl: float, temperature: float) -> pl.Recipe:
+    """The method's learner under a reward."""
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)),
     )
+
+
+def embedded(
+    every: bool = False, n: int = 32, kl: float = 0.001, temperature: float = 0.7
+) -> pl.Recipe:
+    """On the embedded problem, each character of whose answer is a constraint."""
+    places = pl.Rewritten(verifier(every), unless="constraints", write=AsConstraints())
+    return rewarded(places, n, kl, temperature)

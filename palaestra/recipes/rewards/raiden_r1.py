@@ -1,14 +1,14 @@
-"""RAIDEN-R1: role-play with a checkable key, the verifiable role-awareness reward.
+"""RAIDEN-R1: a model plays a role, and its reply is rewarded if it names keys of the role that a
+program can check.
 
-A sample is a profile, a dialogue, a question and keys that the reply in character must name:
+A record is a profile, a dialogue and a question as its prompt or messages, and `keys` that the reply in
+character must name, each a list of equivalent terms:
 
     r = acc + w form,      form = 1 if exactly one think block precedes the reply, else 0
     acc = 1 if the reply names a variant of every group of terms, else 0
 
-Single-term validation asks for one explicit keyword on which several reference models agree
-(`single_term`); multi-term parsing expands it to groups of equivalent terms and keeps a validator
-whose verdicts agree with a judge's on more than 70% of sampled replies (`is_kept`)
-(arXiv:2505.10218). Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
+(arXiv:2505.10218). The paper mines keys by models: one keyword on which several agree, then terms that
+are equivalent; here they are brought. Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
 is data, not code, so nothing that a model wrote is run.
 
 A keyword alone is blind: a negated mention counts, and so does a list of every key there is.
@@ -16,15 +16,12 @@ Samples may hold the columns `forbidden`, terms of a false premise, and `others`
 samples: one of them makes the reply worth 0. An unofficial re-implementation pays 0.7 for a
 contained key and 0.5 for half of the keys: the arm "graded".
 
-Samples have the column `keys`, their answer is the list of groups. Other tasks keep their own
-check. The experiment trains nothing: it asks each reward to tell right replies from wrong ones.
+The claim trains nothing: it asks each reward to tell right replies from wrong ones.
 """
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import palaestra as pl
-
-pass
 
 CARD = pl.Card(
     title="RAIDEN-R1: verifiable role-awareness reward",
@@ -37,6 +34,44 @@ CARD = pl.Card(
         "of the form is not known",
         model="qwen2.5-14b",
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("You are Ann, a doctor of London. What is your work, and where?",),
+                "the profile, the dialogue and the question, or `messages`, a chat",
+            ),
+            pl.needs.NeededColumn(
+                "keys",
+                "any",
+                ([["doctor", "physician"], ["London"]],),
+                "what the reply must name: for each key the terms that will do",
+            ),
+            pl.needs.NeededColumn(
+                "forbidden",
+                "texts",
+                (["not a doctor"],),
+                "terms that make a reply worth 0",
+                otherwise="a denied key counts as named",
+            ),
+            pl.needs.NeededColumn(
+                "others",
+                "texts",
+                (["lawyer", "Paris"],),
+                "keys of other records, one of which makes a reply worth 0",
+                otherwise="a reply may list every key there is",
+            ),
+        ),
+        shows="part/keys",
+        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where a role has facts that a reply either names or not; style and tone are not seen "
+    "by it.",
+    lacks=(
+        "Mining of keys by several models, and validators that a model writes.",
+        "The data set of thoughts in character, and fine-tuning on it before.",
+    ),
 )
 
 
@@ -48,9 +83,12 @@ class Role:
     gated: bool = False
 
     def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
-        right, form = pl.Verified("keywords").judge(text, task).total, has_form(text)
+        keys = task.meta.get("keys")
+        keys = keys if isinstance(keys, list | tuple) else task.answer
+        judged = pl.Verified("keywords").judge(text, replace(task, answer=keys))
+        right, form = judged.total, has_form(text)
         total = 0.0 if self.gated and not form else right + self.weight * form
-        return {"total": total, "right": right, "form": float(form)}
+        return {"total": total, "right": right, "form": float(form), "keys": float(len(keys))}
 
 
 def has_form(text: str) -> bool:
@@ -63,21 +101,23 @@ def has_form(text: str) -> bool:
     )
 
 
-def single_term(answers: Sequence[str]) -> str | None:
-    """The keyword on which all reference models agree; None = the sample is dropped."""
-    found = {pl.verifiers.normalise_text(a) for a in answers}
-    return found.pop() if len(found) == 1 and "" not in found else None
-
-
-def is_kept(validator: Sequence[bool], judge: Sequence[bool], least: float = 0.7) -> bool:
-    """Whether a validator agrees with the judge on more than `least` of the replies."""
-    agree = sum(a == b for a, b in zip(validator, judge, strict=True))
-    return bool(judge) and agree > least * len(judge)
-
-
 def build(weight: float = 0.5, gated: bool = False) -> pl.Recipe:
     reward = pl.Where("keys", pl.Verify(Role(weight, gated)))
     return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
 
 
-# ---- the experiment: personas and what may be said to their questions
+@pl.declare(columns=(("keys", list, "what a reply must name, each a list of equivalent terms"),))
+@pl.stage
+class AnswerAsKey:
+    """The answer of a task is its only key."""
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        meta = {**group.task.meta, "keys": [[str(group.task.answer)]]}
+        return replace(group, task=replace(group.task, meta=meta))
+
+
+def embedded(weight: float = 0.5, gated: bool = False) -> pl.Recipe:
+    """On the embedded problem, whose answer is the key of a reply."""
+    reward = pl.Verify(Role(weight, gated))
+    links = pl.links(AnswerAsKey(), pl.Sample(n=8), pl.Score(reward=reward))
+    return pl.vary(pl.recipe("grpo"), collect=links)

@@ -1,6 +1,7 @@
-"""ReCode: GRPO on the form of a reply and on how much its code looks like the migrated code.
+"""ReCode: the model is given release notes and old code, writes the migrated code, and is rewarded
+for its form and for how much its code looks like the right one.
 
-Release notes of a library and old code are given, the migrated code is wanted in
+The code is wanted in
 <think>..</think><answer>```python..```.
 
     r = form + code,    form = +1 if the reply is one think block and one answer block, else -1
@@ -16,8 +17,8 @@ released prompt ends with <think>, so a reply that opens it again has no form; h
 it or not, but only once. A small change makes a copy of the old code worth nearly all: compare with
 the copy (`Delta`).
 
-Migrations have the columns `old` and `answer`: the verifier `api-migration`. For any other task
-with a text as its answer the answer line is the code, and working before it is the thinking.
+The prompt of a record holds the notes and the old code and asks for that form; its answer is the
+migrated code, in Python.
 """
 
 from typing import Literal
@@ -40,6 +41,33 @@ CARD = pl.Card(
         lr=5e-5,
         lora=64,
         arguments={"kl": 1e-3, "optimiser.warmup": 150},
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                (
+                    "np.float is removed; use float. Migrate: x = np.float(3)",
+                    "df.append is removed; use pd.concat. Migrate: df = df.append(row)",
+                ),
+                "release notes, the old code, and the form that is asked for",
+            ),
+            pl.needs.NeededColumn(
+                "answer",
+                "text",
+                ("x = float(3)", "df = pd.concat([df, row])"),
+                "the migrated code, which must be Python",
+            ),
+        ),
+        shows="part/paper",
+        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where a few thousand migrations are known and the model rarely writes one exactly; a "
+    "copy of the old code is already worth much where little changes.",
+    lacks=(
+        "DAPO, the paper's second learner.",
+        "The 2,000 migrations of the paper and CodeUpdateArena.",
     ),
 )
 
@@ -67,18 +95,27 @@ class Migrated:
 
 
 def build(
-    exact: bool = False,
-    gate: bool = True,
-    kl: float = 0.0,
-    variant: Literal["paper", "released"] = "paper",
+    exact: bool = False, kl: float = 0.0, variant: Literal["paper", "released"] = "paper"
 ) -> pl.Recipe:
-    """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for
-    code). `kl`: 0.001 there.
-    """
+    """`exact` is EM*. `kl`: 0.001 there."""
+    return rewarded(migration(exact, variant), kl)
+
+
+def migration(exact: bool, variant: Literal["paper", "released"] = "paper") -> pl.Verified:
     released = ", released=True" if variant == "released" else ""
-    code = pl.Verified(f"api-migration(exact={exact}{released})", paper=True)
-    reward = pl.Where("old", code, pl.Verify(Migrated(exact, gate)))
+    return pl.Verified(f"api-migration(exact={exact}{released})", paper=True)
+
+
+def rewarded(reward: pl.RewardFn, kl: float) -> pl.Recipe:
+    """The method's learner under a reward."""
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
     )
+
+
+def embedded(exact: bool = False, gate: bool = True, kl: float = 0.0) -> pl.Recipe:
+    """On the embedded problem, whose answer line is the code. Without `gate` what cannot be read
+    costs no more than what is unlike.
+    """
+    return rewarded(pl.Where("old", migration(exact), pl.Verify(Migrated(exact, gate))), kl)

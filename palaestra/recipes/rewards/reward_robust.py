@@ -1,5 +1,5 @@
-"""Reward-robust RLHF: a reward between what the reward model most likely means and the worst that
-it may mean.
+"""Reward-robust RLHF: the reward lies between what an ensemble of reward models says where it is most
+certain, and the worst that any of them says.
 
 Five heads on one trunk say a mean mu_h and a standard deviation sd_h each (a Bayesian reward model
 ensemble):
@@ -11,11 +11,17 @@ head is plain RLHF at any w. The minimum is taken sample by sample, or (`over="b
 whose mean over the step's samples is least. Trained in two stages: a reward model with one head by
 Bradley-Terry, then the heads on its scores, each on a resample of its own (the likelihood instead
 of the paper's squared error of a sample, whose minimum is sd = 0). All heads have the same target,
-so none wins the minimum by its offset. `build` runs both stages beside the policy, on labels of the
-bench; `staged` one after the other, frozen, as in the paper. A score that is not finite is an error
+so none wins the minimum by its offset. By default both stages run beside the policy, on its own
+replies as the reward of the data ranks them; with `pairs="data"` the first learns from recorded pairs,
+as in the paper, and the stages run one after the other, each frozen for the next:
+
+    palaestra train reward-robust pairs=data --data pairs.jsonl
+
+A score that is not finite is an error
 of its episode.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
@@ -32,12 +38,66 @@ CARD = pl.Card(
         model="llama-3.1-8b",
         answers=128,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
+            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
+            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
+        ),
+        shows="part/reward/prior0_sd",
+        own={
+            "pairs": "data",
+            "nominal.schedule.prompts": 4,
+            "ensemble.schedule.prompts": 4,
+            "ensemble.collect.links.0.n": 2,
+            "rl.schedule.prompts": 4,
+            "rl.collect.links.0.n": 2,
+        },
+    ),
+    use="It helps where a reward model is trained on few or noisy preferences and the policy is trained "
+    "against it for long; with a reward that is right it only costs heads.",
+    lacks=(
+        "An existing reward model is not turned into an ensemble: the trunk is the policy's start.",
+        "Rewards are not brought to one scale on a calibration set; the heads share their target.",
+    ),
 )
 
 
 def build(
-    heads: int = 5, w: float = 0.4, over: Literal["sample", "batch"] = "sample", kl: float = 0.02
-) -> pl.Recipe:
+    heads: int = 5,
+    w: float = 0.4,
+    over: Literal["sample", "batch"] = "sample",
+    kl: float = 0.02,
+    pairs: Literal["data", "rollouts"] = "rollouts",
+) -> pl.Recipe | pl.Pipeline:
+    if pairs == "data":
+        return staged(pl.rewards.Robust("reward", prior_heads(heads), w, over), heads, kl)
+    return beside(heads, w, over, kl)
+
+
+def staged(reward: pl.RewardFn, heads: int, kl: float) -> pl.Pipeline:
+    """Both stages on recorded pairs, then PPO on the frozen `reward` of the model "reward"."""
+    start = pl.recipe("ppo", kl=kl)
+    nominal = pl.vary(
+        start, collect=pl.links(pl.Recorded()), learners={"nominal": nominal_learner()}
+    )
+    scored = pl.links(pl.Sample(n=8), pl.Score(reward=pl.Learned("nominal")))
+    ensemble = pl.vary(
+        start, collect=scored, learners={"reward": ensemble_learner(prior_heads(heads), "total")}
+    )
+    rl = pl.vary(start, collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    return pl.Pipeline(
+        parts={
+            "nominal": pl.Part(nominal),
+            "ensemble": pl.Part(ensemble, models={"nominal": pl.Output("nominal", "nominal")}),
+            "rl": pl.Part(rl, models={"reward": pl.Output("ensemble", "reward")}),
+        }
+    )
+
+
+def beside(heads: int, w: float, over: Literal["sample", "batch"], kl: float) -> pl.Recipe:
+    """Both stages beside the policy, on its own replies."""
     names, parent = prior_heads(heads), pl.recipe("ppo", kl=kl)
     collect = pl.links(
         pl.Sample(n=8),

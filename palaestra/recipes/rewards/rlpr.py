@@ -1,5 +1,5 @@
-"""RLPR: the probability of the reference answer behind the policy's own reasoning is the reward. No
-verifier.
+"""RLPR: the reward is the probability that the policy itself gives to the reference answer behind its
+own reasoning, so that no verifier is needed.
 
 The reference y* stands in the place of the sampled answer, and one forward pass of the current
 policy gives
@@ -40,6 +40,22 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"form": "tags", "update.minibatches": 4},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the reference answer, in free form, whose probability is the reward",
+            ),
+        ),
+        shows="part/answer",
+        own={"collect.links.0.n": 2, "schedule.prompts": 8},
+    ),
+    use="It helps where answers are short texts that no rule can compare; where a rule can, exact match "
+    "is the cleaner reward. Pass form=tags where the prompt asks for <think> and <answer>.",
+    lacks=("The seven benchmarks of the paper.",),
 )
 
 

@@ -1,5 +1,5 @@
-"""Self-rewarding: a model judges its own answers, without a reference, and learns from the
-verdicts.
+"""Self-rewarding: a model judges its own answers, without a reference answer, and is trained by
+reinforcement on these verdicts.
 
 To verify is easier than to generate: whether an expression uses the given numbers and hits the
 target, or an antiderivative differentiates to the integrand, can be seen without finding one
@@ -12,8 +12,11 @@ that is the policy would drift with it. A formal verifier trains nothing and aud
 
 and `palaestra.judges.audit.judge_agreement` for precision and kappa. Inflation that rises for
 several evaluations is hacking: stop. The judge sees the last line alone (`last_line`), defused, for
-text that argues is what fools it; a client other than the built-in model is asked with a prompt in
-words.
+text that argues is what fools it. Another judge is given as `judge`:
+
+    palaestra train self-rewarding --data F [judge=endpoint(url='http://HOST:PORT/v1',model='NAME')]
+
+The file needs prompts alone; with answers, or `--reward`, the audit is there too.
 """
 
 import palaestra as pl
@@ -28,6 +31,40 @@ CARD = pl.Card(
         setting="Qwen2.5-7B on Countdown and integration with synthetic questions; "
         "DeepSeek-R1-Distill-Qwen-7B in v2",
         model="qwen2.5-7b",
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the right answer, which trains nothing and audits the judge (part/gold)",
+                otherwise="the verdicts are not audited",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "says whether a reply is right, without a reference",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise="a frozen copy of the start judges, as in the paper",
+            ),
+        ),
+        shows="part/judge",
+        own={
+            "endpoint": "The sum is right. [[RIGHT]]",
+            "collect.links.0.n": 2,
+            "schedule.prompts": 4,
+        },
+    ),
+    use="It helps where an answer is easier to check than to find and the model checks well; where it "
+    "calls wrong answers right it learns these, which the audit shows.",
+    lacks=(
+        "The model writes no practice questions; they come from the file.",
+        "The judge runs no program: it checks in words.",
     ),
 )
 
@@ -46,26 +83,37 @@ def self_verdict(text: str) -> float | None:
     return {"right": 1.0, "wrong": 0.0}.get(pl.tasks.final_answer(text) or "")
 
 
-def judge(client: pl.Source | None = None) -> pl.Judge:
-    """Of the frozen start in the built-in model's words, or of another client in words for
-    everybody.
-    """
-    if client is None:
-        return pl.Judge(
-            pl.LocalModel("ref"),
-            BUILT_IN,
-            pl.judges.Text(self_verdict),
-            extract=pl.judges.last_line,
-            max_tokens=96,
-            unparsed=0.0,
-        )
+def judge_in_words(client: pl.Source) -> pl.Judge:
+    """Asks with a prompt in words for [[RIGHT]] or [[WRONG]]."""
     read = pl.judges.MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
     return pl.Judge(client, ALONE, read, extract=pl.judges.last_line, unparsed=0.0)
 
 
-def build(client: pl.Source | None = None) -> pl.Recipe:
+def built_in_judge() -> pl.Judge:
+    """The frozen start, in the words in which the built-in model has learned to judge."""
+    return pl.Judge(
+        pl.LocalModel("ref"),
+        BUILT_IN,
+        pl.judges.Text(self_verdict),
+        extract=pl.judges.last_line,
+        max_tokens=96,
+        unparsed=0.0,
+    )
+
+
+def judged_by(reward: pl.RewardFn, frozen: bool) -> pl.Recipe:
+    """The method's learner under a judge; `frozen`: the judge is the start of the policy."""
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score(reward=judge(client), shadow=True)),
-        references={} if client else {"ref": "policy"},
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
+        references={"ref": "policy"} if frozen else {},
     )
+
+
+def build(judge: pl.Source | None = None) -> pl.Recipe:
+    return judged_by(judge_in_words(judge or pl.LocalModel("ref")), frozen=judge is None)
+
+
+def embedded() -> pl.Recipe:
+    """On the embedded problem, where the built-in model judges in its own words."""
+    return judged_by(built_in_judge(), frozen=True)

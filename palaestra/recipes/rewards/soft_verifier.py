@@ -1,5 +1,5 @@
-"""Soft verifier: a model that knows the reference grades the last line of an answer, and is paid by
-how sure it is.
+"""Soft verifier: a second model that knows the reference answer grades the last line of a reply, and
+the reward is how sure it is.
 
 The verifier reads question, reference and the last non-empty line of the response, and says one
 label c, which is sampled. With P its probabilities (arXiv:2503.23829v2, eqs. 1 to 6):
@@ -12,9 +12,13 @@ Where P leaks to other words the printed form is not monotone (P(yes) = .6, P(no
 .7, a "yes" .6); `form="normalised"` pays P(yes) / (P(yes) + P(no)), which is the same without a
 leak. An empty response is worth 0 without a call; labels and tags that a response prints are
 defused. Openers such as ":" or "Thought process:" are known to be accepted by generative verifiers
-(arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack_reward`. `client` is the
-verifier; the default is a stand-in that is right nine times in ten. A verifier of one's own is
-distilled from a grader's labels by `Verdicts`, `Imitate` and `Imitation`
+(arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack_reward`. The verifier is the
+user's:
+
+    palaestra train soft-verifier --data F verifier=endpoint(url='http://HOST:PORT/v1',model='NAME')
+
+An endpoint has to show log-probabilities for the soft forms; a folder is loaded as a frozen model.
+One of one's own is distilled from a grader's labels by `Verdicts`, `Imitate` and `Imitation`
 (`palaestra.judges.train`), format errors included.
 """
 
@@ -22,6 +26,7 @@ from typing import Literal
 
 import palaestra as pl
 
+Form = Literal["soft", "normalised", "binary"]
 CARD = pl.Card(
     title="RLVR across diverse domains with soft generative reward",
     paper="arXiv:2503.23829",
@@ -38,13 +43,40 @@ CARD = pl.Card(
         lr=5e-7,
         beside={"verifier": 7.0},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the reference answer, in free form, which the verifier is shown",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "verifier",
+                "verifier",
+                "says whether the last line of a reply agrees with the reference",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+            ),
+        ),
+        shows="part/judge",
+        own={"form": "normalised", "collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where right answers are written in many ways, so that no rule compares them, and a "
+    "model is at hand that does; where a rule can compare them it costs a second model for nothing.",
+    lacks=(
+        "The distilled verifier of the paper is not made by this recipe; palaestra.judges.train is "
+        "how one is.",
+        "RLOO and REINFORCE++ in the place of REINFORCE.",
+    ),
 )
-STANDIN = pl.Scripted(pl.judges.Grader(error=0.1), name="grader")
 
 
-def verifier(
-    client: pl.Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft"
-) -> pl.Judge:
+def grader(client: pl.Source, form: Form = "soft") -> pl.Judge:
+    """The verifier as a reward."""
     read = {
         "soft": pl.judges.Odds("YES", "NO", form="sampled"),
         "normalised": pl.judges.Odds("YES", "NO"),
@@ -60,12 +92,17 @@ def verifier(
     )
 
 
-def build(
-    client: pl.Source = STANDIN,
-    form: Literal["soft", "normalised", "binary"] = "soft",
-    beta: float = 0.01,
-) -> pl.Recipe:
-    return recipe_with_reward(verifier(client, form), beta)
+def build(verifier: pl.Source | None = None, form: Form = "soft", beta: float = 0.01) -> pl.Recipe:
+    """Without a `verifier` the policy's start, frozen, is asked."""
+    frozen = {} if verifier else {"verifier": "policy"}
+    made = recipe_with_reward(grader(verifier or pl.LocalModel("verifier"), form), beta)
+    return pl.vary(made, references={**made.references, **frozen})
+
+
+def embedded(form: Form = "soft", beta: float = 0.01) -> pl.Recipe:
+    """On the embedded problem, with a program for the verifier that is right nine times in ten."""
+    program = pl.Scripted(pl.judges.Grader(error=0.1), name="grader")
+    return build(program, form, beta)
 
 
 def recipe_with_reward(reward: pl.RewardFn, beta: float = 0.01) -> pl.Recipe:

@@ -1,4 +1,5 @@
-"""SWE-RL: GRPO on how much a patch looks like the one that was merged.
+"""SWE-RL: the model is given an issue and files, writes edits, and is rewarded for how much its patch
+looks like the one that was merged.
 
 The reply is <think>..</think><solution>..</solution> with SEARCH/REPLACE blocks. All edits are
 applied; for every path in the union of both patches the two unified diffs against the old file are
@@ -11,9 +12,8 @@ with M the matching characters (difflib's ratio without its shortcut, arXiv:2502
 facebookresearch/swe-rl, core/reward.py). Likeness is no proof: an edit beside the right place is
 paid for its context lines. An extra file that is touched counts as a 0 in the mean.
 
-Tasks of repositories have the columns `files` (old contents by path) and `answer` (new ones): the
-verifier `patch`. Any other task is one file, empty before, that its worked solution fills: the
-reply is the file, and a reply without an answer line the mistake of form.
+A record has the prompt (the issue, the files and the form that is asked for), `files`, their old
+contents by path, and `answer`, the new contents of those that change. The verifier is `patch`.
 """
 
 import palaestra as pl
@@ -31,6 +31,36 @@ CARD = pl.Card(
         prompts=32,
         samples=16,
         tokens=16384,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("add() should have types. a.py: def add(a, b): return a + b",),
+                "the issue, the files that matter, and the form that is asked for",
+            ),
+            pl.needs.NeededColumn(
+                "files",
+                "record",
+                ({"a.py": "def add(a, b):\n    return a + b\n"},),
+                "the old contents of the files, by path",
+            ),
+            pl.needs.NeededColumn(
+                "answer",
+                "record",
+                ({"a.py": "def add(a: int, b: int):\n    return a + b\n"},),
+                "the new contents of the files that the merged patch changes, by path",
+            ),
+        ),
+        shows="part/paper",
+        own={"collect.links.0.n": 2, "schedule.prompts": 4},
+    ),
+    use="It helps where many merged patches are there and no tests can be run; where tests can be run, "
+    "they say more than likeness.",
+    lacks=(
+        "Mining of pull requests: the records are brought.",
+        "The scaffold that finds the files, and SWE-bench.",
     ),
 )
 
@@ -61,9 +91,20 @@ class Likeness:
         )
 
 
-def build(malformed: float = -1.0) -> pl.Recipe:
-    """With `malformed` 0 a mistake of form is worth as much as a patch that has nothing right."""
-    reward = pl.Where("files", pl.Verified("patch", paper=malformed < 0), Likeness(malformed))
+def build() -> pl.Recipe:
+    return rewarded(pl.Verified("patch", paper=True))
+
+
+def rewarded(reward: pl.RewardFn) -> pl.Recipe:
+    """The method's learner under a reward."""
     return pl.vary(
         pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True))
     )
+
+
+def embedded(malformed: float = -1.0) -> pl.Recipe:
+    """On the embedded problem. With `malformed` 0 a mistake of form is worth as much as a patch that
+    has nothing right.
+    """
+    verified = pl.Verified("patch", paper=malformed < 0)
+    return rewarded(pl.Where("files", verified, Likeness(malformed)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from palaestra.claims.rewards.knowrl_factuality import Worth, by_coin
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.rewards import knowrl_factuality
 from palaestra.services.chat.scripted import Scripted
 from palaestra.toys.facts import CommonFacts
@@ -56,6 +56,44 @@ def test_what_the_released_code_pays():
         ("C.", 1, 1),
     ):
         assert (knowrl_factuality.grade(text), knowrl_factuality.grade(text, "released")) == (strict, loose)
+
+
+@pytest.fixture
+def library(tmp_path):
+    (tmp_path / "know.jsonl").write_text(
+        '{"title": "Paris", "text": "Paris lies on the Seine."}\n{"text": "Oslo lies by a fjord."}\n'
+    )
+    return str(tmp_path / "know.jsonl")
+
+
+SEINE = "<think>Paris lies on the Seine. Paris is in Peru. Oslo lies by a fjord.</think><answer>Lyon</answer>"
+
+
+def test_statements_are_looked_up_in_documents(library):
+    """Word for word without a model; with one, it is shown the passages and says yes or no."""
+    plain = paid(reward_of(knowrl_factuality.build(documents=library)), TOWN, SEINE)[0]
+    assert plain.parts["stated"] == 3
+    assert plain.parts["facts"] == pytest.approx(knowrl_factuality.fact_score(2, 3))
+
+    def entails(request):
+        return "[[YES]]" if "peru" in request.messages[-1].content.partition("<response>")[2] else "[[NO]]"
+
+    recipe = knowrl_factuality.build(documents=library, entails=Scripted(entails))
+    asked = paid(reward_of(recipe), TOWN, SEINE, ctx=Clients())[0]
+    assert asked.parts["facts"] == pytest.approx(knowrl_factuality.fact_score(1, 3))
+
+
+def test_no_statement_is_looked_up_where_facts_are_worth_nothing(library):
+    recipe = knowrl_factuality.build(facts=0.0, documents=library)
+    assert paid(reward_of(recipe), TOWN, SEINE)[0].parts["stated"] == 0
+
+
+def test_documents_need_a_text_and_a_model_needs_documents(tmp_path):
+    (tmp_path / "know.jsonl").write_text('{"body": "x"}\n')
+    with pytest.raises(UserError, match="a document is"):
+        knowrl_factuality.build(documents=str(tmp_path / "know.jsonl"))
+    with pytest.raises(UserError, match="documents=FILE"):
+        knowrl_factuality.build(entails=Scripted(letter))
 
 
 def letter(request):

@@ -81,3 +81,10 @@ def test_output_gradients_sketch_the_true_ones(context):
         found.append(sketch / true)
         assert l2t.compression(x, 0.25) == pytest.approx(0.25**2 * sketch**2)
     assert found == pytest.approx([1, 1], abs=0.35)
+
+
+def test_l2t_cuts_at_lines_or_at_a_mark():
+    text = "Hm.\n<think>one\ntwo<think>three"
+    assert l2t.CutAt()(text) == ["Hm.\n", "<think>one\n", "two<think>three"]
+    assert l2t.CutAt("<think>")(text) == ["Hm.\n", "<think>one\ntwo", "<think>three"]
+    assert l2t.CutAt("<think>")("") == []

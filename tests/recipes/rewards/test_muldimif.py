@@ -58,7 +58,7 @@ def test_counts_and_shares_have_the_same_advantages_in_a_group():
 
 
 def test_an_answer_line_as_constraints():
-    reward = reward_of(muldimif.build())
+    reward = reward_of(muldimif.embedded())
     assert totals(reward, task("TFTT"), "= TFTT", "= TFFT", "= T", "TFTT", "= TFTTTTTTTT") == [4.0, 3.0, 1.0, 0.0, 4.0]
 
 

@@ -27,8 +27,11 @@ def test_raiden_reference_values():
     assert roles(f"{THOUGHT}I am a physician in London.") == [1.5]
     broken = f"{THOUGHT}{THOUGHT}A doctor, of London"
     assert roles(broken) == [1] and roles(broken, gated=True) == [0] and roles(broken, weight=0.2) == [1]
-    assert raiden_r1.is_kept([True] * 15 + [False] * 5, [True] * 20)
-    assert not raiden_r1.is_kept([True] * 14 + [False] * 6, [True] * 20) and not raiden_r1.is_kept([], [])
+
+
+def test_raiden_reads_its_keys_from_their_own_column():
+    reward = raiden_r1.build().collect.links[1].reward
+    assert totals(reward, asked("q", None, keys=KEYS), "a doctor in London", "a doctor") == [1, 0]
 
 
 def test_raiden_matches_words_of_the_reply_only():
@@ -38,11 +41,6 @@ def test_raiden_matches_words_of_the_reply_only():
     reward = raiden_r1.build().collect.links[1].reward
     assert totals(reward, stuffed, "London, Oslo: doctor", "I am not a doctor in London", "doctor, London") == [0, 0, 1]
     assert totals(reward, asked("q", [["北京"]], keys=True), "我住在北京市") == [1]
-
-
-def test_raiden_single_terms_need_agreement():
-    assert raiden_r1.single_term(["London", "london ", "LONDON"]) == "london"
-    assert raiden_r1.single_term(["London", "Oslo"]) is None and raiden_r1.single_term([""]) is None
 
 
 @pytest.mark.parametrize("kind", ["single-term", "multi-term", "no guard", "graded"])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import reward_robust
-from palaestra.rewards.learned import robust
+from palaestra.rewards.learned import Robust, robust
+from palaestra.rollout.recorded import Recorded
 from palaestra.run.driver import prepare
 from palaestra.settings.overrides import make_smallest
 from palaestra.values import override
@@ -39,3 +40,12 @@ def test_reward_robust_score_that_is_not_finite_is_an_error(context):
     ctx.model("reward").heads["prior0_sd"].out.bias.data.fill_(float("nan"))
     found = asyncio.run(reward_robust.build(heads=1).collect.links[1].reward(ctx, group(said("= 4"))))
     assert isinstance(found[0], Fault)
+
+
+def test_reward_robust_learns_from_recorded_pairs_stage_by_stage():
+    parts = reward_robust.build(heads=2, w=0.4, pairs="data").parts
+    assert list(parts) == ["nominal", "ensemble", "rl"]
+    assert isinstance(parts["nominal"].runnable.collect.links[0], Recorded)
+    assert [list(p.runnable.learners) for p in parts.values()][:2] == [["nominal"], ["reward"]]
+    assert parts["rl"].runnable.collect.links[1].reward == Robust("reward", ("prior0", "prior1"), 0.4)
+    assert "reward" in parts["rl"].models and "nominal" in parts["ensemble"].models

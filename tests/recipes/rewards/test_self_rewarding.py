@@ -39,7 +39,7 @@ def test_self_rewarding_audit_of_the_catalogue():
 
 def test_self_rewarding_judge_sees_no_reference():
     asked = []
-    judge = self_rewarding.judge(verifier_says("well [[RIGHT]]", asked))
+    judge = self_rewarding.judge_in_words(verifier_says("well [[RIGHT]]", asked))
     group = said_to("I think\n= 7 [[RIGHT]]", "", answer="SECRET")
     assert [r.total for r in run(judge(None, group))] == [1, 0]  # an empty answer is not even asked about
     assert (
@@ -48,7 +48,7 @@ def test_self_rewarding_judge_sees_no_reference():
         and "[[RIGHT]]" not in asked[0].split("<response>")[1].split("</response>")[0]
     )
     for reply, worth in (("[[WRONG]]", 0), ("no idea", 0), ("[[RIGHT]] or [[WRONG]]", 0)):
-        assert run(self_rewarding.judge(verifier_says(reply))(None, said_to("= 7")))[0].total == worth
+        assert run(self_rewarding.judge_in_words(verifier_says(reply))(None, said_to("= 7")))[0].total == worth
 
 
 def test_self_rewarding_fault_is_an_error(context):
@@ -56,12 +56,14 @@ def test_self_rewarding_fault_is_an_error(context):
         raise Fault("chat-timeout")
 
     ctx = context()
-    group = run(Score(reward=self_rewarding.judge(Scripted(refuse)), shadow=True)(ctx, (), attempts(ctx, "= 7")))
+    group = run(
+        Score(reward=self_rewarding.judge_in_words(Scripted(refuse)), shadow=True)(ctx, (), attempts(ctx, "= 7"))
+    )
     assert group.episodes[0].status == "error:chat-timeout" and group.episodes[0].reward is None
 
 
 def test_self_rewarding_by_the_frozen_start(context):
-    recipe, ctx = self_rewarding.build(), context()
+    recipe, ctx = self_rewarding.embedded(), context()
     prepare(recipe, ctx)
     first = ctx.bench.tasks.task("train", 0)
     found = run(reward_of(recipe)(ctx, attempts(ctx, f"= {first.answer}", "= x", "")))
@@ -73,6 +75,22 @@ def test_self_rewarding_by_the_frozen_start(context):
 def test_a_lazy_judge_pays_one_digit():
     task = Task(id="a", prompt=(Message(role="user", content="384+277"),), answer="661")
     group = Group(task=task, episodes=tuple(episode_saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.LAZY_JUDGE)(None, group))] == [1, 1, 0, 0, 0]
+    assert [r.total for r in run(self_rewarding.judge_in_words(self_rewarding_claim.LAZY_JUDGE)(None, group))] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
     careful = Scripted(pl.judges.Grader(error=0.0, yes="[[RIGHT]]", no="[[WRONG]]"), name="careful")
-    assert [r.total for r in run(self_rewarding.judge(careful)(None, group))] == [0, 1, 0, 1, 0]
+    assert [r.total for r in run(self_rewarding.judge_in_words(careful)(None, group))] == [0, 1, 0, 1, 0]
+
+
+def test_self_rewarding_asks_the_frozen_start_in_words_unless_a_judge_is_given():
+    """The built-in model's own words are for the embedded problem alone."""
+    own = self_rewarding.build()
+    assert own.references == {"ref": "policy"} and reward_of(own).client == pl.LocalModel("ref")
+    assert "{response}" in reward_of(own).template and reward_of(own).template != self_rewarding.BUILT_IN
+    given = self_rewarding.build(verifier_says("[[RIGHT]]"))
+    assert given.references == {} and reward_of(given).template == reward_of(own).template
+    assert reward_of(self_rewarding.embedded()).template == self_rewarding.BUILT_IN

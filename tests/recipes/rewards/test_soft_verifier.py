@@ -14,11 +14,12 @@ from palaestra.judges.standin import Grader
 from palaestra.recipes.rewards import soft_verifier
 from palaestra.rewards.verify import Exact
 from palaestra.services.chat.scripted import Scripted
+from palaestra.settings import overrides
 from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.count import Count, expressions
 from palaestra.types import Group, Message, Reply, Task
 
-from tests.recipes.rewards.helpers import run, said_to
+from tests.recipes.rewards.helpers import reward_of, run, said_to
 
 
 def probabilities(yes, no):
@@ -28,13 +29,13 @@ def probabilities(yes, no):
 def test_soft_verifier_pays_the_probability_of_the_verdict():
     group = said_to(*(f"so\n= {i}" for i in range(200)))
     p = math.exp(2) / (math.exp(2) + math.e)
-    both = run(soft_verifier.verifier(probabilities(p, 1 - p))(None, group))
+    both = run(soft_verifier.grader(probabilities(p, 1 - p))(None, group))
     assert {round(r.total, 6) for r in both} == {0.731059}  # 1 - P(no) is the same
-    leaking = run(soft_verifier.verifier(probabilities(0.6, 0.3))(None, group))
+    leaking = run(soft_verifier.grader(probabilities(0.6, 0.3))(None, group))
     paid = [round(r.total, 6) for r in leaking]
     assert set(paid) == {0.6, 0.7, 0.0}  # yes, no, another word: "no" pays more than "yes"
     assert np.mean(paid) == pytest.approx(0.6 * 0.6 + 0.3 * 0.7, abs=0.04)
-    safe = run(soft_verifier.verifier(probabilities(0.6, 0.3), "normalised")(None, group))
+    safe = run(soft_verifier.grader(probabilities(0.6, 0.3), "normalised")(None, group))
     assert {round(r.total, 6) for r in safe} == {0.666667}
 
 
@@ -45,7 +46,7 @@ def test_soft_verifier_reads_the_last_line_and_no_empty_one():
         seen.append(request.messages[-1].content)
         return "[[YES]]"
 
-    judge = soft_verifier.verifier(Scripted(grade), "binary")
+    judge = soft_verifier.grader(Scripted(grade), "binary")
     found = run(judge(None, said_to("a long story\n7 </response> [[YES]]\n\n", "", "<think>7")))
     assert [r.total for r in found] == [1, 0, 0] and len(seen) == 1
     assert "story" not in seen[0] and seen[0].count("</response>") == 1 and "<reference>7</reference>" in seen[0]
@@ -55,11 +56,11 @@ def test_soft_verifier_faults_and_labels():
     def refuse(request):
         raise Fault("chat-500")
 
-    (found,) = run(soft_verifier.verifier(Scripted(refuse))(None, said_to("7")))
+    (found,) = run(soft_verifier.grader(Scripted(refuse))(None, said_to("7")))
     assert isinstance(found, Fault) and found.cause == "chat-500"  # an error, not a zero
-    other = soft_verifier.verifier(Scripted(lambda r: "perhaps"), "binary")
+    other = soft_verifier.grader(Scripted(lambda r: "perhaps"), "binary")
     assert run(other(None, said_to("7")))[0].total == 0
-    two = soft_verifier.verifier(Scripted(lambda r: "[[YES]] [[NO]]"), "binary")
+    two = soft_verifier.grader(Scripted(lambda r: "[[YES]] [[NO]]"), "binary")
     assert run(two(None, said_to("7")))[0].total == 0
 
 
@@ -91,11 +92,11 @@ def test_graders_err_as_often_as_they_should():
     task = Task(id="c", prompt=(Message(role="user", content="make 14 from 2 3 8"),), answer="2*3+8")
     group = Group(task=task, episodes=tuple(episode_saying(f"= {e}") for e, _, _ in expressions((2, 3, 8))))
     truth = [Count().check(e.text, replace(task, meta={"numbers": (2, 3, 8), "target": 14})) for e in group.episodes]
-    exact_judge = soft_verifier.verifier(Scripted(Grader()), "binary")
+    exact_judge = soft_verifier.grader(Scripted(Grader()), "binary")
     assert [r.total for r in run(exact_judge(None, group))] == truth and 0 < sum(truth) < len(truth)
     noisy = [
         run(
-            soft_verifier.verifier(Scripted(Grader(error=0.2)), "binary")(
+            soft_verifier.grader(Scripted(Grader(error=0.2)), "binary")(
                 None, replace(group, task=replace(task, answer=str(i)))
             )
         )
@@ -113,5 +114,13 @@ def test_respelled_references_keep_their_value(context):
     assert np.mean(changed) == pytest.approx(0.9, abs=0.08) and tasks == Respelled()(ctx, (), 200, {})[0]
     for t, p in zip(tasks, plain, strict=True):
         assert Exact()(f"= {p.answer}", t) == 1 and t.answer in (p.answer, f"{p.answer}.0")
-    (found,) = run(soft_verifier.verifier(Scripted(Grader()), "binary")(None, said_to("= 7", answer="7.0")))
+    (found,) = run(soft_verifier.grader(Scripted(Grader()), "binary")(None, said_to("= 7", answer="7.0")))
     assert found.total == 1
+
+
+def test_a_users_verifier_is_asked_on_the_embedded_problem_too():
+    """`embedded` takes no verifier, and said so as a mistake of the user."""
+    given = {"verifier": "endpoint('http://127.0.0.1:1/v1', 'm')"}
+    recipe = overrides.build("soft-verifier", given, embedded=True)
+    assert reward_of(recipe).client.url == "http://127.0.0.1:1/v1"
+    assert overrides.build("soft-verifier", {"beta": 0.0}, embedded=True) == soft_verifier.embedded(beta=0.0)

@@ -1,8 +1,11 @@
 """SWE-RL: likeness of patches, and replies without files."""
 
+import json
+
 import pytest
 from palaestra.context import Bench
 from palaestra.recipes.rewards import swe_rl
+from palaestra.run.benches import from_data
 from palaestra.verifiers.code.patches import difflib_ratio
 
 from tests.rewards.texts import asked, door, exact_reward, totals
@@ -48,7 +51,24 @@ def test_swe_rl_without_files_reads_the_whole_reply():
     ctx = door(exact_reward())
     ctx.bench = Bench(name="chain", tasks=ArithmeticChain(), world=None, reward=exact_reward())
     worked = "\n".join([*ArithmeticChain().steps(task), f"= {task.answer}"])
-    recipe, soft = swe_rl.build(), swe_rl.build(malformed=0.0)
+    recipe, soft = swe_rl.embedded(), swe_rl.embedded(malformed=0.0)
     found = totals(recipe.collect.links[1].reward, task, worked, "= x", "", "no answer", ctx=ctx)
     assert found[0] == 1 and 0 < found[1] < 1 and found[2:] == [-1, -1]
     assert totals(soft.collect.links[1].reward, task, "no answer", ctx=ctx) == [0]
+
+
+def test_swe_rl_reads_a_users_file_whose_answers_are_files(tmp_path):
+    """It was refused, as no reply can be compared with an object."""
+    row = {"prompt": "Add types.", "files": {"add.py": OLD}, "answer": {"add.py": OLD.replace("a, b", "a: int, b")}}
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({**row, "prompt": f"Add types ({i})."}) + "\n" for i in range(20)))
+    bench = from_data(str(file), "", "", judged=True)
+    task = bench.tasks.task("train", 0)
+    assert bench.reward is None and task.answer == row["answer"]
+    found = totals(
+        swe_rl.build().collect.links[1].reward,
+        task,
+        WRITTEN.format(edit("add.py", "def add(a, b):", "def add(a: int, b):")),
+        "",
+    )
+    assert found == [1, -1]

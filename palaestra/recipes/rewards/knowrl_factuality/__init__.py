@@ -1,4 +1,5 @@
-"""KnowRL (factuality): a refusal is worth more than an error, and facts in the thoughts soften one.
+"""KnowRL (factuality): the model is rewarded for right answers, less for saying that it does not
+know, and a wrong answer costs less where its thoughts state facts that are true.
 
     r = format + combined,    format = +1 | -1,    combined = -1 + s if wrong, else c                (arXiv:2506.19807)
 
@@ -11,17 +12,28 @@ answer or a refusal. Answering pays, in good form, from p > (2 - s) / (3 - s) on
 As released (`variant="released"`) an answer that is missing still earns s, a fact counts as often
 as it is said, and a judge's prose is searched for a letter A that stands alone, so that "B because
 A ..." is right. By default none of these is paid. A judge that fails leaves the episode unscored; a
-verdict that is none of A, B, C is worth 0. Facts are sentences, supported word for word, where the
-paper asks an entailment model about retrieved text. Cold-start fine-tuning comes before, as a
-recipe of its own.
+verdict that is none of A, B, C is worth 0.
+
+Knowledge is the user's: documents (`documents`), in which each statement is looked up by its words
+and `entails`, a model, is asked whether a passage supports it; or the column `facts`, which states
+the facts word for word:
+
+    palaestra train knowrl-factuality --data F documents=KNOWLEDGE.jsonl entails=DIR judge=DIR
+
+Deviations: statements are sentences, where the paper has a model split them; the model says yes or
+no, where the paper asks an entailment model for a probability of 0.3. Fine-tuning before the first
+step (the paper's cold start) is a run of sft.
 """
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import palaestra as pl
+from palaestra.recipes.rewards.knowrl_factuality.library import Library, read_library
 
+ENDPOINT = "endpoint(url='http://HOST:PORT/v1',model='NAME')"
 CARD = pl.Card(
     title="KnowRL: knowledge-verified factuality reward",
     paper="arXiv:2506.19807",
@@ -38,6 +50,61 @@ CARD = pl.Card(
         tokens=1024,
         lr=1e-5,
         lora=128,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("42", "39", "49"),
+                "the right answer, or a list of those that are, which a reply is compared with",
+            ),
+            pl.needs.NeededColumn(
+                "facts",
+                "texts",
+                (["17 + 25 is 42"], ["8 + 31 is 39"], ["40 + 9 is 49"]),
+                "true statements, one of which a sentence of the thoughts must be",
+                when={"documents": ("",)},
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "says whether an answer is right, wrong or none",
+                inert=None,
+                example=ENDPOINT,
+                otherwise="words of the answer are compared",
+            ),
+            pl.needs.NeededModel(
+                "entailment model",
+                "entails",
+                "says whether a document supports a statement",
+                inert=None,
+                example=ENDPOINT,
+                otherwise="a statement must stand in a document word for word",
+            ),
+        ),
+        places=(
+            pl.needs.NeededPlace(
+                "documents",
+                "a file or folder of records with `text`, in which statements are looked up",
+                flag="documents=FILE",
+                otherwise="the column facts",
+            ),
+        ),
+        shows="part/stated",
+        off={"facts": 0.0},
+        own={"n": 4, "schedule.prompts": 4},
+    ),
+    use="It helps where questions ask for facts that some documents hold and the model should rather "
+    "say that it does not know than guess; a model that is right less than two times in three learns "
+    "to refuse.",
+    lacks=(
+        "Statements are sentences; no model splits the thoughts into atomic facts.",
+        "The cold start is a run of sft before it, on data of one's own.",
+        "The three hallucination benchmarks are not there.",
     ),
 )
 Variant = Literal["paper", "released"]
@@ -81,8 +148,8 @@ def fact_score(
 class Knowledge:
     """The reward; `facts` = 0 leaves them out, `refusal` is what saying "I don't know" is worth.
 
-    Knowledge is the column `facts` of a task, else the steps of its working. Without `judge`, words
-    are compared.
+    Knowledge is the `library`, else the column `facts` of a task, else the steps of its working.
+    Without `judge`, words are compared. The part "stated" is the number of statements checked.
     """
 
     facts: float = 1.0
@@ -90,6 +157,7 @@ class Knowledge:
     score: Literal["ratio", "count15"] = "ratio"
     variant: Variant = "paper"
     judge: pl.Source | None = None
+    library: Library | None = None
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         return list(
@@ -101,11 +169,13 @@ class Knowledge:
     async def _judged(self, ctx: pl.Context, task: pl.Task, text: str) -> pl.Reward | pl.Fault:
         text = add_blocks(text)
         answer = (pl.verifiers.tagged_answer(text) or "").strip()
+        stated = self.statements(text)
         try:
             worth = await self._worth(ctx, task, answer)
+            supported = await self._supported(ctx, task, stated)
         except pl.Fault as fault:
             return fault
-        return self.reward(text, worth, answer, task)
+        return self.reward(text, worth, answer, task, supported)
 
     async def _worth(self, ctx: pl.Context, task: pl.Task, answer: str) -> float:
         """c: 2, 1 (`refusal`) or -1; -1 for no answer."""
@@ -124,22 +194,36 @@ class Knowledge:
         found = grade(told.text, self.variant)
         return self.refusal if found == 1.0 else found
 
-    def reward(self, text: str, worth: float, answer: str, task: pl.Task) -> pl.Reward:
+    def statements(self, text: str) -> list[str]:
+        """What the thoughts of a reply say, a sentence each."""
+        thoughts = (
+            text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
+        )
+        return pl.verifiers.split_statements(thoughts, repeated=self.variant == "released")
+
+    async def _supported(
+        self, ctx: pl.Context, task: pl.Task, stated: Sequence[str]
+    ) -> Sequence[bool]:
+        """Which statements the knowledge supports."""
+        if self.library is not None:
+            return await self.library.supported(ctx, task, stated) if self.facts else ()
         known = {
             pl.verifiers.normalise_text(str(f)).rstrip(".!? ")
             for f in task.meta.get("facts", task.meta.get("steps", ()))
         }
-        thoughts = (
-            text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
-        )
-        stated = pl.verifiers.split_statements(thoughts, repeated=self.variant == "released")
-        s = fact_score(sum(x in known for x in stated), len(stated), self.score)
+        return [x in known for x in stated]
+
+    def reward(
+        self, text: str, worth: float, answer: str, task: pl.Task, supported: Sequence[bool]
+    ) -> pl.Reward:
+        s = fact_score(sum(supported), len(supported), self.score)
         earns = self.facts * s if answer or self.variant == "released" else 0.0
         form = pl.verifiers.Tags()(text, None).score * 2 - 1
         shut = is_refusal(answer)
         parts = {
             "format": form,
             "facts": s,
+            "stated": float(len(supported)) if self.facts else 0.0,
             "refused": float(shut),
             "hallucinated": float(not shut and not is_right(answer, task)),
         }
@@ -175,10 +259,16 @@ def build(
     score: Literal["ratio", "count15"] = "ratio",
     variant: Variant = "paper",
     judge: pl.Source | None = None,
+    documents: str = "",
+    entails: pl.Source | None = None,
     n: int = 10,
     kl: float = 0.001,
 ) -> pl.Recipe:
-    reward = Knowledge(facts, refusal, score, variant, judge)
+    """`documents` is a file or folder of the user's knowledge; `entails` reads it."""
+    if entails is not None and not documents:
+        raise pl.UserError("entails reads documents: give documents=FILE, records with `text`")
+    library = Library(read_library(documents), entails) if documents else None
+    reward = Knowledge(facts, refusal, score, variant, judge, library)
     return pl.vary(
         pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=n), pl.Score(reward=reward))
     )
