@@ -143,7 +143,6 @@ def both_orders(task: pl.Task, form: Form) -> tuple[pl.Task, pl.Task]:
     return first, second
 
 
-@pl.declare(reads_columns=("chosen", "rejected"))
 @pl.stage
 class JudgePairs:
     """Plays `n` episodes of a pair, its two judgements each; a task that is no pair is played as it

@@ -67,7 +67,6 @@ def ask_which(task: pl.Task, key: pl.Key) -> pl.Task:
     return replace(task, prompt=prompt, answer="A" if first else "B")
 
 
-@pl.declare(reads_columns=("chosen", "rejected"))
 @pl.stage
 class AskWhich:
     """Puts the question which response is better in the place of a pair."""
