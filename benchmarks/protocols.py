@@ -29,7 +29,8 @@ from palaestra.markdown import fill_marks, table
 from palaestra.recipes.data.guru import FilteredDomain, bucket
 from palaestra.recipes.data.internbootcamp import VerifierAudit
 from palaestra.recipes.data.logics_stem import FailureDriven
-from palaestra.recipes.data.nurl import AnswerTold, write_hints
+from palaestra.recipes.data.nurl import RevealAnswer
+from palaestra.recipes.data.nurl.hints import write_hints
 from palaestra.recipes.data.refine_af import is_novel, make_up
 from palaestra.run import setup
 from palaestra.settings.fields import Settings
@@ -79,7 +80,7 @@ async def written_hints(ctx: pl.Context) -> dict[str, Any]:
         "words": float(np.median([len(h.split()) for _, h in pairs])) if pairs else None,
         "bare": await solved(ctx, "bare", [t for t, _ in pairs], 8),
         "hinted": await solved(ctx, "hinted", behind(pl.rollout.HintColumn()), 8),
-        "told": await solved(ctx, "told", behind(AnswerTold()), 8),
+        "told": await solved(ctx, "told", behind(RevealAnswer()), 8),
         "examples": [{"question": pl.tasks.question_text(t), "hint": h} for t, h in pairs[:3]],
     }
 

@@ -2,9 +2,26 @@
 
 from typing import Any
 
+import numpy as np
+
 import palaestra as pl
 from palaestra.claims.starts import RATES, imitation
 from palaestra.recipes.data.nurl import build
+
+GUIDED = "collect.links.2.link.link.links.0"  # where a recipe that hints after failures shows one
+
+
+@pl.stage
+class StepCount:
+    """How many steps the working has: a cue that holds nothing of the problem's numbers, in the place
+    of a hint that a model wrote.
+    """
+
+    def __call__(self, ctx: pl.Context, group: pl.Group, rng: np.random.Generator) -> str:
+        lines = (
+            pl.rollout.written_answer(ctx.bench.tasks, group.task, rng, "work").strip().splitlines()
+        )
+        return f"in {len(lines) - 1} steps" if len(lines) > 1 else ""
 
 
 def taught(rl: pl.Runnable) -> pl.Pipeline:
@@ -19,8 +36,21 @@ def nudged(kind: Any = "steps", place: Any = "start", **options: Any) -> pl.Pipe
     return taught(pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200)))
 
 
+def begun(working: pl.Working) -> pl.Pipeline:
+    """Another part of a working, or one of another task, begins the reply."""
+    learned = pl.override(build("steps", "start"), f"{GUIDED}.guidance", working)
+    return taught(pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200)))
+
+
+def cued() -> pl.Pipeline:
+    """The number of steps stands in the prompt where a task has no hint."""
+    count = pl.rollout.HintColumn(otherwise=StepCount())
+    learned = pl.override(build("cue"), f"{GUIDED}.rewrite.guidance", pl.rollout.Unleaked(count))
+    return taught(pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200)))
+
+
 def unhinted() -> pl.Pipeline:
-    learned = pl.vary(build(), collect=pl.links(pl.Sample(n=8), pl.Score()))
+    learned = pl.vary(build("cue"), collect=pl.links(pl.Sample(n=8), pl.Score()))
     return taught(pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200)))
 
 
@@ -29,9 +59,9 @@ ARMS = {
     "nurl": nudged(),
     "always": nudged(every=True),
     "all hinted": nudged(bare=0),
-    "first line": nudged(lines=1),
-    "shuffled": nudged(shuffled=True),
-    "cue in the prompt": nudged("cue", "prompt"),
+    "first line": begun(pl.Working(1.0, "lines")),
+    "shuffled": begun(pl.Working(0.5, "steps", True)),
+    "cue in the prompt": cued(),
     "steps in the prompt": nudged("steps", "prompt"),
     "answer in the prompt": nudged("answer", "prompt"),
 }

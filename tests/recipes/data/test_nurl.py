@@ -8,14 +8,17 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra import schedule
-from palaestra.claims.data.nurl import EXPERIMENT
+from palaestra.claims.data.nurl import EXPERIMENT, StepCount
 from palaestra.recipes.data import nurl
+from palaestra.recipes.data.nurl import hints
 from palaestra.values import flatten
 
 from tests.recipes.data.guided import Pays, bare_ids, collected, credited, prompt_seen, steps_of, trained
 
 
 def paid(make, own, behind, /, at=0, **options):
+    """Without a kind half of the working is shown, which every task of chains has."""
+    options = {"kind": "steps", **options}
     ctx = make("chain")
     ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=own, guided=behind)))
     return ctx, collected(ctx, schedule.resolve(nurl.build(**options), at))
@@ -54,7 +57,7 @@ def test_a_prompt_without_a_hint_keeps_its_answers(context):
     task = replace(ctx.bench.tasks.task("train", 0), meta={"hint": "so it is 7", "demonstration": "= 7"}, answer="7")
     for every in (False, True):
         ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=[0] * 8, guided=[])))
-        group = asyncio.run(nurl.build(every=every).collect(ctx, ("k", 1), pl.Group(task=task)))
+        group = asyncio.run(nurl.build("cue", every=every).collect(ctx, ("k", 1), pl.Group(task=task)))
         assert len(group.episodes) == len(trained(group)) == 8
 
 
@@ -71,14 +74,14 @@ def test_what_is_shown(context):
     task = ctx.bench.tasks.task("train", 0)
     steps = ctx.bench.tasks.steps(task)
     group, rng = pl.Group(task=task), np.random.default_rng(0)
-    shown = {k: nurl.guidance(k, False, 0)(ctx, group, rng) for k in ("cue", "steps", "explanation", "answer")}
-    assert shown["cue"] == f"in {len(steps)} steps" and shown["answer"] == f"the answer is {task.answer}"
+    shown = {k: nurl.guidance(k)(ctx, group, rng) for k in ("written", "cue", "steps", "explanation", "answer")}
+    assert shown["cue"] == shown["written"] == "" and shown["answer"] == f"the answer is {task.answer}"
     assert shown["explanation"].splitlines() == steps and shown["steps"].splitlines() == steps[: round(len(steps) / 2)]
-    assert nurl.guidance("steps", False, 1)(ctx, group, rng).splitlines() == steps[:1]
+    assert StepCount()(ctx, group, rng) == f"in {len(steps)} steps"
     written = replace(group, task=replace(task, meta={**task.meta, "hint": "go from left to right"}))
-    assert nurl.guidance("cue", False, 0)(ctx, written, rng) == "go from left to right"
+    assert nurl.guidance("cue")(ctx, written, rng) == "go from left to right"
     told = replace(group, task=replace(task, meta={**task.meta, "hint": f"it is {task.answer}."}))
-    assert nurl.guidance("cue", False, 0)(ctx, told, rng) == ""
+    assert nurl.guidance("cue")(ctx, told, rng) == ""
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_hints_are_written_beforehand_and_give_nothing_away():
         return "The answer is 5." if len(asked) <= 2 else "Think of addition, 15 is too much."
 
     tasks = [pl.Task(id="a", prompt=(pl.Message(role="user", content="2+3 ?"),), answer="5")]
-    write = lambda **more: asyncio.run(nurl.write_hints(pl.Scripted(model), tasks, **more))
+    write = lambda **more: asyncio.run(hints.write_hints(pl.Scripted(model), tasks, **more))
     assert write() == ["Think of addition, 15 is too much."]
     assert len(asked) == 4 and len({seed for _, seed in asked}) == 4
     asked.clear()
@@ -139,21 +142,50 @@ def test_the_start_writes_its_own_hints(context):
         return f"About {len(text)} letters."
 
     ctx = context("chain")
-    draw = nurl.WithHints(writer=pl.Scripted(model), attempts=1)
+    draw = hints.WithHints(writer=pl.Scripted(model), attempts=1)
     tasks, state = asyncio.run(draw(ctx, ("k",), 3, {}))
     assert [t.prompt for t in tasks] == [t.prompt for t in pl.Shuffled()(ctx, ("k",), 3, {})[0]]
     assert all(t.meta["hint"].startswith("About") for t in tasks) and (state["asked"], state["without"]) == (3, 0)
     again, state = asyncio.run(draw(ctx, ("k",), 2, state))
     assert [t.id for t in again] == [t.id for t in pl.Shuffled()(ctx, ("k",), 5, {})[0]][3:] and state["asked"] == 5
     assert asyncio.run(draw(ctx, ("other",), 3, {}))[0] == tasks
-    silent = nurl.WithHints(writer=pl.Scripted(lambda request: ""), attempts=2)
+    silent = hints.WithHints(writer=pl.Scripted(lambda request: ""), attempts=2)
     bare, state = asyncio.run(silent(ctx, ("k",), 2, {}))
     assert all("hint" not in t.meta for t in bare) and state["without"] == 2
 
 
-def test_written_hints_are_those_of_a_frozen_start(context):
-    recipe = nurl.build(kind="written")
-    assert recipe.references == {"writer": "policy"} and recipe.draw == nurl.WithHints()
-    assert isinstance(nurl.guidance("written", False, 0), pl.rollout.Unleaked) and nurl.build().references == {}
-    ctx, group = context("chain"), pl.Group(task=context("chain").bench.tasks.task("train", 0))
-    assert nurl.guidance("written", False, 0)(ctx, group, np.random.default_rng(0)) == "", "no count of steps beside it"
+def test_a_hint_of_the_users_file_stays(context):
+    """Only tasks without one are written for; a task without an answer has nothing to explain."""
+    asked = []
+
+    def model(request):
+        asked.append(request)
+        return "in its own words"
+
+    ctx = context("chain")
+    task = ctx.bench.tasks.task("train", 0)
+    rows = [
+        replace(task, id="own", meta={**task.meta, "hint": "mine"}),
+        replace(task, id="none", meta={}),
+        replace(task, id="open", meta={}, answer=None),
+    ]
+    draw = hints.WithHints(source=lambda ctx, key, n, state: (rows, state), writer=pl.Scripted(model), attempts=1)
+    tasks, state = asyncio.run(draw(ctx, ("k",), 3, {}))
+    assert [t.meta.get("hint") for t in tasks] == ["mine", "in its own words", None]
+    assert (len(asked), state["asked"], state["without"]) == (2, 1, 0)
+
+
+def test_a_writer_that_fails_leaves_a_task_without_a_hint(context):
+    def refuse(request):
+        raise pl.Fault("chat-refused", "too long")
+
+    task = context("chain").bench.tasks.task("train", 0)
+    assert asyncio.run(hints.write_hints(pl.Scripted(refuse), [task], attempts=2)) == [""]
+
+
+def test_the_start_writes_hints_unless_another_model_does(context):
+    recipe = nurl.build()
+    assert recipe.references == {"writer": "policy"} and recipe.draw == hints.WithHints()
+    other = nurl.build(writer=pl.Scripted(len, "other"))
+    assert other.references == {} and other.draw.writer == pl.Scripted(len, "other")
+    assert nurl.build("cue").references == {} and nurl.build("cue").draw == pl.Shuffled()
