@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
-from palaestra.bench.machine import describe_machine
 from palaestra.markdown import fill_marks, table
 from palaestra.recipes.data.guru import FilteredDomain, bucket
 from palaestra.recipes.data.internbootcamp import VerifierAudit
@@ -32,6 +31,7 @@ from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.nurl import AnswerTold, write_hints
 from palaestra.recipes.data.refine_af import is_novel, make_up
 from palaestra.run import setup
+from palaestra.run.machine import describe_machine
 from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
 
