@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.bench.busy import timed
-from palaestra.bench.machine import describe_machine
+from benchmarks.busy import timed
+from palaestra.run.machine import describe_machine
 from palaestra.stats import mean_interval
 from palaestra.store.checkpoint import write_atomic
 

@@ -15,9 +15,9 @@ import json
 from itertools import product
 from pathlib import Path
 
-from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.measures import Final, Logged
+from palaestra.run.machine import describe_machine
 from palaestra.settings.fields import Settings
 from palaestra.stats import mean_interval, share_of_runs
 from palaestra.store.checkpoint import write_atomic

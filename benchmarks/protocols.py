@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 import palaestra as pl
-from palaestra.bench.machine import describe_machine
 from palaestra.markdown import fill_marks, table
 from palaestra.recipes.data.guru import FilteredDomain, bucket
 from palaestra.recipes.data.internbootcamp import VerifierAudit
@@ -33,6 +32,7 @@ from palaestra.recipes.data.nurl import RevealAnswer
 from palaestra.recipes.data.nurl.hints import write_hints
 from palaestra.recipes.data.refine_af import is_novel, make_up
 from palaestra.run import setup
+from palaestra.run.machine import describe_machine
 from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from palaestra.bench.machine import describe_machine
 from palaestra.claims.arms import SIX_ARMS
 from palaestra.ledger.cells import CellRequest, run_all
+from palaestra.run.machine import describe_machine
 from palaestra.settings.fields import Settings
 from palaestra.store.checkpoint import write_atomic
 from palaestra.terminal.progress import Headway

@@ -8,8 +8,8 @@ from typing import Any
 
 from palaestra.atlas.directions import survey
 from palaestra.atlas.pages import page, pictures
-from palaestra.bench import machine
 from palaestra.markdown import one_line_lists
+from palaestra.run import machine
 from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.terminal.progress import Headway

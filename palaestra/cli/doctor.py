@@ -20,8 +20,6 @@ import numpy as np
 import torch
 
 from palaestra import __version__
-from palaestra.bench import paper
-from palaestra.bench.machine import gemm
 from palaestra.cli import gpus
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
@@ -33,11 +31,13 @@ from palaestra.models.load import DTYPES
 from palaestra.models.precision import precision_for
 from palaestra.models.smollm2 import INSTALL
 from palaestra.models.threads import threads_for
+from palaestra.planning import paper
 from palaestra.plugins import KINDS
 from palaestra.processor import arithmetic, computes_bfloat16
 from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
+from palaestra.run.machine import gemm
 from palaestra.run.plan import Plan
 from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.services import sandbox

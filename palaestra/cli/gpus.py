@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from palaestra.bench.paper import FROZEN_STATE, STATE
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.models.files import NO_CODE, explain_failures, silence_transformers
 from palaestra.models.limits import check_config
+from palaestra.planning.paper import FROZEN_STATE, STATE
 from palaestra.run import setup
 from palaestra.scale.cluster import Cluster
 from palaestra.settings import overrides

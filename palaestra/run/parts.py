@@ -198,7 +198,11 @@ def _interrupt(number: int, frame: Any = None) -> NoReturn:
 @cache
 def package_sha256() -> str:
     """Of every Python file of the package."""
-    folder = Path(palaestra.__file__).parent
+    return folder_sha256(Path(palaestra.__file__).parent)
+
+
+def folder_sha256(folder: Path) -> str:
+    """Of every Python file below a folder."""
     digests = [
         [str(p.relative_to(folder)), hashlib.sha256(p.read_bytes()).hexdigest()]
         for p in sorted(folder.rglob("*.py"))

@@ -24,8 +24,12 @@ FENCE = re.compile(r"(```.*?```)", re.DOTALL)
 
 
 def root() -> Path:
-    """The folder with README.md and docs/: of a checkout, of an installed package, or this one."""
-    for place in (PACKAGE.parent, PACKAGE / "pages", Path.cwd()):
+    """The folder with README.md and docs/: the checkout that this package is of, or this folder.
+
+    Raises:
+        UserError: neither holds the pages, which are no part of an installed package.
+    """
+    for place in (PACKAGE.parent, Path.cwd()):
         if (place / "docs" / "howto.md").is_file() and (place / "CATALOGUE.md").is_file():
             return place
     raise UserError(

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from palaestra.bench import machine, work
-from palaestra.bench.page import main as draw_page
-from palaestra.bench.page import setting
-from palaestra.bench.work import Work, prepare_work
-from palaestra.cli.bench import run_one
+from benchmarks import work
+from benchmarks.command import run_one
+from benchmarks.page import main as draw_page
+from benchmarks.page import setting
+from benchmarks.work import Work, prepare_work
 from palaestra.cli.main import main, parser_of
 from palaestra.markdown import fill_marks
+from palaestra.run import machine
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
 RATIO = {"median": 2.5, "low": 2.25, "high": 3.0, "each": [2.25, 2.5, 3.0]}
@@ -87,7 +88,7 @@ def test_the_work_is_done_on_its_device(monkeypatch, tmp_path):
 
 def test_the_version_of_what_stands_beside_is_written_down(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: {"trl": "1.16.0"}[name])
-    monkeypatch.setattr("palaestra.cli.bench.measure", lambda *_: ({}, ""))
+    monkeypatch.setattr("benchmarks.command.measure", lambda *_: ({}, ""))
     monkeypatch.setattr(machine, "describe_machine", lambda device: {"processor": "P"})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     asked = (parser_of("bench").parse_args([what]) for what in ("trl", "step"))

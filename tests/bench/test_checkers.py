@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 import pytest
-from palaestra.bench import checkers
-from palaestra.bench.labelled import KINDS, draw_cases
+from benchmarks import checkers
+from benchmarks.labelled import KINDS, draw_cases
 from palaestra.run.parts import Parts
 from palaestra.terminal.progress import Headway
 

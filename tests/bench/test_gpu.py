@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from palaestra.bench import exactness, gpu, machine, peer, programme, turns
-from palaestra.bench.page import main as draw_page
-from palaestra.bench.paper import config_of
-from palaestra.bench.random_models import model_folder
-from palaestra.bench.slices import MODELS, REHEARSAL, SLICES, find_slices, slice_of, work_of
-from palaestra.bench.work import Work
+from benchmarks import exactness, gpu, peer, programme, turns
+from benchmarks.page import main as draw_page
+from benchmarks.random_models import model_folder
+from benchmarks.slices import MODELS, REHEARSAL, SLICES, find_slices, slice_of, work_of
+from benchmarks.work import Work
 from palaestra.cli.main import main
 from palaestra.engines import vllm
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
+from palaestra.planning.paper import config_of
+from palaestra.run import machine
 from palaestra.run.parts import Parts
 from palaestra.terminal.progress import Headway
 
@@ -164,7 +165,7 @@ def test_a_slice_ends_with_the_programme(tmp_path):
     """However that ends: its standard input is closed then. Its group goes along."""
     request = {"slice": "exactness", "device": "cpu", "limit": 60, "models": str(tmp_path)}
     child = subprocess.Popen(
-        [sys.executable, "-m", "palaestra.bench.gpu", json.dumps(request)],
+        [sys.executable, "-m", "benchmarks.gpu", json.dumps(request)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert "machine" in json.loads(child.stdout.readline())
@@ -447,7 +448,7 @@ def test_a_gpu_is_described_with_its_driver(monkeypatch, tmp_path):
 
 def test_an_update_has_a_rate(tmp_path):
     """FLOP of the linear layers, three times the forward pass, over the time of the update."""
-    from palaestra.bench import step
+    from benchmarks import step
 
     model_folder("toy", config_of(TOY, 512), tmp_path, "cpu")
     work = Work(model=str(tmp_path / "toy"), prompts=2, group=2, max_tokens=6, full=True)

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from palaestra.bench import ablation, busy, engine, machine, memory, sandbox, scaling, step, trl, turns
-from palaestra.bench.work import Work
+from benchmarks import ablation, busy, engine, memory, sandbox, scaling, step, trl, turns
+from benchmarks.work import Work
 from palaestra.cli.main import main
+from palaestra.run import machine
 from palaestra.run.parts import Parts
 from palaestra.terminal.progress import Headway
 
@@ -68,9 +69,10 @@ def test_a_stopped_bench_goes_on(bench, tmp_path):
         lambda patch: patch.setattr(machine, "processor", lambda: "another"),
         lambda patch: patch.setattr(machine, "__version__", "another"),
         lambda patch: patch.setattr(machine, "package_sha256", lambda: "another"),
-        lambda patch: patch.setattr("palaestra.cli.bench.model_sha256", lambda name: "another"),
+        lambda patch: patch.setattr("benchmarks.command.folder_sha256", lambda folder: "another"),
+        lambda patch: patch.setattr("benchmarks.command.model_sha256", lambda name: "another"),
     ],
-    ids=["machine", "version", "code", "model"],
+    ids=["machine", "version", "code", "bench", "model"],
 )
 def test_parts_of_another_machine_or_version_are_not_used(bench, tmp_path, monkeypatch, change):
     assert bench("--out", str(tmp_path), stop_at=4).status == 143
@@ -166,7 +168,7 @@ def test_a_bench_has_as_many_parts_as_it_says_and_takes_none_twice(what, quick, 
     assert parts.headway.done == parts.headway.total == len(list((tmp_path / "p").rglob("*.json"))) > 1
     again = Parts(Headway(what, lambda text: None), tmp_path / "p", {})
     assert MEASURES[what](again) == found and again.headway.done == again.headway.total
-    assert importlib.import_module(f"palaestra.bench.{what}").show(found)
+    assert importlib.import_module(f"benchmarks.{what}").show(found)
 
 
 def test_pairs_stay_pairs(quick, tmp_path, monkeypatch):
@@ -211,7 +213,7 @@ def test_a_worker_ends_where_its_start_is_broken_off(monkeypatch, tmp_path):
 
 CHILD = """
 import os, time
-from palaestra.bench.turns import Turns
+from benchmarks.turns import Turns
 turns = Turns()
 turns.ready()
 turns.wait()
@@ -221,7 +223,7 @@ time.sleep(600)
 PARENT = """
 import sys
 from pathlib import Path
-from palaestra.bench.turns import TurnWorker
+from benchmarks.turns import TurnWorker
 from palaestra.run.parts import stoppable
 with stoppable(lambda: ""):
     worker = TurnWorker("a_child", "{}", Path("folder"))

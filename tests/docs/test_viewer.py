@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from palaestra.bench.made_up import write_run
+from benchmarks.made_up import write_run
 from palaestra.cli import view
 from palaestra.cli.main import main
 from palaestra.store.columns import ROW, SCHEMA

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from palaestra.bench.turns import TurnWorker
+from benchmarks.turns import TurnWorker
 from palaestra.errors import Fatal, Fault
 from palaestra.services.lines import Child, Died, Expired, LineProcess
 
@@ -97,7 +97,7 @@ def test_many_questions_in_flight_find_their_answers_or_the_death(tmp_path):
 
 def test_a_worker_in_turns_that_ends_early_says_why(tmp_path, monkeypatch):
     (tmp_path / "worker.py").write_text(
-        "import sys\nfrom palaestra.bench.turns import Turns\nturns = Turns()\nturns.ready()\n"
+        "import sys\nfrom benchmarks.turns import Turns\nturns = Turns()\nturns.ready()\n"
         "turns.wait()\nturns.report({'took': 1})\nturns.wait()\nsys.exit('out of paper')\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from palaestra.bench.notebook import all_processes, left_over
+from benchmarks.notebook import all_processes, left_over
 from palaestra.errors import Fault
 from palaestra.services.sandbox import sandbox_kind
 from palaestra.services.sandbox.agents import CELL, SessionPool

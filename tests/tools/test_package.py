@@ -23,7 +23,7 @@ from tools.package.contents import (
     wheel_contents,
 )
 
-MOST_MB = 12  # of the wheel; its weights are half-precision and do not pack
+MOST_MB = 9  # of the wheel; its weights are half-precision and do not pack
 LEDGER = {"results": "results", "declared": "declarations"}  # folders of the checkout, of the wheel
 
 
@@ -48,7 +48,7 @@ def of_package(names):
 
 
 def wanted():
-    """What a wheel is to hold: the package as it lies here, with the ledger's published results and the pages."""
+    """What a wheel is to hold: the package as it lies here, with the ledger's published results."""
     package = {
         p.relative_to(ROOT).as_posix()
         for p in (ROOT / "palaestra").rglob("*")
@@ -59,12 +59,7 @@ def wanted():
         for here, there in LEDGER.items()
         for p in (ROOT / "ledger" / here).iterdir()
     }
-    pages = {
-        f"palaestra/pages/{p.relative_to(ROOT).as_posix()}"
-        for p in (*(ROOT / "docs").rglob("*"), *(ROOT / f"{n}.md" for n in ("README", "CATALOGUE", "CONTRIBUTING")))
-        if p.is_file()
-    }
-    return package | ledger | pages
+    return package | ledger
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
@@ -123,7 +118,7 @@ def test_the_page_says_what_takes_the_space(wheel):
     assert packed == pytest.approx(sum(x for x, _ in sizes.values()) / 1e3, rel=0.1), "python -m tools.package.contents"
 
 
-@pytest.mark.timeout(900)  # six processes that import torch
+@pytest.mark.timeout(900)  # seven processes that import torch
 def test_the_wheel_alone_does_the_main_job(wheel, tmp_path):
     """Installed into a folder of its own, with no checkout beside it, in an empty folder."""
     site, empty = tmp_path / "site", tmp_path / "empty"
@@ -132,10 +127,17 @@ def test_the_wheel_alone_does_the_main_job(wheel, tmp_path):
     empty.mkdir()
     env = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
+    captured = {"capture_output": True, "text": True}
+
     def run(*words):
-        made = subprocess.run([sys.executable, *words], cwd=empty, env=env, capture_output=True, text=True)
+        made = subprocess.run([sys.executable, *words], cwd=empty, env=env, **captured)
         assert made.returncode == 0, made.stderr
         return made.stdout
+
+    def refused(words):
+        made = subprocess.run([sys.executable, "-m", "palaestra", *words.split()], cwd=empty, env=env, **captured)
+        assert made.returncode == 2 and made.stderr.count("\n") == 1, made.stderr
+        return made.stderr
 
     def command(words):
         return run("-m", "palaestra", *words.split())
@@ -147,3 +149,4 @@ def test_the_wheel_alone_does_the_main_job(wheel, tmp_path):
     command("train --steps 1 --evaluate 8 schedule.prompts=2")
     assert (empty / "runs/grpo-chain-tiny-s0/report.html").is_file()
     assert "Problems" in command("view runs/grpo-chain-tiny-s0 --text")
+    assert "needs benchmarks/ of a checkout" in refused("bench step")

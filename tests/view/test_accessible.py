@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from palaestra.bench.made_up import write_run
+from benchmarks.made_up import write_run
 from palaestra.store.columns import evaluation_path, path
 
 from tests.view.browsing import opened, rewrite

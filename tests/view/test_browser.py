@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from palaestra.bench.made_up import write_run
+from benchmarks.made_up import write_run
 from palaestra.store.columns import path
 from palaestra.view.export import write
 from palaestra.view.reader import RunReader, open_runs

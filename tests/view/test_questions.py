@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 import pytest
-from palaestra.bench.made_up import write_run
+from benchmarks.made_up import write_run
 from palaestra.store.columns import path
 from palaestra.view import answers
 from palaestra.view.problems import fates

@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from palaestra.bench.made_up import write_run
+from benchmarks.made_up import write_run
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.store.columns import path

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.bench.machine import spread
-from palaestra.bench.turns import interleave
-from palaestra.bench.work import Work
+from benchmarks.turns import interleave
+from benchmarks.work import Work
+from palaestra.run.machine import spread
 from palaestra.run.parts import Parts
 
 PHASES = ("rollout", "forward", "backward", "seconds")
-MODULES = {"palaestra": "palaestra.bench.own", "trl": "palaestra.bench.peer"}
+MODULES = {"palaestra": "benchmarks.own", "trl": "benchmarks.peer"}
 
 
 def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.bench import machine
-from palaestra.bench.work import Work, prepare_work
+from benchmarks.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
 from palaestra.method import Recipe
 from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
+from palaestra.run import machine
 from palaestra.run.clocks import PHASES
 from palaestra.run.context import RunContext
 from palaestra.run.driver import peak_memory_mb, prepare

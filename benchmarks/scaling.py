@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from transformers import LlamaConfig
 
-from palaestra.bench.engine import histories
-from palaestra.bench.random_models import save_random_model
-from palaestra.bench.step import time_steps
-from palaestra.bench.work import Work, prepare_work
+from benchmarks.engine import histories
+from benchmarks.random_models import save_random_model
+from benchmarks.step import time_steps
+from benchmarks.work import Work, prepare_work
 from palaestra.models.load import load
 from palaestra.run.parts import Parts, Rounds
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.bench.ablation import swap_attribute
-from palaestra.bench.engine import prompts_of
+from benchmarks.ablation import swap_attribute
+from benchmarks.engine import prompts_of
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.models.forward import forward

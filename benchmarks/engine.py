@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from palaestra.bench.machine import spread
-from palaestra.bench.work import Work
+from benchmarks.work import Work
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import Model, load
+from palaestra.run.machine import spread
 from palaestra.run.parts import Parts
 from palaestra.types import Sampling, rng_of
 

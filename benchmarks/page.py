@@ -1,5 +1,5 @@
 """The tables of docs/speed.md and its picture, from benchmarks/*.json: python -m
-palaestra.bench.page benchmarks docs
+benchmarks.page benchmarks docs
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.bench.gpu_page import gpu_section, valid_records
-from palaestra.bench.machine import format_spread
-from palaestra.bench.trl import PHASES
+from benchmarks.gpu_page import gpu_section, valid_records
+from benchmarks.trl import PHASES
 from palaestra.markdown import code, fill_marks, table
+from palaestra.run.machine import format_spread
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 BenchResult = dict[str, Any]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from palaestra.bench.work import Work
+from benchmarks.work import Work
 from palaestra.errors import Fault
 from palaestra.run.parts import Rounds
 from palaestra.services.lines import (
@@ -25,9 +25,16 @@ from palaestra.services.lines import (
     questions,
 )
 
+ROOT = Path(__file__).parents[1]
 WATCH_SECONDS = 0.005  # seconds between two looks at the memory
 # the other system's threads wait as they do without us: what libgomp does by itself
-PEER, SPINS = "palaestra.bench.peer", "300000"
+PEER, SPINS = "benchmarks.peer", "300000"
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process that imports `benchmarks`, wherever the command was called."""
+    before = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *([before] if before else [])])}
 
 
 class Turns:
@@ -60,7 +67,7 @@ class TurnWorker:
         self._lines = LineProcess(
             [sys.executable, "-m", module, work, str(folder), str(seed)],
             log=folder / "log",
-            env=os.environ | ({"GOMP_SPINCOUNT": SPINS} if module == PEER else {}),
+            env=environment() | ({"GOMP_SPINCOUNT": SPINS} if module == PEER else {}),
         )
         try:
             self.started = self._read()

@@ -1,5 +1,5 @@
 """The work of `palaestra bench trl` in TRL's GRPOTrainer, one step at a word:
-`python -m palaestra.bench.peer WORK FOLDER SEED`.
+`python -m benchmarks.peer WORK FOLDER SEED`.
 
 Same prompts, group, lengths, temperature, optimiser, precision, no KL term, no gradient
 checkpointing unless asked: what a user of TRL would run who had read its documentation.
@@ -15,11 +15,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from palaestra.bench.machine import wait_for_gpu
-from palaestra.bench.turns import Memory, Turns
-from palaestra.bench.work import Work
+from benchmarks.turns import Memory, Turns
+from benchmarks.work import Work
 from palaestra.models.load import find
 from palaestra.models.lora import LINEAR, LoRA
+from palaestra.run.machine import wait_for_gpu
 
 
 def rewards(completions: list[Any], **columns: Any) -> list[float | None]:

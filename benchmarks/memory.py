@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from palaestra.bench.turns import TurnWorker
-from palaestra.bench.work import Work
+from benchmarks.turns import TurnWorker
+from benchmarks.work import Work
 from palaestra.run.parts import Parts
 
 GROUPS = (8, 16, 32, 64)
@@ -50,7 +50,7 @@ def peaks_of(works: Sequence[Work], steps: int, parts: Parts) -> dict[str, Any]:
 
 def peaks(work: Work, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        worker = TurnWorker("palaestra.bench.own", work.json(), Path(folder))
+        worker = TurnWorker("benchmarks.own", work.json(), Path(folder))
         try:
             found = [worker.go()["memory"] for _ in range(steps)]
         finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from palaestra.bench.labelled import KINDS, LabelledAnswer, draw_cases
+from benchmarks.labelled import KINDS, LabelledAnswer, draw_cases
 from palaestra.run.parts import Parts
 from palaestra.verifiers.registry import get_verifier
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from palaestra.bench.paper import SHAPES, Shape
-from palaestra.bench.work import Work
+from benchmarks.work import Work
 from palaestra.errors import UserError
+from palaestra.planning.paper import SHAPES, Shape
 from palaestra.suggest import suggestion_or_all
 from palaestra.types import value_class
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.bench.machine import format_spread, spread
 from palaestra.cores import cores
 from palaestra.errors import Fault
+from palaestra.run.machine import format_spread, spread
 from palaestra.run.parts import Parts
 
 LOAD = "while True: pass"

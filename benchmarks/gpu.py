@@ -1,4 +1,4 @@
-"""One slice of `palaestra bench gpu` in a process of its own: `python -m palaestra.bench.gpu
+"""One slice of `palaestra bench gpu` in a process of its own: `python -m benchmarks.gpu
 REQUEST`. It says what it does in lines of JSON, its machine first and its result last.
 """
 
@@ -20,18 +20,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from palaestra.bench import machine, memory, step, trl
-from palaestra.bench.engine import prompts_of, sample_seconds
-from palaestra.bench.exactness import check_laws, measure_gap
-from palaestra.bench.paper import config_of
-from palaestra.bench.random_models import model_folder
-from palaestra.bench.slices import RANK, Slice, scale_of, slice_of, work_of
-from palaestra.bench.turns import interleave
+from benchmarks import memory, step, trl
+from benchmarks.engine import prompts_of, sample_seconds
+from benchmarks.exactness import check_laws, measure_gap
+from benchmarks.random_models import model_folder
+from benchmarks.slices import RANK, Slice, scale_of, slice_of, work_of
+from benchmarks.turns import interleave
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine, interpreter
 from palaestra.errors import PalaestraError, UserError
 from palaestra.models.load import Model, load
+from palaestra.planning.paper import config_of
+from palaestra.run import machine
 from palaestra.run.parts import Parts
 from palaestra.services.lines import answer_sender, questions
 from palaestra.terminal.progress import Headway
@@ -169,7 +170,7 @@ def measure_lora(job: Job) -> dict[str, Any]:
     """Steps that train adapters, between steps that train all weights."""
     work = work_of(job.slice, job.device)
     job.say("steps of both in turn")
-    own = "palaestra.bench.own"
+    own = "benchmarks.own"
     steps = interleave(
         {"full": (own, work), "lora": (own, replace(work, lora=RANK))},
         job.parts().rounds("pair", scale_of(job.device).rounds),

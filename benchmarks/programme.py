@@ -19,7 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from palaestra.bench.slices import PACKAGES, SLICES, Slice, find_slices
+from benchmarks.slices import PACKAGES, SLICES, Slice, find_slices
+from benchmarks.turns import environment
 from palaestra.errors import Fault, UserError
 from palaestra.services.lines import Died, Expired, LineProcess, describe_end
 from palaestra.store.checkpoint import make_folder, write_atomic
@@ -27,7 +28,7 @@ from palaestra.terminal.display import clock_time
 from palaestra.types import value_class
 
 SliceRecord = dict[str, Any]
-WORKER = ("-m", "palaestra.bench.gpu")  # what measures a slice
+WORKER = ("-m", "benchmarks.gpu")  # what measures a slice
 LOOK = 1.0  # seconds between two looks at the clock
 DONE, FAILED, LATE, MISSING, OPEN = "done", "failed", "out of time", "missing", "not run"
 REHEARSAL = "runs/gpu-rehearsal"
@@ -203,7 +204,7 @@ def end_group(child: LineProcess) -> None:
 def one_gpu() -> dict[str, str]:
     """The environment with the first of the GPUs that may be used: TRL would take them all."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible.partition(",")[0]}
+    return environment() | {"CUDA_VISIBLE_DEVICES": visible.partition(",")[0]}
 
 
 def messages(child: LineProcess, end: float, show: Callable[[str], None]) -> Generator[SliceRecord]:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.work import Work, prepare_work
 from palaestra import update
-from palaestra.bench.machine import spread
-from palaestra.bench.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
 from palaestra.method import Recipe
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
+from palaestra.run.machine import spread
 from palaestra.run.parts import Parts, Rounds
 from palaestra.step import start, step
 from palaestra.types import Batch, Objective

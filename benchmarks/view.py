@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from palaestra.bench.made_up import write_run
+from benchmarks.made_up import write_run
 from palaestra.run.parts import Parts
 
 ROLLOUTS = 100_000

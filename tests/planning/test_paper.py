@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from palaestra import catalogue, values
-from palaestra.bench import paper
 from palaestra.card import Size
 from palaestra.cli.main import main
 from palaestra.errors import UserError
+from palaestra.planning import paper
 from palaestra.settings import overrides
 
 from tests.rows import every

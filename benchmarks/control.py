@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.bench.machine import format_spread, spread
 from palaestra.control.actor_critic import PPO
 from palaestra.control.gym import GymSimulator
 from palaestra.control.simulators import Simulator, play_games
 from palaestra.control.spread import SimpleSpread
+from palaestra.run.machine import format_spread, spread
 from palaestra.run.parts import Parts
 
 STEPS = 32_000  # environment steps of a measurement

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from palaestra.bench.machine import format_spread
-from palaestra.bench.slices import SLICES, Slice
+from benchmarks.slices import SLICES, Slice
 from palaestra.markdown import table
+from palaestra.run.machine import format_spread
 
 GpuRecord = dict[str, Any]
 ITEM = "- "  # of the list of slices without a result

@@ -1,5 +1,5 @@
 """The work of `palaestra bench trl` in Palaestra, one step at a word:
-`python -m palaestra.bench.own WORK FOLDER SEED`.
+`python -m benchmarks.own WORK FOLDER SEED`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from palaestra.bench.turns import Memory, Turns
-from palaestra.bench.work import Work, prepare_work
+from benchmarks.turns import Memory, Turns
+from benchmarks.work import Work, prepare_work
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.store import columns, rollouts
