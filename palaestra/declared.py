@@ -178,5 +178,6 @@ COMMON_COLUMNS = {
         ("demonstrations", tuple, "several worked answers"),
         ("asked", object, "what the answer is judged for"),
         ("concepts", tuple, "the concepts that the problem is about"),
+        ("database", str, "the path of the sqlite file that queries are run on"),
     )
 }
