@@ -97,13 +97,13 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
         parts = Parts(headway)
         if out:
             parts = Parts(headway, out / FOLDER / name, conditions(arguments, work, before))
-        found, text = measure(arguments, work, parts)
+        measurement, text = measure(arguments, work, parts)
     result = {
         "bench": what,
         "command": arguments.command,
         "machine": before,
         "work": asdict(work),
-        **found,
+        **measurement,
     }
     if out:
         write_atomic(out / f"{name}.json", json.dumps(result, indent=1) + "\n")
@@ -140,25 +140,25 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     """The numbers, and the lines to read."""
     what, repeats = arguments.what, arguments.repeats
     if what == "sandbox":
-        found = sandbox.measure(arguments.n, arguments.orphans, parts)
-        return found, sandbox.show(found)
+        result = sandbox.measure(arguments.n, arguments.orphans, parts)
+        return result, sandbox.show(result)
     if what == "notebook":
-        found = notebook.measure(arguments.n, parts)
-        return found, notebook.show(found)
+        result = notebook.measure(arguments.n, parts)
+        return result, notebook.show(result)
     if what == "verifiers":
-        found = checkers.measure(arguments.n, parts)
-        return found, checkers.show(found)
+        result = checkers.measure(arguments.n, parts)
+        return result, checkers.show(result)
     if what == "view":
-        found = view.measure(parts)
-        return found, view.show(found)
+        result = view.measure(parts)
+        return result, view.show(result)
     if what == "busy":
-        found = busy.measure(repeats, parts)
-        return found, busy.show(found)
+        result = busy.measure(repeats, parts)
+        return result, busy.show(result)
     if what == "control":
-        found = control.measure(repeats, parts)
-        return found, control.show(found)
+        result = control.measure(repeats, parts)
+        return result, control.show(result)
     if what == "scaling":
-        found = scaling.measure(repeats, work.device, parts)
-        return found, scaling.show(found)
-    found = OF_WORK[what].measure(work, repeats, parts)
-    return found, OF_WORK[what].show(found)
+        result = scaling.measure(repeats, work.device, parts)
+        return result, scaling.show(result)
+    result = OF_WORK[what].measure(work, repeats, parts)
+    return result, OF_WORK[what].show(result)
