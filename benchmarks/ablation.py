@@ -88,11 +88,11 @@ def measure(work: Work, repeats: int, parts: Parts) -> dict[str, Any]:
     rounds = parts.rounds("round", repeats)
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(time_rounds(*prepare_work(work, Path(folder)), rounds))
-    found = {name: [r[name] for r in rounds.found] for name in ("", *TECHNIQUES)}
-    whole = np.array(found[""])
+    seconds = {name: [r[name] for r in rounds.found] for name in ("", *TECHNIQUES)}
+    whole = np.array(seconds[""])
     return {
         "seconds_per_token": float(np.median(whole)),
-        "without": {name: spread(np.array(found[name]) / whole) for name in TECHNIQUES},
+        "without": {name: spread(np.array(seconds[name]) / whole) for name in TECHNIQUES},
     }
 
 
@@ -102,18 +102,18 @@ async def time_rounds(recipe: Recipe, ctx: RunContext, rounds: Rounds) -> None:
     # from where another process stopped, other problems are drawn than it drew
     state = start(rounds.before)
     for _ in rounds:
-        found: dict[str, float] = {}
+        rates: dict[str, float] = {}
         for name in ("", *TECHNIQUES):
             with TECHNIQUES[name](ctx) if name else nullcontext():
                 tokens, begin = ctx.sampled_tokens, time.perf_counter()
                 state, _ = await step(recipe, ctx, state)
                 seconds = time.perf_counter() - begin
-            found[name] = seconds / (ctx.sampled_tokens - tokens)
-        rounds.put(found)
+            rates[name] = seconds / (ctx.sampled_tokens - tokens)
+        rounds.put(rates)
 
 
-def show(found: dict[str, Any]) -> str:
-    lines = [f"{1000 * found['seconds_per_token']:.2f} ms a sampled token; without"]
-    for name, r in found["without"].items():
+def show(result: dict[str, Any]) -> str:
+    lines = [f"{1000 * result['seconds_per_token']:.2f} ms a sampled token; without"]
+    for name, r in result["without"].items():
         lines.append(f"  {name:<50} {r['median']:.2f}x ({r['low']:.2f} to {r['high']:.2f})")
     return "\n".join(lines)

@@ -41,8 +41,8 @@ def measure(rounds: int, parts: Parts) -> dict[str, Any]:
     return {
         "runs": each,
         "over_quiet": {
-            n: {k: spread(np.array(x) / np.array(each[QUIET][k])) for k, x in found.items()}
-            for n, found in each.items()
+            n: {k: spread(np.array(x) / np.array(each[QUIET][k])) for k, x in seconds.items()}
+            for n, seconds in each.items()
             if n != QUIET
         },
     }
@@ -99,11 +99,11 @@ def busy(n: int) -> Generator[None]:
             process.wait()
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = [f"{'busy beside it':<16}{'s':>8}{'CPU s':>8}   over quiet: time, processor time"]
-    for n, each in found["runs"].items():
+    for n, each in result["runs"].items():
         wall, used = (float(np.median(x)) for x in each.values())
-        ratios = found["over_quiet"].get(n)
-        said = ", ".join(format_spread(r) for r in ratios.values()) if ratios else ""
-        lines.append(f"{n:<16}{wall:>8.1f}{used:>8.1f}   {said}".rstrip())
+        ratios = result["over_quiet"].get(n)
+        ratios_text = ", ".join(format_spread(r) for r in ratios.values()) if ratios else ""
+        lines.append(f"{n:<16}{wall:>8.1f}{used:>8.1f}   {ratios_text}".rstrip())
     return "\n".join(lines)

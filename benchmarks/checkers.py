@@ -35,12 +35,12 @@ def load_file(module: str) -> ModuleType | None:
         if path.is_file():
             own = importlib.util.spec_from_file_location(f"checker_{rest[-1]}", path)
             assert own is not None and own.loader is not None
-            found = importlib.util.module_from_spec(own)
+            loaded_module = importlib.util.module_from_spec(own)
             try:
-                own.loader.exec_module(found)
+                own.loader.exec_module(loaded_module)
             except Exception:
                 return None
-            return found
+            return loaded_module
     return None
 
 
@@ -83,8 +83,8 @@ def verl_dapo() -> Checker | None:
         return None
 
     def check(case: LabelledAnswer) -> bool:
-        said = case.said if case.whole else f"Answer: {case.said}"
-        return bool(module.compute_score(said, gold_text(case))["acc"])
+        statement = case.said if case.whole else f"Answer: {case.said}"
+        return bool(module.compute_score(statement, gold_text(case))["acc"])
 
     return check
 
@@ -96,9 +96,9 @@ def lm_eval_hendrycks() -> Checker | None:
         return None
 
     def check(case: LabelledAnswer) -> bool:
-        said = f"${case.said}$" if not case.whole else case.said
+        statement = f"${case.said}$" if not case.whole else case.said
         doc = {"solution": f"\\boxed{{{gold_text(case)}}}"}
-        return bool(module.process_results(doc, [said])["exact_match"])
+        return bool(module.process_results(doc, [statement])["exact_match"])
 
     return check
 
@@ -113,8 +113,8 @@ def lm_eval_grader() -> Checker | None:
         return None
 
     def check(case: LabelledAnswer) -> bool:
-        said = module.extract_answer(boxed(case))
-        return bool(module.math_equal(said, gold_text(case), timeout=True))
+        statement = module.extract_answer(boxed(case))
+        return bool(module.math_equal(statement, gold_text(case), timeout=True))
 
     return check
 
@@ -149,20 +149,20 @@ def count_errors(check: Checker, cases: list[LabelledAnswer]) -> dict[str, Any]:
     """By kind: wrong answers that are paid and right ones that are refused, some of each, and on
     how many the checker raised, which refuses.
     """
-    found: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
     for case in cases:
-        of = found.setdefault(
+        of = errors.setdefault(
             case.kind,
             {"wrong": 0, "paid": 0, "right": 0, "refused": 0, "raised": 0, "examples": []},
         )
         found_right = judge_case(check, case)
         of["raised"] += found_right is None
-        said = bool(found_right)
+        right_found = bool(found_right)
         of["right" if case.right else "wrong"] += 1
-        if said != case.right:
-            of["paid" if said else "refused"] += 1
+        if right_found != case.right:
+            of["paid" if right_found else "refused"] += 1
             of["examples"] += [[str(case.gold), case.said, case.right]][: 8 - len(of["examples"])]
-    return found
+    return errors
 
 
 def measure(n: int, parts: Parts) -> dict[str, Any]:
@@ -171,17 +171,17 @@ def measure(n: int, parts: Parts) -> dict[str, Any]:
     shared = [c for c in cases if c.verifier == "math"]
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     parts.expect(len(CHECKERS))
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, make in CHECKERS.items():
         check = make()
         asked = cases if name == "palaestra math" else shared
         count = lambda check=check, asked=asked: check and count_errors(check, asked)
-        found[name] = parts.keep(name.replace("/", " "), count)
+        results[name] = parts.keep(name.replace("/", " "), count)
     return {
         "seed": SEED,
         "cases": len(cases),
         "wrong": sum(not c.right for c in cases),
-        "checkers": found,
+        "checkers": results,
     }
 
 
@@ -189,14 +189,14 @@ def rate(part: int, whole: int) -> str:
     return f"{part}/{whole}" if whole else "-"
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """A table in Markdown: wrong answers paid, and right ones refused, by kind."""
-    names = [name for name, of in found["checkers"].items() if of is not None]
+    names = [name for name, of in result["checkers"].items() if of is not None]
     rows = [["kind", *names]]
     for kind in KINDS:
         row = [kind]
         for name in names:
-            of = found["checkers"][name].get(kind)
+            of = result["checkers"][name].get(kind)
             row.append(
                 ""
                 if of is None
@@ -204,14 +204,14 @@ def show(found: dict[str, Any]) -> str:
             )
         rows.append(row)
     total = ["all that are asked of every one"]
-    shared = [k for k in KINDS if all(k in found["checkers"][name] for name in names)]
+    shared = [k for k in KINDS if all(k in result["checkers"][name] for name in names)]
     for name in names:
-        of = [found["checkers"][name][k] for k in shared]
+        of = [result["checkers"][name][k] for k in shared]
         sums = {key: sum(x[key] for x in of) for key in ("paid", "wrong", "refused", "right")}
         total.append(f"{rate(sums['paid'], sums['wrong'])}, {rate(sums['refused'], sums['right'])}")
     lines = [f"| {' | '.join(row)} |" for row in [*rows, total]]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
-    absent = [name for name, of in found["checkers"].items() if of is None]
+    absent = [name for name, of in result["checkers"].items() if of is None]
     lines += [
         f"\nnot measured, because it or what it needs is not installed: {', '.join(absent)}"
     ] * bool(absent)

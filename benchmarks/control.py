@@ -43,10 +43,12 @@ def measure(repeats: int, parts: Parts) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = [f"{'environment steps a processor second':<40}median (lowest to highest)"]
-    lines += [f"{n:<40}{format_spread(x)}" for n, x in found["per_processor_second"].items()]
-    return "\n".join([*lines, f"{'Pendulum over its peer':<40}{format_spread(found['over_peer'])}"])
+    lines += [f"{n:<40}{format_spread(x)}" for n, x in result["per_processor_second"].items()]
+    return "\n".join(
+        [*lines, f"{'Pendulum over its peer':<40}{format_spread(result['over_peer'])}"]
+    )
 
 
 def steps_a_second(do: Callable[[int], int], seed: int) -> float:
@@ -57,11 +59,11 @@ def steps_a_second(do: Callable[[int], int], seed: int) -> float:
 
 def learn_steps(sim: Simulator, seed: int, games: int) -> int:
     """PPO; returns the steps that were played."""
-    told: list[int] = []
+    steps_done: list[int] = []
     learner = PPO(games=games, epochs=EPOCHS, minibatches=PARTS, width=WIDTH, bootstrap=True)
-    log = lambda m: told.append(m["env_steps"])
+    log = lambda m: steps_done.append(m["env_steps"])
     asyncio.run(learner.learn(sim, STEPS, ("bench", seed), log=log))
-    return told[-1]
+    return steps_done[-1]
 
 
 def learn_pendulum(seed: int) -> int:

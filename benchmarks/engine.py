@@ -150,24 +150,24 @@ def _generate(model: Model, prompts: Sequence[tuple[int, ...]], tokens: int) -> 
     return time.perf_counter() - begin
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = ["tokens/s by sequences at a time"]
-    for b in found["batches"]:
+    for b in result["batches"]:
         r = b["ratio"]
         lines.append(
             f"  {b['batch']:>4}  own {b['own']:>7.0f}   transformers {b['transformers']:>7.0f}   "
             f"{r['median']:.2f}x ({r['low']:.2f} to {r['high']:.2f})"
         )
-    for b in found["long_tail"]:
+    for b in result["long_tail"]:
         r = b["waves_over_continuous"]
         lines.append(
             f"long tail, {b['sequences']} answers in {b['slots']} slots (median "
             f"{b['median_length']:.0f}, longest {b['longest']}): continuous batching "
             f"{r['median']:.2f}x over waves ({r['low']:.2f} to {r['high']:.2f})"
         )
-    r = found["turns"]["again_over_kept"]
+    r = result["turns"]["again_over_kept"]
     lines.append(
-        f"{found['turns']['turns']} turns: kept histories {r['median']:.2f}x over reading them "
+        f"{result['turns']['turns']} turns: kept histories {r['median']:.2f}x over reading them "
         f"again ({r['low']:.2f} to {r['high']:.2f})"
     )
     return "\n".join(lines)

@@ -49,8 +49,8 @@ def batch_of(prompts: Sequence[tuple[int, ...]], answers: Sequence[Completion]) 
     """Answers as the update gets them, their advantages 1 and -1 in turn."""
     examples: list[Example] = []
     for i, (prompt, a) in enumerate(zip(prompts, answers, strict=True)):
-        said = Segment(ids=a.ids, logp=a.logp, policy="policy", trained=True)
-        row = Row(segments=(Segment(ids=prompt), said))
+        segment = Segment(ids=a.ids, logp=a.logp, policy="policy", trained=True)
+        row = Row(segments=(Segment(ids=prompt), segment))
         advantage_T = np.full(len(prompt) + len(a.ids), 1.0 - 2.0 * (i % 2))
         examples.append(Example(row=row, columns={"advantage": advantage_T}))
     batch = pack(examples)
@@ -66,8 +66,8 @@ def repeated_prompts(model: Model, groups: int, length: int) -> list[tuple[int, 
 def logp_gap(model: Model, batch: Batch) -> dict[str, float]:
     """|log pi (trainer) - log mu (as recorded)| over the sampled tokens, in nats."""
     batch = batch.to(model.device)
-    found = forward(model, batch, ("logp",))["logp"]
-    gap_N = (found - batch["behaviour_logp"]).abs()[batch.mask > 0].double()
+    logp = forward(model, batch, ("logp",))["logp"]
+    gap_N = (logp - batch["behaviour_logp"]).abs()[batch.mask > 0].double()
     return {"mean": float(gap_N.mean()), "max": float(gap_N.max()), "tokens": len(gap_N)}
 
 
@@ -84,8 +84,8 @@ def measure_gap(
 def gradient(model: Model, batch: Batch, budget: int = 1 << 20) -> Tensor:
     """Of a clipped objective, as one vector on the processor."""
     run = lambda part: forward(model, part, ("logp",))
-    found = backward(run, Clipped(), batch.to(model.device), budget, model.packs)
-    assert torch.isfinite(found["loss"])
+    metrics = backward(run, Clipped(), batch.to(model.device), budget, model.packs)
+    assert torch.isfinite(metrics["loss"])
     vector = torch.cat([p.grad.flatten().cpu() for p in model.trainable() if p.grad is not None])
     for p in model.trainable():
         p.grad = None

@@ -79,12 +79,12 @@ def amounts(rng: np.random.Generator) -> list[Draft]:
         "lakh": 10**5, "crore": 10**7, "gross": 144, "pairs": 2, "tens": 10, "score": 20,
     }  # fmt: skip
     behind, factor = one_of(rng, list(scaled.items()))
-    said = f"{n} {behind}"
+    amount = f"{n} {behind}"
     before = one_of(
         rng, ("half of", "minus", "twice", "a third of", "negative", "double", "triple")
     )
     drafts: list[Draft] = [
-        (str(n), said, False),
+        (str(n), amount, False),
         (str(n), f"{n}\\text{{ {behind}}}", False),
         (str(n), f"{before} {n}", False),
         (str(n), f"{n} percent", False),
@@ -99,7 +99,7 @@ def amounts(rng: np.random.Generator) -> list[Draft]:
         (str(n), f"{n}", True),
     ]
     if behind in ("thousand", "million", "billion", "dozen", "hundred"):
-        drafts += [(str(n * factor), said, True), (str(n * factor + factor), said, False)]
+        drafts += [(str(n * factor), amount, True), (str(n * factor + factor), amount, False)]
     return drafts
 
 
@@ -131,11 +131,11 @@ def units(rng: np.random.Generator) -> list[Draft]:
 
 
 def digits_of(n: int, base: int) -> str:
-    found = ""
+    digits = ""
     while n:
-        found = "0123456789ABCDEF"[n % base] + found
+        digits = "0123456789ABCDEF"[n % base] + digits
         n //= base
-    return found
+    return digits
 
 
 def bases(rng: np.random.Generator) -> list[Draft]:
@@ -162,12 +162,12 @@ def bases(rng: np.random.Generator) -> list[Draft]:
 
 def polynomial(terms: Mapping[int, int], name: str) -> str:
     """Coefficients by degree as text, in the order given."""
-    found = ""
+    polynomial_terms = ""
     for degree, factor in terms.items():
         power = {0: "", 1: name}.get(degree, f"{name}^{{{degree}}}")
         size = "" if abs(factor) == 1 and degree else str(abs(factor))
-        found += (" - " if factor < 0 else " + ") + size + power
-    return found.removeprefix(" + ").strip()
+        polynomial_terms += (" - " if factor < 0 else " + ") + size + power
+    return polynomial_terms.removeprefix(" + ").strip()
 
 
 def formulas(rng: np.random.Generator) -> list[Draft]:
@@ -241,23 +241,28 @@ def lists(rng: np.random.Generator) -> list[Draft]:
     gold = ", ".join(map(str, items))
     joined = lambda xs, how: how.join(map(str, xs))
     for _ in range(8):
-        said = [int(x) for x in rng.permutation(items)]
+        listing = [int(x) for x in rng.permutation(items)]
         match int(rng.integers(8)):
             case 0:
-                said.append(one_of(rng, said))
+                listing.append(one_of(rng, listing))
             case 1:
-                said.pop()
+                listing.pop()
             case 2:
-                said[0] += 1
+                listing[0] += 1
             case 3:
-                said[0] = said[1]
+                listing[0] = listing[1]
             case _:
                 pass
-        right = sorted(said) == sorted(items)
+        right = sorted(listing) == sorted(items)
         text = one_of(
-            rng, (joined(said, ", "), joined(said, ",\\quad "), f"\\{{{joined(said, ', ')}\\}}")
+            rng,
+            (
+                joined(listing, ", "),
+                joined(listing, ",\\quad "),
+                f"\\{{{joined(listing, ', ')}\\}}",
+            ),
         )
-        if not said[1:]:
+        if not listing[1:]:
             continue
         drafts.append((gold, text, right))
     a, b = items[:2]
@@ -394,14 +399,14 @@ def antiderivatives(rng: np.random.Generator) -> list[Draft]:
         ("\\tan x", "-\\ln|\\cos x|"),
         (f"{k}e^{{{k}x}}", f"e^{{{k}x}}"),
     ]
-    found, said = one_of(rng, pairs)
+    gold, answer = one_of(rng, pairs)
     return [
-        (found, f"{said} + C", True),
-        (found, said, True),
-        (found, f"{said} + {small}x", False),
-        (found, f"{said} + x", False),
-        (found, f"-({said})", False),
-        (found, f"\\int {found} \\, dx", False),
+        (gold, f"{answer} + C", True),
+        (gold, answer, True),
+        (gold, f"{answer} + {small}x", False),
+        (gold, f"{answer} + x", False),
+        (gold, f"-({answer})", False),
+        (gold, f"\\int {gold} \\, dx", False),
         (power[0], f"{k}.00001x^{{{n + 1}}}", False),
     ]
 
@@ -418,21 +423,21 @@ OWN = {"antiderivatives": "antiderivative"}  # what other checkers have no count
 
 def draw_cases(seed: int, n: int) -> list[LabelledAnswer]:
     """`n` cases of each kind, none twice; the same for the same seed."""
-    found: list[LabelledAnswer] = []
+    cases: list[LabelledAnswer] = []
     for kind, make in KINDS.items():
         rng, seen = rng_of(("labelled", kind, seed)), dict[tuple[str, str], LabelledAnswer]()
         for _ in range(20 * n):
-            for gold, said, right in make(rng):
+            for gold, answer, right in make(rng):
                 case = LabelledAnswer(
                     kind=kind,
                     gold=gold,
-                    said=said,
+                    said=answer,
                     right=right,
                     whole=kind in WHOLE,
                     verifier=OWN.get(kind, "math"),
                 )
-                seen.setdefault((str(gold), said), case)
+                seen.setdefault((str(gold), answer), case)
             if len(seen) >= n:
                 break
-        found += list(seen.values())[:n]
-    return found
+        cases += list(seen.values())[:n]
+    return cases

@@ -34,11 +34,11 @@ def write_run(
     pieces = ["".join(rng.choice(LETTERS, k)) for k in rng.integers(1, 8, 500)]
     words = np.array([*(f" {p}" for p in pieces), " =", " 7", "\n", " so the answer is"])
     easy_P = rng.normal(size=problems)
-    told = {SCHEMA_VERSION: str(VERSION)}
+    metadata = {SCHEMA_VERSION: str(VERSION)}
     with (folder / "metrics.jsonl").open("w") as log:
         for step in range(1, steps + 1):
             table, record = write_step(rng, words, easy_P, step, steps, (groups, samples, tokens))
-            schema = table.schema.with_metadata(told)
+            schema = table.schema.with_metadata(metadata)
             pq.write_table(table.cast(schema), path(folder, step), compression="zstd")
             log.write(json.dumps(record) + "\n")
     settings = f'recipe = "grpo"\ntask = "made-up"\nmodel = "tiny"\nseed = {seed}\n'
@@ -73,12 +73,12 @@ def write_step(
     spread = by_group.std(1, keepdims=True) + 1e-6
     credit_E = ((by_group - by_group.mean(1, keepdims=True)) / spread).ravel()
     logp_N, credit_N = -rng.exponential(0.4, N), np.repeat(credit_E, total_E)
-    said = words[ids_N]
-    parts = lambda a, b: "".join(said[a:b])
+    words_said = words[ids_N]
+    parts = lambda a, b: "".join(words_said[a:b])
     columns = episode_columns(rng, step, task_E, reward_E, credit_E, length_E, (groups, n))
     columns["prompt"] = [parts(b, b + prompt) for b in begins_E]
     columns["text"] = [parts(b + prompt, e) for b, e in zip(begins_E, ends_E, strict=True)]
-    rows = token_rows(total_E, ids_N, said, mine_N, logp_N, credit_N)
+    rows = token_rows(total_E, ids_N, words_said, mine_N, logp_N, credit_N)
     nested = pa.ListArray.from_arrays(pa.array(np.arange(E + 1), pa.int32()), rows)
     arrays = [pa.array(columns[f.name], f.type) for f in SCHEMA if f.name != "rows"]
     record = {

@@ -52,21 +52,21 @@ def peaks(work: Work, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         worker = TurnWorker("benchmarks.own", work.json(), Path(folder))
         try:
-            found = [worker.go()["memory"] for _ in range(steps)]
+            memory = [worker.go()["memory"] for _ in range(steps)]
         finally:
             worker.close()
     return {
-        "base": found[0]["base"],
-        "rollout": found[0]["rollout"],
-        "update": max(f["update"] for f in found),
+        "base": memory[0]["base"],
+        "rollout": memory[0]["rollout"],
+        "update": max(f["update"] for f in memory),
     }
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = [
         f"{'group':>6}{'cache MB':>10}{'budget':>8}{'recompute':>11}{'base':>8}{'rollout':>9}{'update':>8}   MB"
     ]
-    for s in found["settings"]:
+    for s in result["settings"]:
         m = s["memory_mb"]
         lines.append(
             f"{s['group']:>6}{s['cache_mb']:>10}{s['budget']:>8}{'yes' if s['recompute'] else 'no':>11}"

@@ -69,14 +69,14 @@ def measure(n: int, parts: Parts) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any]) -> str:
-    rate, (low, high) = found["per_second"], found["overhead_quartiles"]
+def show(result: dict[str, Any]) -> str:
+    rate, (low, high) = result["per_second"], result["overhead_quartiles"]
     return (
-        f"{rate['jail']:.1f} sessions/s of {found['cells']} cells in the jail, {rate['open']:.1f} "
-        f"without it, {found['at_once']} at once\n"
-        f"overhead {found['overhead']:+.1%} (quartiles {low:+.1%} to {high:+.1%}); over "
-        f"{MOST:.0%} would refute that it is cheap: {'refuted' if found['refuted'] else 'not refuted'}\n"
-        f"{2 * found['sessions']} sessions leave {found['left']} processes"
+        f"{rate['jail']:.1f} sessions/s of {result['cells']} cells in the jail, {rate['open']:.1f} "
+        f"without it, {result['at_once']} at once\n"
+        f"overhead {result['overhead']:+.1%} (quartiles {low:+.1%} to {high:+.1%}); over "
+        f"{MOST:.0%} would refute that it is cheap: {'refuted' if result['refuted'] else 'not refuted'}\n"
+        f"{2 * result['sessions']} sessions leave {result['left']} processes"
     )
 
 
@@ -104,14 +104,14 @@ async def run_session(pool: SessionPool, daemon: bool) -> None:
 
 def all_processes() -> dict[int, int]:
     """Parents by process."""
-    found: dict[int, int] = {}
+    parents: dict[int, int] = {}
     for pid in (int(x) for x in os.listdir("/proc") if x.isdigit()):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             continue
-        found[pid] = int(stat.rpartition(")")[2].split()[1])
-    return found
+        parents[pid] = int(stat.rpartition(")")[2].split()[1])
+    return parents
 
 
 def left_over(before: dict[int, int]) -> int:

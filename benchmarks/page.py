@@ -31,12 +31,12 @@ FONT = "font-family='DejaVu Sans, Verdana, sans-serif' font-size='12'"
 
 def read(folder: Path) -> dict[str, list[BenchResult]]:
     """Results by their kind: "trl", "step", ..."""
-    found: dict[str, list[BenchResult]] = {}
+    pages: dict[str, list[BenchResult]] = {}
     for file in sorted(folder.glob("*.json")):
         result = json.loads(file.read_text())
         if "bench" in result:
-            found.setdefault(result["bench"], []).append(result)
-    return found
+            pages.setdefault(result["bench"], []).append(result)
+    return pages
 
 
 def setting(result: BenchResult) -> str:
@@ -283,19 +283,19 @@ TABLES = {
 
 
 def main(benchmarks: Path, docs: Path) -> None:
-    found = read(benchmarks)
+    pages = read(benchmarks)
     made = {
-        name: build(found[name]) if name in found else "Not measured."
+        name: build(pages[name]) if name in pages else "Not measured."
         for name, build in TABLES.items()
     }
-    gpu = found.pop("gpu", [])
+    gpu = pages.pop("gpu", [])
     made["gpu"] = gpu_section(gpu, {"trl": trl_table, "memory": memory_table})
-    measured = [r for results in found.values() for r in results] + valid_records(gpu)
+    measured = [r for results in pages.values() for r in results] + valid_records(gpu)
     made["provenance"] = provenance(measured)
     page = docs / "speed.md"
     page.write_text(fill_marks(page.read_text(), made))
-    if "trl" in found:
-        (docs / "speed.svg").write_text(ratios_svg(found["trl"]))
+    if "trl" in pages:
+        (docs / "speed.svg").write_text(ratios_svg(pages["trl"]))
 
 
 if __name__ == "__main__":

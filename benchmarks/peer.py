@@ -24,8 +24,8 @@ from palaestra.run.machine import wait_for_gpu
 
 def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
     """The reward of `work.REWARD`."""
-    said = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-    return [float(sum(map(ord, s)) % 2) for s in said]
+    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    return [float(sum(map(ord, s)) % 2) for s in texts]
 
 
 def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:

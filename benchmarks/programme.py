@@ -61,8 +61,8 @@ def read_record(folder: Path, which: Slice) -> SliceRecord:
     """
     file = record_file(folder, which)
     try:
-        found = json.loads(file.read_text())
-        return found | {k: found[k] for k in ("state", "device")}
+        record = json.loads(file.read_text())
+        return record | {k: record[k] for k in ("state", "device")}
     except FileNotFoundError:
         return {"state": OPEN}
     except (OSError, ValueError, KeyError, TypeError) as error:

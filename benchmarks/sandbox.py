@@ -38,35 +38,37 @@ def measure(n: int, orphaned: int, parts: Parts) -> dict[str, Any]:
         raise UserError(refusal)
     threads = cores()
     parts.expect(ROUNDS + 1 + math.ceil(orphaned / ORPHANS))
-    found = {
+    result = {
         "kind": sandbox.sandbox_kind().name,
         "threads": threads,
         **rates(n, threads, parts),
         **parts.keep("busy loop", time_busy_loop),
     }
     if orphaned:
-        found |= orphans(orphaned, threads, parts)
-    return found
+        result |= orphans(orphaned, threads, parts)
+    return result
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = []
-    for name, rate in found["per_second"].items():
+    for name, rate in result["per_second"].items():
         ratio, (low, high) = (
-            found["ratio_to_bare"].get(name, 1.0),
-            found["ratio_quartiles"].get(name, (1.0, 1.0)),
+            result["ratio_to_bare"].get(name, 1.0),
+            result["ratio_quartiles"].get(name, (1.0, 1.0)),
         )
         lines.append(
             f"{name:<6}{rate:>8.1f} runs/s   {ratio:.2f} of a bare subprocess (quartiles {low:.2f} "
             f"to {high:.2f})"
         )
-    busy = found["busy_loop"]
+    busy = result["busy_loop"]
     lines.append(
         f"a busy loop with {busy['limit']:g} s ends as {busy['status']} after "
         f"{busy['seconds']:.2f} s"
     )
-    if "orphans" in found:
-        lines.append(f"{found['orphans']['runs']} runs leave {found['orphans']['left']} processes")
+    if "orphans" in result:
+        lines.append(
+            f"{result['orphans']['runs']} runs leave {result['orphans']['left']} processes"
+        )
     return "\n".join(lines)
 
 
@@ -125,12 +127,14 @@ def time_busy_loop() -> dict[str, Any]:
 
 def orphans(n: int, threads: int, parts: Parts) -> dict[str, Any]:
     """Runs that leave daemons behind, in every second one, and processes that are left."""
-    found = [
+    seconds_by_count = [
         parts.keep(f"orphans from {i}", partial(leave_orphans, min(ORPHANS, n - i), threads))
         for i in range(0, n, ORPHANS)
     ]
-    seconds = round(sum(f["seconds"] for f in found), 1)
-    return {"orphans": {"runs": n, "seconds": seconds, "left": sum(f["left"] for f in found)}}
+    seconds = round(sum(f["seconds"] for f in seconds_by_count), 1)
+    return {
+        "orphans": {"runs": n, "seconds": seconds, "left": sum(f["left"] for f in seconds_by_count)}
+    }
 
 
 def leave_orphans(n: int, threads: int) -> dict[str, float]:

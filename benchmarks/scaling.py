@@ -44,11 +44,11 @@ def measure(repeats: int, device: str, parts: Parts) -> dict[str, Any]:
         }
         points = sum(len(works) for _, works in asked.values())
         parts.expect((points + len(TURNS)) * repeats)
-        found = {
+        result = {
             quantity: series(works, quantity, name, repeats, parts)
             for quantity, (name, works) in asked.items()
         }
-    return found | {"turns": turns(repeats, device, parts)}
+    return result | {"turns": turns(repeats, device, parts)}
 
 
 def series(
@@ -105,14 +105,14 @@ def turns(repeats: int, device: str, parts: Parts) -> dict[str, Any]:
     """
     model = load("tiny", device=device)
     model.eos = frozenset()
-    found: list[Any] = []
+    turn_list: list[Any] = []
     for n in TURNS:
         rounds = parts.rounds(f"{n} turns", repeats, warm=False)
         for _ in rounds:
             rounds.put(histories(model, 16, n))
-        found.append(np.median(rounds.found, 0))
+        turn_list.append(np.median(rounds.found, 0))
     x = np.array(TURNS, float)
-    kept, again = np.array(found).T
+    kept, again = np.array(turn_list).T
     return {
         "points": [
             {"x": n, "seconds": float(k), "seconds_again": float(a)}
@@ -123,9 +123,9 @@ def turns(repeats: int, device: str, parts: Parts) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = []
-    for name, s in found.items():
+    for name, s in result.items():
         values = "  ".join(f"{p['x']:g}: {p['seconds']:.2f} s" for p in s["points"])
         lines.append(f"{name:<15} exponent {s['exponent']:.2f}   {values}")
     return "\n".join(lines)

@@ -52,11 +52,11 @@ class Counts:
         layout = Layout.of
 
         def seen(batch: Any, *forks: Any) -> Layout:
-            found = layout(batch, *forks)
-            self.positions += len(found.ids)
+            placed = layout(batch, *forks)
+            self.positions += len(placed.ids)
             self.predicted += int(batch.mask[:, 1:].sum())
             self.padded += batch["ids"].numel()
-            return found
+            return placed
 
         forward_pass.Layout.of = seen  # type: ignore[method-assign]
         self.restore = lambda: setattr(forward_pass.Layout, "of", layout)
@@ -105,7 +105,7 @@ def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
     parts.expect(steps)
     with tempfile.TemporaryDirectory() as folder:
         recipe, ctx = prepare_work(work, Path(folder))
-        found = asyncio.run(time_steps(recipe, ctx, parts.rounds("step", steps)))
+        timings = asyncio.run(time_steps(recipe, ctx, parts.rounds("step", steps)))
     linears = machine.Linears(ctx.model("policy"))
     device, dtype = ctx.model("policy").device, ctx.model("policy").dtype
     limits = [
@@ -114,31 +114,31 @@ def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
             + linears.time(f["read"], head=False),
             "update": linears.training(f["positions"], f["predicted"]),
         }
-        for f in found
+        for f in timings
     ]
     limit = {k: float(np.median([x[k] for x in limits])) for k in ("rollout", "update")}
-    whole = float(np.median([f["seconds"] for f in found]))
-    phases = {p: float(np.median([f["phases"][p] for f in found])) for p in PHASES}
-    tokens = float(np.median([f["tokens"] for f in found]))
+    whole = float(np.median([f["seconds"] for f in timings]))
+    phases = {p: float(np.median([f["phases"][p] for f in timings])) for p in PHASES}
+    tokens = float(np.median([f["tokens"] for f in timings]))
     passed = [
         (f["read"] + f["tokens"] + 3 * f["positions"], f["tokens"] + 3 * f["predicted"])
-        for f in found
+        for f in timings
     ]
     flops = float(np.median([linears.flops(*n) for n in passed]))
     rate = machine.gemm(dtype, device)
     update = phases["forward"] + phases["backward"] + phases["optimiser"]
-    trained = [linears.flops(3 * f["positions"], 3 * f["predicted"]) for f in found]
+    trained = [linears.flops(3 * f["positions"], 3 * f["predicted"]) for f in timings]
     return {
         "seconds": whole,
-        "each": [round(f["seconds"], 4) for f in found],
+        "each": [round(f["seconds"], 4) for f in timings],
         "phases": phases,
         "between": (phases["reward"] + phases["other"]) / whole,
         "tokens": tokens,
         "tokens_per_second": tokens / whole,
         "decode_tokens_per_second": tokens / phases["rollout"],
         "positions": {
-            "computed": float(np.median([f["positions"] for f in found])),
-            "padded": float(np.median([f["padded"] for f in found])),
+            "computed": float(np.median([f["positions"] for f in timings])),
+            "padded": float(np.median([f["padded"] for f in timings])),
         },
         "limit": limit | {"step": sum(limit.values())},
         "over_limit": {
@@ -149,31 +149,31 @@ def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
         "flop_utilisation": flops / whole / rate,
         "update_flops": float(np.median(trained)) / update,
         "machine_limits": {"gemm_flops": rate, "copy_bytes": machine.bandwidth(device)},
-        "peak_memory_mb": max(peak_memory_mb(), *(f["peak_memory_mb"] for f in found)),
+        "peak_memory_mb": max(peak_memory_mb(), *(f["peak_memory_mb"] for f in timings)),
     }
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """The report as lines to read."""
-    p, o = found["phases"], found["over_limit"]
+    p, o = result["phases"], result["over_limit"]
     lines = [
-        f"{'step':<12}{found['seconds']:>9.3f} s   {found['tokens_per_second']:.0f} sampled "
+        f"{'step':<12}{result['seconds']:>9.3f} s   {result['tokens_per_second']:.0f} sampled "
         "tokens/s"
     ]
     lines += [
-        f"  {name:<10}{p[name]:>9.3f} s   {p[name] / found['seconds']:>6.1%}" for name in PHASES
+        f"  {name:<10}{p[name]:>9.3f} s   {p[name] / result['seconds']:>6.1%}" for name in PHASES
     ]
-    lines.append(f"between the phases {found['between']:.1%} of a step")
+    lines.append(f"between the phases {result['between']:.1%} of a step")
     lines.append(
         f"over the linear layers' own time: rollout {o['rollout']:.2f}x, update "
         f"{o['update']:.2f}x, step {o['step']:.2f}x"
     )
     gemm, copy = (
-        found["machine_limits"]["gemm_flops"] / 1e9,
-        found["machine_limits"]["copy_bytes"] / 1e9,
+        result["machine_limits"]["gemm_flops"] / 1e9,
+        result["machine_limits"]["copy_bytes"] / 1e9,
     )
     lines.append(
-        f"machine: {gemm:.0f} GFLOP/s, copies {copy:.0f} GB/s; {found['flop_utilisation']:.0%} of "
+        f"machine: {gemm:.0f} GFLOP/s, copies {copy:.0f} GB/s; {result['flop_utilisation']:.0%} of "
         "the FLOP rate used"
     )
     return "\n".join(lines)

@@ -25,17 +25,17 @@ def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
     """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB."""
     parts.expect(pairs)
     workers = {name: (module, work) for name, module in MODULES.items()}
-    found = interleave(workers, parts.rounds("pair", pairs))
-    ratios = {p: phase_ratios(found["trl"], found["palaestra"], p) for p in PHASES}
-    tokens = {n: [s["tokens"] for s in steps] for n, steps in found.items()}
+    timings = interleave(workers, parts.rounds("pair", pairs))
+    ratios = {p: phase_ratios(timings["trl"], timings["palaestra"], p) for p in PHASES}
+    tokens = {n: [s["tokens"] for s in steps] for n, steps in timings.items()}
     per_token = (
         np.array(ratios["seconds"]["each"])
         * np.array(tokens["palaestra"])
         / np.array(tokens["trl"])
     )
-    peaks = {n: memory_peaks(steps) for n, steps in found.items()}
+    peaks = {n: memory_peaks(steps) for n, steps in timings.items()}
     return {
-        "steps": found,
+        "steps": timings,
         "ratios": ratios,
         "ratio_per_token": spread(per_token),
         "memory_mb": peaks,
@@ -60,29 +60,29 @@ def memory_peaks(steps: list[dict[str, Any]]) -> dict[str, float]:
     return {"base": base, "update": update, "rollout": rollout, "update_above_base": update - base}
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     lines = [
         f"{'s a step':<10}{'palaestra':>10}{'TRL':>10}   TRL / Palaestra (lowest to highest of the "
         "pairs)"
     ]
     for p in PHASES:
         own, peer = (
-            float(np.median([s[p] for s in found["steps"][n]])) for n in ("palaestra", "trl")
+            float(np.median([s[p] for s in result["steps"][n]])) for n in ("palaestra", "trl")
         )
-        r, name = found["ratios"][p], "step" if p == "seconds" else p
+        r, name = result["ratios"][p], "step" if p == "seconds" else p
         lines.append(
             f"{name:<10}{own:>10.3f}{peer:>10.3f}   {r['median']:.2f} ({r['low']:.2f} to "
             f"{r['high']:.2f})"
         )
     own, peer = (
-        float(np.median([s["tokens"] for s in found["steps"][n]])) for n in ("palaestra", "trl")
+        float(np.median([s["tokens"] for s in result["steps"][n]])) for n in ("palaestra", "trl")
     )
-    r = found["ratio_per_token"]
+    r = result["ratio_per_token"]
     lines.append(
         f"{'tokens':<10}{own:>10.0f}{peer:>10.0f}   by token {r['median']:.2f} ({r['low']:.2f} to "
         f"{r['high']:.2f})"
     )
-    m = found["memory_mb"]
+    m = result["memory_mb"]
     lines.append(
         f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB; "
         f"above weights and optimiser {m['palaestra']['update_above_base']:.0f} and "

@@ -53,7 +53,7 @@ def lengthen(log: Path) -> None:
 def look(folder: Path, cache: Path) -> dict[str, float]:
     begin = time.perf_counter()
     with serving(folder, cache) as (url, process):
-        found = {
+        times = {
             "server ready": time.perf_counter() - begin,
             "of processor": cpu_seconds(process.pid),
         }
@@ -70,8 +70,8 @@ def look(folder: Path, cache: Path) -> dict[str, float]:
             begin = time.perf_counter()
             with urlopen(Request(address)) as reply:
                 reply.read()
-            found[name] = time.perf_counter() - begin
-        return {**found, "memory_mb": peak_mb(process.pid)}
+            times[name] = time.perf_counter() - begin
+        return {**times, "memory_mb": peak_mb(process.pid)}
 
 
 @contextmanager
@@ -81,10 +81,10 @@ def serving(folder: Path, cache: Path) -> Generator[tuple[str, subprocess.Popen[
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        url = re.search(r"http://\S+", said)
+        line = process.stdout.readline()
+        url = re.search(r"http://\S+", line)
         if url is None:
-            raise OSError(f"the viewer did not begin: {said}")
+            raise OSError(f"the viewer did not begin: {line}")
         yield url[0], process
     finally:
         process.terminate()
@@ -103,14 +103,14 @@ def cpu_seconds(pid: int) -> float:
 def peak_mb(pid: int) -> float:
     """The most resident memory so far; 0 where the system does not tell."""
     status = Path(f"/proc/{pid}/status")
-    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.is_file() else None
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.is_file() else None
+    return int(match[1]) / 1024 if match else 0.0
 
 
-def show(found: dict[str, Any]) -> str:
-    head = f"{found['rollouts']:,} rollouts, {found['metric_lines']:,} lines of metrics"
+def show(result: dict[str, Any]) -> str:
+    head = f"{result['rollouts']:,} rollouts, {result['metric_lines']:,} lines of metrics"
     lines = [f"{head}            first look  later"]
-    first, later = found["looks"]["first"], found["looks"]["later"]
+    first, later = result["looks"]["first"], result["looks"]["later"]
     for name in first:
         tell = (lambda x: f"{x:7.0f} MB") if name == "memory_mb" else (lambda x: f"{x:8.3f} s")
         lines.append(f"  {name:<26} {tell(first[name])} {tell(later[name])}")

@@ -44,13 +44,13 @@ class Size:
     @property
     def unknown(self) -> tuple[str, ...]:
         """The fields without which the recipe's own numbers stand."""
-        told = {
+        limits = {
             "prompts": self.prompts or self.answers,
             "samples": self.samples,
             "tokens": self.tokens,
             "lr": self.lr,
         }
-        return tuple(name for name, given in told.items() if not given)
+        return tuple(name for name, given in limits.items() if not given)
 
 
 @value_class

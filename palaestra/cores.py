@@ -28,14 +28,14 @@ def quota(groups: Path = CGROUPS, own: Path = OWN_GROUPS) -> float:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
         return math.inf
-    found = [math.inf]
+    limits = [math.inf]
     for _, kinds, path in lines:
         root = groups / kinds if kinds else groups
         if kinds and "cpu" not in kinds.split(","):
             continue
         inner = root / path.lstrip("/")
-        found += [read_quota(p) for p in (inner, *inner.parents) if p.is_relative_to(root)]
-    return min(found)
+        limits += [read_quota(p) for p in (inner, *inner.parents) if p.is_relative_to(root)]
+    return min(limits)
 
 
 def read_quota(group: Path) -> float:

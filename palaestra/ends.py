@@ -58,21 +58,21 @@ class HeldOut:
         return {"of": self.of, **self.interval.json(), **unit}
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> HeldOut | None:
+    def read(cls, record: Mapping[str, Any]) -> HeldOut | None:
         """The inverse of `json`; None where nothing was measured. Without "of", as older runs wrote
         it, an accuracy where its bounds allow that.
         """
-        if found.get("mean") is None:
+        if record.get("mean") is None:
             return None
-        of: HeldOutKind = "accuracy" if may_be_share(found) else "reward"
+        of: HeldOutKind = "accuracy" if may_be_share(record) else "reward"
         for kind in HELD_OUT:
-            of = kind if kind == found.get("of") else of
-        return cls(of=of, interval=Interval.of(found), unit=str(found.get("unit") or ""))
+            of = kind if kind == record.get("of") else of
+        return cls(of=of, interval=Interval.of(record), unit=str(record.get("unit") or ""))
 
 
-def may_be_share(found: Mapping[str, Any]) -> bool:
+def may_be_share(record: Mapping[str, Any]) -> bool:
     """Whether a mean and its interval lie between 0 and 1."""
-    return all(0 <= x <= 1 for k in ("mean", "low", "high") if (x := found.get(k)) is not None)
+    return all(0 <= x <= 1 for k in ("mean", "low", "high") if (x := record.get(k)) is not None)
 
 
 def evaluation_of(held: Sequence[HeldOut]) -> dict[str, Any]:
@@ -95,9 +95,9 @@ def at_ends(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     """
     ends = {"before": before, "after": after}
     return {
-        f"{found.get('of', 'accuracy')}_{end}": found
+        f"{value.get('of', 'accuracy')}_{end}": value
         for end, evaluation in ends.items()
-        for found in parts_of(evaluation)
+        for value in parts_of(evaluation)
     }
 
 
@@ -106,15 +106,15 @@ def beside_ends(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     first step nobody measured what was asked for later.
     """
     ends = {"before": before, "after": after}
-    return {n: {e: found[n] for e, found in ends.items() if n in found} for n in after}
+    return {n: {e: value[n] for e, value in ends.items() if n in value} for n in after}
 
 
-def numbers_in(found: Mapping[str, Any], prefix: str = "") -> list[tuple[str, HeldOut | float]]:
+def numbers_in(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, HeldOut | float]]:
     """The numbers of plain data by their paths, with "/" between; a record of `HeldOut.json` is
     one. What is no number is left out.
     """
     lines: list[tuple[str, HeldOut | float]] = []
-    for name, x in found.items():
+    for name, x in record.items():
         path = f"{prefix}{name}"
         if isinstance(x, Mapping):
             held = HeldOut.read(x) if {"mean", "low"} <= x.keys() else None
@@ -128,15 +128,15 @@ def found_beside(summary: Mapping[str, Any]) -> dict[str, list[HeldOut | float]]
     """What a run found beside its held-out problems, by name: of an evaluator the number before and
     the one after, of a program its numbers.
     """
-    found: dict[str, list[HeldOut | float]] = {}
+    values_beside: dict[str, list[HeldOut | float]] = {}
     for name, ends in summary.get("evaluations", {}).items():
         given = [ends.get(end) for end in ENDS] if isinstance(ends, Mapping) else []
         for numbers in (x for x in given if isinstance(x, Mapping)):
             for path, x in numbers_in(numbers, f"{name}/"):
-                found.setdefault(path, []).append(x)
+                values_beside.setdefault(path, []).append(x)
     known = {*HOUSEKEEPING, *(f"{kind}_{end}" for kind in HELD_OUT for end in ENDS)}
     own = numbers_in({k: v for k, v in summary.items() if k not in known})
-    return {**found, **{path: [x] for path, x in own}}
+    return {**values_beside, **{path: [x] for path, x in own}}
 
 
 def end_of(summary: Mapping[str, Any], end: End) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def end_of(summary: Mapping[str, Any], end: End) -> dict[str, Any]:
 
 def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
     """All that a summary says of the held-out problems at an end, the main thing first."""
-    found = ((kind, summary.get(f"{kind}_{end}")) for kind in HELD_OUT)
-    some = [(kind, x) for kind, x in found if isinstance(x, Mapping) and x]
+    values_at_end = ((kind, summary.get(f"{kind}_{end}")) for kind in HELD_OUT)
+    some = [(kind, x) for kind, x in values_at_end if isinstance(x, Mapping) and x]
     # older runs called every mean an accuracy
     mean = lambda kind, x: kind == "accuracy" and "of" not in x and not may_be_share(x)
     return [{"of": "reward" if mean(kind, x) else kind, **x} for kind, x in some]
@@ -162,16 +162,16 @@ def kinds_of(summary: Mapping[str, Any]) -> set[str]:
 
 def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:
     """What a run was changed in while it went on, in a line; "" = nothing."""
-    told = [
+    descriptions = [
         f"after {x.get('after')}"
         + (f": {', '.join(map(str, what))}" if (what := x.get("what")) else "")
         for x in summary.get("changed", ())
     ]
-    if not told:
+    if not descriptions:
         return ""
     gone = any(x.get("problem") for x in summary["changed"])
     left = "; the evaluation before is of what was there then, so it is left out" if gone else ""
-    return f"the run was changed on the way ({'; '.join(told)}){left}"
+    return f"the run was changed on the way ({'; '.join(descriptions)}){left}"
 
 
 def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,8 +183,8 @@ def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[st
     kept = {k: v for k, v in metrics.items() if k not in begun}
     if others := kept.get("evaluations"):
         befores, afters = (
-            {n: x[end] for n, x in found.items() if end in x}
-            for found, end in ((first.get("evaluations", {}), "before"), (others, "after"))
+            {n: x[end] for n, x in value.items() if end in x}
+            for value, end in ((first.get("evaluations", {}), "before"), (others, "after"))
         )
         kept["evaluations"] = beside_ends(befores, afters)
     return kept | {k: v for k, v in first.items() if k in begun & measured}

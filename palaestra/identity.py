@@ -68,22 +68,22 @@ def find(name: str) -> Any:
     wanted = current_name(name)
     module = places().get(wanted.partition(".")[0])
     try:
-        found: Any = importlib.import_module(module) if module else None
+        value: Any = importlib.import_module(module) if module else None
     except ImportError:  # what lies inside the sandbox is imported there alone
         return None
     for part in wanted.split("."):
-        found = getattr(found, part, None)
-    return found if getattr(found, "__qualname__", None) == wanted else None
+        value = getattr(value, part, None)
+    return value if getattr(value, "__qualname__", None) == wanted else None
 
 
 def leads_back(x: Any) -> bool:
     """Whether the place that `x` says it was defined in holds it: a closure or a lambda
     has none.
     """
-    found: Any = sys.modules.get(x.__module__)
+    value: Any = sys.modules.get(x.__module__)
     for part in x.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is x
+        value = getattr(value, part, None)
+    return value is x
 
 
 @cache
@@ -111,14 +111,14 @@ def places() -> Mapping[str, str]:
     Raises ValueError for a name that two modules define.
     """
     root = Path(str(resources.files(PACKAGE)))
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root.parent).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         for name in CLASS_LINE.findall(path.read_text(encoding="utf-8")):
-            if name in found:
+            if name in modules:
                 raise ValueError(
-                    f"two classes are called {name}: in {found[name]} and in {module}; rename one"
+                    f"two classes are called {name}: in {modules[name]} and in {module}; rename one"
                 )
-            found[name] = module
-    return found
+            modules[name] = module
+    return modules

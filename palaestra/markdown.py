@@ -80,7 +80,7 @@ def code(text: str) -> str:
 
 def one_line_lists(data: Any) -> str:
     """Indented JSON in which a list of numbers or names stays on its line."""
-    joined = lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]")
+    joined = lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]")
     return re.sub(r"\[\s[^][{}]*\]", joined, json.dumps(data, indent=1)) + "\n"
 
 
@@ -101,5 +101,5 @@ def fill_marks(text: str, made: Mapping[str, str]) -> str:
         marks = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         if not marks.search(text):
             raise ValueError(f"the page has no marks for {name!r}")
-        text = marks.sub(lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", text)
+        text = marks.sub(lambda match, part=part: f"{match[1]}\n{part}\n\n{match[2]}", text)
     return text

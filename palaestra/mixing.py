@@ -73,9 +73,9 @@ class Interpolation(Algebra):
         return ORDER[max(ORDER.index(p.couples) for p in (self.first, self.second))]
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        first, told = self.first(out, batch)
+        first, metrics = self.first(out, batch)
         second, more = self.second(out, batch)
-        return (1 - self.weight) * first + self.weight * second, told | more
+        return (1 - self.weight) * first + self.weight * second, metrics | more
 
 
 @value_class
@@ -157,27 +157,27 @@ class AdaptiveMixture:
         if trained is None:
             return {}, state
         done, mu = state.get("updates", 0), state.get("mu", learner.objective.weight)
-        inner, told = state.get("update", {}), {}
-        found = {**state, "updates": done + 1}
+        inner, mix_metrics = state.get("update", {}), {}
+        new_state = {**state, "updates": done + 1}
         if done < self.warmup:
             here = mean_entropy(trained, self.mark, True)
             seen = [*state.get("entropies", []), *([] if here is None else [here])]
-            found, mu = {**found, "entropies": seen}, 1.0
+            new_state, mu = {**new_state, "entropies": seen}, 1.0
         elif self.rule is None:
             mu = learner.objective.weight
         else:
-            gain, found["due"] = 0.0, state.get("due", 0) + 1
-            if self.every and found["due"] >= self.every and held is not None:
+            gain, new_state["due"] = 0.0, state.get("due", 0) + 1
+            if self.every and new_state["due"] >= self.every and held is not None:
                 rate = learner.optimiser.rate(inner.get("clock", 0))
                 mixed = replace(learner.objective, weight=mu)
                 gain = self._gain(ctx, name, mixed, trained, held, rate)
-                told, found["due"] = {"mix/gain": gain}, 0
+                mix_metrics, new_state["due"] = {"mix/gain": gain}, 0
             readings = self._readings(gain, trained, state.get("entropies", []))
-            mu = found["mu"] = self.rule(mu, readings)
-            told |= {"mix/entropy": readings.entropy, "mix/entropy_target": readings.target}
+            mu = new_state["mu"] = self.rule(mu, readings)
+            mix_metrics |= {"mix/entropy": readings.entropy, "mix/entropy_target": readings.target}
         moved = replace(learner, objective=replace(learner.objective, weight=mu))
-        metrics, found["update"] = self.update(ctx, name, moved, trained, inner)
-        return {**metrics, "mix/weight": mu, **told}, found
+        metrics, new_state["update"] = self.update(ctx, name, moved, trained, inner)
+        return {**metrics, "mix/weight": mu, **mix_metrics}, new_state
 
     def _parted(self, batch: Batch) -> tuple[Batch | None, Batch | None]:
         """The rows that are held out, and those to train on; None = there are none."""
@@ -257,10 +257,10 @@ def look_ahead(
 
     def gradient(of: Objective, batch: Batch) -> list[Tensor]:
         ctx.backward(name, of, batch, budget)
-        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
         for p in weights:
             p.grad = None
-        return found
+        return gradients
 
     with ctx.phase("backward"), torch.no_grad():
         kept, mu = [p.clone() for p in weights], objective.weight

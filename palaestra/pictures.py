@@ -64,14 +64,14 @@ def digest_of(place: int) -> int:
 
 def by_digest(pictures: Iterable[Picture]) -> Mapping[int, Picture]:
     """Each picture once. Raises UserError where different ones have the same digest."""
-    found: dict[int, Picture] = {}
+    pictures_by_digest: dict[int, Picture] = {}
     for picture in pictures:
-        if found.setdefault(picture.digest, picture) != picture:
+        if pictures_by_digest.setdefault(picture.digest, picture) != picture:
             raise UserError(
                 f"two pictures have the digest {picture.digest:x} and different pixels; change one "
                 "of them"
             )
-    return found
+    return pictures_by_digest
 
 
 def need_text_alone(ids: Sequence[int], why: str) -> None:

@@ -179,13 +179,13 @@ def _changes(
 def _path(results: Mapping[str, Result], source: Output | str) -> str:
     if isinstance(source, str):
         return source
-    found = results[source.part].artifacts
-    if source.artifact not in found:
-        has = ", ".join(found) or "none; a run without a folder keeps no models"
+    artefacts = results[source.part].artifacts
+    if source.artifact not in artefacts:
+        has = ", ".join(artefacts) or "none; a run without a folder keeps no models"
         raise UserError(
             f"pipeline part {source.part!r} has made no {source.artifact!r}; there are {has}"
         )
-    return found[source.artifact]
+    return artefacts[source.artifact]
 
 
 def warm(

@@ -43,13 +43,13 @@ class Interval:
         return {k: v if math.isfinite(v) else None for k, v in ends.items()} | {"n": self.n}
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Interval:
+    def of(cls, record: Mapping[str, Any]) -> Interval:
         """The inverse of `json`."""
         mean, low, high = (
-            default if found.get(k) is None else float(found[k])
+            default if record.get(k) is None else float(record[k])
             for k, default in (("mean", math.nan), ("low", -math.inf), ("high", math.inf))
         )
-        return cls(mean=mean, low=low, high=high, n=int(found.get("n") or 0))
+        return cls(mean=mean, low=low, high=high, n=int(record.get("n") or 0))
 
 
 # ---- one sample
@@ -107,9 +107,12 @@ def bounded_interval(
         raise ValueError(f"values between {low} and {high}, not {values_N!r}")
     if not len(x_N):
         return Interval(mean=math.nan, low=low, high=high, n=0)
-    found = mean_interval([*x_N, low, high], level)
+    interval = mean_interval([*x_N, low, high], level)
     return Interval(
-        mean=float(x_N.mean()), low=max(low, found.low), high=min(high, found.high), n=len(x_N)
+        mean=float(x_N.mean()),
+        low=max(low, interval.low),
+        high=min(high, interval.high),
+        n=len(x_N),
     )
 
 
@@ -139,8 +142,8 @@ def ratio_interval(
     if not len(s_N) or not c_N.sum() > 0:
         return Interval(mean=math.nan, low=-math.inf, high=math.inf, n=len(s_N))
     ratio = float(s_N.sum() / c_N.sum())
-    found = mean_interval(((s_N - ratio * c_N) / c_N.mean()).tolist(), level)
-    return Interval(mean=ratio, low=ratio + found.low, high=ratio + found.high, n=len(s_N))
+    interval = mean_interval(((s_N - ratio * c_N) / c_N.mean()).tolist(), level)
+    return Interval(mean=ratio, low=ratio + interval.low, high=ratio + interval.high, n=len(s_N))
 
 
 def share_of_runs(shares_N: Sequence[float], n: int, level: float = LEVEL) -> Interval:
@@ -175,16 +178,20 @@ def _variance_of_share(shares_N: Sequence[float], n: int) -> float:
 
 def _t_interval(values_N: Sequence[float], least: float, level: float) -> Interval:
     """`mean_interval` of values whose spread is at least `least`."""
-    found = mean_interval(values_N, level)
-    if found.n < 2:
-        return found
-    half = t_quantile((1 + level) / 2, found.n - 1) * least / math.sqrt(found.n)
-    half = max(half, (found.high - found.low) / 2)
-    return Interval(mean=found.mean, low=found.mean - half, high=found.mean + half, n=found.n)
+    interval = mean_interval(values_N, level)
+    if interval.n < 2:
+        return interval
+    half = t_quantile((1 + level) / 2, interval.n - 1) * least / math.sqrt(interval.n)
+    half = max(half, (interval.high - interval.low) / 2)
+    return Interval(
+        mean=interval.mean, low=interval.mean - half, high=interval.mean + half, n=interval.n
+    )
 
 
-def _clip(found: Interval, low: float, high: float) -> Interval:
-    return Interval(mean=found.mean, low=max(low, found.low), high=min(high, found.high), n=found.n)
+def _clip(interval: Interval, low: float, high: float) -> Interval:
+    return Interval(
+        mean=interval.mean, low=max(low, interval.low), high=min(high, interval.high), n=interval.n
+    )
 
 
 def interval_at_n(interval: Interval, n: int, level: float = LEVEL) -> Interval:

@@ -291,8 +291,8 @@ class Row:
 
     def oldest(self) -> int | None:
         """The oldest policy version among its trained tokens; None = offline data only."""
-        found = [s.version for s in self.segments if s.trained and s.version is not None]
-        return min(found, default=None)
+        versions = [s.version for s in self.segments if s.trained and s.version is not None]
+        return min(versions, default=None)
 
 
 @value_class
@@ -427,8 +427,8 @@ class Episode:
 
     def oldest(self) -> int | None:
         """The oldest policy version among its trained tokens; None = offline data only."""
-        found = [version for r in self.rows if (version := r.oldest()) is not None]
-        return min(found, default=None)
+        versions = [version for r in self.rows if (version := r.oldest()) is not None]
+        return min(versions, default=None)
 
 
 @value_class

@@ -284,7 +284,7 @@ def loss_of(objective: Objective, out: Outputs, batch: Batch) -> tuple[Tensor, d
     """
     name = type(objective).__name__
     try:
-        found: Any = objective(out, batch)
+        result: Any = objective(out, batch)
     except KeyError as error:
         if error.args and error.args[0] not in {*out, *batch.columns}:
             raise UserError(
@@ -292,12 +292,12 @@ def loss_of(objective: Objective, out: Outputs, batch: Batch) -> tuple[Tensor, d
                 f"{', '.join(sorted(out))}, of the batch {', '.join(sorted(batch.columns))}"
             ) from error
         raise
-    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Tensor)):
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor)):
         raise UserError(
-            f"objective {name} returned {type(found).__name__}; it returns (loss, metrics), the "
+            f"objective {name} returned {type(result).__name__}; it returns (loss, metrics), the "
             "loss a number with a gradient"
         )
-    return found
+    return result
 
 
 @torch.no_grad()
@@ -362,9 +362,11 @@ class Plain:
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):
-                found = step_optimiser(ctx, name, learner, mini, clock, self.room(ctx.model(name)))
-                clock += not found["skipped"]
-                seen.append(found)
+                step_metrics = step_optimiser(
+                    ctx, name, learner, mini, clock, self.room(ctx.model(name))
+                )
+                clock += not step_metrics["skipped"]
+                seen.append(step_metrics)
         metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
         # of the last update: those before it may have been warm-up
         rate = learner.optimiser.rate(max(0, clock - 1))
@@ -400,13 +402,13 @@ def step_optimiser(
     optimiser = ctx.optimiser(name, learner)
     try:
         with ctx.phase("backward"):
-            found = ctx.backward(name, learner.objective, batch, budget)
+            loss_metrics = ctx.backward(name, learner.objective, batch, budget)
         with ctx.phase("optimiser"):
             moved = [p for group in optimiser.param_groups for p in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(
                 moved, learner.optimiser.clip_norm or float("inf")
             )
-            metrics = {k: float(v) for k, v in found.items()} | {
+            metrics = {k: float(v) for k, v in loss_metrics.items()} | {
                 "grad_norm": float(norm),
                 "skipped": 0.0,
             }

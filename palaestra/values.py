@@ -102,12 +102,12 @@ def flatten(recipe: Any) -> dict[str, Any]:
     """The leaves that a file of settings can hold, by path; what is inside a tuple of scalars is no
     leaf of its own.
     """
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     inside = "\0"
     for path, x in walk(recipe):
         if is_scalar(x) and not path.startswith(inside):
-            found[path], inside = x, f"{path}."
-    return found
+            leaves[path], inside = x, f"{path}."
+    return leaves
 
 
 def describe(part: Any) -> Any:
@@ -227,13 +227,13 @@ def _name(x: Any, at: str) -> str:
 
 def overrides(words: list[str]) -> dict[str, str]:
     """`a.b=c` words as a dictionary."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words:
         path, sign, given = word.partition("=")
         if not sign or not path:
             raise UserError(f"{word!r} is not an override; write stage.field=value")
-        found[path] = given
-    return found
+        values[path] = given
+    return values
 
 
 def override(recipe: R, path: str, given: Any) -> R:
@@ -390,13 +390,13 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
         if adapter is not None and not (undeclared and _holds_parts(before)):
             for strict in (True, False):
                 with suppress(ValidationError):
-                    found = adapter.validate_python(x, strict=strict)
-                    if isinstance(found, float) and math.isnan(found):
+                    value = adapter.validate_python(x, strict=strict)
+                    if isinstance(value, float) and math.isnan(value):
                         raise UserError(f"{name} takes a number, not nan")
-                    if _parts(found) <= _parts(x) and (
-                        isinstance(found, bool) or not isinstance(x, bool)
+                    if _parts(value) <= _parts(x) and (
+                        isinstance(value, bool) or not isinstance(x, bool)
                     ):
-                        return found
+                        return value
     if _holds_parts(before) or not candidates:
         own = ", ".join(n for n, _ in children(before))
         rewards = name.rpartition(".")[2] == "reward"
@@ -532,8 +532,8 @@ def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, A
 
 def _line(text: str, key: str) -> int:
     """Where a top-level key stands, whether it is a value or a table."""
-    found = re.search(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=.\]]", text, re.MULTILINE)
-    return text.count("\n", 0, found.end()) + 1 if found else 1
+    match = re.search(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=.\]]", text, re.MULTILINE)
+    return text.count("\n", 0, match.end()) + 1 if match else 1
 
 
 def _dotted_paths(table: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:

@@ -136,17 +136,17 @@ def evaluate_given(
             if not chosen.engine.startswith("openai:"):  # whose context nobody here knows
                 check_records(ctx, (), golds=True, splits=("test",))
             with attempts_kept(ctx, OWN_EVALUATION, 0):
-                found = run_blocking(evaluate_context(ctx, n, k, temperature))
+                evaluation = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:
             ctx.close()
     result = {
         "task": Path(chosen.problem).name if rows else chosen.problem,
         "model": chosen.model,
         "seed": chosen.seed,
-        "n": found["greedy"]["n"],
+        "n": evaluation["greedy"]["n"],
         "k": k,
         "temperature": temperature,
-        **found,
+        **evaluation,
         **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},
     }
     if folder:
@@ -178,10 +178,10 @@ def kept_files(folder: Path) -> Mapping[str, Mapping[str, str]]:
     none.
     """
     try:
-        found = Provenance.read(folder)
+        provenance = Provenance.read(folder)
     except UserError:  # which the run itself tells when it goes on
-        found = None
-    return found.files if found else {}
+        provenance = None
+    return provenance.files if provenance else {}
 
 
 def attempts_folder(folder: Path) -> Path:
@@ -201,8 +201,8 @@ def attempts_folder(folder: Path) -> Path:
 
 def describe_attempts(folder: Path, settings: Settings, result: Mapping[str, Any]) -> None:
     """Beside the attempts: what was measured, how, and what came of it."""
-    told = {k: v for k, v in asdict(settings).items() if v not in (None, "", (), {})}
-    measured = {k: v for k, v in told.items() if k in (*setting_names(Use.MEASURED), "model")}
+    options = {k: v for k, v in asdict(settings).items() if v not in (None, "", (), {})}
+    measured = {k: v for k, v in options.items() if k in (*setting_names(Use.MEASURED), "model")}
     write_atomic(folder / "config.toml", values.to_toml(measured))
     Provenance(files=files_of_settings(settings, folder), fields={}, parts={}).write(folder)
     summary = {k: result[k] for k in ("task", "model", "seed")} | {"steps": 0}
@@ -400,7 +400,7 @@ def compare_cells(
         "model": read[first].model,
         "budget_tokens": tokens,
         "seeds": seeds,
-        "methods": {m: summary_of(found) | origin(requests[m, 0]) for m, found in cells.items()},
+        "methods": {m: summary_of(record) | origin(requests[m, 0]) for m, record in cells.items()},
         "differences": {f"{b} - {a}": difference_of(cells[a], cells[b]) for a, b in pairs_of(read)},
     }
     return result, cells
@@ -428,9 +428,11 @@ def ends_of(cells: Sequence[Cell], end: End) -> tuple[list[float], int]:
     """What the cells' evaluations found, and of how many problems these are shares; 0 = they are
     means.
     """
-    found = [e for c in cells if (e := end_of(c.summary, end))]
-    shares = all(e["of"] in SHARES for e in found)
-    return [e["mean"] for e in found], min((e["n"] for e in found), default=0) if shares else 0
+    end_values = [e for c in cells if (e := end_of(c.summary, end))]
+    shares = all(e["of"] in SHARES for e in end_values)
+    return [e["mean"] for e in end_values], min(
+        (e["n"] for e in end_values), default=0
+    ) if shares else 0
 
 
 def kind_of(cells: Sequence[Cell], end: End) -> str:
@@ -443,16 +445,16 @@ def over_cells(cells: Sequence[Cell], end: End) -> dict[str, Any]:
     values, n = ends_of(cells, end)
     if not values:
         return {}
-    found = share_of_runs(values, n) if n else mean_interval(values)
-    return {"of": kind_of(cells, end), **found.json()}
+    interval = share_of_runs(values, n) if n else mean_interval(values)
+    return {"of": kind_of(cells, end), **interval.json()}
 
 
 def difference_of(first: Sequence[Cell], other: Sequence[Cell]) -> dict[str, Any]:
     """What another method's cells ended with above those of a first one, paired by seed."""
     (a, n), (b, m) = ends_of(first, "after"), ends_of(other, "after")
     shares = bool(n and m)
-    found = share_difference(a, b, min(n, m)) if shares else paired_difference(a, b)
-    return {"of": kind_of(first, "after"), **found.json()}
+    difference = share_difference(a, b, min(n, m)) if shares else paired_difference(a, b)
+    return {"of": kind_of(first, "after"), **difference.json()}
 
 
 def summary_of(cells: Sequence[Cell]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def differences(
 ) -> dict[str, dict[str, Any]]:
     """The differences of what was `measured` of some runs from the answers in a table, by "b - a"."""
     problems = {n: scores_by_problem(runs[n], held, table) for n, held in measured.items()}
-    found: dict[str, dict[str, Any]] = {}
+    comparisons: dict[str, dict[str, Any]] = {}
     for a, b in pairs_of(measured):
         held = measured[a]
         why = judged_unlike(runs[a], runs[b]) or why_not_paired(problems[a], problems[b])
@@ -86,10 +86,10 @@ def differences(
             if why
             else paired_by_problem(held, problems[a], problems[b])
         )
-        told = {"paired": "", "why": why} if why else {"paired": BY_PROBLEM}
+        pairing = {"paired": "", "why": why} if why else {"paired": BY_PROBLEM}
         unit = {"unit": held.unit} if held.unit else {}
-        found[f"{b} - {a}"] = {"of": held.of, **interval.json(), **unit, **told}
-    return found
+        comparisons[f"{b} - {a}"] = {"of": held.of, **interval.json(), **unit, **pairing}
+    return comparisons
 
 
 def pairs_of(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -114,8 +114,8 @@ def ends_of(run: Run) -> dict[str, dict[str, Any]]:
 
 def first_attempt(run: Run, of: HeldOutKind) -> HeldOut | None:
     """What one of an evaluation's k attempts was worth; None = there are none."""
-    found = run.summary.get(EVALUATION_ALONE, {}).get(FIRST.get(of))
-    return HeldOut.read(found) if found else None
+    score = run.summary.get(EVALUATION_ALONE, {}).get(FIRST.get(of))
+    return HeldOut.read(score) if score else None
 
 
 def method_of(run: Run) -> str:
@@ -131,9 +131,9 @@ def unlike_sizes(sizes: Mapping[str, int]) -> list[str]:
     """A line where runs were measured on unlike numbers of held-out problems."""
     if len(set(sizes.values())) < 2:
         return []
-    told = ", ".join(f"{name} on {n}" for name, n in sizes.items())
+    sizes_text = ", ".join(f"{name} on {n}" for name, n in sizes.items())
     return [
-        f"they were measured on unlike numbers of held-out problems: {told}; the fewer, the less a "
+        f"they were measured on unlike numbers of held-out problems: {sizes_text}; the fewer, the less a "
         "number says"
     ]
 
@@ -143,8 +143,8 @@ def unlike_temperatures(runs: Sequence[Run]) -> list[str]:
     known = {str(r.folder): r.summary[EVALUATION_ALONE].get("temperature") for r in runs}
     if len(set(known.values()) - {None}) < 2:
         return []
-    told = ", ".join(f"{name} at {t:g}" for name, t in known.items() if t is not None)
-    return [f"their attempts were sampled at unlike temperatures: {told}"]
+    temperatures_text = ", ".join(f"{name} at {t:g}" for name, t in known.items() if t is not None)
+    return [f"their attempts were sampled at unlike temperatures: {temperatures_text}"]
 
 
 # ---- by problem
@@ -162,7 +162,9 @@ def judged_unlike(a: Run, b: Run) -> str:
     """Why two runs' numbers are of different things, where their settings or the files that these
     name say so.
     """
-    files = [found.files if (found := Provenance.read(r.folder)) else None for r in (a, b)]
+    files = [
+        provenance.files if (provenance := Provenance.read(r.folder)) else None for r in (a, b)
+    ]
     for name, what in (("reward", "rewards"), ("env", "environments")):
         asked = {str(r.config.get(name) or "") for r in (a, b)}
         # of a run that keeps no digests, nothing is known of its files

@@ -219,13 +219,13 @@ class Run:
 
         folder: RunFolder = self._read
         title = " on ".join(x for x in (folder.label("recipe"), folder.problem) if x)
-        said = verdict(folder)["words"]
+        words = verdict(folder)["words"]
         picture = (
             curve_svg(folder.steps, evaluations=folder.evaluations, of=folder.of)
             if folder.steps
             else ""
         )
-        return f"<div><b>{escape(title)}</b><p>{escape(said)}</p>{picture}</div>"
+        return f"<div><b>{escape(title)}</b><p>{escape(words)}</p>{picture}</div>"
 
 
 def open(folder: str | Path) -> Run:
@@ -248,8 +248,8 @@ class RecordedGroup:
 
     def episodes(self) -> pa.Table:
         """Its rows of the rollout file, with their tokens."""
-        found = ds.dataset(str(self.file), schema=columns.SCHEMA, format="parquet")
-        return found.to_table(filter=ds.field("group") == self.number)
+        dataset = ds.dataset(str(self.file), schema=columns.SCHEMA, format="parquet")
+        return dataset.to_table(filter=ds.field("group") == self.number)
 
     def explain(self, method: str | Recipe, **settings: Any) -> dict[str, Any]:
         """What a method makes of it: prompt, rewards, advantages, token_weights, tokens and notes,

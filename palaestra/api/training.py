@@ -402,8 +402,8 @@ def stored_settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"--resume {folder}: no such folder")
     if not (folder / "config.toml").is_file():
         raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
-    found = reading.from_file(folder / "config.toml")
-    return {**found, **found_beside(found, folder)}
+    stored = reading.from_file(folder / "config.toml")
+    return {**stored, **found_beside(stored, folder)}
 
 
 # ---- the run's place

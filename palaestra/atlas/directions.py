@@ -76,12 +76,14 @@ def batches(
     start: Model, groups: int = GROUPS, searched: int = SEARCH_TASKS
 ) -> dict[str, FixedBatch]:
     """The fixed rollouts: sampled from the start weights, with keys of their own."""
-    chain, found = sample_groups(start, "chain", searched)
-    solved = [replace(g, episodes=tuple(e for e in g.valid if e.total == 1)[:RIGHT]) for g in found]
+    chain, sampled = sample_groups(start, "chain", searched)
+    solved = [
+        replace(g, episodes=tuple(e for e in g.valid if e.total == 1)[:RIGHT]) for g in sampled
+    ]
     of = {
-        "mixed": [g for g in found if len({e.total for e in g.valid}) > 1],
+        "mixed": [g for g in sampled if len({e.total for e in g.valid}) > 1],
         "solved": [g for g in solved if len(g.episodes) == RIGHT],
-        "failed": [g for g in found if not any(e.total for e in g.valid)],
+        "failed": [g for g in sampled if not any(e.total for e in g.valid)],
     }
     mixed, rest = of["mixed"][:groups], of["mixed"][groups:]
     grid, walks = sample_groups(start, "grid", groups)
@@ -126,8 +128,8 @@ def drift_weights(start: Model, bench: Bench, groups: Sequence[Group]) -> dict[s
     learner, model = recipe.learners["policy"], prepare_context(recipe, ctx).model("policy")
     for i in range(DRIFT):
         part = groups[i::DRIFT] or groups
-        found = credit_groups(recipe, ctx, part)
-        if direction(found, ctx) is None:
+        credited = credit_groups(recipe, ctx, part)
+        if direction(credited, ctx) is None:
             continue
         optimiser = ctx.optimiser("policy", learner)
         torch.nn.utils.clip_grad_norm_(model.trainable(), learner.optimiser.clip_norm)
@@ -150,7 +152,7 @@ def chart(
     rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], advance: Callable[[], None]
 ) -> Chart:
     """Every method on one batch; `advance` hears of each that is done."""
-    found: dict[str, np.ndarray] = {}
+    moves: dict[str, np.ndarray] = {}
     refused: dict[str, str] = {}
     for name, recipe in recipes.items():
         try:
@@ -165,17 +167,17 @@ def chart(
         if moved is not None and not np.isfinite(moved).all():
             refused[name] = "its gradient is not finite"
         else:
-            found[name] = np.zeros(1) if moved is None else moved
-    norms = {n: float(np.linalg.norm(d)) for n, d in found.items()}
+            moves[name] = np.zeros(1) if moved is None else moved
+    norms = {n: float(np.linalg.norm(d)) for n, d in moves.items()}
     least = STILL_NORM * max(norms.values(), default=0.0)
-    live = [n for n in found if norms[n] > least]
-    unit_ND = np.stack([found[n] / norms[n] for n in live]) if live else np.zeros((0, 1))
+    live = [n for n in moves if norms[n] > least]
+    unit_ND = np.stack([moves[n] / norms[n] for n in live]) if live else np.zeros((0, 1))
     cosine = np.clip(unit_ND @ unit_ND.T, -1.0, 1.0)
     return Chart(
         methods=live,
         norms=[norms[n] for n in live],
         cosine=cosine,
-        still=[n for n in found if n not in live],
+        still=[n for n in moves if n not in live],
         refused=refused,
     )
 
@@ -237,10 +239,10 @@ def survey(
 
 def build_recipes(methods: Sequence[str]) -> dict[str, Any]:
     """Recipes by id, in the catalogue's order; without names all that are built."""
-    found = list(methods) or [
+    names = list(methods) or [
         e.id for e in catalogue.all_entries() if e.built and e.shape == "recipe"
     ]
-    return {m: catalogue.find(m).build() for m in found}
+    return {m: catalogue.find(m).build() for m in names}
 
 
 def chart_data(c: Chart) -> dict[str, Any]:

@@ -190,9 +190,9 @@ def sizes(c: Data) -> str:
     rows = []
     for i, m in enumerate(methods):
         near = max((j for j in range(len(methods)) if j != i), key=lambda j: cosine[i, j])
-        told = [] if grpo is None else [f"{cosine[i, grpo]:.3f}"]
+        labels = [] if grpo is None else [f"{cosine[i, grpo]:.3f}"]
         rows.append(
-            (m, *told, f"{methods[near]} ({cosine[i, near]:.3f})", f"{c['norms'][i] / unit:.2g}")
+            (m, *labels, f"{methods[near]} ({cosine[i, near]:.3f})", f"{c['norms'][i] / unit:.2g}")
         )
     head = ("nearest (cosine)", f"length against {'the median' if grpo is None else 'grpo'}")
     return table(rows, "method", *(() if grpo is None else ("cosine with grpo",)), *head)
@@ -243,7 +243,7 @@ def group_by_direction(
     """Methods whose directions are the same: linked by cosines of at least `least`, in the order
     given.
     """
-    left, found = list(range(len(methods))), []
+    left, groups = list(range(len(methods))), []
     while left:
         group, fresh = [], [left[0]]
         while fresh:
@@ -251,8 +251,8 @@ def group_by_direction(
             left.remove(i)
             group.append(i)
             fresh += [j for j in left if cosine_NN[i, j] >= least and j not in fresh]
-        found.append([methods[i] for i in sorted(group)])
-    return found
+        groups.append([methods[i] for i in sorted(group)])
+    return groups
 
 
 # ---- in pictures
@@ -304,9 +304,9 @@ def _matrix(axes: Axes, names: Sequence[str], cosine: np.ndarray) -> None:
     axes.set_title("cosine of the directions", color=MUTED)
     if n <= 16:
         for i, j in np.ndindex(n, n):
-            told = f"{cosine[i, j]:.2f}".replace("-", "−").replace("0.", ".", 1) if i != j else ""
+            label = f"{cosine[i, j]:.2f}".replace("-", "−").replace("0.", ".", 1) if i != j else ""
             colour = "white" if abs(cosine[i, j]) > 0.6 else INK
-            axes.text(j, i, told, ha="center", va="center", fontsize=7, color=colour)
+            axes.text(j, i, label, ha="center", va="center", fontsize=7, color=colour)
 
 
 def _map(axes: Axes, groups: Sequence[list[str]], places: np.ndarray) -> None:

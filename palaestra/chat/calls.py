@@ -90,8 +90,8 @@ def family_of(tokenizer: PreTrainedTokenizerBase) -> Reader | None:
         MISTRAL_MARK: read_mistral,
         '"parameters"': read_llama,
     }
-    found = (reader for mark, reader in marks.items() if mark in written)
-    return next(found, None) if PROBE.name in written else None
+    readers = (reader for mark, reader in marks.items() if mark in written)
+    return next(readers, None) if PROBE.name in written else None
 
 
 class Declared:
@@ -140,11 +140,11 @@ def read_xml(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
     properties = {t.name: json.loads(t.parameters).get("properties", {}) for t in tools}
 
     def read(inside: str) -> Call | Malformed:
-        found = XML_CALL.fullmatch(inside)
-        if found is None:
+        match = XML_CALL.fullmatch(inside)
+        if match is None:
             return Malformed(kind="xml", text=inside)
-        name, known = found[1].strip(), properties.get(found[1].strip(), {})
-        pairs = XML_ARGUMENT.findall(found[2])
+        name, known = match[1].strip(), properties.get(match[1].strip(), {})
+        pairs = XML_ARGUMENT.findall(match[2])
         return Call(name=name, args={k: _typed(v, known.get(k)) for k, v in pairs})
 
     return tuple(
@@ -173,8 +173,8 @@ def read_mistral(text: str, finish: str, tools: Sequence[ToolSchema]) -> Calls:
         if named is None:
             calls.append(Malformed(kind="name", text=part))
             continue
-        for found in _values_in_row(part[named.end() :], finish, "", named[1]):
-            calls.append(replace(found, id=named[2] or "") if isinstance(found, Call) else found)
+        for call in _values_in_row(part[named.end() :], finish, "", named[1]):
+            calls.append(replace(call, id=named[2] or "") if isinstance(call, Call) else call)
     return tuple(calls)
 
 
@@ -193,11 +193,11 @@ def _values_in_row(text: str, finish: str, between: str, name: str = "") -> Call
     rest = text.strip()
     while rest or not calls:
         try:
-            found, end = JSON.raw_decode(rest)
+            value, end = JSON.raw_decode(rest)
         except (ValueError, RecursionError):
             calls.append(Malformed(kind="cut" if finish == "length" else "json", text=rest))
             break
-        calls.append(_call({"name": name, "arguments": found} if name else found, rest))
+        calls.append(_call({"name": name, "arguments": value} if name else value, rest))
         rest = rest[end:].strip()
         if name or not (between and rest.startswith(between)):
             break
@@ -230,16 +230,16 @@ class TagCalls:
         return with_rules(say, tools, self.rules)
 
     def read(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
-        named, found = {t.name: t for t in tools}, list[Call | Malformed]()
+        named, calls = {t.name: t for t in tools}, list[Call | Malformed]()
         rest = outside_thoughts(text, names=tuple(named))
         marks = re.compile("|".join(f"<({re.escape(name)})>" for name in named) or "(?!)")
         while (mark := marks.search(rest)) is not None:
             name, rest = mark[0][1:-1], rest[mark.start() :]
             inside = text_in_tag(rest, name, finish) or ""
             known = json.loads(named[name].parameters).get("properties", {})
-            found += [_tagged(name, inside, known) if isinstance(inside, str) else inside]
+            calls += [_tagged(name, inside, known) if isinstance(inside, str) else inside]
             rest = rest.partition(f"</{name}>")[2]
-        return tuple(found)
+        return tuple(calls)
 
     def stops(self, tools: tuple[ToolSchema, ...]) -> tuple[str, ...]:
         return tuple(f"</{t.name}>" for t in tools)
@@ -282,9 +282,9 @@ def read_call(text: str) -> Call | Malformed:
         return Malformed(kind="json", text=text)
 
 
-def _call(found: Any, text: str) -> Call | Malformed:
+def _call(value: Any, text: str) -> Call | Malformed:
     """A call from its JSON: `arguments`, which Llama calls `parameters`."""
-    fields = found if isinstance(found, dict) else {}
+    fields = value if isinstance(value, dict) else {}
     name, arguments = fields.get("name"), fields.get("arguments", fields.get("parameters", {}))
     try:
         arguments = JSON.decode(arguments) if isinstance(arguments, str) else arguments

@@ -226,9 +226,9 @@ class Chat:
         """
         for tool in tools:
             shown = json.dumps(tool.json(), ensure_ascii=False)
-            if found := self._marks.search(shown) or SLOT.search(shown):
+            if match := self._marks.search(shown) or SLOT.search(shown):
                 raise UserError(
-                    f"the tool {tool.name!r} is described with {found[0]!r}, which {self.name} "
+                    f"the tool {tool.name!r} is described with {match[0]!r}, which {self.name} "
                     "reads as a mark of its own; leave it out"
                 )
 

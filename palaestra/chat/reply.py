@@ -40,17 +40,17 @@ def outside_thoughts(text: str, *, closing: str = "", names: tuple[str, ...] = (
     kept: list[str] = []
     at = 0
     while (mark := MARKS.search(text, at)) is not None:
-        said, start, at = mark[0], at, mark.end()
-        if said.strip("</>") in names or said.startswith("<tool_call>"):
+        author, start, at = mark[0], at, mark.end()
+        if author.strip("</>") in names or author.startswith("<tool_call>"):
             kept.append(text[start:at])
-        elif said not in CLOSING:
+        elif author not in CLOSING:
             kept = []  # what stands before is a thought that the template opened
         else:
             kept.append(text[start : mark.start()])
-            end = text.find(CLOSING[said], at)
+            end = text.find(CLOSING[author], at)
             if end < 0:
                 return "".join(kept)
-            at = end + len(CLOSING[said])
+            at = end + len(CLOSING[author])
     return "".join((*kept, text[at:]))
 
 

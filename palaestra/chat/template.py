@@ -163,5 +163,5 @@ def end_of_turn(tokenizer: Any) -> int | None:
     except REFUSALS:
         return tokenizer.eos_token_id
     tail = text.rpartition(_REPLIED["content"])[2]
-    found = [(tail.find(s), i) for s, i in specials(tokenizer).items() if s in tail]
-    return min(found)[1] if found else tokenizer.eos_token_id
+    ends = [(tail.find(s), i) for s, i in specials(tokenizer).items() if s in tail]
+    return min(ends)[1] if ends else tokenizer.eos_token_id

@@ -295,8 +295,8 @@ def _check_name(name: Any) -> None:
 def _check_replace(text: Any, args: tuple[Any, ...]) -> None:
     """Before the replacing: what comes out may be as many times as long as the new part is."""
     if len(args) > 1 and isinstance(args[1], str | bytes) and isinstance(args[0], type(text)):
-        found = text.count(args[0])
-        count(len(text) + found * max(len(args[1]) - len(args[0]), 0))
+        occurrences = text.count(args[0])
+        count(len(text) + occurrences * max(len(args[1]) - len(args[0]), 0))
 
 
 def _guard(name: str, run: Callable[..., Any]) -> Callable[..., Any]:

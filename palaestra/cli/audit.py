@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             show_tests(report)
         return asdict(report)
     with progress(drawing(sys.stderr)) as say:
-        found = audit(spec, judge, tasks, say, seen, encoder(arguments.model))
+        result = audit(spec, judge, tasks, say, seen, encoder(arguments.model))
     if not arguments.json:
-        show(found)
-    return asdict(found)
+        show(result)
+    return asdict(result)
 
 
 def by_tests(judge: object) -> ProbesTests | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from palaestra.api.asking import compare_cells, repeated, run_of
 from palaestra.api.ended import compare_runs
-from palaestra.cli.train import read_settings, told
+from palaestra.cli.train import describe_score, read_settings
 from palaestra.ends import HELD_OUT, SHARES, end_of
 from palaestra.errors import UserError
 from palaestra.ledger.measures import Cell
@@ -90,8 +90,8 @@ def parts_of(word: str) -> list[str]:
     """A method and the settings that stand in its quotes. A blank within brackets is of a value, and
     a name may hold blanks where no setting follows.
     """
-    found = [piece for piece in split_outside(word, " ") if piece]
-    return found if len(found) > 1 and all("=" in s for s in found[1:]) else [word]
+    pieces = [piece for piece in split_outside(word, " ") if piece]
+    return pieces if len(pieces) > 1 and all("=" in s for s in pieces[1:]) else [word]
 
 
 def is_method(word: str) -> bool:
@@ -106,14 +106,16 @@ def table_of_runs(result: dict[str, Any]) -> None:
     print(f"{HELD_OUT[of]} of runs that are over (95% intervals)")
     for folder, name in names.items():
         print(f"  {name}  {from_to(ends[folder])}, n = {ends[folder]['after']['n']}")
-    for what, found in {"": differences, **result["sampled"]}.items():
+    for what, values in {"": differences, **result["sampled"]}.items():
         for a, b in combinations(names, 2):
-            if (d := found.get(f"{b} - {a}")) is not None:
+            if (d := values.get(f"{b} - {a}")) is not None:
                 paired = f"paired {d['paired']}" if d["paired"] else f"not paired: {d['why']}"
-                print(f"  {names[b]} - {names[a]}{what and ', '}{what}  {told(d)}, {paired}")
+                print(
+                    f"  {names[b]} - {names[a]}{what and ', '}{what}  {describe_score(d)}, {paired}"
+                )
     every = [
         *differences.values(),
-        *(d for found in result["sampled"].values() for d in found.values()),
+        *(d for value in result["sampled"].values() for d in value.values()),
     ]
     if any(d["paired"] for d in every):
         print(CHOICE_OF_PROBLEMS)
@@ -124,8 +126,8 @@ def table_of_runs(result: dict[str, Any]) -> None:
 
 def from_to(ends: dict[str, Any]) -> str:
     """What was measured before, where it was, and after."""
-    before = f"{told(ends['before'] | {'low': None})} -> " if ends["before"] else ""
-    return f"{before}{told(ends['after'])}"
+    before = f"{describe_score(ends['before'] | {'low': None})} -> " if ends["before"] else ""
+    return f"{before}{describe_score(ends['after'])}"
 
 
 def remark_ceiling(ends: Iterable[Mapping[str, Any]]) -> None:
@@ -143,8 +145,8 @@ def draw(cells: dict[str, list[Cell]], out: Path) -> None:
         *c.steps,
         {"step": c.summary.get("steps", 0), "evaluation": end_of(c.summary, "after")},
     ]
-    of = {end_of(c.summary, "after").get("of") for found in cells.values() for c in found}
-    records = {m: [judged(c) for c in found] for m, found in cells.items()}
+    of = {end_of(c.summary, "after").get("of") for value in cells.values() for c in value}
+    records = {m: [judged(c) for c in value] for m, value in cells.items()}
     compare(records, out / "compare.png", of=min(filter(None, of), default="accuracy"))
 
 
@@ -163,7 +165,7 @@ def table(result: dict[str, Any], out: Path) -> None:
         spent = sum(s["sampled_tokens"]) / len(s["sampled_tokens"])
         print(f"  {m:<{width}} {from_to(s)}  {spent:,.0f} tokens a run")
     for name, d in differences.items():
-        print(f"  {name:<{width}} {told(d)}, paired by seed")
+        print(f"  {name:<{width}} {describe_score(d)}, paired by seed")
     if of & {*SHARES} and differences:
         print(
             f"note: runs are taken to differ by no less than drawing {fewest} problems makes them, so an "

@@ -120,17 +120,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return without_folders(result)
 
 
-def without_folders(found: Any) -> Any:
+def without_folders(report: Any) -> Any:
     """Plain data whose paths begin with their file: issues ask for this, and where things lie on
     somebody's disk is nobody else's.
     """
-    if isinstance(found, Mapping):
-        return {name: without_folders(x) for name, x in found.items()}
-    if isinstance(found, list):
-        return [without_folders(x) for x in found]
-    if isinstance(found, str):
-        return hide_folders(found)
-    return found
+    if isinstance(report, Mapping):
+        return {name: without_folders(x) for name, x in report.items()}
+    if isinstance(report, list):
+        return [without_folders(x) for x in report]
+    if isinstance(report, str):
+        return hide_folders(report)
+    return report
 
 
 def memory_mb() -> int:
@@ -158,11 +158,11 @@ def rates() -> dict[str, str]:
     bfloat16 takes minutes, and is not tried.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = dict.fromkeys(DTYPES, "no instructions for it, so very slow")
+    speeds = dict.fromkeys(DTYPES, "no instructions for it, so very slow")
     for name, dtype in DTYPES.items():
         if name == "float32" or device.type == "cuda" or computes_bfloat16():
-            found[name] = f"{gemm(dtype, device) / 1e9:.0f} GFLOP/s in matrix products"
-    return found
+            speeds[name] = f"{gemm(dtype, device) / 1e9:.0f} GFLOP/s in matrix products"
+    return speeds
 
 
 def extras() -> dict[str, dict[str, Any]]:
@@ -277,7 +277,7 @@ async def _estimate(
     evaluation = 2 * settings.evaluate / max(tasks, 1) * measured
     steps = settings.steps or recipe.schedule.steps
     each = float(np.median(seconds[1:] or seconds))
-    said = [
+    segments = [
         s
         for g in ctx.seen
         for e in g.episodes
@@ -285,7 +285,7 @@ async def _estimate(
         for s in r.segments
         if s.logp is not None
     ]
-    turns = len(said) / max(1, sum(len(g.episodes) for g in ctx.seen))
+    turns = len(segments) / max(1, sum(len(g.episodes) for g in ctx.seen))
     growth = max(1.0, turns * ctx.bench.max_tokens / max(1.0, float(np.mean(lengths))))
     weights = ctx.model("policy").n_parameters
     threads, dtype = threads_for(weights), precision_for(settings.model, settings.where)
@@ -339,49 +339,51 @@ def disk(ctx: Any, steps: int, growth: float) -> dict[str, Any]:
 # ---- for people, each part as soon as it is known
 
 
-def show_machine(found: dict[str, Any]) -> Iterator[str]:
-    yield from (f"  {name:<14} {x if x is not None else 'none'}" for name, x in found.items())
+def show_machine(report: dict[str, Any]) -> Iterator[str]:
+    yield from (f"  {name:<14} {x if x is not None else 'none'}" for name, x in report.items())
 
 
-def show_extras(found: dict[str, Any]) -> Iterator[str]:
-    for name, x in found.items():
+def show_extras(report: dict[str, Any]) -> Iterator[str]:
+    for name, x in report.items():
         yield f"  {name:<14} {'installed' if x['installed'] else x['command']}  ({x['for']})"
 
 
-def show_tools(found: dict[str, Any]) -> Iterator[str]:
-    for name, x in found.items():
+def show_tools(report: dict[str, Any]) -> Iterator[str]:
+    for name, x in report.items():
         yield f"  {name:<14} {'installed' if x['installed'] else 'not found'}  ({x['for']})"
 
 
-def show_plugins(found: list[dict[str, Any]]) -> Iterator[str]:
-    if found:
+def show_plugins(plugins: list[dict[str, Any]]) -> Iterator[str]:
+    if plugins:
         yield "\nother packages"
-    for x in found:
+    for x in plugins:
         state = f"broken: {x['broken']}" if x["broken"] else "works"
         state = f"not used: {x['unused']}" if x["unused"] else state
         yield f"  {x['name']:<14} {state}  ({KINDS[x['kind']]} of {x['package']})"
 
 
-def show_sandbox(found: dict[str, Any]) -> Iterator[str]:
-    yield f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}"
+def show_sandbox(report: dict[str, Any]) -> Iterator[str]:
+    yield f"\nsandbox: {report['kind'] if report['runs'] else 'refuses to run: ' + report['reason']}"
 
 
-def show_nodes(found: dict[str, Any]) -> Iterator[str]:
-    if not found:
+def show_nodes(report: dict[str, Any]) -> Iterator[str]:
+    if not report:
         return
     yield "\nnodes of the cluster"
-    for x in found["nodes"]:
+    for x in report["nodes"]:
         gpus = ", ".join(x["gpus"]) or "no GPU"
-        told = f"{x['cores']} cores, {x['memory_mb']} MB, {gpus}" if not x["error"] else "no answer"
-        yield f"  {x['name']:<14} {told}"
-    for x in found["troubles"]:
+        state = (
+            f"{x['cores']} cores, {x['memory_mb']} MB, {gpus}" if not x["error"] else "no answer"
+        )
+        yield f"  {x['name']:<14} {state}"
+    for x in report["troubles"]:
         yield f"  {x['node']:<14} {x['what']}\n  {'':<14}   {x['command']}"
-    if not found["troubles"]:
+    if not report["troubles"]:
         yield "  they are alike, and the run has room there"
 
 
-def show_estimate(found: dict[str, Any]) -> Iterator[str]:
-    yield from (f"  {name:<18} {x}" for name, x in found.items())
+def show_estimate(report: dict[str, Any]) -> Iterator[str]:
+    yield from (f"  {name:<18} {x}" for name, x in report.items())
 
 
 DoctorPart = tuple[Callable[[argparse.Namespace], Any], Callable[[Any], Iterator[str]]]

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from palaestra.api.asking import evaluate_given
-from palaestra.cli.train import read_settings, told
+from palaestra.cli.train import describe_score, read_settings
 from palaestra.store.checkpoint import jsonable
 
 
@@ -34,16 +34,18 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> None:
     print(f"{result['model']} on {result['task']}, {result['n']} held-out problems (95% intervals)")
-    for name, found in result.items():
-        if isinstance(found, dict) and "mean" in found:
-            unit = "mean reward" if found["of"] == "reward" else "accuracy"
-            print(f"  {f'{name}, {unit}' if name == 'greedy' else name:<20} {told(found)}")
-    for name, found in result.items():
-        if name.startswith("tools/") and isfinite(found):
-            print(f"  {name:<20} {found:.3f}")
+    for name, values in result.items():
+        if isinstance(values, dict) and "mean" in values:
+            unit = "mean reward" if values["of"] == "reward" else "accuracy"
+            print(
+                f"  {f'{name}, {unit}' if name == 'greedy' else name:<20} {describe_score(values)}"
+            )
+    for name, values in result.items():
+        if name.startswith("tools/") and isfinite(values):
+            print(f"  {name:<20} {values:.3f}")
     if len(result["domains"]) > 1:
         print("  greedy by domain")
-        for name, found in result["domains"].items():
-            print(f"    {name:<24} {told(found)}  n = {found['n']}")
+        for name, values in result["domains"].items():
+            print(f"    {name:<24} {describe_score(values)}  n = {values['n']}")
     if result["errors"]:
         print(f"  {result['errors']} episodes ended in an error and are left out")

@@ -95,16 +95,16 @@ def explain_recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str,
     from palaestra.explanation.recorded import explain_rollouts
     from palaestra.view.token_picture import describe_answer, write
 
-    found = explain_rollouts(arguments.method, recipe, Path(arguments.rollouts))
+    explained = explain_rollouts(arguments.method, recipe, Path(arguments.rollouts))
     if arguments.picture:
-        write(found, Path(arguments.picture))
+        write(explained, Path(arguments.picture))
     if not arguments.json:
-        print(found.prompt)
-        for a in found.answers:
+        print(explained.prompt)
+        for a in explained.answers:
             print(f"  {describe_answer(a)}\n    {''.join(a.tokens)!r}")
         print(LEGEND)
-        remark(found.notes)
-    return found.json()
+        remark(explained.notes)
+    return explained.json()
 
 
 def _short(x: Any) -> str:

@@ -55,15 +55,15 @@ def on_axes(
 
 
 def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:
-    if (found := listed(entry)) is None:  # a result that is newer than its pages
+    if (status := listed(entry)) is None:  # a result that is newer than its pages
         from palaestra.ledger.standing import standing
 
-        found = standing(entry)
+        status = standing(entry)
     names = ("id", "family", "kind", "title", "shape")
-    note = {"note": found.note} if found.note else {}
+    note = {"note": status.note} if status.note else {}
     return (
         {n: getattr(entry, n) for n in names}
-        | {"status": found.status, "command": entry.command}
+        | {"status": status.status, "command": entry.command}
         | note
     )
 

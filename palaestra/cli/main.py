@@ -108,8 +108,8 @@ def status_of(argv: Sequence[str]) -> int:
         if "surrogates" not in error.reason:
             raise
         odd = ascii(error.object[max(0, error.start - 20) : error.end + 20])
-        said = f"a name or an argument holds bytes that are no text: {odd}; rename it"
-        print(f"palaestra: {said}, or set LC_ALL=C.UTF-8", file=sys.stderr)
+        reason = f"a name or an argument holds bytes that are no text: {odd}; rename it"
+        print(f"palaestra: {reason}, or set LC_ALL=C.UTF-8", file=sys.stderr)
         return 2
     except BrokenPipeError:
         silence(sys.stdout)

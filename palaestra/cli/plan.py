@@ -31,29 +31,29 @@ UNMODELLED = (
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    found, name, prompts = calibration(arguments)
-    if prompts is not None and found.waves > prompts:
+    calibrated, name, prompts = calibration(arguments)
+    if prompts is not None and calibrated.waves > prompts:
         fewer = (
             f"--waves {prompts}" if arguments.run else f'"waves": {prompts} in {arguments.costs}'
         )
         raise UserError(
-            f"{found.waves} waves of {prompts} prompts: an attempt has a ticket at most a prompt; "
+            f"{calibrated.waves} waves of {prompts} prompts: an attempt has a ticket at most a prompt; "
             f"give {fewer}, or less"
         )
     asked: dict[str, Any] = {
         k: getattr(arguments, k)
         for k in ("order", "streaming", "concurrent", "depth", "steps", "seed")
     }
-    rows = predict(found, workers=arguments.workers, lags=arguments.lag, **asked)
-    check = one_process_seconds(found, arguments.steps, arguments.seed)
+    rows = predict(calibrated, workers=arguments.workers, lags=arguments.lag, **asked)
+    check = one_process_seconds(calibrated, arguments.steps, arguments.seed)
     held = f"a worker holds {arguments.depth} ticket{'s' * (arguments.depth > 1)}"
-    assumptions = [*found.assumptions, *describe(found), held, *UNMODELLED]
-    written = write(arguments, found, asked, rows[0])
-    split = split_of(found, rows[0].workers + 1)
+    assumptions = [*calibrated.assumptions, *describe(calibrated), held, *UNMODELLED]
+    written = write(arguments, calibrated, asked, rows[0])
+    split = split_of(calibrated, rows[0].workers + 1)
     if not arguments.json:
-        show(rows, found, name, check)
+        show(rows, calibrated, name, check)
         if split is not None:
-            together = colocated_seconds(*work_of(found), split.sampling + split.learning)
+            together = colocated_seconds(*work_of(calibrated), split.sampling + split.learning)
             print(
                 f"\nby sums alone, {split.sampling + split.learning} equal devices: "
                 f"{split.sampling} sample and {split.learning} learn, {split.seconds:.3g} s a step; "
@@ -64,28 +64,29 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         print(*(f"written to {path}" for path in written), sep="\n", end="\n" if written else "")
     return {
         "recipe": name,
-        "source": found.source,
-        "waves": found.waves,
+        "source": calibrated.source,
+        "waves": calibrated.waves,
         "depth": arguments.depth,
         "rows": [asdict(r) for r in rows],
-        "one_process": {"predicted": check, "measured": found.measured},
+        "one_process": {"predicted": check, "measured": calibrated.measured},
         "split": None if split is None else asdict(split),
         "assumptions": assumptions,
     }
 
 
-def work_of(found: Calibration) -> tuple[float, float]:
+def work_of(calibrated: Calibration) -> tuple[float, float]:
     """Device-seconds of sampling and of learning a step, by the medians."""
     median = lambda x: x.median if isinstance(x, LogNormal) else float(x)
-    return found.waves * median(found.costs.ticket), median(found.costs.learn)
+    return calibrated.waves * median(calibrated.costs.ticket), median(calibrated.costs.learn)
 
 
-def split_of(found: Calibration, devices: int) -> Split | None:
+def split_of(calibrated: Calibration, devices: int) -> Split | None:
     """How LlamaRL's cost model splits equal devices; None where costs are no numbers."""
     numbers = all(
-        isinstance(x, LogNormal | float | int) for x in (found.costs.ticket, found.costs.learn)
+        isinstance(x, LogNormal | float | int)
+        for x in (calibrated.costs.ticket, calibrated.costs.learn)
     )
-    return best_split(*work_of(found), devices) if numbers and devices > 1 else None
+    return best_split(*work_of(calibrated), devices) if numbers and devices > 1 else None
 
 
 def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | None]:
@@ -97,8 +98,8 @@ def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | 
             raise UserError(f"{arguments.recipe}: --run says the recipe; leave it out")
         folder = Path(arguments.run)
         made = read_run(folder)
-        found = costs_of_run(folder, arguments.waves or WAVES)
-        return found, made.name("recipe"), made.config.get("set", {}).get("schedule.prompts")
+        calibrated = costs_of_run(folder, arguments.waves or WAVES)
+        return calibrated, made.name("recipe"), made.config.get("set", {}).get("schedule.prompts")
     if arguments.waves is not None:
         raise UserError("--waves goes with --run; in a file of costs it is the key waves")
     if not arguments.recipe:
@@ -109,22 +110,22 @@ def calibration(arguments: argparse.Namespace) -> tuple[Calibration, str, int | 
     return read_costs(Path(arguments.costs)), arguments.recipe, recipe.schedule.prompts
 
 
-def describe(found: Calibration) -> list[str]:
+def describe(calibrated: Calibration) -> list[str]:
     """Lines that describe the costs used in the simulation."""
-    costs = found.costs
-    told = [
+    costs = calibrated.costs
+    lines = [
         f"{name}: log-normal, median {x.median:.3g} s, sigma {x.sigma:.2g}"
         + (f", at most {x.cap:.3g} s" if x.cap < float("inf") else "")
         for name, x in (("ticket", costs.ticket), ("learn", costs.learn))
         if isinstance(x, LogNormal)
     ]
-    return [*told, f"publish {costs.publish:g} s, load {costs.load:g} s, send {costs.send:g} s"]
+    return [*lines, f"publish {costs.publish:g} s, load {costs.load:g} s, send {costs.send:g} s"]
 
 
-def show(rows: list[Prediction], found: Calibration, name: str, check: float) -> None:
-    print(f"{name}: {found.waves} tickets a step, seconds from {found.source}")
-    if found.measured is not None:
-        print(f"one process: {found.measured:.3g} s a step measured, {check:.3g} s simulated")
+def show(rows: list[Prediction], calibrated: Calibration, name: str, check: float) -> None:
+    print(f"{name}: {calibrated.waves} tickets a step, seconds from {calibrated.source}")
+    if calibrated.measured is not None:
+        print(f"one process: {calibrated.measured:.3g} s a step measured, {check:.3g} s simulated")
     else:
         print(f"one process: {check:.3g} s a step simulated")
     print("".join(f"{word:>14}" for word in HEAD))
@@ -138,13 +139,15 @@ def show(rows: list[Prediction], found: Calibration, name: str, check: float) ->
 
 
 def write(
-    arguments: argparse.Namespace, found: Calibration, asked: dict[str, Any], best: Prediction
+    arguments: argparse.Namespace, calibrated: Calibration, asked: dict[str, Any], best: Prediction
 ) -> list[Path]:
     """The files that were asked for: a trace of the best row, a picture of its workers at every
     lag, and streaming at lag 0.
     """
     written: list[Path] = []
-    at = lambda lag, **other: forecast_of(found, workers=best.workers, lag=lag, **(asked | other))
+    at = lambda lag, **other: forecast_of(
+        calibrated, workers=best.workers, lag=lag, **(asked | other)
+    )
     if arguments.trace:
         written.append(Path(arguments.trace))
         write_atomic(written[-1], json.dumps(trace_of(at(best.lag).spans)))
@@ -156,6 +159,6 @@ def write(
             streamed = {"lag 0, streaming": at(0, streaming=True, **short)}
             drawn = {"lag 0": drawn.pop("lag 0"), **streamed, **drawn}
         title = f"{best.workers} workers, {short['steps']} steps"
-        panels = {f"{name}: {title}": told.spans for name, told in drawn.items()}
+        panels = {f"{name}: {title}": line.spans for name, line in drawn.items()}
         write_atomic(written[-1], timeline_svg(panels))
     return written

@@ -95,11 +95,13 @@ def find(folder: Path) -> Trained:
     if saved is None:
         whole = read_run(place)
         last = place / list(whole.parts)[-1] if whole.parts else place
-        found, damaged = find_latest(last)
-        if found is None:
+        latest, damaged = find_latest(last)
+        if latest is None:
             why = f"{damaged[0][0]} is damaged" if damaged else "it has no checkpoint"
             raise UserError(f"push {folder}: {why}")
-        return Trained(whole, learner(found.path), found.step, learner(found.path) == found.path)
+        return Trained(
+            whole, learner(latest.path), latest.step, learner(latest.path) == latest.path
+        )
     number = saved.name.removeprefix(STEP)
     step = int(number) if saved.name.startswith(STEP) and number.isdecimal() else -1
     if why := Checkpoint(saved, step).damage():
@@ -192,11 +194,11 @@ def hub(doing: str) -> Generator[None]:
             raise UserError(f"{doing}: the hub does not know you; {login}") from None
         if isinstance(error, OfflineModeIsEnabled):
             raise UserError(f"{doing}: HF_HUB_OFFLINE is set; unset it, or use --dry-run") from None
-        said = secret_free(next(iter(str(error).strip().splitlines()), type(error).__name__))
+        reason = secret_free(next(iter(str(error).strip().splitlines()), type(error).__name__))
         # 400, ValueError: a name that it does not take; 404: no such owner
         if status in (400, 403, 404) or isinstance(error, ValueError):
-            raise UserError(f"{doing}: {said}") from None
-        raise Fault("hub", f"{doing}: {said}") from None
+            raise UserError(f"{doing}: {reason}") from None
+        raise Fault("hub", f"{doing}: {reason}") from None
 
 
 def secret_free(text: str) -> str:

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> Any:
         flush=True,
     )
     with stoppable(lambda: go_on(arguments.command)), Headway(f"reproduce {method}") as headway:
-        found = results.reproduce(
+        outcome = results.reproduce(
             method,
             out=out,
             headway=headway,
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> Any:
             jobs=arguments.jobs,
             device=arguments.device or results.CPU,
         )
-    result = {**found, "command": command(arguments)}
+    result = {**outcome, "command": command(arguments)}
     kept = keep(result, out, experiment)
     if not arguments.json:
         print(table(result, kept))
@@ -122,7 +122,7 @@ def table(result: dict[str, Any], kept: str) -> str:
     if result["verdict"] == "not-testable":
         return f"verdict  not-testable ({result['reason']})\nresult   {kept}"
     seeds = f"{result['seeds']} seeds{' in two blocks' if len(result['blocks']) > 1 else ''}"
-    budget = f", {found} a run" if (found := budget_of(result)) else ""
+    budget = f", {budget_text} a run" if (budget_text := budget_of(result)) else ""
     lines = [f"{result['metric']}{budget}, {seeds}, 95% intervals"]
     for name, arm in result["arms"].items():
         lacks = "failed" if arm["failed"] else "-"
@@ -154,19 +154,19 @@ def check(arguments: argparse.Namespace) -> dict[str, Any]:
         print(f"{name}: {why}", file=sys.stderr)
     if not quiet:
         print(f"{len(names) - len(wrong)} of {len(names)} verdicts follow from their numbers")
-    found = {"checked": names, "wrong": wrong}
+    outcome = {"checked": names, "wrong": wrong}
     failed = bool(wrong)
     if arguments.share[0] and canaries.path_of("").parent.is_dir():
         with Headway("canaries") as headway:
             report = canaries.check(
                 methods_of(given) or canaries.names(), arguments.share, headway, arguments.jobs
             )
-        found |= {"canaries": asdict(report)}
+        outcome |= {"canaries": asdict(report)}
         failed |= any(not m.undecided for m in report.moved.values()) or bool(report.unknown)
         print(describe_canaries(report), file=sys.stderr if quiet else sys.stdout)
     if failed:
         sys.exit(1)
-    return found
+    return outcome
 
 
 def methods_of(names: Sequence[str]) -> list[str]:
@@ -232,31 +232,33 @@ def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, A
         raise UserError(f"{method} has no result in {path.parent}; measure it first")
     with stoppable(lambda: go_on(arguments.command)), Headway(f"repeat {method}") as headway:
         once_more = results.fresh if arguments.fresh else rerun
-        found = once_more(method, result, out=out, headway=headway, jobs=arguments.jobs)
+        outcome = once_more(method, result, out=out, headway=headway, jobs=arguments.jobs)
     if arguments.fresh:
-        found = with_earlier(found, result.get("fresh"))
-    write_atomic(path, one_line_lists({**result, "fresh" if arguments.fresh else "again": found}))
+        outcome = with_earlier(outcome, result.get("fresh"))
+    write_atomic(path, one_line_lists({**result, "fresh" if arguments.fresh else "again": outcome}))
     if not arguments.json:
-        print(third_block(found, result) if arguments.fresh else one_seed(found))
-    return found
+        print(third_block(outcome, result) if arguments.fresh else one_seed(outcome))
+    return outcome
 
 
-def third_block(found: dict[str, Any], result: dict[str, Any]) -> str:
+def third_block(outcome: dict[str, Any], result: dict[str, Any]) -> str:
     """What a third block of seeds says, for people."""
-    said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
+    outcome_text = (
+        "repeats" if outcome["repeats"] else f"does not repeat: {outcome['verdict']} on its own"
+    )
     return "\n".join(
         [
-            f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found, 4)}",
-            f"verdict {result['verdict']} {said}",
+            f"seeds {outcome['seeds'][0]} to {outcome['seeds'][-1]}: effect {ends(outcome, 4)}",
+            f"verdict {result['verdict']} {outcome_text}",
             *(
                 f"an earlier look at these seeds, kept: {look['verdict']}, {ends(look, 4)}"
-                for look in found.get("earlier", [])
+                for look in outcome.get("earlier", [])
             ),
         ]
     )
 
 
-def one_seed(found: dict[str, Any]) -> str:
+def one_seed(outcome: dict[str, Any]) -> str:
     """What today's code gives, for people."""
-    arms = ", ".join(found["arms"])
-    return f"seed {found['seed']} of {arms} with today's code: {describe_numbers(found)}"
+    arms = ", ".join(outcome["arms"])
+    return f"seed {outcome['seed']} of {arms} with today's code: {describe_numbers(outcome)}"

@@ -37,33 +37,33 @@ def run(arguments: argparse.Namespace) -> list[Any] | dict[str, Any]:
         raise UserError(
             "--cases is missing: a file with lines {'response': ..., 'answer': ...}; or --run DIR"
         )
-    found = score_cases(arguments.verifier, Path(arguments.cases))
+    result = score_cases(arguments.verifier, Path(arguments.cases))
     if not arguments.json:
-        for line in found:
+        for line in result:
             parts = "  ".join(f"{k} {v:.4g}" for k, v in line["parts"].items())
             print(
                 f"{'  -' if line['score'] is None else format(line['score'], '6.4f')}  "
                 f"{line['status']:<11} {parts}"
             )
-    return found
+    return result
 
 
 def rescore(arguments: argparse.Namespace) -> dict[str, Any]:
     """Scores the answers of a run with another reward."""
     run = Run(arguments.run)
-    found = run.rescore(arguments.verifier, arguments.steps or STEPS)
+    rescoring = run.rescore(arguments.verifier, arguments.steps or STEPS)
     if not arguments.json:
-        print(*comparison_lines(arguments.verifier, run, found), sep="\n")
-    told = {"reward": arguments.verifier, "run": str(run.folder), "notes": list(found.notes)}
-    return told | asdict(found.comparison)
+        print(*comparison_lines(arguments.verifier, run, rescoring), sep="\n")
+    record = {"reward": arguments.verifier, "run": str(run.folder), "notes": list(rescoring.notes)}
+    return record | asdict(rescoring.comparison)
 
 
-def comparison_lines(reward: str, run: Run, found: Rescoring) -> Iterator[str]:
+def comparison_lines(reward: str, run: Run, rescoring: Rescoring) -> Iterator[str]:
     """What another reward changes, and the answers where it changes most."""
-    c = found.comparison
-    steps = sorted({x.step for x in found.pairs})
-    told = f", steps {steps[0]} to {steps[-1]}" if steps else ""
-    yield f"{reward} on {c.answers:,} answers of {run.folder}{told}"
+    c = rescoring.comparison
+    steps = sorted({x.step for x in rescoring.pairs})
+    steps_text = f", steps {steps[0]} to {steps[-1]}" if steps else ""
+    yield f"{reward} on {c.answers:,} answers of {run.folder}{steps_text}"
     if c.mean is not None:
         yield f"{'':<24}{'the run':>10}{'now':>10}"
         yield f"{'  mean reward':<24}{c.mean[0]:>10.4g}{c.mean[1]:>10.4g}"
@@ -81,19 +81,19 @@ def comparison_lines(reward: str, run: Run, found: Rescoring) -> Iterator[str]:
     if c.unscored:
         yield f"  {c.unscored} answers had no reward in the run"
     if c.unscored_now:
-        why = next((f": {x.error}" for x in found.pairs if x.error), "")
+        why = next((f": {x.error}" for x in rescoring.pairs if x.error), "")
         yield f"  {c.unscored_now} answers got no reward now{why}"
     if c.bare:
         yield (
             f"  {c.bare} problems are not in the data as they were asked: the reward had their "
             "prompt and answer alone"
         )
-    moves = sorted((x for x in found.pairs if x.difference), key=lambda x: -abs(x.difference))
+    moves = sorted((x for x in rescoring.pairs if x.difference), key=lambda x: -abs(x.difference))
     for x in moves[:SHOWN]:
         end = escape_controls(" ".join(x.text.split()))[-EXCERPT:]
         place = f"{x.part and f'{x.part}, '}step {x.step}, group {x.group}, answer {x.sample}"
         yield f"  {place}: {x.reward:.4g} -> {x.other:.4g}  ...{end}"
-    yield from (f"note: {note}" for note in found.notes)
+    yield from (f"note: {note}" for note in rescoring.notes)
 
 
 def list_verifiers(silent: bool) -> list[Any]:
@@ -128,7 +128,7 @@ def offered(plugin: Plugin, why: str) -> dict[str, Any]:
 
 def score_cases(spec: str, path: Path) -> list[Any]:
     """A judgement a line. A verifier that failed gives the status "error:CAUSE" and no score."""
-    verifier, found = get_verifier(spec), []
+    verifier, scores = get_verifier(spec), []
     for where, record in records(path):
         given = {k: v for k, v in record.items() if k not in ("response", "answer")}
         try:
@@ -136,10 +136,10 @@ def score_cases(spec: str, path: Path) -> list[Any]:
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         except Fault as fault:
-            found.append({"score": None, "parts": {}, "status": f"error:{fault}"})
+            scores.append({"score": None, "parts": {}, "status": f"error:{fault}"})
             continue
-        found.append({"score": j.score, "parts": dict(j.parts), "status": j.status})
-    return found
+        scores.append({"score": j.score, "parts": dict(j.parts), "status": j.status})
+    return scores
 
 
 def records(path: Path) -> Iterator[tuple[str, Record]]:

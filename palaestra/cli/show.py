@@ -46,13 +46,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def parts(built: Any) -> list[tuple[str, Any]]:
     """The parts of a recipe, those of a single learner among them."""
-    found: list[tuple[str, Any]] = []
+    pieces: list[tuple[str, Any]] = []
     for name, part in children(built):
         learners = part.values() if name == "learners" else ()
-        found += (
+        pieces += (
             [c for l in learners for c in children(l)] if len(learners) == 1 else [(name, part)]
         )
-    return [(n, p) for n, p in found if p not in ((), {}, "", None)]
+    return [(n, p) for n, p in pieces if p not in ((), {}, "", None)]
 
 
 def _print(built: Any, result: dict[str, Any]) -> None:

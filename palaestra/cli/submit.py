@@ -57,10 +57,10 @@ def names_code(words: Sequence[str]) -> bool:
 
 def words_of(argv: Sequence[str]) -> list[str]:
     """Those that are the run's: without the flags that say where it goes."""
-    given, found = iter(argv), list[str]()
+    given, words = iter(argv), list[str]()
     for word in given:
         if word == "--to":
             next(given, None)
         elif not word.startswith("--to=") and word not in ("--detach", "--json"):
-            found.append(word)
-    return found
+            words.append(word)
+    return words

@@ -22,8 +22,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             try:
                 lines = send(folder, maker())
             except (Exception, SystemExit) as error:  # a library may mean to end the process
-                said = f"{type(error).__name__}: {error}".splitlines()[0]
-                raise Fault("tracker", f"{name}: {said}") from error
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise Fault("tracker", f"{name}: {reason}") from error
             sent.setdefault(name, {})[describe_run(folder)["name"]] = lines
             if not arguments.json:
                 print(f"{folder}: {lines} lines of metrics.jsonl sent to {name}")

@@ -65,19 +65,19 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     given = {
         f.name: v for f in fields(Settings) if (v := getattr(arguments, f.name, None)) is not None
     }
-    for path, found in files:
-        check_code(path, found | key_for(found, given, arguments))
+    for path, file_values in files:
+        check_code(path, file_values | key_for(file_values, given, arguments))
     # so that the fields a file sets are those of the recipe asked for
     before = settings = Settings(**named)
     resumed = getattr(arguments, "resume", None)
     if resumed:
         folder, accept = Path(resumed), arguments.accept_changes
         before = stored_run(folder)
-        anew = {k: v for found in (*(f for _, f in files), given) for k, v in found.items()}
+        anew = {k: v for values in (*(f for _, f in files), given) for k, v in values.items()}
         check_files(folder, before, anew, accept=accept)
         settings = lasting(folder, before, accept=accept)
-    for _, found in files:
-        settings = overrides.merge(settings, found)
+    for _, file_values in files:
+        settings = overrides.merge(settings, file_values)
     paths = values.overrides([w for w in words if "=" in w])
     settings = overrides.merge(settings, named | given | ({"set": paths} if paths else {}))
     if resumed:
@@ -86,20 +86,20 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def key_for(
-    found: Mapping[str, Any], given: Mapping[str, Any], arguments: argparse.Namespace
+    values: Mapping[str, Any], given: Mapping[str, Any], arguments: argparse.Namespace
 ) -> dict[str, str]:
     """The variable of an API key that the user gave, where the file says whom it is sent to: that is
     asked for as a key which the file names. With an engine of the user's own it goes there.
     """
     key = getattr(arguments, "key_env", "")
-    return {KEY_FIELD: key} if key and "engine" in found and "engine" not in given else {}
+    return {KEY_FIELD: key} if key and "engine" in values and "engine" not in given else {}
 
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
     parts = summary.get("parts", {})
     for row in parts_below(out, parts):
-        lines += [f"part {row['name']}: {line}" for line in told_part(row, parts)]
+        lines += [f"part {row['name']}: {line}" for line in lines_of_part(row, parts)]
     # a pipeline that measured what its last part did has said so
     if not parts or measured(summary) != measured([*parts.values()][-1]):
         lines += measured(summary)
@@ -131,19 +131,20 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
 
 def never_right(summary: Mapping[str, Any]) -> bool:
     """Whether all held-out answers were wrong, both before and after training."""
-    found = [summary.get(f"accuracy_{end}") for end in ENDS]
+    accuracies = [summary.get(f"accuracy_{end}") for end in ENDS]
     return all(
-        x is not None and x.get("of", "accuracy") == "accuracy" and x["mean"] == 0 for x in found
+        x is not None and x.get("of", "accuracy") == "accuracy" and x["mean"] == 0
+        for x in accuracies
     )
 
 
-def told_part(row: Mapping[str, str], parts: Mapping[str, Any]) -> list[str]:
+def lines_of_part(row: Mapping[str, str], parts: Mapping[str, Any]) -> list[str]:
     """What a row of `parts_below` says of a part: its cost and its training in a line, then what was
     measured on held-out problems.
     """
-    found: Mapping[str, Any] = {"parts": parts}
+    part: Mapping[str, Any] = {"parts": parts}
     for name in row["name"].split("/"):
-        found = found["parts"][name]
+        part = part["parts"][name]
     steps = "1 step" if row["steps"] == "1" else f"{row['steps']} steps"
     cost = [
         steps if row["steps"] else "",
@@ -152,55 +153,57 @@ def told_part(row: Mapping[str, str], parts: Mapping[str, Any]) -> list[str]:
         f"{row['course']} (first step → last)" if row["course"] else "",
     ]
     line = ", ".join(filter(None, cost))
-    return [*([line] if line else []), *measured(found)]
+    return [*([line] if line else []), *measured(part)]
 
 
 def measured(summary: Mapping[str, Any]) -> list[str]:
     """What was measured on held-out problems, a line each."""
     return [
-        f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}"
+        f"{HELD_OUT[value['of']]} {end:<7} {describe_score(value)}  n = {value['n']}"
         for end in ENDS
-        for found in all_of(summary, end)
+        for value in all_of(summary, end)
     ]
 
 
 def measured_beside(summary: Mapping[str, Any]) -> list[str]:
     """What evaluators and programs found, a line each, as far as they are few."""
-    found = found_beside(summary)
+    others = found_beside(summary)
     lines = [
         f"{name}  {' -> '.join(told_number(x) for x in each)}"
-        for name, each in [*found.items()][:MOST_NUMBERS]
+        for name, each in [*others.items()][:MOST_NUMBERS]
     ]
-    more = len(found) - len(lines)
+    more = len(others) - len(lines)
     return [*lines, *([f"and {more} more numbers in summary.json"] if more > 0 else [])]
 
 
 def told_number(x: HeldOut | float) -> str:
-    return told(x.json()).strip() if isinstance(x, HeldOut) else f"{x:.4g}"
+    return describe_score(x.json()).strip() if isinstance(x, HeldOut) else f"{x:.4g}"
 
 
 def tool_use(used: dict[str, float]) -> str:
     """How tools were used at the end, for people."""
     calls = f"{used['calls']:.2f} calls an answer in the last step"
     shares = {"malformed": "could not be read", "errors": "of the others gave an error"}
-    found = [f"{used[k]:.0%} {text}" for k, text in shares.items() if k in used]
-    return ", ".join([calls, *found])
+    shares_text = [f"{used[k]:.0%} {text}" for k, text in shares.items() if k in used]
+    return ", ".join([calls, *shares_text])
 
 
-def told(found: dict[str, Any]) -> str:
+def describe_score(summary: dict[str, Any]) -> str:
     """An evaluation for people: a share in per cent, anything else with its unit."""
-    if found.get("of", "accuracy") in SHARES:
-        return percent(found)
-    ends = "" if found["low"] is None else f"  (95%: {found['low']:.3f} to {found['high']:.3f})"
-    unit = f" {found['unit']}" if found.get("unit") else ""
-    return f"{found['mean']:6.3f}{unit}{ends}"
+    if summary.get("of", "accuracy") in SHARES:
+        return percent(summary)
+    ends = (
+        "" if summary["low"] is None else f"  (95%: {summary['low']:.3f} to {summary['high']:.3f})"
+    )
+    unit = f" {summary['unit']}" if summary.get("unit") else ""
+    return f"{summary['mean']:6.3f}{unit}{ends}"
 
 
-def percent(found: dict[str, Any]) -> str:
+def percent(values: dict[str, Any]) -> str:
     """An interval for people; one value alone has no bounds."""
     bounds = (
         ""
-        if found["low"] is None
-        else f"  (95%: {100 * found['low']:.1f} to {100 * found['high']:.1f})"
+        if values["low"] is None
+        else f"  (95%: {100 * values['low']:.1f} to {100 * values['high']:.1f})"
     )
-    return f"{100 * found['mean']:5.1f}%{bounds}"
+    return f"{100 * values['mean']:5.1f}%{bounds}"

@@ -85,11 +85,13 @@ class PPO:
         while taken < steps:
             paths = play_games(sim, policy.act, self.games, (*key, i))
             taken, i = taken + int(paths["alive"].sum()), i + 1
-            found = self.update(policy, optimiser, self.batch_of(policy, paths, shaping), (*key, i))
+            metrics = self.update(
+                policy, optimiser, self.batch_of(policy, paths, shaping), (*key, i)
+            )
             more = await between(paths, i) if between else {}
             if log:
                 reward = float(returns_of(paths).mean())
-                log({"step": i, "env_steps": taken, "reward": reward} | found | more)
+                log({"step": i, "env_steps": taken, "reward": reward} | metrics | more)
         return policy
 
     def update(

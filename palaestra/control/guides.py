@@ -64,18 +64,18 @@ class ChatGuide:
     asks: int = 2
 
     async def __call__(self, ctx: Context | None, situation_NK: np.ndarray, key: Key) -> Guidance:
-        client, fallbacks, found = client_of(ctx, self.source), 0, list[Sequence[float]]()
+        client, fallbacks, answers = client_of(ctx, self.source), 0, list[Sequence[float]]()
         for situation in situation_NK:
             request = ChatRequest(messages=question_messages(self.spell(situation)))
             try:
                 answer = await ask(client, request, self.reply, asks=self.asks)
-                found.append(tuple(self.read(answer)))
+                answers.append(tuple(self.read(answer)))
             except Fault:
                 if self.fallback is None:
                     raise
                 fallbacks += 1
-                found.append(self.fallback)
-        return Guidance(value_NG=np.array(found, float), fallbacks=fallbacks)
+                answers.append(self.fallback)
+        return Guidance(value_NG=np.array(answers, float), fallbacks=fallbacks)
 
 
 @stage
@@ -103,8 +103,10 @@ class ShuffledGuide:
     guide: Guide
 
     async def __call__(self, ctx: Context | None, situation_NK: np.ndarray, key: Key) -> Guidance:
-        told = await self.guide(ctx, situation_NK, key)
-        return replace(told, value_NG=shuffle_rows(told.value_NG, rng_of((*key, "shuffled"))))
+        guidance = await self.guide(ctx, situation_NK, key)
+        return replace(
+            guidance, value_NG=shuffle_rows(guidance.value_NG, rng_of((*key, "shuffled")))
+        )
 
 
 def shuffle_rows(x_NG: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -171,12 +173,12 @@ class GuidanceCache:
         at_N = self.nearest(situation_NK)
         age_N = np.where(at_N >= 0, self.round - self.asked_M[at_N], 0) if len(self) else 0 * at_N
         old_N = (at_N >= 0) & (age_N >= self.refresh) if self.refresh else np.zeros(len(at_N), bool)
-        found: list[np.ndarray] = []
+        unknown: list[np.ndarray] = []
         for row in situation_NK[(at_N < 0) | old_N]:
-            away = [float(np.linalg.norm(row - other)) for other in found]
+            away = [float(np.linalg.norm(row - other)) for other in unknown]
             if not away or min(away) > self.radius:
-                found.append(row)
-        return np.array(found).reshape(len(found), situation_NK.shape[1])
+                unknown.append(row)
+        return np.array(unknown).reshape(len(unknown), situation_NK.shape[1])
 
     def put(self, situation_NK: np.ndarray, value_NG: np.ndarray) -> None:
         """Keeps guidance; what is known already, within the radius, is replaced."""
@@ -253,11 +255,11 @@ class Advisor:
         self.asked = self.fallbacks = 0
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        found = np.full((*obs.shape[:-1], self.width), self.neutral)
+        guidance = np.full((*obs.shape[:-1], self.width), self.neutral)
         if len(self.cache):
             value, known = self.cache.look_up(obs.reshape(-1, obs.shape[-1]))
-            found.reshape(-1, self.width)[known] = value[known]
-        return found
+            guidance.reshape(-1, self.width)[known] = value[known]
+        return guidance
 
     async def ask(self, paths: Paths, i: int) -> Metrics:
         """Asks about situations of an iteration's games, drawn by its key."""
@@ -268,9 +270,12 @@ class Advisor:
             order = rng_of((*self.key, i, "ask")).permutation(len(seen))
             rows = self.cache.wanting(seen[order])[: self.asking.most]
             if len(rows) >= self.asking.fewest:
-                told = await self.guide(self.ctx, rows, (*self.key, i))
-                self.asked, self.fallbacks = self.asked + len(rows), self.fallbacks + told.fallbacks
-                self.cache.put(rows, told.value_NG)
+                answer = await self.guide(self.ctx, rows, (*self.key, i))
+                self.asked, self.fallbacks = (
+                    self.asked + len(rows),
+                    self.fallbacks + answer.fallbacks,
+                )
+                self.cache.put(rows, answer.value_NG)
         return self.numbers()
 
     def numbers(self) -> Metrics:

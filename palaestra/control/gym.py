@@ -71,8 +71,8 @@ class GymSimulator:
         while len(self._envs) < n:
             self._envs.append(self._make())
         seeds = rng.integers(1 << 31, size=n).tolist()
-        found = [e.reset(seed=s)[0] for e, s in zip(self._envs, seeds, strict=False)]
-        return self._state(np.stack([self._flat(x) for x in found]), np.zeros(n, bool))
+        observations = [e.reset(seed=s)[0] for e, s in zip(self._envs, seeds, strict=False)]
+        return self._state(np.stack([self._flat(x) for x in observations]), np.zeros(n, bool))
 
     def observe(self, state: GymState) -> np.ndarray:
         return state.obs_nAO

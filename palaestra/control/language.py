@@ -145,12 +145,12 @@ def lint_expression(
     if sample is None:
         return []
     shape = next(iter(sample.values())).shape
-    found = compute(expression, sample, declared)
-    if found.shape != shape:
-        return [f"its values have the shape {found.shape}, not {shape}"]
-    if not np.isfinite(found).all():
+    value = compute(expression, sample, declared)
+    if value.shape != shape:
+        return [f"its values have the shape {value.shape}, not {shape}"]
+    if not np.isfinite(value).all():
         return ["it has values that are not finite"]
-    return ["it is the same in all states"] if np.ptp(found) < 1e-9 else []
+    return ["it is the same in all states"] if np.ptp(value) < 1e-9 else []
 
 
 def count_nodes(expression: Expression) -> int:

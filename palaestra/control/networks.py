@@ -70,12 +70,12 @@ class ActorCritic(nn.Module):
             columns: obs [B, T, O], act [B, T] or [B, T, D], and legal [B, T, K] where there is one.
         """
         out = {"value": self.critic(columns["obs"])[..., 0]}
-        found = self.actor(columns["obs"])
+        logits = self.actor(columns["obs"])
         if self.log_std is not None:
-            normal = torch.distributions.Normal(found, self.log_std.exp(), validate_args=False)
+            normal = torch.distributions.Normal(logits, self.log_std.exp(), validate_args=False)
             logp, entropy = normal.log_prob(columns["act"]).sum(-1), normal.entropy().sum(-1)
             return out | {"logp": logp, "entropy": entropy}
-        logp = log_softmax_of_legal(found, columns.get("legal"))
+        logp = log_softmax_of_legal(logits, columns.get("legal"))
         chosen = columns["act"].long()[..., None]
         return out | {
             "logp": logp.gather(-1, chosen)[..., 0],
@@ -86,16 +86,16 @@ class ActorCritic(nn.Module):
     def act(self, obs: Any, legal: Any, rng: Any, greedy: bool = False) -> dict[str, Any]:
         """Actions of a policy that plays, see `Acting`; `greedy` ones are the likeliest."""
         seen = torch.from_numpy(obs).float()
-        found, value = self.actor(seen), self.critic(seen)[..., 0].numpy()
+        logits, value = self.actor(seen), self.critic(seen)[..., 0].numpy()
         if self.log_std is not None:
             std = self.log_std.exp().numpy()
-            noise = 0.0 if greedy else rng.normal(size=found.shape)
-            act = found.numpy() + std * noise
-            normal = torch.distributions.Normal(found, self.log_std.exp(), validate_args=False)
+            noise = 0.0 if greedy else rng.normal(size=logits.shape)
+            act = logits.numpy() + std * noise
+            normal = torch.distributions.Normal(logits, self.log_std.exp(), validate_args=False)
             logp = normal.log_prob(torch.from_numpy(act).float()).sum(-1).numpy()
             return {"act": act, "logp": logp, "value": value}
         allowed = None if legal is None else torch.from_numpy(legal)
-        logp = log_softmax_of_legal(found, allowed).numpy()
+        logp = log_softmax_of_legal(logits, allowed).numpy()
         act = (logp if greedy else logp + rng.gumbel(size=logp.shape)).argmax(-1)
         chosen = logp.reshape(-1, logp.shape[-1])[range(act.size), act.ravel()]
         return {"act": act, "logp": chosen.reshape(act.shape), "value": value}

@@ -86,9 +86,9 @@ class DoubleQ:
                 losses.append(float(loss.detach()))
             more = await between(paths, i) if between else {}
             if log:
-                found: Metrics = {"reward": float(returns_of(paths).mean())}
-                found |= {"loss": float(np.mean(losses)), "epsilon": epsilon}
-                log({"step": i, "env_steps": taken} | found | more)
+                metrics: Metrics = {"reward": float(returns_of(paths).mean())}
+                metrics |= {"loss": float(np.mean(losses)), "epsilon": epsilon}
+                log({"step": i, "env_steps": taken} | metrics | more)
         return values
 
     def start(self, sim: Simulator, key: Key) -> ActionValues:
@@ -109,12 +109,14 @@ class DoubleQ:
             obs: np.ndarray, legal: np.ndarray | None, rng: np.random.Generator
         ) -> Mapping[str, np.ndarray]:
             with torch.no_grad():
-                found = values(torch.from_numpy(obs).float()).numpy().astype(float)
-            told = self._told(prior, obs, found.shape)
+                values_BK = values(torch.from_numpy(obs).float()).numpy().astype(float)
+            prior_BK = self._told(prior, obs, values_BK.shape)
             if legal is not None:
-                found, told = (np.where(legal, x, LOGIT_OF_ILLEGAL) for x in (found, told))
-            best = (found + self.prior * told).argmax(-1)
-            other = (told + rng.gumbel(size=told.shape)).argmax(-1)
+                values_BK, prior_BK = (
+                    np.where(legal, x, LOGIT_OF_ILLEGAL) for x in (values_BK, prior_BK)
+                )
+            best = (values_BK + self.prior * prior_BK).argmax(-1)
+            other = (prior_BK + rng.gumbel(size=prior_BK.shape)).argmax(-1)
             return {"act": np.where(rng.random(best.shape) < epsilon, other, best)}
 
         return act
@@ -134,8 +136,8 @@ class DoubleQ:
         with torch.no_grad():
             chooser_BK = values(next_obs)
             if self.prior and prior:
-                told = self._told(prior, drawn["next_obs"], tuple(chooser_BK.shape))
-                chooser_BK = chooser_BK + self.prior * torch.from_numpy(told).float()
+                prior_BK = self._told(prior, drawn["next_obs"], tuple(chooser_BK.shape))
+                chooser_BK = chooser_BK + self.prior * torch.from_numpy(prior_BK).float()
             target_B = q_targets(
                 tensor("reward"),
                 tensor("over"),

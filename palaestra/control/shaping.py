@@ -128,8 +128,8 @@ class Decomposer:
             raise UserError("a decomposition that was fitted to nothing has no rewards")
         x = self.features(paths).astype(np.float32) if x is None else x
         with torch.no_grad():
-            found = self.net(torch.from_numpy(x))[..., 0].numpy().astype(float)
-        return found * x.shape[1] * paths["alive"][:, None]
+            rewards = self.net(torch.from_numpy(x))[..., 0].numpy().astype(float)
+        return rewards * x.shape[1] * paths["alive"][:, None]
 
     def store(self, x: np.ndarray, paths: Paths) -> None:
         returns_n, alive_n = returns_of(paths), paths["alive"].sum(1)

@@ -38,16 +38,16 @@ class Resampled:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
-        found, state = self.credit(groups, signals, state)
-        if any(e.unit for e in found):
+        credited, state = self.credit(groups, signals, state)
+        if any(e.unit for e in credited):
             raise UserError(
                 "Resampled draws rows one by one; its credit makes units of several rows"
             )
-        if not found:
-            return found, state
-        p_N = self.probabilities(np.array([float(e.columns["reward"]) for e in found]))
-        at = rng_of(("resampled", *found[0].row.key)).choice(len(found), len(found), p=p_N)
-        return [found[i] for i in at], state
+        if not credited:
+            return credited, state
+        p_N = self.probabilities(np.array([float(e.columns["reward"]) for e in credited]))
+        at = rng_of(("resampled", *credited[0].row.key)).choice(len(credited), len(credited), p=p_N)
+        return [credited[i] for i in at], state
 
     def probabilities(self, reward_N: np.ndarray) -> np.ndarray:
         """[N] with which each example is drawn."""
@@ -85,12 +85,12 @@ class Rehearse:
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
         buffer, steps = list[Example](state.get("buffer", [])), state.get("steps", 0) + 1
-        found, inner = self.credit(groups, signals, state.get("inner", {}))
+        credited, inner = self.credit(groups, signals, state.get("inner", {}))
         due = steps % self.every == 0 and len(buffer) >= self.fill
         again = [replace(e, unit=f"again {e.unit}" if e.unit else "") for e in buffer if due]
-        kept = [*buffer, *(e for e in found if self._keeps(e))][-self.capacity :]
+        kept = [*buffer, *(e for e in credited if self._keeps(e))][-self.capacity :]
         after: dict[str, Any] = {"inner": inner, "steps": steps, "buffer": kept}
-        return [*found, *again], after
+        return [*credited, *again], after
 
     def _keeps(self, example: Example) -> bool:
         a_T = np.asarray(example.columns["advantage"])

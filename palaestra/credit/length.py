@@ -99,7 +99,7 @@ class Shortest:
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
-        found: list[Example] = []
+        examples: list[Example] = []
         for g in np.unique(table.group_E):
             mine = np.flatnonzero((table.group_E == g) & [not e.muted for e in table.episodes])
             right = [int(e) for e in mine if table.reward_E[e] >= SOLVED_TOTAL]
@@ -107,16 +107,16 @@ class Shortest:
                 continue
             best = min(right, key=lambda e: table.lengths_E[e])
             if not self.pairs:
-                found += rows(table, best, 1.0, "")
+                examples += rows(table, best, 1.0, "")
                 continue
             short = table.lengths_E[best]
             for e in mine:
                 least = self.factor * short if e in right else short
                 if e != best and table.lengths_E[e] >= least and table.lengths_E[e] > short:
-                    found += rows(table, best, 1.0, f"pair {e}") + rows(
+                    examples += rows(table, best, 1.0, f"pair {e}") + rows(
                         table, int(e), -1.0, f"pair {e}"
                     )
-        return found, table.state
+        return examples, table.state
 
 
 def rows(table: Table, e: int, sign: float, unit: str) -> list[Example]:

@@ -165,8 +165,8 @@ class Chain:
         """
         if any(isinstance(link, Spreads) and link.spreads for link in self.links):
             return True
-        said = [link.equal for link in self.links if isinstance(link, LeavesEqual)]
-        known = [equal for equal in said if equal is not None]
+        flags = [link.equal for link in self.links if isinstance(link, LeavesEqual)]
+        known = [equal for equal in flags if equal is not None]
         return bool(known and known[-1])
 
     @property

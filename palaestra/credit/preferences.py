@@ -89,7 +89,7 @@ class Compare:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
-        found: list[Example] = []
+        examples: list[Example] = []
         for g, (name, group) in enumerate(split_by_paid_seat(groups)):
             ranked = sorted(scorable_episodes(group.episodes), key=lambda e: -e.total)
             for n, (better, other) in enumerate(self._pairs(ranked)):
@@ -98,8 +98,8 @@ class Compare:
                 for episode, sign in ((better, 1.0), (other, -1.0)):
                     row = add_marker(episode.rows[-1])
                     columns = {**columns_of(row, self.keep), **weights, "sign": sign, "tie": tie}
-                    found.append(Example(row=row, columns=columns, unit=f"pair {g} {n}"))
-        return found, state
+                    examples.append(Example(row=row, columns=columns, unit=f"pair {g} {n}"))
+        return examples, state
 
     def _pairs(self, ranked: list[Episode]) -> list[tuple[Episode, Episode]]:
         if len(ranked) < 2:
@@ -126,17 +126,17 @@ class Rate:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
-        found: list[Example] = []
+        examples: list[Example] = []
         for name, group in split_by_paid_seat(groups):
             for n, episode in enumerate(scorable_episodes(group.episodes)):
                 row, reward = add_marker(episode.rows[-1]), episode.reward
                 labels = {"total": episode.total, **(reward.parts if reward else {})}
                 targets = {f"target_{t}": labels.get(t, np.nan) for t in self.targets}
                 weights = {f"{h}_weight": weight(name, n, h) for h in self.bootstrap}
-                found.append(
+                examples.append(
                     Example(row=row, columns={**columns_of(row, self.keep), **targets, **weights})
                 )
-        return found, state
+        return examples, state
 
 
 @stage
@@ -148,15 +148,15 @@ class RatePrompts:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
-        found: list[Example] = []
+        examples: list[Example] = []
         for group in groups:
             rated = [e for e in group.valid if e.reward is not None and e.rows]
             prompt = prompt_row(rated[0].rows[0]) if rated else Row()
             if len(prompt.view().ids_T):
                 row = add_marker(prompt)
                 target = {"target_total": float(np.mean([e.total for e in rated]))}
-                found.append(Example(row=row, columns={**columns_of(row), **target}))
-        return found, state
+                examples.append(Example(row=row, columns={**columns_of(row), **target}))
+        return examples, state
 
 
 def prompt_row(row: Row) -> Row:

@@ -16,14 +16,14 @@ class Imitate:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
-        found = [
+        examples = [
             Example(row=row, columns=dict(signals[g][e][r]))
             for g, group in enumerate(groups)
             for e, episode in enumerate(group.episodes)
             if episode.ok and not episode.muted
             for r, row in enumerate(episode.rows)
         ]
-        return found, state
+        return examples, state
 
 
 def check_pairs(groups: Groups) -> None:
@@ -62,7 +62,7 @@ class Prefer:
     ) -> tuple[list[Example], State]:
         check_pairs(groups)
         groups, signals = split_by_seat(groups, signals)
-        found: list[Example] = []
+        examples: list[Example] = []
         for g, group in enumerate(groups):
             able = [
                 e for e, episode in enumerate(group.episodes) if episode.ok and _trains(episode)
@@ -78,8 +78,8 @@ class Prefer:
             for e, sign in ((better, 1.0), (worse, -1.0)):
                 for r, row in enumerate(group.episodes[e].rows):
                     columns: dict[str, Any] = {"sign": sign, "gap": gap, **signals[g][e][r]}
-                    found.append(Example(row=row, columns=columns, unit=f"pair {g}"))
-        return found, state
+                    examples.append(Example(row=row, columns=columns, unit=f"pair {g}"))
+        return examples, state
 
     def _score(self, episode: Episode) -> float:
         tokens = sum(len(s.ids) for r in episode.rows for s in r.segments if s.trained)

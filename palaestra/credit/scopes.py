@@ -64,10 +64,10 @@ def scope_keys(table: Table, scope: Scope, level: Level = "episode") -> np.ndarr
     return number_keys([scope(table, int(e)) for e in at.episode_N])
 
 
-def number_keys(found: Sequence[Hashable]) -> np.ndarray:
+def number_keys(keys: Sequence[Hashable]) -> np.ndarray:
     """[N] integers: equal keys have equal numbers."""
-    number = {k: i for i, k in enumerate(dict.fromkeys(found))}
-    return np.array([number[k] for k in found], np.int64)
+    number = {k: i for i, k in enumerate(dict.fromkeys(keys))}
+    return np.array([number[k] for k in keys], np.int64)
 
 
 def agent(table: Table, episode: int) -> tuple[int, Hashable]:

@@ -75,11 +75,11 @@ def split_by_payee(group: Group) -> list[tuple[str, Group]]:
             reward = replace(reward, total=reward.parts.get(payment(seat), reward.total))
         return replace(e, rows=tuple(r for r in e.rows if r.seat == seat), reward=reward)
 
-    found = [
+    seats = [
         (seat, replace(group, episodes=tuple(of(seat, e) for e in group.episodes)))
         for seat in payees
     ]
-    return found or [("", group)]
+    return seats or [("", group)]
 
 
 def pay(reward: Reward | None, seat: str) -> Reward | None:

@@ -133,7 +133,7 @@ class StepPairs:
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
-        found: list[Example] = []
+        examples: list[Example] = []
         for e, episode in enumerate(table.episodes):
             if episode.total > 0 or episode.muted or episode.origin is not None:
                 continue
@@ -157,14 +157,14 @@ class StepPairs:
             if not right:
                 continue
             chosen, unit, keep = int(right[e % len(right)]), f"pair {e}", pit(values)
-            found += [
+            examples += [
                 _row(table, chosen, r, 1.0, unit) for r in range(len(table.episodes[chosen].rows))
             ]
-            found += [
+            examples += [
                 _row(table, e, r, -1.0, unit, keep, self.form != "whole")
                 for r in range(len(episode.rows))
             ]
-        return found, table.state
+        return examples, table.state
 
 
 def _row(

@@ -172,20 +172,20 @@ def fact_by_turn(table: Table, name: str, default: Any = None, first: Any = None
 
     Raises UserError where there is neither.
     """
-    found: list[Any] = []
+    facts: list[Any] = []
     for e, n in zip(table.turns.episode_N.tolist(), table.turns.turn_N.tolist(), strict=True):
         held = table.episodes[e].facts.get(name)
         if held is not None and n < len(held):
-            found.append(held[n])
+            facts.append(held[n])
         elif default is not None or (first is not None and n == 0):
-            found.append(first if default is None else default)
+            facts.append(first if default is None else default)
         else:
             g, i = table.where[e]
             raise UserError(
                 f"trajectory {i} of group {g} has no {name!r} for its turn {n}; give one value a "
                 f"turn (in a world: the state_key of its frames, or the fact {name!r})"
             )
-    return found
+    return facts
 
 
 def table_signal(table: Table, name: str) -> np.ndarray:

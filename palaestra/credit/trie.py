@@ -21,13 +21,13 @@ def prefix_nodes(sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
     have equal nodes.
     """
     children: dict[tuple[int, int], int] = {}
-    found: list[np.ndarray] = []
+    nodes: list[np.ndarray] = []
     for ids in sequences:
         path = np.zeros(len(ids) + 1, np.int64)
         for t, token in enumerate(ids):
             path[t + 1] = children.setdefault((int(path[t]), int(token)), len(children) + 1)
-        found.append(path)
-    return found
+        nodes.append(path)
+    return nodes
 
 
 def node_counts(paths: Sequence[np.ndarray]) -> np.ndarray:
@@ -87,8 +87,8 @@ class PrefixTree:
         for g in np.unique(table.group_E):
             members = np.flatnonzero(table.group_E == g)
             paths = prefix_nodes([episode_ids(table, int(e)) for e in members])
-            found = zip(members, td_terms(paths, x.x_N[members]), branch_terms(paths), strict=True)
-            for e, td_T, branching_T in found:
+            terms = zip(members, td_terms(paths, x.x_N[members]), branch_terms(paths), strict=True)
+            for e, td_T, branching_T in terms:
                 starts = np.cumsum([0] + [1 + len(v.ids_T) for v in table.views[e]])
                 mine = np.flatnonzero(at.episode_N == e)
                 place = starts[at.row_N[mine]] + 1 + at.position_N[mine]

@@ -29,15 +29,15 @@ class Blend:
         return any(Chain(links).keeps_equal for _, links in self.parts)
 
     def __call__(self, x: Values, table: Table) -> Values:
-        found: list[Values] = []
+        estimates: list[Values] = []
         for _, links in self.parts:
             y = x
             for link in links:
                 y = check_values(link, link(y, table), table)
-            found.append(y)
-        level = LEVELS[max(LEVELS.index(y.level) for y in found)]
+            estimates.append(y)
+        level = LEVELS[max(LEVELS.index(y.level) for y in estimates)]
         weighted = [
-            w * table.lift(y, level).x_N for (w, _), y in zip(self.parts, found, strict=True)
+            w * table.lift(y, level).x_N for (w, _), y in zip(self.parts, estimates, strict=True)
         ]
         return Values(level=level, x_N=np.sum(weighted, axis=0))
 

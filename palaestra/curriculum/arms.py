@@ -77,13 +77,13 @@ def draw_from_arms(
             f"note: {arms[0].name!r} is one arm, so there is nothing to choose among; give a "
             "mixture, such as --task 'knights(d=1)+knights(d=2)', or records with a column `domain`"
         )
-    found: list[Task] = []
+    tasks_drawn: list[Task] = []
     for i in rng_of((*key, "arms")).choice(len(arms), n, p=p_A):
         name = arms[i].name
         nth = first_number(ctx, arms[i]) + given.get(name, 0)
-        found.append(part_task(arms[i], "train", nth))
+        tasks_drawn.append(part_task(arms[i], "train", nth))
         given[name] = given.get(name, 0) + 1
-    return found, {**state, "given": given}
+    return tasks_drawn, {**state, "given": given}
 
 
 @stage
@@ -159,20 +159,20 @@ class Learnability:
 
     def __call__(self, seen: Groups, examples: Mapping[str, list[Example]], state: State) -> State:
         arms: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.get("arms", {}).items()}
-        found: dict[str, list[float]] = {}
+        gains: dict[str, list[float]] = {}
         rewards: dict[str, list[float]] = {}
         for group in seen:
             r_G = np.array([e.total for e in group.valid if e.reward is not None])
             if len(r_G):
-                found.setdefault(group.task.domain, []).extend(self.signal(r_G).tolist())
+                gains.setdefault(group.task.domain, []).extend(self.signal(r_G).tolist())
                 rewards.setdefault(group.task.domain, []).extend(r_G.tolist())
-        for name in [*found, *(a for a in arms if a not in found and self.absent == "decay")]:
+        for name in [*gains, *(a for a in arms if a not in gains and self.absent == "decay")]:
             arm = arms.get(name, {"value": 0.0, "count": 0})
-            if self.of == "progress" and name in found:
+            if self.of == "progress" and name in gains:
                 before, now = arm.get("reward"), float(np.mean(rewards[name]))
-                found[name] = [0.0 if before is None else abs(now - before)] * len(found[name])
+                gains[name] = [0.0 if before is None else abs(now - before)] * len(gains[name])
                 arm["reward"] = now
-            arms[name] = self.update(arm, found.get(name, []))
+            arms[name] = self.update(arm, gains.get(name, []))
         return {**state, "arms": arms}
 
     def signal(self, r_G: np.ndarray) -> np.ndarray:

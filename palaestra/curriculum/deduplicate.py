@@ -84,12 +84,12 @@ class Neighbours:
         self.most, self.sets = most, list[set[Hashable]]()
         self.places: defaultdict[Hashable, list[int]] = defaultdict(list)
 
-    def add(self, found: set[Hashable]) -> None:
-        for x in found:
+    def add(self, signatures: set[Hashable]) -> None:
+        for x in signatures:
             self.places[x].append(len(self.sets))
-        self.sets.append(found)
+        self.sets.append(signatures)
 
-    def has(self, found: set[Hashable]) -> bool:
+    def has(self, signatures: set[Hashable]) -> bool:
         """Whether one of them is as similar as `most`."""
-        near = {i for x in found for i in self.places.get(x, ())}
-        return any(jaccard(found, self.sets[i]) >= self.most for i in near)
+        near = {i for x in signatures for i in self.places.get(x, ())}
+        return any(jaccard(signatures, self.sets[i]) >= self.most for i in near)

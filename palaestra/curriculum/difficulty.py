@@ -114,22 +114,22 @@ class EasyToHard:
     async def __call__(
         self, ctx: Context, key: Key, n: int, state: State
     ) -> tuple[list[Task], State]:
-        state, found = dict(state), list[Task]()
+        state, drawn_tasks = dict(state), list[Task]()
         if "order" not in state:
             size, first = ctx.bench.tasks.size or self.tasks, first_number(ctx)
             every = list(range(first, first + min(self.tasks, size)))
             state |= await self._sort(ctx, (*key, "all"), every, {})
         ends = [round(len(state["order"]) * (k + 1) / self.batches) for k in range(self.batches)]
-        while len(found) < n:
+        while len(drawn_tasks) < n:
             at = state.get("cursor", 0)
             place = at % len(state["order"])
             begin, end = next((b, e) for b, e in zip([0, *ends], ends, strict=False) if place < e)
             if self.probe is not None and place == begin and at > 0:
                 state |= await self._sort_again(ctx, (*key, begin), begin, end, state)
-            some = state["order"][place : min(end, place + n - len(found))]
-            found += [ctx.bench.tasks.task("train", i) for i in some]
+            some = state["order"][place : min(end, place + n - len(drawn_tasks))]
+            drawn_tasks += [ctx.bench.tasks.task("train", i) for i in some]
             state["cursor"] = at + len(some)
-        return found, state
+        return drawn_tasks, state
 
     async def _sort(
         self, ctx: Context, key: Key, order: list[int], hard: dict[str, float]
@@ -137,27 +137,27 @@ class EasyToHard:
         """The tasks of `order`, easy ones first, and how hard each is by its number."""
         tasks = [ctx.bench.tasks.task("train", i) for i in order]
         if self.probe is None:
-            found = [float(self.difficulty(t)) for t in tasks]
+            difficulties = [float(self.difficulty(t)) for t in tasks]
         else:
             rate_N = await pass_rates(ctx, key, tasks, self.probe)
             known = [hard.get(str(i), 1.0) for i in order]  # where nothing could be measured
-            found = np.where(np.isfinite(rate_N), 1 - rate_N, known).tolist()
-        ranked = [order[i] for i in np.argsort(found, kind="stable")]
+            difficulties = np.where(np.isfinite(rate_N), 1 - rate_N, known).tolist()
+        ranked = [order[i] for i in np.argsort(difficulties, kind="stable")]
         return {
             "order": ranked,
-            "hard": {**hard, **{str(i): x for i, x in zip(order, found, strict=True)}},
+            "hard": {**hard, **{str(i): x for i, x in zip(order, difficulties, strict=True)}},
         }
 
     async def _sort_again(
         self, ctx: Context, key: Key, begin: int, end: int, state: State
     ) -> dict[str, Any]:
         before = state["order"][begin:end]
-        found = await self._sort(ctx, key, before, state["hard"])
-        old, now = ([h[str(i)] for i in before] for h in (state["hard"], found["hard"]))
-        order = [*state["order"][:begin], *found["order"], *state["order"][end:]]
+        difficulties = await self._sort(ctx, key, before, state["hard"])
+        old, now = ([h[str(i)] for i in before] for h in (state["hard"], difficulties["hard"]))
+        order = [*state["order"][:begin], *difficulties["order"], *state["order"][end:]]
         turned = inversion_rate(old, now)
         ctx.say(
             f"note: {turned:.3f} of the pairs of the next {len(before)} tasks changed their order"
         )
         inversions = [*state.get("inversions", []), turned]
-        return {**found, "order": order, "inversions": inversions}
+        return {**difficulties, "order": order, "inversions": inversions}

@@ -21,14 +21,14 @@ class Shuffled:
         tasks, at = ctx.bench.tasks, state.get("cursor", 0)
         if tasks.size is None:
             first = ctx.bench.first_drawn + at
-            found = [tasks.task("train", i) for i in range(first, first + n)]
-            return found, state | {"cursor": at + n}
+            drawn_tasks = [tasks.task("train", i) for i in range(first, first + n)]
+            return drawn_tasks, state | {"cursor": at + n}
         chosen = [(at + i) // tasks.size for i in range(n)]
         order = {e: rng_of((ctx.seed, "epoch", e)).permutation(tasks.size) for e in set(chosen)}
-        found = [
+        drawn_tasks = [
             tasks.task("train", int(order[e][(at + i) % tasks.size])) for i, e in enumerate(chosen)
         ]
-        return found, state | {"cursor": at + n}
+        return drawn_tasks, state | {"cursor": at + n}
 
 
 @stage
@@ -60,6 +60,6 @@ class Series:
             live.append((begun, later))
             begun += 1
         numbers = [(first + series) * self.length + at for series, at in live[:n]]
-        found = [tasks.task(self.split, i if size is None else i % size) for i in numbers]
+        drawn_tasks = [tasks.task(self.split, i if size is None else i % size) for i in numbers]
         on = [(series, at + 1) for series, at in live[:n] if at + 1 < self.length]
-        return found, {**state, "series": [*live[n:], *on], "begun": begun}
+        return drawn_tasks, {**state, "series": [*live[n:], *on], "begun": begun}

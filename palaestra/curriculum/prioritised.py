@@ -61,11 +61,11 @@ class Prioritised:
             known = sorted(known, key=self.difficulty)[: max(n, round(share * len(known)))]
         tried = state.get("tried", {})
         p_N = probabilities(self.weights_of(np.array([tried.get(t.id, (0, 0)) for t in known])))
-        rng, found = rng_of((*key, "prioritised")), list[Task]()
-        while len(found) < n:  # more than there are: every problem once, then again
-            some = min(n - len(found), int((p_N > 0).sum()))
-            found += [known[i] for i in rng.choice(len(known), some, replace=False, p=p_N)]
-        return found, state | {"draws": draws + 1}
+        rng, drawn_tasks = rng_of((*key, "prioritised")), list[Task]()
+        while len(drawn_tasks) < n:  # more than there are: every problem once, then again
+            some = min(n - len(drawn_tasks), int((p_N > 0).sum()))
+            drawn_tasks += [known[i] for i in rng.choice(len(known), some, replace=False, p=p_N)]
+        return drawn_tasks, state | {"draws": draws + 1}
 
     def weights_of(self, tried_N2: np.ndarray) -> np.ndarray:
         """[N] by how often each problem was solved and tried."""

@@ -62,11 +62,11 @@ class Replay:
 
 def group_by_prompt(buffer: Sequence[Group]) -> dict[str, tuple[Task, list[Episode]]]:
     """Episodes of each task, oldest first; tasks in the order of their newest episode."""
-    found: dict[str, tuple[Task, list[Episode]]] = {}
+    by_prompt: dict[str, tuple[Task, list[Episode]]] = {}
     for group in buffer:
-        _, before = found.pop(group.task.id, (group.task, []))
-        found[group.task.id] = (group.task, [*before, *group.episodes])
-    return found
+        _, before = by_prompt.pop(group.task.id, (group.task, []))
+        by_prompt[group.task.id] = (group.task, [*before, *group.episodes])
+    return by_prompt
 
 
 def draw_by_priority(

@@ -81,8 +81,8 @@ class ProblemsFromSource:
             )
         at = first_number(ctx, part) + self.first
         at += int(rng_of((*key, "written")).integers(1 << 20))
-        found = [part_task(part, "train", at + i) for i in range(order.n)]
-        return [task for task in found if task.answer is not None]
+        problems = [part_task(part, "train", at + i) for i in range(order.n)]
+        return [task for task in problems if task.answer is not None]
 
 
 class WrittenProblem(BaseModel):
@@ -135,8 +135,8 @@ class ProblemsByModel:
         need_at_least(self, votes=1, agree=0)
 
     async def __call__(self, ctx: Judging, key: Key, order: ProblemOrder) -> list[Task]:
-        found = await asyncio.gather(*(self._one(ctx, (*key, i), order) for i in range(order.n)))
-        return [task for task in found if task is not None]
+        problems = await asyncio.gather(*(self._one(ctx, (*key, i), order) for i in range(order.n)))
+        return [task for task in problems if task is not None]
 
     async def _one(self, ctx: Judging, key: Key, order: ProblemOrder) -> Task | None:
         """One problem with its answer; None where it passes no test, or was written in no form."""

@@ -33,13 +33,13 @@ def choose(scored: Sequence[Completion], temperature: float, uniform: float) -> 
     return replace(scored[place], logp=logp, choices=choices)
 
 
-def restricted_logp(ids: Replies, logp_K: np.ndarray, said: tuple[int, ...]) -> tuple[float, ...]:
+def restricted_logp(ids: Replies, logp_K: np.ndarray, reply: tuple[int, ...]) -> tuple[float, ...]:
     """Of each token of `said`, log of the share that the replies which begin with it, and with all
     before it, have among those that begin with all before it.
     """
     upto = [
-        float(np.logaddexp.reduce(logp_K[[r[:t] == said[:t] for r in ids]]))
-        for t in range(len(said) + 1)
+        float(np.logaddexp.reduce(logp_K[[r[:t] == reply[:t] for r in ids]]))
+        for t in range(len(reply) + 1)
     ]
     return tuple(b - a for a, b in pairwise(upto))
 

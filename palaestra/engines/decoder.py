@@ -108,7 +108,7 @@ class Decoder:
         """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first +
         i. `seen` are the pictures whose places are among them.
         """
-        found, i = [], 0
+        tokens, i = [], 0
         while i < len(tails):
             j, longest = i, 0
             while j < len(tails) and (
@@ -116,9 +116,9 @@ class Decoder:
             ):
                 longest = max(longest, len(tails[j]))
                 j += 1
-            found.append(self._extend(first + i, tails[i:j], start[i:j], seen))
+            tokens.append(self._extend(first + i, tails[i:j], start[i:j], seen))
             i = j
-        return torch.cat(found)
+        return torch.cat(tokens)
 
     def _extend(
         self,

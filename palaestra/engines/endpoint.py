@@ -87,9 +87,9 @@ class EndpointPlayer:
         return (*(ask.stop or self.sampling.stop), *more)
 
     def _legal(self, text: str, choices: tuple[str, ...], key: Key) -> str:
-        said = next((c for c in choices if c.strip() == text.strip()), None)
-        if said is not None:
-            return said
+        choice = next((c for c in choices if c.strip() == text.strip()), None)
+        if choice is not None:
+            return choice
         if self.illegal == "refuse":
             raise UserError(
                 f"{self.name} says {text[:60]!r}, which is not one of the world's choices, and an "

@@ -177,11 +177,11 @@ class OwnEngine:
         """The replies with their log-probs after `prompt`, all under the same weights."""
         plain = Sampling(temperature=temperature)
         while True:
-            found = await asyncio.gather(
+            scored = await asyncio.gather(
                 *(self._enqueue(prompt, plain, np.zeros(len(r)), r, pictures) for r in replies)
             )
-            if len({x.version for x in found}) == 1 and not any(x.moved for x in found):
-                return found
+            if len({x.version for x in scored}) == 1 and not any(x.moved for x in scored):
+                return scored
 
     def _enqueue(
         self,
@@ -317,13 +317,13 @@ class OwnEngine:
         held moves on if it can.
         """
         moves: list[tuple[int, int]] = []  # (to, from)
-        found = [self.prefixes.longest(p) for p in prompts]
-        for slot, (held, n) in enumerate(found, start=first):
+        prefixes = [self.prefixes.longest(p) for p in prompts]
+        for slot, (held, n) in enumerate(prefixes, start=first):
             if held and held.slot != slot:
                 moves.append((slot, held.slot))
             self.reused_tokens += n
-        longest = max(n for _, n in found)
-        for held, n in found:
+        longest = max(n for _, n in prefixes)
+        for held, n in prefixes:
             if held and n == len(held.ids) and held.slot >= first:
                 self.prefixes.release(held.slot)  # its continuation holds it now
         displaced = [s for s in range(first, end) if s in self.prefixes.by_slot]
@@ -346,7 +346,7 @@ class OwnEngine:
             self.decoder.cache.copy(
                 [to for to, _ in moves], [source for _, source in moves], longest
             )
-        return [n for _, n in found]
+        return [n for _, n in prefixes]
 
     def _decode(self) -> None:
         if not self._running:
@@ -368,8 +368,8 @@ class OwnEngine:
         uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
         given = [r.given[len(r.ids)] if r.given else -1 for r in requests]
         free = given.count(-1)
-        told = None if free == len(given) else torch.tensor(given).to(logits.device)
-        token, logp = draw(logits, uniform, settings, told)
+        rows = None if free == len(given) else torch.tensor(given).to(logits.device)
+        token, logp = draw(logits, uniform, settings, rows)
         self.sampled_tokens += free
         for r, t, lp in zip(
             requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True

@@ -71,11 +71,11 @@ class Prefixes:
 
 
 def _hashes(ids: tuple[int, ...]) -> tuple[int, ...]:
-    found, h = [], 0
+    hashes, h = [], 0
     for end in range(BLOCK, len(ids) + 1, BLOCK):
         h = hash((h, ids[end - BLOCK : end]))
-        found.append(h)
-    return tuple(found)
+        hashes.append(h)
+    return tuple(hashes)
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:

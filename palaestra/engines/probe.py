@@ -43,8 +43,8 @@ def own_logp(model: Model, sampled: Sampled) -> np.ndarray:
     """Of the tokens of a continuation, by the model here."""
     ids = torch.tensor([[*sampled.prompt, *sampled.ids]], device=model.device)
     logits = model.logits(model.hidden(ids)[0])[len(sampled.prompt) - 1 : -1].float()
-    found = logits.log_softmax(-1).gather(1, ids[0, len(sampled.prompt) :, None])[:, 0]
-    return found.cpu().numpy()
+    logp_N = logits.log_softmax(-1).gather(1, ids[0, len(sampled.prompt) :, None])[:, 0]
+    return logp_N.cpu().numpy()
 
 
 def mean_gap(model: Model, every: Sequence[Sampled]) -> float:
@@ -75,8 +75,8 @@ def check_gap(model: Model, every: Sequence[Sampled]) -> None:
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file of a folder, by name."""
-    found: dict[str, str] = {}
+    digest_of: dict[str, str] = {}
     for path in sorted(p for p in folder.iterdir() if p.is_file()):
         with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            digest_of[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of

@@ -75,19 +75,19 @@ def check_served(model: Model, tp: int = 1, sleep: bool = False) -> None:
 
 def _check_split(model: Model, tp: int) -> None:
     """Raises UserError where `tp` parts of the model cannot be."""
-    said = f"--engine vllm(tp={tp!r})"
+    option = f"--engine vllm(tp={tp!r})"
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        raise UserError(f"{said}: tp is the number of GPUs that share each layer, at least 1")
+        raise UserError(f"{option}: tp is the number of GPUs that share each layer, at least 1")
     config = model.causal.config.get_text_config()
     heads = getattr(config, "num_attention_heads", tp)
     keys = getattr(config, "num_key_value_heads", None) or heads
     if heads % tp or (keys % tp and tp % keys):
         raise UserError(
-            f"{said}: every GPU gets the same number of attention heads, and this model has {heads}, "
+            f"{option}: every GPU gets the same number of attention heads, and this model has {heads}, "
             f"with {keys} of keys and values"
         )
     if model.device.type == "cuda" and tp > (there := torch.cuda.device_count()):
-        raise UserError(f"{said}: this process sees fewer GPUs than that: {there}")
+        raise UserError(f"{option}: this process sees fewer GPUs than that: {there}")
 
 
 def interpreter() -> str:
@@ -99,10 +99,10 @@ def interpreter() -> str:
         return sys.executable
     probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     try:
-        found = subprocess.run([given, "-c", probe], capture_output=True, env=environment())
+        probe_run = subprocess.run([given, "-c", probe], capture_output=True, env=environment())
     except OSError as error:
         raise UserError(f"{PYTHON}={given} cannot be run: {error.strerror}. {INSTALL}") from None
-    if found.returncode:
+    if probe_run.returncode:
         raise UserError(f"{PYTHON}={given} has no vllm. {INSTALL}")
     return given
 
@@ -180,21 +180,21 @@ class VllmEngine:
             self._since = time.perf_counter()
         self._running += 1
         try:
-            found = await self._answer(request)
+            reply = await self._answer(request)
         finally:
             self._running -= 1
             if not self._running:
                 self._spent += time.perf_counter() - self._since
-        if "error" in found:
-            raise Fault("engine", found["error"])
-        if found["weights"] != request["weights"]:
+        if "error" in reply:
+            raise Fault("engine", reply["error"])
+        if reply["weights"] != request["weights"]:
             raise Fatal(
                 "engine",
-                f"a sample came from weights of update {found['weights']}, and was to come from "
+                f"a sample came from weights of update {reply['weights']}, and was to come from "
                 f"those of {request['weights']}",
             )
-        self.sampled_tokens += len(found["ids"])
-        return self._sample(found, sampling, version)
+        self.sampled_tokens += len(reply["ids"])
+        return self._sample(reply, sampling, version)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -229,9 +229,9 @@ class VllmEngine:
                     future.set_exception(error)
         self._outbox.clear()
 
-    def _sample(self, found: dict[str, Any], sampling: Sampling, version: int) -> Completion:
-        ids: list[int] = found["ids"]
-        finish: Literal["eos", "stop", "length"] = "stop" if found["finish"] == "stop" else "length"
+    def _sample(self, reply: dict[str, Any], sampling: Sampling, version: int) -> Completion:
+        ids: list[int] = reply["ids"]
+        finish: Literal["eos", "stop", "length"] = "stop" if reply["finish"] == "stop" else "length"
         finish = "eos" if ids and ids[-1] in self.model.eos else finish
         text = self.dialect.decode(ids[:-1] if finish == "eos" else ids)
         ends = (
@@ -240,7 +240,7 @@ class VllmEngine:
         return Completion(
             ids=tuple(ids),
             # a greedy token is the only one of the distribution it is drawn from
-            logp=tuple(found["logp"]) if sampling.temperature else (0.0,) * len(ids),
+            logp=tuple(reply["logp"]) if sampling.temperature else (0.0,) * len(ids),
             text=text,
             cut=min(ends, default=len(text)),
             finish=finish,
@@ -303,10 +303,10 @@ class VllmEngine:
         folder = self._scratch / "update"
         self._write(folder)
         update = {"update": str(folder), "digests": digests(folder), "weights": self.updates + 1}
-        found = await ask(child, update)
+        reply = await ask(child, update)
         shutil.rmtree(folder)
-        if "error" in found:
-            raise Fatal("engine", found["error"])
+        if "error" in reply:
+            raise Fatal("engine", reply["error"])
         self.updates += 1
         await self._probe(child)
 
@@ -315,10 +315,10 @@ class VllmEngine:
         prompts = probe_prompts(self.model)
         plain = Sampling(max_tokens=TOKENS)
         questions = [request_of(p, plain, ("probe", i)) for i, p in enumerate(prompts)]
-        found = await asyncio.gather(*(ask_to_generate(child, q) for q in questions))
-        if wrong := [f["error"] for f in found if "error" in f]:
+        replies = await asyncio.gather(*(ask_to_generate(child, q) for q in questions))
+        if wrong := [f["error"] for f in replies if "error" in f]:
             raise Fatal("engine", f"a probe of its weights failed: {wrong[0]}")
-        samples = zip(prompts, found, strict=True)
+        samples = zip(prompts, replies, strict=True)
         check_gap(self.model, [Sampled(p, tuple(f["ids"]), tuple(f["logp"])) for p, f in samples])
 
     def _start(self) -> Child:

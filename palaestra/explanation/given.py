@@ -42,12 +42,12 @@ async def judge_groups(recipe: Recipe, ctx: RunContext, groups: Sequence[Group])
     links = recipe.collect.links if isinstance(recipe.collect, Links) else (recipe.collect,)
     if not isinstance(links[0], Sample):
         raise UserError(f"its rollouts are not plain samples but {brief(links[0])}")
-    found: list[Group] = []
+    judged_groups: list[Group] = []
     for g, group in enumerate(groups):
         for i, link in enumerate(links[1:], 1):
             group = await link(ctx, (ctx.seed, "given", g, i), group)
-        found.append(group)
-    ready, _, _ = await recipe.pool(ctx, found, {})
+        judged_groups.append(group)
+    ready, _, _ = await recipe.pool(ctx, judged_groups, {})
     if not ready:
         raise UserError(f"its pool {brief(recipe.pool)} has no batch")
     return ready
@@ -71,38 +71,43 @@ def prepare_context(recipe: Recipe, ctx: RunContext) -> RunContext:
     return ctx
 
 
-def direction(found: Credited, ctx: RunContext) -> np.ndarray | None:
+def direction(credited: Credited, ctx: RunContext) -> np.ndarray | None:
     """[parameters] minus the gradient of the objective to the model's own weights, before any
     optimiser; None = no example.
 
     Heads are the method's own, so they are left out: directions of different methods have the same
     coordinates.
     """
-    batch = pack(found.examples, found.name)
+    batch = pack(credited.examples, credited.name)
     if batch is None:
         return None
-    model = ctx.model(found.name)
+    model = ctx.model(credited.name)
     for p in model.trainable():
         p.grad = None
-    run = ctx.forward(found.name, found.learner.objective.needs)
-    backward(run, found.learner.objective, batch.to(model.device), BUDGET)
+    run = ctx.forward(credited.name, credited.learner.objective.needs)
+    backward(run, credited.learner.objective, batch.to(model.device), BUDGET)
     named = {n: p for n, p in model.named_trainable().items() if not n.startswith("head.")}
     flat = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in named.values()]
     return -torch.cat(flat).double().cpu().numpy()
 
 
-def token_weights(found: Credited, ctx: RunContext) -> tuple[list[np.ndarray], bool]:
+def token_weights(credited: Credited, ctx: RunContext) -> tuple[list[np.ndarray], bool]:
     """[T] of each example: minus the derivative of the loss to each log-prob, at the log-probs the
     tokens were sampled with.
 
     And whether the loss leaves the advantages unused.
     """
-    learner, weights = found.learner, [np.zeros(len(e.row.view().ids_T)) for e in found.examples]
-    live = [i for i, e in enumerate(found.examples) if e.row.view(found.name).trained_T[1:].any()]
-    batch = pack([found.examples[i] for i in live], found.name)
+    learner, weights = (
+        credited.learner,
+        [np.zeros(len(e.row.view().ids_T)) for e in credited.examples],
+    )
+    live = [
+        i for i, e in enumerate(credited.examples) if e.row.view(credited.name).trained_T[1:].any()
+    ]
+    batch = pack([credited.examples[i] for i in live], credited.name)
     if batch is None:
         return weights, False
-    out = outputs(ctx, found, batch) | {"logp": batch["behaviour_logp"].clone()}
+    out = outputs(ctx, credited, batch) | {"logp": batch["behaviour_logp"].clone()}
     found_BT, unused = derivative(learner.objective, out, batch)
     for b, i in enumerate(live):
         weights[i] = found_BT[b, : len(weights[i])].double().numpy()
@@ -110,10 +115,10 @@ def token_weights(found: Credited, ctx: RunContext) -> tuple[list[np.ndarray], b
 
 
 @torch.no_grad()
-def outputs(ctx: RunContext, found: Credited, batch: Batch) -> dict[str, torch.Tensor]:
+def outputs(ctx: RunContext, credited: Credited, batch: Batch) -> dict[str, torch.Tensor]:
     """What the model says about the whole batch, a few rows at a time."""
-    run, T = ctx.forward(found.name, found.learner.objective.needs), batch["ids"].shape[1]
-    here = batch.to(ctx.model(found.name).device)
+    run, T = ctx.forward(credited.name, credited.learner.objective.needs), batch["ids"].shape[1]
+    here = batch.to(ctx.model(credited.name).device)
     parts = [
         run(here.part(rows)) for rows in torch.arange(len(batch.unit_B)).split(max(1, BUDGET // T))
     ]

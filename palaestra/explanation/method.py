@@ -98,7 +98,7 @@ def _advantages(
     by_token: bool,
 ) -> list[list[Any]]:
     """Of each trajectory; 0 where it has no credit."""
-    found: list[list[Any]] = [
+    advantages: list[list[Any]] = [
         [[0.0] * sum(lengths_of(t)) if by_token else 0.0 for t in group] for group in groups
     ]
     for example in examples:
@@ -106,8 +106,8 @@ def _advantages(
         trained_T = example.row.view().trained_T
         credit = example.columns.get("advantage", example.columns.get("sign", 1.0))
         credit_N = np.broadcast_to(credit, trained_T.shape)[trained_T]
-        found[g][i] = credit_N.tolist() if by_token else float(credit_N[0])
-    return found
+        advantages[g][i] = credit_N.tolist() if by_token else float(credit_N[0])
+    return advantages
 
 
 # ---- what a model would have said
@@ -145,8 +145,8 @@ class _Measured(dict[str, np.ndarray]):
     field.
     """
 
-    def __init__(self, found: Mapping[str, np.ndarray], fields: Mapping[str, str], where: str):
-        super().__init__(found)
+    def __init__(self, columns: Mapping[str, np.ndarray], fields: Mapping[str, str], where: str):
+        super().__init__(columns)
         self.fields, self.where = fields, where
 
     def __missing__(self, name: str) -> np.ndarray:

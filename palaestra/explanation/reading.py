@@ -43,9 +43,9 @@ def derivative(
     leaves = {k: v.detach().clone().requires_grad_() for k, v in out.items()}
     loss, _ = loss_of(objective, leaves, replace(batch, columns=columns))
     asked = [leaves["logp"], *([columns["advantage"]] if "advantage" in columns else [])]
-    found: list[Tensor | None] = list(torch.autograd.grad(loss, asked, allow_unused=True))
-    slope_BT = torch.zeros_like(asked[0]) if found[0] is None else found[0]
-    return 0.0 - slope_BT, len(found) > 1 and found[1] is None
+    gradients: list[Tensor | None] = list(torch.autograd.grad(loss, asked, allow_unused=True))
+    slope_BT = torch.zeros_like(asked[0]) if gradients[0] is None else gradients[0]
+    return 0.0 - slope_BT, len(gradients) > 1 and gradients[1] is None
 
 
 def muted_answers_remark(groups: Groups) -> list[str]:

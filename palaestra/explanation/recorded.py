@@ -96,13 +96,13 @@ def explain_rollouts(
     ctx = prepare_context(
         recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train)
     )
-    found = credit_groups(recipe, ctx, groups)
-    by_example, unused = token_weights(found, ctx)
+    credited = credit_groups(recipe, ctx, groups)
+    by_example, unused = token_weights(credited, ctx)
     weights: dict[int, Any] = {}
-    for e, w in zip(found.examples, by_example, strict=True):  # a row may stand in several pairs
+    for e, w in zip(credited.examples, by_example, strict=True):  # a row may stand in several pairs
         weights[id(e.row)] = weights.get(id(e.row), 0.0) + w
     credit = {
-        id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in found.examples
+        id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in credited.examples
     }
     if group is not None and group not in numbers:
         which = f"it has {len(groups)}, from 0" if total is None else f"it holds {numbers}"
@@ -114,7 +114,7 @@ def explain_rollouts(
         method=method,
         prompt="\n".join(m.content for m in groups[g].task.prompt),
         answers=[_answer(e, weights, credit, texts) for e in ranked],
-        within=found.within,
+        within=credited.within,
         notes=[
             *other_run(recipe, place),
             *dropped_groups_remark(recipe.pool, groups),
@@ -137,21 +137,21 @@ def source(place: Path) -> tuple[Path, Settings]:
 
 def settings_of(run: Path) -> Settings:
     """The model and the problem of a run, by its folder; `check_code` asks for the code that it names."""
-    told = run / "config.toml"
-    if not told.is_file():
+    config_file = run / "config.toml"
+    if not config_file.is_file():
         return Settings()
-    check_code(told, from_toml(told))
-    return overrides.merge(Settings(), setup_fields(from_toml(told)))
+    check_code(config_file, from_toml(config_file))
+    return overrides.merge(Settings(), setup_fields(from_toml(config_file)))
 
 
 def other_run(recipe: Recipe, place: Path) -> list[str]:
     """The remark that the run did not collect what the recipe reads, where its recipe is known and
     is another one.
     """
-    told = (place if place.is_dir() else place.parent.parent) / "config.toml"
-    if not told.is_file():
+    config_file = (place if place.is_dir() else place.parent.parent) / "config.toml"
+    if not config_file.is_file():
         return []
-    given = from_toml(told)
+    given = from_toml(config_file)
     name = str(given.get("recipe", Settings.recipe))
     try:
         run = overrides.build(name, given.get("set", {}))
@@ -162,9 +162,9 @@ def other_run(recipe: Recipe, place: Path) -> list[str]:
 
 def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
     """What says which model and which problem."""
-    found = {n: given[n] for n in ("model", *setting_names(Use.MEASURED)) if n in given}
-    find(found.get("model", "tiny"))
-    return found
+    fields = {n: given[n] for n in ("model", *setting_names(Use.MEASURED)) if n in given}
+    find(fields.get("model", "tiny"))
+    return fields
 
 
 def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[str]]]:
@@ -226,11 +226,13 @@ def _pictures(line: Mapping[str, Any]) -> Mapping[int, Picture]:
     )
 
 
-def _row(found: dict[str, Any], pictures: Mapping[int, Picture]) -> Row:
+def _row(measured: dict[str, Any], pictures: Mapping[int, Picture]) -> Row:
     """Neighbours with the same author, turn and part in training as a segment: the file has
     columns, not segments.
     """
-    columns = (found[n] for n in ("author", "trained", "hidden", "turn", "logp", "ids", "tokens"))
+    columns = (
+        measured[n] for n in ("author", "trained", "hidden", "turn", "logp", "ids", "tokens")
+    )
     segments: list[Segment] = []
     alike = lambda t: (*t[:4], t[4] is None)
     for (author, trained, hidden, turn, unknown), tokens in groupby(
@@ -251,22 +253,24 @@ def _row(found: dict[str, Any], pictures: Mapping[int, Picture]) -> Row:
                 pictures=pictures_in(ids, pictures),
             )
         )
-    return Row(segments=tuple(segments), seat=found["seat"] or "", thread=found["thread"] or "")
+    return Row(
+        segments=tuple(segments), seat=measured["seat"] or "", thread=measured["thread"] or ""
+    )
 
 
-def _visible_tokens(found: dict[str, Any]) -> list[str]:
-    return [t for t, hidden in zip(found["tokens"], found["hidden"], strict=True) if not hidden]
+def _visible_tokens(columns: dict[str, Any]) -> list[str]:
+    return [t for t, hidden in zip(columns["tokens"], columns["hidden"], strict=True) if not hidden]
 
 
 def _answer(
     e: Episode, weights: dict[int, Any], credit: dict[int, Any], texts: dict[int, list[str]]
 ) -> Answer:
     tokens: list[str] = []
-    found: list[float] = []
+    advantages: list[float] = []
     advantage: list[float] = []
     for row in e.rows:
         mine = row.view().trained_T
         tokens += [t for t, own in zip(texts[id(row)], mine, strict=True) if own]
-        found += weights.get(id(row), np.zeros(len(mine)))[mine].tolist()
+        advantages += weights.get(id(row), np.zeros(len(mine)))[mine].tolist()
         advantage += np.broadcast_to(credit.get(id(row), 0.0), len(mine))[mine].tolist()
-    return Answer(tokens=tokens, weights=found, reward=e.total, advantage=advantage)
+    return Answer(tokens=tokens, weights=advantages, reward=e.total, advantage=advantage)

@@ -170,13 +170,13 @@ class Problems:
     @cached_property
     def by_id(self) -> dict[str, Task]:
         """Of tasks that come to an end."""
-        found: dict[str, Task] = {}
+        tasks_by_id: dict[str, Task] = {}
         for i in range(split_size(self.tasks, "train") or 0):
-            if len(found) == len(self.wanted):
+            if len(tasks_by_id) == len(self.wanted):
                 break
             if (task := self.tasks.task("train", i)).id in self.wanted:
-                found[task.id] = task
-        return found
+                tasks_by_id[task.id] = task
+        return tasks_by_id
 
     def _numbered(self, identity: str) -> Task | None:
         """Of endless tasks, whose identities end with their number."""

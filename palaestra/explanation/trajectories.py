@@ -170,7 +170,7 @@ def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
     segments, start = [Segment(ids=(0,), turn=0)], 0
     for turn, length in enumerate(lengths):
         piece = slice(start, start + length)
-        said = Segment(
+        segment = Segment(
             ids=tuple(int(x) for x in ids[piece]),
             logp=tuple(map(float, logp[piece])),
             author="policy",
@@ -179,7 +179,7 @@ def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
             turn=turn,
             version=0,
         )
-        segments.append(said)
+        segments.append(segment)
         start += length
     facts = {k: t[k] for k in FACTS if k in t}
     return Episode(

@@ -168,15 +168,15 @@ async def attack_reward(
     async def one(task: Task) -> dict[str, float]:
         texts = {"gold": gold(task) if gold else str(task.answer), **attacks(task)}
         texts |= {name: say(task) for name, say in also.items()}
-        found = await reward(
+        rewards = await reward(
             ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts.values()))
         )
         return {
             n: float(r.total > above)
-            for n, r in zip(texts, found, strict=True)
+            for n, r in zip(texts, rewards, strict=True)
             if isinstance(r, Reward)
         }
 
-    found = await asyncio.gather(*(one(t) for t in tasks))
-    names = dict.fromkeys(n for each in found for n in each)
-    return {n: _mean([each[n] for each in found if n in each]) for n in names}
+    by_attack = await asyncio.gather(*(one(t) for t in tasks))
+    names = dict.fromkeys(n for each in by_attack for n in each)
+    return {n: _mean([each[n] for each in by_attack if n in each]) for n in names}

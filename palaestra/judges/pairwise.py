@@ -91,8 +91,8 @@ class Pairwise:
             pairs, texts = [(i, n) for i in range(n)], [*texts, reference_of(group.task)]
         else:
             pairs = schedule(n, self.opponents)
-        found = await self.compare_texts(ctx, group.task, texts, pairs)
-        return [self._reward(i, found) for i in range(n)]
+        comparisons = await self.compare_texts(ctx, group.task, texts, pairs)
+        return [self._reward(i, comparisons) for i in range(n)]
 
     async def compare_texts(
         self,
@@ -121,20 +121,20 @@ class Pairwise:
         )
         try:
             votes = await poll(client_of(ctx, self.client), request, self.read, self.votes)
-            found = tally([v.score for v in votes])
+            vote = tally([v.score for v in votes])
         except Fault as fault:
             return fault
-        score, said = found.score if found else None, votes[0].said
-        return Comparison(first=i, second=j, score=score, said=said)
+        score, explanation = vote.score if vote else None, votes[0].said
+        return Comparison(first=i, second=j, score=score, said=explanation)
 
-    def _reward(self, i: int, found: Sequence[Comparison | Fault]) -> Reward | Fault:
+    def _reward(self, i: int, comparisons: Sequence[Comparison | Fault]) -> Reward | Fault:
         """Of text `i`. Comparisons that failed or could not be read are left out; without any it is
         an error.
         """
-        mine = [c for c in found if isinstance(c, Comparison) and i in (c.first, c.second)]
+        mine = [c for c in comparisons if isinstance(c, Comparison) and i in (c.first, c.second)]
         read = [c for c in mine if c.score is not None]
         if not read:
-            failed = next((f for f in found if isinstance(f, Fault)), None)
+            failed = next((f for f in comparisons if isinstance(f, Fault)), None)
             return failed or Fault(
                 "judge-unparsed",
                 f"{self.name} has no verdict on response {i} in {len(mine)} comparisons",
@@ -146,11 +146,11 @@ class Pairwise:
             f"{self.name}/flips": flips(read),
             f"{self.name}/unparsed": 1 - len(read) / len(mine),
         }
-        told = tuple(
+        judge_votes = tuple(
             JudgeVote(judge=self.name, score=None if c.score is None else c.of(i), said=c.said)
             for c in mine
         )
-        return Reward(total=score, parts=parts, verdicts=told)
+        return Reward(total=score, parts=parts, verdicts=judge_votes)
 
 
 def schedule(n: int, opponents: int = 0) -> list[tuple[int, int]]:
@@ -160,11 +160,11 @@ def schedule(n: int, opponents: int = 0) -> list[tuple[int, int]]:
     return sorted((i, j) for i, j in pairs)
 
 
-def flips(found: Sequence[Comparison]) -> float:
+def flips(comparisons: Sequence[Comparison]) -> float:
     """Of the pairs that were read in both orders, the share whose winner differs; 0 where there are
     none.
     """
-    by_order = {(c.first, c.second): c for c in found if c.score is not None}
+    by_order = {(c.first, c.second): c for c in comparisons if c.score is not None}
     both = [(c, by_order[j, i]) for (i, j), c in by_order.items() if i < j and (j, i) in by_order]
     return float(np.mean([a.win(a.first) != b.win(a.first) for a, b in both])) if both else 0.0
 

@@ -75,15 +75,15 @@ class Judge:
 
     async def _rewarded(self, ctx: Judging | None, task: Task, text: str) -> Reward | Fault:
         try:
-            found = await self.judge_one(ctx, task, text)
+            score = await self.judge_one(ctx, task, text)
         except Fault as fault:
             return fault
         shares = {
-            f"{self.name}/agreement": found.agreement,
-            f"{self.name}/unparsed": found.unparsed,
+            f"{self.name}/agreement": score.agreement,
+            f"{self.name}/unparsed": score.unparsed,
         }
-        parts = {self.name: found.score, **shares}
-        return Reward(total=found.score, parts=parts, verdicts=found.votes)
+        parts = {self.name: score.score, **shares}
+        return Reward(total=score.score, parts=parts, verdicts=score.votes)
 
     async def judge_one(self, ctx: Judging | None, task: Task, text: str) -> Tally:
         """What the judge thinks of one response. Raises `Fault`."""
@@ -92,11 +92,13 @@ class Judge:
         request = self.request({**fields_of(task), "response": defuse(text)})
         client = client_of(ctx, self.client)
         votes = await poll(client, request, self.read, self.votes, self.name)
-        found = tally([v.score for v in votes], self.combine, self.unparsed)
-        if found is None:
-            told = f"none of {len(votes)} replies of {self.name} to task {task.id!r} could be read"
-            raise Fault("judge-unparsed", f"{told}; it was told: {self.read.instruction}")
-        return replace(found, votes=tuple(votes))
+        vote = tally([v.score for v in votes], self.combine, self.unparsed)
+        if vote is None:
+            reason = (
+                f"none of {len(votes)} replies of {self.name} to task {task.id!r} could be read"
+            )
+            raise Fault("judge-unparsed", f"{reason}; it was told: {self.read.instruction}")
+        return replace(vote, votes=tuple(votes))
 
     def request(self, fields: Mapping[str, str]) -> ChatRequest:
         shown = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}

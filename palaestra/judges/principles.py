@@ -60,10 +60,10 @@ def label_verdict(task: Task, episode: Episode) -> str:
     above a half.
     """
     parts, name = episode.reward.parts if episode.reward else {}, task.meta["asked"]
-    found = parts.get(f"label/{name}", parts.get(name))
-    if found is None:
+    label = parts.get(f"label/{name}", parts.get(name))
+    if label is None:
         raise Fault("unlabelled", f"no label {name!r} of an episode of task {task.id!r}")
-    return "Yes" if found > 0.5 else "No"
+    return "Yes" if label > 0.5 else "No"
 
 
 @stage
@@ -84,13 +84,13 @@ class Entailed:
         ]
         return [self._mean(row) for row in zip(*columns, strict=True)]
 
-    def _mean(self, found: Sequence[Reward | Fault]) -> Reward | Fault:
-        fault = next((x for x in found if isinstance(x, Fault)), None)
+    def _mean(self, rewards: Sequence[Reward | Fault]) -> Reward | Fault:
+        fault = next((x for x in rewards if isinstance(x, Fault)), None)
         if fault is not None:
             return fault
         parts = {
             name: x.total
-            for (name, _), x in zip(self.questions, found, strict=True)
+            for (name, _), x in zip(self.questions, rewards, strict=True)
             if isinstance(x, Reward)
         }
         return Reward(total=sum(parts.values()) / len(parts), parts=parts)
@@ -131,7 +131,7 @@ def has_agreement(best: Sequence[float], least: float = AGREE) -> bool:
 
 
 def annotator_consensus(
-    said: Sequence[Sequence[tuple[np.ndarray, bool]]], least: float = AGREE
+    ratings: Sequence[Sequence[tuple[np.ndarray, bool]]], least: float = AGREE
 ) -> list[list[bool]]:
     """For the principles (embedding, verdict) of each annotator of a response, whether all others
     agree with each.
@@ -149,8 +149,10 @@ def annotator_consensus(
 
     return [
         [
-            has_agreement([closest(x, v, other) for b, other in enumerate(said) if b != a], least)
+            has_agreement(
+                [closest(x, v, other) for b, other in enumerate(ratings) if b != a], least
+            )
             for x, v in mine
         ]
-        for a, mine in enumerate(said)
+        for a, mine in enumerate(ratings)
     ]

@@ -53,10 +53,10 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
     looked at again.
     """
 
-    def put(found: re.Match[str]) -> str:
-        name = found[1]
+    def put(match: re.Match[str]) -> str:
+        name = match[1]
         if name is None:
-            return found[0][0]
+            return match[0][0]
         if name not in fields:
             raise UserError(
                 f"a judge's template names {{{name}}}; there are {', '.join(sorted(fields))}"
@@ -92,9 +92,11 @@ def fields_of(task: Task) -> dict[str, str]:
     record.
     """
     texts = {k: v for k, v in task.meta.items() if isinstance(v, str)}
-    said = [m.text for m in task.prompt if m.role != "system"]
+    user_texts = [m.text for m in task.prompt if m.role != "system"]
     question = (
-        said[0] if len(said) == 1 else "\n\n".join(f"{m.role}: {m.text}" for m in task.prompt)
+        user_texts[0]
+        if len(user_texts) == 1
+        else "\n\n".join(f"{m.role}: {m.text}" for m in task.prompt)
     )
     reference = {} if task.answer is None else {"reference": reference_of(task)}
     return {**texts, "question": question, **reference}
@@ -102,5 +104,7 @@ def fields_of(task: Task) -> dict[str, str]:
 
 def reference_of(task: Task) -> str:
     """The reference answer as text; the first of several."""
-    found = task.answer[0] if isinstance(task.answer, list | tuple) and task.answer else task.answer
-    return "" if found is None else str(found)
+    answer = (
+        task.answer[0] if isinstance(task.answer, list | tuple) and task.answer else task.answer
+    )
+    return "" if answer is None else str(answer)

@@ -103,12 +103,12 @@ class Json:
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         try:
-            found: Any = await ask(client, request, self.model(), asks=self.asks)
+            value: Any = await ask(client, request, self.model(), asks=self.asks)
         except Fault as fault:
             if fault.cause != "chat-format":
                 raise
             return None
-        return Rating(self.low, self.high).share(found.score)
+        return Rating(self.low, self.high).share(value.score)
 
 
 @stage

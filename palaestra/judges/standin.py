@@ -39,22 +39,22 @@ def is_right_response(request: ChatRequest) -> bool:
     by value.
     """
     question, response = question_and_response(request)
-    if found := SUM.fullmatch(question.strip()):
-        return same_answer(response, str(int(found[1]) + int(found[2])))
-    found = COUNT.fullmatch(question.strip())
-    if not found:
+    if match := SUM.fullmatch(question.strip()):
+        return same_answer(response, str(int(match[1]) + int(match[2])))
+    match = COUNT.fullmatch(question.strip())
+    if not match:
         return same_answer(response, tag_content(request, "reference"))
-    numbers = tuple(int(n) for n in found[2].split())
-    task = Task(id="", meta={"numbers": numbers, "target": int(found[1])})
+    numbers = tuple(int(n) for n in match[2].split())
+    task = Task(id="", meta={"numbers": numbers, "target": int(match[1])})
     return Count().check(f"{ANSWER_PREFIX}{response}", task) == 1
 
 
 def matches_last_digit(request: ChatRequest) -> bool:
     """A lazy judge of sums: a whole number whose last digit is right."""
     question, response = question_and_response(request)
-    found = SUM.fullmatch(question.strip())
+    match = SUM.fullmatch(question.strip())
     return bool(
-        found and response.isdigit() and int(response) % 10 == (int(found[1]) + int(found[2])) % 10
+        match and response.isdigit() and int(response) % 10 == (int(match[1]) + int(match[2])) % 10
     )
 
 

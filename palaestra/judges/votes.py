@@ -63,15 +63,15 @@ async def poll(
         score = await read(listener, replace(request, seed=request.seed + i))
         return JudgeVote(judge=judge, score=score, said=listener.said)
 
-    found = await asyncio.gather(*map(ask, range(votes)), return_exceptions=True)
+    replies = await asyncio.gather(*map(ask, range(votes)), return_exceptions=True)
     came: list[JudgeVote] = []
-    for each in found:
+    for each in replies:
         if isinstance(each, BaseException) and not isinstance(each, Fault):
             raise each
         if not isinstance(each, BaseException):
             came.append(each)
     if not came:
-        raise next(e for e in found if isinstance(e, Fault))
+        raise next(e for e in replies if isinstance(e, Fault))
     return came
 
 

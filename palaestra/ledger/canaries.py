@@ -371,11 +371,11 @@ def read(name: str) -> dict[str, Canary]:
 
 def write(name: str) -> dict[str, Canary]:
     """Records the canaries of a method anew."""
-    found = {arm: record(case) for arm, case in cases_of(name).items()}
+    canaries = {arm: record(case) for arm, case in cases_of(name).items()}
     path_of(name).parent.mkdir(parents=True, exist_ok=True)
-    lines = (f"{json.dumps(arm)}: {json.dumps(asdict(c))}" for arm, c in found.items())
+    lines = (f"{json.dumps(arm)}: {json.dumps(asdict(c))}" for arm, c in canaries.items())
     write_atomic(path_of(name), "{\n" + ",\n".join(lines) + "\n}\n")
-    return found
+    return canaries
 
 
 # ---- all of them

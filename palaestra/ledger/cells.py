@@ -95,8 +95,8 @@ class CellRequest:
 
     def configuration(self) -> dict[str, Any]:
         asked = (self.settings, self.tokens, self.samples, self.budget)
-        found = configuration(self.runnable(), *asked)
-        return found | ({"own_tasks": True} if self.own_tasks else {})
+        digest = configuration(self.runnable(), *asked)
+        return digest | ({"own_tasks": True} if self.own_tasks else {})
 
     def digest(self) -> str:
         """The cell's address."""
@@ -193,12 +193,12 @@ def _describe(cells: Mapping[Path, CellRequest]) -> str:
     count where the cell holds them.
     """
     files = {p: [p / METRICS, *p.glob(f"*/{METRICS}")] for p in cells}
-    steps = {p: sum(is_step(r) for f in found for r in records(f)) for p, found in files.items()}
-    told = [
+    steps = {p: sum(is_step(r) for f in value for r in records(f)) for p, value in files.items()}
+    places = [
         f"{r.label}: {f'step {steps[p]}' if steps[p] else 'no step yet'}" for p, r in cells.items()
     ]
-    more = [f"{len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
-    return "; ".join([*told[:MOST_TOLD], *more])
+    more = [f"{len(places) - MOST_TOLD} more"] if len(places) > MOST_TOLD else []
+    return "; ".join([*places[:MOST_TOLD], *more])
 
 
 def _sampled(file: Path) -> int:
@@ -258,8 +258,8 @@ def _run(place: Path, request: CellRequest, start: Start) -> str:
     if child.exitcode == 0 or (place / DONE).is_file():
         return ""
     lines = (place / LOG).read_text(errors="replace").strip().splitlines()
-    said = lines[-1] if lines else f"exit status {child.exitcode}"
-    return f"failed: {said} (see {place / LOG})"
+    reason = lines[-1] if lines else f"exit status {child.exitcode}"
+    return f"failed: {reason} (see {place / LOG})"
 
 
 # ---- one cell, in its own process
@@ -330,7 +330,7 @@ def run_here(request: CellRequest, place: Path) -> None:
             result = asyncio.run(request.runnable().run(ctx))
         finally:
             ctx.close()
-        spent = {"spent": found} if (found := check_budget(ctx)) else {}
+        spent = {"spent": fault} if (fault := check_budget(ctx)) else {}
         made = {**spent, **seconds(), "machine": machine_of(request.settings.where)}
         write_atomic(place / DONE, json.dumps({**result.metrics, **made}, indent=1))
     for folder in place.rglob("checkpoints"):
@@ -411,6 +411,6 @@ def read_cell(place: Path) -> Cell:
     for folder in [place / p for p in summary.get("parts", {})] or [place]:
         file, before = folder / METRICS, steps[-1].get("sampled_tokens", 0) if steps else 0
         lines = file.read_text().splitlines() if file.is_file() else []
-        found = [r for r in map(json.loads, lines) if is_step(r)]
-        steps += [r | {"sampled_tokens": before + r.get("sampled_tokens", 0)} for r in found]
+        step_lines = [r for r in map(json.loads, lines) if is_step(r)]
+        steps += [r | {"sampled_tokens": before + r.get("sampled_tokens", 0)} for r in step_lines]
     return Cell(summary=summary, steps=steps, folder=place)

@@ -46,12 +46,12 @@ def changes_of(entry: Entry) -> tuple[str, ...]:
     if not parent:
         return ()
     built = catalogue.find(entry.id).build()
-    found = [
+    stages = [
         name
         for path, before, after in difference(catalogue.recipe(parent), built)
         for name in stages_of(path, before, after)
     ]
-    return tuple(dict.fromkeys(n for n in found if n))
+    return tuple(dict.fromkeys(n for n in stages if n))
 
 
 def stages_of(path: str, before: Any, after: Any) -> Iterator[str]:
@@ -72,12 +72,12 @@ def stages_of(path: str, before: Any, after: Any) -> Iterator[str]:
 
 def parts_in(part: Any) -> set[str]:
     """The rooms and classes of the parts of a link: what lies in `rewards` is named by its room."""
-    found: set[str] = set()
+    parts: set[str] = set()
     for path, inner in [("", part), *walk(part)]:
         module = type(inner).__module__
         if not module.startswith("palaestra."):
             continue
         room = module.split(".")[1]
         pays = room in JUDGING or path.rpartition(".")[2] == "reward"
-        found.add("rewards" if pays else type(inner).__name__)
-    return found
+        parts.add("rewards" if pays else type(inner).__name__)
+    return parts

@@ -106,10 +106,13 @@ def head(method: str, whole: Mapping[str, Any], day: str) -> dict[str, str]:
 
 def is_whole(path: Path) -> bool:
     """Whether a declaration has the digests that it says."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    content = {k: v for k, v in found.items() if k not in HEAD}
-    named = path.stem.endswith(f"-{found['digest'][:SHOWN]}")
-    return named and head(found["id"], content, found["declared"]).items() <= found.items()
+    declaration = json.loads(path.read_text(encoding="utf-8"))
+    content = {k: v for k, v in declaration.items() if k not in HEAD}
+    named = path.stem.endswith(f"-{declaration['digest'][:SHOWN]}")
+    return (
+        named
+        and head(declaration["id"], content, declaration["declared"]).items() <= declaration.items()
+    )
 
 
 def read_declaration(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -121,30 +124,30 @@ def read_declaration(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     path = folder / f"{result['id']}-{result['declaration'][:SHOWN]}.json"
     if not path.is_file():
         raise UserError(f"its declaration {path.name} is not in {folder}")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if found.get("digest") != result["declaration"] or not is_whole(path):
+    declaration = json.loads(path.read_text(encoding="utf-8"))
+    if declaration.get("digest") != result["declaration"] or not is_whole(path):
         raise UserError(f"{path} is not the declaration that the result was made by")
-    return found
+    return declaration
 
 
-def expectation(found: Mapping[str, Any]) -> Expectation:
+def expectation(record: Mapping[str, Any]) -> Expectation:
     """What a declaration expects."""
-    name, given = found["expected"]
+    name, given = record["expected"]
     if name == Greater.__name__:
         return Greater(given["better"], given["than"], by=float(given["by"]))
     return Same(given["one"], given["other"], within=float(given["within"]))
 
 
-def reasons(found: Mapping[str, Any]) -> list[Needs]:
+def reasons(record: Mapping[str, Any]) -> list[Needs]:
     """The arms without a reason that a declaration names."""
-    return [Needs(**given) for _, given in found["reasons"]]
+    return [Needs(**given) for _, given in record["reasons"]]
 
 
-def vetoes(found: Mapping[str, Any]) -> dict[str, Veto]:
+def vetoes(record: Mapping[str, Any]) -> dict[str, Veto]:
     """What a declaration allows to fall, and against which arm; without what is measured."""
     return {
         n: Veto(falls=float(given["falls"]), against=given.get("against", ""))
-        for n, (_, given) in found["vetoes"].items()
+        for n, (_, given) in record["vetoes"].items()
     }
 
 
@@ -172,13 +175,13 @@ def earlier_looks(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> l
     return [*kept, look | {"why": why}]
 
 
-def with_earlier(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+def with_earlier(record: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
     """A third block that takes the place of `before`: other numbers, or another verdict, on the
     same seeds stay under its "earlier".
     """
     if before is None:
-        return dict(found)
+        return dict(record)
     kept, look = before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}
-    same = all(look.get(k) == found[k] for k in ("values", "verdict"))
+    same = all(look.get(k) == record[k] for k in ("values", "verdict"))
     looks = kept if same else [*kept, look]
-    return {**found, "earlier": looks} if looks else dict(found)
+    return {**record, "earlier": looks} if looks else dict(record)

@@ -101,8 +101,10 @@ def canonical(x: Any) -> Any:
     So are fields marked `EXACT`: sizes of micro-batches are no part of what is computed (law 2).
     """
     if is_dataclass(x) and not isinstance(x, type):
-        told = [f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata]
-        return [name_of(type(x)), {f.name: canonical(getattr(x, f.name)) for f in told}]
+        field_list = [
+            f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata
+        ]
+        return [name_of(type(x)), {f.name: canonical(getattr(x, f.name)) for f in field_list}]
     if isinstance(x, Mapping):
         return {str(k): canonical(v) for k, v in x.items()}
     if isinstance(x, tuple | list):
@@ -114,9 +116,9 @@ def canonical(x: Any) -> Any:
 
 def _off(f: Field[Any], part: Any) -> bool:
     """At its default, which is nothing, or a stage without settings."""
-    found = getattr(part, f.name)
+    value = getattr(part, f.name)
     default = f.default_factory() if f.default_factory is not MISSING else f.default
-    return found == default and (not found or canonical(found) == [name_of(type(found)), {}])
+    return value == default and (not value or canonical(value) == [name_of(type(value)), {}])
 
 
 def _reward(given: str) -> str:

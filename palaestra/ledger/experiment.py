@@ -51,7 +51,7 @@ def sections(words: str) -> dict[str, str]:
     """
     module, _, tier = words.partition("#")
     file = Path(module).with_suffix(".md")
-    found = dict[str, str]()
+    texts = dict[str, str]()
     for section in file.read_text(encoding="utf-8").split("\n## ")[1:]:
         head, _, text = section.partition("\n")
         name, _, of = head.rstrip(")").partition(" (")
@@ -59,8 +59,8 @@ def sections(words: str) -> dict[str, str]:
         if field_name not in WORDS:
             raise ValueError(f"{file}: no section {name!r} in an experiment; there are {WORDS}")
         if of == tier:
-            found[field_name] = " ".join(text.split())
-    return found
+            texts[field_name] = " ".join(text.split())
+    return texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +183,8 @@ class Experiment:
         if self.samples:
             ends["sampled"] = Final("sampled_after.pass@1.mean")
         area: dict[str, Measure] = {"area": Area()} if self.start is not None else {}
-        found = {**ends, **area, **self.controls}
-        return {n: m for n, m in found.items() if n in self.controls or m != self.measure}
+        controls = {**ends, **area, **self.controls}
+        return {n: m for n, m in controls.items() if n in self.controls or m != self.measure}
 
     def settings_of(self, arm: str) -> list[Setting]:
         """What is tried for an arm: every combination of the values of paths that it has."""
@@ -198,17 +198,17 @@ class Experiment:
         """What is tried for each of `arms` that has a choice, beside the start where what is chosen
         by reads it.
         """
-        found = {a: each for a in arms if len(each := self.settings_of(a)) > 1}
-        if found and reads_start(self.chooses):
-            found[START] = self.settings_of(START)
-        return found
+        settings = {a: each for a in arms if len(each := self.settings_of(a)) > 1}
+        if settings and reads_start(self.chooses):
+            settings[START] = self.settings_of(START)
+        return settings
 
     def arm_with(self, arm: str, setting: Setting) -> Any:
         """An arm with one of the settings that are tried."""
-        found: Any = self.every_arm[arm]
+        variant: Any = self.every_arm[arm]
         for path, given in setting.items():
-            found = values.override(found, path, given)
-        return found
+            variant = values.override(variant, path, given)
+        return variant
 
     def lacks(self) -> list[str]:
         """What the rules of docs/ledger.md ask for and this experiment does not declare."""
@@ -242,8 +242,8 @@ class Experiment:
         without = [r.without for r in self.reasons]
         named = (*self.expect.arms, *without, *against, *self.constants)
         check_arms(named, list(self.every_arm))
-        said = [*without, *self.vetoes, *self.every_control]
-        if twice := [n for n in said if said.count(n) > 1]:
+        statements = [*without, *self.vetoes, *self.every_control]
+        if twice := [n for n in statements if statements.count(n) > 1]:
             raise UserError(f"two controls have the name {twice[0]!r}; call one otherwise")
         if self.tuning_tokens and not self.tokens <= 3 * self.tuning_tokens <= 3 * self.tokens:
             raise UserError(
@@ -276,21 +276,21 @@ def experiment_of(method: str) -> Experiment:
     of a user's recipe file. Raises UserError where there is none.
     """
     if catalogue.is_own_file(method):
-        found = getattr(catalogue.find(method), "EXPERIMENT", None)
-        if not isinstance(found, Experiment):
+        experiment = getattr(catalogue.find(method), "EXPERIMENT", None)
+        if not isinstance(experiment, Experiment):
             raise UserError(
                 f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}"
             )
-        return found
+        return experiment
     name, tier = parted(method)
     entry = catalogue.entry_of(name)
     if not entry.claim:
         raise UserError(f"{name} has no experiment: no claim of it is written in palaestra.claims")
-    found = getattr(
+    experiment = getattr(
         importlib.import_module(entry.claim), TIERS[tier] if tier else "EXPERIMENT", None
     )
-    if found is None:
+    if experiment is None:
         raise UserError(
             f"{name} has no experiment of the tier {tier}; without --tier it runs on {Experiment.model}"
         )
-    return found
+    return experiment

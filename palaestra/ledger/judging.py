@@ -54,39 +54,43 @@ def judge(
     illustration: bool = False,
 ) -> dict[str, Any]:
     """Effect, intervals, verdict and what each reason and veto says, as a result stores them."""
-    found: dict[str, Any] = {"effect": None, "ci95": [None, None], "by_block": []}
+    result: dict[str, Any] = {"effect": None, "ci95": [None, None], "by_block": []}
     first, second = expect.arms
-    said = {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
+    statements = {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
     if lacking := _lacking(expect, measured):
-        said = {r.without: _of_reason(r, expect, measured) for r in reasons} | said
-        return {**found, "verdict": "inconclusive", "reason": lacking, "said": said}
+        statements = {r.without: _of_reason(r, expect, measured) for r in reasons} | statements
+        return {**result, "verdict": "inconclusive", "reason": lacking, "said": statements}
     effect = effect_of(measured.arms[first], measured.arms[second])
     parts = [effect_of(*(_cut(measured.arms[a], s) for a in (first, second)))
              for s in _slices(measured.blocks)]  # fmt: skip
-    said = {r.without: _of_reason(r, expect, measured, [effect, *parts]) for r in reasons} | said
-    found["effect"], found["ci95"] = effect.mean, [effect.low, effect.high]
-    found["by_block"] = [{"effect": p.mean, "ci95": [p.low, p.high]} for p in parts]
+    statements = {
+        r.without: _of_reason(r, expect, measured, [effect, *parts]) for r in reasons
+    } | statements
+    result["effect"], result["ci95"] = effect.mean, [effect.low, effect.high]
+    result["by_block"] = [{"effect": p.mean, "ci95": [p.low, p.high]} for p in parts]
     decides = effect
     if len(measured.arms[first]) == 1 and effect.n <= MOST_FLIPPED:
         differences = _differences(measured.arms[first], measured.arms[second])
         shape = irregularity(differences)
         flipped = sign_flip_interval(differences)
-        found |= {"shape": shape}
+        result |= {"shape": shape}
         if math.isfinite(flipped.low):  # five differences have none
-            found |= {"ci95_permutation": [flipped.low, flipped.high]}
+            result |= {"ci95_permutation": [flipped.low, flipped.high]}
             if shape:
                 low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
                 decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
     judged = expect.judge(decides, parts)
-    stopped = [n for n in vetoes or {} if said[n]["speaks"]]
-    unknown = [n for n in vetoes or {} if "effect" not in said[n] or said[n]["doubts"]]
+    stopped = [n for n in vetoes or {} if statements[n]["speaks"]]
+    unknown = [n for n in vetoes or {} if "effect" not in statements[n] or statements[n]["doubts"]]
     if illustration:
         judged = Judged("illustration", "nothing is trained: it shows what a program does")
     elif stopped and judged.verdict in ("reproduced", "smaller", "inconclusive"):
-        judged = Judged("not-reproduced", f"vetoed: {'; '.join(said[n]['said'] for n in stopped)}")
+        judged = Judged(
+            "not-reproduced", f"vetoed: {'; '.join(statements[n]['said'] for n in stopped)}"
+        )
     elif unknown and judged.verdict in ("reproduced", "smaller"):
-        judged = Judged("inconclusive", "; ".join(said[n]["said"] for n in unknown))
-    return {**found, "verdict": judged.verdict, "reason": judged.reason, "said": said}
+        judged = Judged("inconclusive", "; ".join(statements[n]["said"] for n in unknown))
+    return {**result, "verdict": judged.verdict, "reason": judged.reason, "said": statements}
 
 
 def _lacking(expect: Expectation, measured: Measured) -> str:
@@ -112,18 +116,18 @@ def _of_reason(
     rows = (*arm.values(), *better.values())
     if not arm or not better or any(None in row or len(row) < LEAST_SEEDS for row in rows):
         return {"kind": "reason", "said": f"{needs.without}: not measured"}
-    found = effect_of(arm, better)
+    arm_effect = effect_of(arm, better)
     return {
         "kind": "reason",
-        "effect": found.mean,
-        "ci95": [found.low, found.high],
-        "said": _reason_said(needs, found, expect, measured, effects),
+        "effect": arm_effect.mean,
+        "ci95": [arm_effect.low, arm_effect.high],
+        "said": _reason_said(needs, arm_effect, expect, measured, effects),
     }
 
 
 def _reason_said(
     needs: Needs,
-    found: Interval,
+    interval: Interval,
     expect: Expectation,
     measured: Measured,
     effects: Sequence[Interval],
@@ -141,17 +145,19 @@ def _reason_said(
         whole = effects[0]
         if any(e.low <= 0 for e in effects):  # nothing that could have a reason
             head = "the effect is negative" if whole.high < 0 else "no certain effect"
-            lead = f"{found.mean:+.3g} [{found.low:.3g}, {found.high:.3g}]"
+            lead = f"{interval.mean:+.3g} [{interval.low:.3g}, {interval.high:.3g}]"
             return f"{head}; against {needs.without}: {lead}"
         remains = effect_of(measured.arms[expect.than], measured.arms[needs.without])
-        if found.low > 0 and remains.low > 0:
-            return f"adds {found.mean:.3g}, and {remains.mean:.3g} stay without it: {needs.reason}"
-        if found.low > 0 and remains.high < 0:
+        if interval.low > 0 and remains.low > 0:
+            return (
+                f"adds {interval.mean:.3g}, and {remains.mean:.3g} stay without it: {needs.reason}"
+            )
+        if interval.low > 0 and remains.high < 0:
             below = f"{-remains.mean:.3g} below {expect.than} without it"
             return f"needed ({below}): {needs.reason}"
         by = min(by, whole.mean / 2)
     words = {"held": "needed", "refuted": "not needed", "open": "open whether it is needed"}
-    return f"{words[needs.said(found, by)]}: {needs.reason}"
+    return f"{words[needs.said(interval, by)]}: {needs.reason}"
 
 
 def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> dict[str, Any]:
@@ -161,15 +167,15 @@ def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> 
     spoken = {"kind": "veto", "falls": veto.falls, "against": pair[0]}
     if None in (*first, *second) or len(first) < LEAST_SEEDS:
         return spoken | {"speaks": False, "said": f"{name}: not measured"}
-    found = paired_difference(_known(first), _known(second))
+    difference = paired_difference(_known(first), _known(second))
     allowed = f"a fall of {veto.falls:g} is allowed" if veto.falls else "no fall is allowed"
     return {
         **spoken,
-        "effect": found.mean,
-        "ci95": [found.low, found.high],
-        "speaks": veto.speaks(found),
-        "doubts": veto.doubts(found),
-        "said": f"{name}: {found.mean:+.3g} [{found.low:.3g}, {found.high:.3g}], {allowed}",
+        "effect": difference.mean,
+        "ci95": [difference.low, difference.high],
+        "speaks": veto.speaks(difference),
+        "doubts": veto.doubts(difference),
+        "said": f"{name}: {difference.mean:+.3g} [{difference.low:.3g}, {difference.high:.3g}], {allowed}",
     }
 
 

@@ -46,19 +46,19 @@ class Final:
     def problems(self, cell: Cell) -> int | None:
         """The number of problems of which it is the solved share; None = it is something else."""
         *where, last = self.path.split(".")
-        found = self._at(cell, where)
-        return found.get("n") if last == "mean" and found.get("of") == "accuracy" else None
+        scores = self._at(cell, where)
+        return scores.get("n") if last == "mean" and scores.get("of") == "accuracy" else None
 
     def _at(self, cell: Cell, path: Sequence[str]) -> Any:
-        found: Any = {**cell.summary, "before": end_of(cell.summary, "before")}
-        found |= {"after": end_of(cell.summary, "after")}
+        value: Any = {**cell.summary, "before": end_of(cell.summary, "before")}
+        value |= {"after": end_of(cell.summary, "after")}
         for name in path:
-            if not isinstance(found, Mapping) or name not in found:
+            if not isinstance(value, Mapping) or name not in value:
                 raise UserError(
                     f"the summary of the run has no {self.path!r}; it has {', '.join(cell.summary)}"
                 )
-            found = found[name]
-        return found
+            value = value[name]
+        return value
 
 
 @stage
@@ -72,10 +72,10 @@ class Logged:
     skip: int = 0
 
     def __call__(self, cell: Cell) -> float:
-        found = [float(s[self.metric]) for s in cell.steps if s.get(self.metric) is not None]
-        found = [x for x in found if np.isfinite(x)]
-        found = found[self.skip :][-self.last :]
-        return float(np.mean(found)) if found else float("nan")
+        values = [float(s[self.metric]) for s in cell.steps if s.get(self.metric) is not None]
+        values = [x for x in values if np.isfinite(x)]
+        values = values[self.skip :][-self.last :]
+        return float(np.mean(values)) if values else float("nan")
 
 
 @stage
@@ -94,8 +94,8 @@ class Moving:
             and (s.get("policy/updates") or s.get("updates"))
             and "reward" in s
         ]
-        found = [s["reward"] for s in moving][: self.first or None]
-        return float(np.mean(found)) if len(found) >= max(1, self.first) else float("nan")
+        rewards = [s["reward"] for s in moving][: self.first or None]
+        return float(np.mean(rewards)) if len(rewards) >= max(1, self.first) else float("nan")
 
 
 @stage
@@ -115,10 +115,10 @@ class Balanced:
     def __call__(self, cell: Cell) -> float:
         names = (self.right, *VERDICTS)
         seen = [s for s in cell.steps if VERDICTS[0] in s]
-        told = [[float(s[n]) for n in names] for s in self._some(seen)] or self._counted(cell)
-        if not told:
+        shares = [[float(s[n]) for n in names] for s in self._some(seen)] or self._counted(cell)
+        if not shares:
             return float("nan")
-        right, on_right, on_wrong = np.mean(told, 0).tolist()
+        right, on_right, on_wrong = np.mean(shares, 0).tolist()
         return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
 
     def _some(self, steps: Sequence[Any]) -> Sequence[Any]:
@@ -133,11 +133,11 @@ class Balanced:
             return []
         places = [cell.folder / p for p in cell.summary.get("parts", {})] or [cell.folder]
         written = [sorted((p / "rollouts").glob("step-*.parquet")) for p in places]
-        files = next((found for found in written[::-1] if found), [])
+        files = next((count for count in written[::-1] if count), [])
         judged = [r for file in self._some(files) for r in StepRollouts(file).valid]
         pairs = [(r.reward_parts[part], r.reward) for r in judged if part in r.reward_parts]
-        verdicts = [(x, said) for x, said in pairs if {x, said} <= {0.0, 1.0}]
-        return [[x, x * said, (1 - x) * (1 - said)] for x, said in verdicts]
+        verdicts = [(x, answer) for x, answer in pairs if {x, answer} <= {0.0, 1.0}]
+        return [[x, x * answer, (1 - x) * (1 - answer)] for x, answer in verdicts]
 
 
 @stage
@@ -196,8 +196,8 @@ def course(cell: Cell, metric: str) -> tuple[np.ndarray, np.ndarray]:
         if s.get("sampled_tokens") and s.get(metric) is not None and np.isfinite(s[metric])
     ]
     rising = [p for i, p in enumerate(known) if not i or p[0] > known[i - 1][0]]
-    found = np.array(rising, np.float64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    points = np.array(rising, np.float64).reshape(-1, 2)
+    return points[:, 0], points[:, 1]
 
 
 @runtime_checkable

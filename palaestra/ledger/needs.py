@@ -79,7 +79,7 @@ def costs_of(built: Any) -> MethodCosts:
 
 def costs_lines(costs: MethodCosts, base: MethodCosts) -> list[str]:
     """For a terminal, beside those of GRPO."""
-    told = {
+    pairs = {
         "answers sampled a step": (costs.samples, base.samples),
         "models held beside the policy": (", ".join(costs.models), ", ".join(base.models)),
         "measured by further forward passes": (", ".join(costs.measured), ", ".join(base.measured)),
@@ -87,7 +87,7 @@ def costs_lines(costs: MethodCosts, base: MethodCosts) -> list[str]:
     }
     return [
         f"{what}: {own or '?' if 'answers' in what else own or 'none'} (grpo: {other or 'none'})"
-        for what, (own, other) in told.items()
+        for what, (own, other) in pairs.items()
     ]
 
 

@@ -105,11 +105,11 @@ def contradictions() -> list[str]:
 
 def counts(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
     """How many cells of each column are computed, completed by hand, and typed alone."""
-    found: dict[str, dict[str, int]] = {}
+    table: dict[str, dict[str, int]] = {}
     for name, cell in ((n, c) for entry in entries for n, c in placed(entry).items()):
-        of = found.setdefault(name, dict.fromkeys(("computed", "completed", "typed"), 0))
+        of = table.setdefault(name, dict.fromkeys(("computed", "completed", "typed"), 0))
         of[cell.source] += 1
-    return found
+    return table
 
 
 def as_record(entry: Entry) -> dict[str, Any]:
@@ -118,9 +118,9 @@ def as_record(entry: Entry) -> dict[str, Any]:
 
 
 def main() -> int:
-    found = contradictions()
-    print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)
-    return 1 if found else 0
+    contradicting = contradictions()
+    print("".join(f"{line}\n" for line in contradicting), end="", file=sys.stderr)
+    return 1 if contradicting else 0
 
 
 if __name__ == "__main__":

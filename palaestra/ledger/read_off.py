@@ -39,8 +39,8 @@ class Sign:
 
 def says(rooms: str, **values: str) -> Sign:
     """A sign, as its rooms and values with blanks between them."""
-    told = ((column, value) for column, text in values.items() for value in text.split())
-    return Sign(rooms=tuple(rooms.split()), says=tuple(told))
+    pairs = ((column, value) for column, text in values.items() for value in text.split())
+    return Sign(rooms=tuple(rooms.split()), says=tuple(pairs))
 
 
 CHECKED = (
@@ -86,14 +86,14 @@ def read_off(built: Any, task: str = "") -> Mapping[str, tuple[str, ...]]:
     Args:
         task: the problem that it is measured on, for rewards that are the problem's own.
     """
-    found: Read = {}
+    readings: Read = {}
     parts = [built, *(part for _, part in walk(built))]
-    for column, value in (said for part in parts for said in signs_of(part)):
-        found.setdefault(column, set()).add(value)
+    for column, value in (sign for part in parts for sign in signs_of(part)):
+        readings.setdefault(column, set()).add(value)
     for recipe in (part for part in parts if isinstance(part, Recipe)):
         for column, value in said_by_recipe(recipe, task):
-            found.setdefault(column, set()).add(value)
-    return {column: tuple(sorted(values)) for column, values in found.items()}
+            readings.setdefault(column, set()).add(value)
+    return {column: tuple(sorted(values)) for column, values in readings.items()}
 
 
 def read_row(method: str) -> Mapping[str, tuple[str, ...]]:
@@ -158,13 +158,13 @@ def has(parts: Iterable[Any], rooms: Sequence[str]) -> bool:
 
 def said_by_learner(learner: Learner, recorded: bool) -> Iterator[tuple[str, str]]:
     """How one learner that writes answers is optimised, and when."""
-    found = losses(learner)
-    gradient, imitates = has(found, GRADIENTS), has(found, IMITATIONS)
+    loss_values = losses(learner)
+    gradient, imitates = has(loss_values, GRADIENTS), has(loss_values, IMITATIONS)
     if imitates:
         yield "optimiser", "imitation"
     if imitates and recorded:
         yield "phase", "supervised"
-    if gradient or has(found, ("objective.residual",)):
+    if gradient or has(loss_values, ("objective.residual",)):
         yield "phase", "rl"
         if recorded:
             yield "optimiser", "offline"
@@ -197,5 +197,5 @@ def said_by_score(score: Score, task: str) -> Iterator[tuple[str, str]]:
     elif is_own(score.reward):
         source = inspect.getsource(type(score.reward))
         asked = (get(name) for name in names_in(source))
-        told = {said for part in asked for said in signs_of(part)}
-        yield from sorted(said for said in told if said[0] in ("reward", "feedback"))
+        signs = {sign for part in asked for sign in signs_of(part)}
+        yield from sorted(sign for sign in signs if sign[0] in ("reward", "feedback"))

@@ -100,10 +100,10 @@ def describe_code(result: Mapping[str, Any], experiment: Experiment) -> str:
     numbers = describe_numbers(
         {**again, "arms": {a: repeated[a] for a in repeated if a in current}}
     )
-    told = (
+    sentence = (
         f"seed {again['seed']} was run again{where} at commit {again['commit']} and gave {numbers}"
     )
-    return f"{since}; {told}" if since else told
+    return f"{since}; {sentence}" if since else sentence
 
 
 def describe_older(result: Mapping[str, Any], older: Mapping[str, Mapping[str, Any]]) -> str:
@@ -116,10 +116,10 @@ def describe_older(result: Mapping[str, Any], older: Mapping[str, Mapping[str, A
     return f"measured before {', '.join(changed)}"
 
 
-def describe_numbers(found: Mapping[str, Any]) -> str:
+def describe_numbers(numbers: Mapping[str, Any]) -> str:
     """Of what `rerun` found: the same numbers, or which others, and which arms failed."""
-    failed = [f"{a} failed ({x['failed']})" for a, x in found["arms"].items() if x["failed"]]
-    both = {a: x for a, x in found["arms"].items() if not x["failed"] and x["then"] is not None}
+    failed = [f"{a} failed ({x['failed']})" for a, x in numbers["arms"].items() if x["failed"]]
+    both = {a: x for a, x in numbers["arms"].items() if not x["failed"] and x["then"] is not None}
     others = [
         f"{a} {_number(x['now'])}, it was {_number(x['then'])}"
         for a, x in both.items()

@@ -63,9 +63,9 @@ class Scope:
 
     def request(self, arm: str, setting: Setting, task: str, seed: int) -> CellRequest:
         many = f", {task}" if len(self.experiment.tasks) > 1 else ""
-        said = "".join(f", {k}={v}" for k, v in setting.items())
+        settings_text = "".join(f", {k}={v}" for k, v in setting.items())
         return CellRequest(
-            label=f"{arm}, seed {seed}{many}{said}",
+            label=f"{arm}, seed {seed}{many}{settings_text}",
             settings=settings(self.experiment, task, seed, setting, self.device),
             tokens=self.tokens,
             samples=self.experiment.samples,
@@ -177,7 +177,7 @@ def fresh(
     chosen = {a: result["arms"][a]["setting"] for a in work.arms}
     outcomes = measure(work, chosen, headway)
     measured = measured_of(work, outcomes)
-    found = judge(
+    judgement = judge(
         experiment.expect,
         measured,
         vetoes=experiment.vetoes,
@@ -186,8 +186,8 @@ def fresh(
     return {
         "seeds": seeds,
         "values": {a: per_seed(v) for a, v in measured.arms.items()},
-        **{name: found[name] for name in ("effect", "ci95", "verdict", "reason")},
-        "repeats": found["verdict"] == result["verdict"],
+        **{name: judgement[name] for name in ("effect", "ci95", "verdict", "reason")},
+        "repeats": judgement["verdict"] == result["verdict"],
         "commit": commit(),
     }
 
@@ -213,8 +213,8 @@ def name_of(method: str) -> str:
     if catalogue.is_own_file(method):
         return catalogue.entry_of(method).id
     name, tier = parted(method)
-    found = catalogue.entry_of(name).id
-    return f"{found}@{tier}" if tier else found
+    entry_id = catalogue.entry_of(name).id
+    return f"{entry_id}@{tier}" if tier else entry_id
 
 
 # ---- running
@@ -297,17 +297,17 @@ def assemble(
     e = work.experiment
     measured = measured_of(work, outcomes)
     judged = judge(e.expect, measured, e.reasons, e.vetoes, illustration=e.illustration)
-    said = judged.pop("said")
+    statements = judged.pop("said")
     if not e.is_whole(work.arms, work.blocks, work.tokens):
         judged |= {"verdict": "inconclusive", "reason": "a trial: less was run than is declared"}
     controls: dict[str, Any] = {
         n: {"kind": "number", "values": by_arm(work, m, outcomes)}
         for n, m in e.every_control.items()
     }
-    for name, spoken in said.items():
+    for name, spoken in statements.items():
         numbers = {"values": measured.vetoes[name]} if name in measured.vetoes else {}
         controls[name] = spoken | numbers
-    runs = [*tuning.outcomes, *(o for found in outcomes.values() for o in found)]
+    runs = [*tuning.outcomes, *(o for value in outcomes.values() for o in value)]
     finished = [o.cell.summary for o in runs if o.cell]
     return {
         **facts(work.method, e),
@@ -352,8 +352,8 @@ def machines_of(finished: Sequence[Mapping[str, Any]]) -> str:
 
 def seconds_of(finished: Sequence[Mapping[str, Any]], clock: str) -> float | None:
     """Of all runs by one clock; None = of a run nobody knows."""
-    found = [summary.get(clock) for summary in finished]
-    return None if None in found else round(sum(s for s in found if s is not None), 1)
+    times = [summary.get(clock) for summary in finished]
+    return None if None in times else round(sum(s for s in times if s is not None), 1)
 
 
 def measured_of(work: Scope, outcomes: Mapping[str, Sequence[CellOutcome]]) -> Measured:
@@ -392,16 +392,16 @@ def facts(method: str, e: Experiment) -> dict[str, Any]:
 
 
 def arm_record(
-    work: Scope, arm: str, found: ValuesByTask, setting: Setting, outcomes: Sequence[CellOutcome]
+    work: Scope, arm: str, values: ValuesByTask, setting: Setting, outcomes: Sequence[CellOutcome]
 ) -> dict[str, Any]:
     """What a result says of an arm: its numbers, what it was made from, and what it used."""
-    per = per_seed(found)
+    per = per_seed(values)
     known = [x for x in per if x is not None]
     made_by = arm_packages(work.experiment, arm)
     return {
         "values": per,
         "interval": interval_of(work.experiment.measure, known, outcomes).json(),
-        **({"by_task": {t: list(v) for t, v in found.items()}} if len(found) > 1 else {}),
+        **({"by_task": {t: list(v) for t, v in values.items()}} if len(values) > 1 else {}),
         "setting": dict(setting),
         "config_sha256": arm_sha256(work.experiment, arm, setting, work.tokens, work.device),
         **arm_code(work.experiment, arm),
@@ -431,7 +431,7 @@ def values_by_task(
     """What was measured of an arm, by task, one per seed; None where a cell failed or has no such
     number.
     """
-    found: dict[str, list[float | None]] = {}
+    by_task: dict[str, list[float | None]] = {}
     starts = outcomes.get(START, ())
     for i, o in enumerate(outcomes[arm]):
         start = starts[i] if i < len(starts) else None
@@ -441,8 +441,8 @@ def values_by_task(
             if arm != START:  # which has not what only training leaves behind
                 raise
             number = None
-        found.setdefault(o.request.settings.problem, []).append(number)
-    return found
+        by_task.setdefault(o.request.settings.problem, []).append(number)
+    return by_task
 
 
 def _number(asked: Measure, o: CellOutcome, start: CellOutcome | None = None) -> float | None:
@@ -471,11 +471,11 @@ def curve(runs: Sequence[Sequence[Mapping[str, Any]]], over: str = SAMPLED) -> d
         return {}
     grid_N = np.linspace(max(x[0] for x, _ in courses), min(x[-1] for x, _ in courses), POINTS)
     reward_SN = np.stack([np.interp(grid_N, x, y) for x, y in courses])
-    found = {"tokens": np.round(grid_N), "reward": reward_SN.mean(0).round(4)}
+    columns = {"tokens": np.round(grid_N), "reward": reward_SN.mean(0).round(4)}
     if len(courses) > 1:
-        found |= {"deviation": reward_SN.std(0, ddof=1).round(4)}
-    told = {} if over == SAMPLED else {"over": over}
-    return told | {k: v.tolist() for k, v in found.items()}
+        columns |= {"deviation": reward_SN.std(0, ddof=1).round(4)}
+    axis = {} if over == SAMPLED else {"over": over}
+    return axis | {k: v.tolist() for k, v in columns.items()}
 
 
 def arm_sha256(
@@ -504,7 +504,7 @@ def arm_code(experiment: Experiment, arm: str) -> dict[str, Any]:
     and a digest of the user's own files where it has any.
     """
     given, asked = experiment.every_arm[arm], [settings(experiment, t) for t in experiment.tasks]
-    own = [found for s in asked if (found := own_code_sha256(given, s))]
+    own = [digest for s in asked if (digest := own_code_sha256(given, s))]
     known = {"versions": {k: v for s in asked for k, v in versions(given, s).items()}}
     return known | ({"own_code_sha256": sha256(own)} if own else {})
 
@@ -513,7 +513,7 @@ def arm_packages(experiment: Experiment, arm: str) -> list[str]:
     """The other packages that make the numbers of an arm, with their versions."""
     asked = [settings(experiment, t) for t in experiment.tasks]
     each = (packages(experiment.every_arm[arm], s, *bench_of(s)) for s in asked)
-    return sorted({package for found in each for package in found})
+    return sorted({package for versions in each for package in versions})
 
 
 def commit() -> str:
@@ -522,8 +522,10 @@ def commit() -> str:
     """
 
     def ask(*words: str) -> str:
-        told = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, check=True)
-        return told.stdout.decode().strip()
+        process = subprocess.run(
+            ["git", "-C", str(PACKAGE), *words], capture_output=True, check=True
+        )
+        return process.stdout.decode().strip()
 
     try:
         changed = ask("status", "--porcelain", "--", ".")

@@ -74,8 +74,8 @@ def stale_reason(result: Mapping[str, Any]) -> str:
         return f"it measured {result['metric']}"
     changed = [
         arm
-        for arm, found in result["arms"].items()
-        if arm not in experiment.arms or found["config_sha256"] != arm_sha256(experiment, arm)
+        for arm, name in result["arms"].items()
+        if arm not in experiment.arms or name["config_sha256"] != arm_sha256(experiment, arm)
     ]
     missing = [a for a in experiment.expect.arms if a not in result["arms"]]
     return (
@@ -113,18 +113,19 @@ def recompute(result: Mapping[str, Any], declaration: Mapping[str, Any] | None =
         blocks=result["blocks"],
         vetoes={n: result["controls"].get(n, {}).get("values", {}) for n in allowed},
     )
-    found = judge(
+    judgement = judge(
         declared.expectation(known),
         measured,
         declared.reasons(known),
         allowed,
         illustration=known["illustration"],
     )
-    told = {n: {k: c.get(k) for k in COMPARED} for n, c in found["said"].items()}
-    stated = {n: {k: result["controls"].get(n, {}).get(k) for k in COMPARED} for n in told}
+    compared = {n: {k: c.get(k) for k in COMPARED} for n, c in judgement["said"].items()}
+    stated = {n: {k: result["controls"].get(n, {}).get(k) for k in COMPARED} for n in compared}
     names = ("verdict", "effect", "ci95", "by_block")
     return _first_difference(
-        [(n, result[n], found[n]) for n in names] + [(n, stated[n], told[n]) for n in told]
+        [(n, result[n], judgement[n]) for n in names]
+        + [(n, stated[n], compared[n]) for n in compared]
     )
 
 
@@ -183,16 +184,16 @@ def equal(a: Any, b: Any) -> bool:
 
 def expectation_of(result: Mapping[str, Any]) -> Expectation:
     """What a result was measured against."""
-    if found := GREATER.fullmatch(result["expected"]):
-        return Greater(found[1], found[2], by=float(found[3]))
-    if found := SAME.fullmatch(result["expected"]):
-        return Same(found[1], found[2], within=float(found[3]))
+    if match := GREATER.fullmatch(result["expected"]):
+        return Greater(match[1], match[2], by=float(match[3]))
+    if match := SAME.fullmatch(result["expected"]):
+        return Same(match[1], match[2], within=float(match[3]))
     raise UserError(f"{result['id']}: nobody can read what was expected: {result['expected']!r}")
 
 
 def stored_values(result: Mapping[str, Any], arm: str) -> ValuesByTask:
-    found = result["arms"][arm]
-    return found.get("by_task") or {result["task"][0]: found["values"]}
+    values = result["arms"][arm]
+    return values.get("by_task") or {result["task"][0]: values["values"]}
 
 
 def above_start_line(result: Mapping[str, Any]) -> str:

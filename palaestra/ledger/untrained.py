@@ -27,10 +27,10 @@ class Untrained:
     async def run(self, ctx: Context) -> Result:
         still = values.vary(catalogue.recipe("grpo"), schedule=Schedule(steps=0))
         result = await ctx.train(still)
-        found: dict[str, Any] = {}
+        scores: dict[str, Any] = {}
         for t in self.temperatures:
             sample = Sample(n=self.samples, temperature=t)
             groups = await attempt_tasks(ctx, self.tasks, sample, label="eval samples")
-            found[f"{t:g}"] = sampled_scores(groups, self.samples)
-        more = {AT_TEMPERATURE: found} if found else {}
+            scores[f"{t:g}"] = sampled_scores(groups, self.samples)
+        more = {AT_TEMPERATURE: scores} if scores else {}
         return replace(result, metrics={**result.metrics, **more})

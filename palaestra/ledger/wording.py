@@ -16,30 +16,30 @@ CANNOT_SHOW = re.compile(r"(?:Cannot show|What this cannot show): (.+?)\.(?= [A-
 
 def controls_line(result: Mapping[str, Any]) -> str:
     """What the controls of a result said, in one line."""
-    said = [c["said"] for c in result.get("controls", {}).values() if "said" in c]
+    sentences = [c["said"] for c in result.get("controls", {}).values() if "said" in c]
     lacks = result.get("lacks", [])
-    return "; ".join([*said, *([f"not declared: {', '.join(lacks)}"] if lacks else [])])
+    return "; ".join([*sentences, *([f"not declared: {', '.join(lacks)}"] if lacks else [])])
 
 
-def ends(found: Mapping[str, Any], digits: int = 3) -> str:
+def ends(record: Mapping[str, Any], digits: int = 3) -> str:
     """An effect with its interval."""
-    low, high = found["ci95"]
-    return interval({"mean": found["effect"], "low": low, "high": high}, digits)
+    low, high = record["ci95"]
+    return interval({"mean": record["effect"], "low": low, "high": high}, digits)
 
 
 def edges(result: Mapping[str, Any]) -> dict[str, str]:
     """Of each arm whose chosen setting is the least or the largest number of several that were
     tried, which it is: a better one may lie beyond.
     """
-    found: dict[str, str] = {}
+    at_edge: dict[str, str] = {}
     for arm, tried in result.get("tuning", {}).get("arms", {}).items():
         for key, chosen in result["arms"].get(arm, {}).get("setting", {}).items():
             known = (row["setting"].get(key) for row in tried)
             numbers = {x for x in known if isinstance(x, int | float)}
             if len(numbers) > 1 and chosen in (min(numbers), max(numbers)):
                 end = "lowest" if chosen == min(numbers) else "highest"
-                found[arm] = f"{key}={chosen}, the {end} tried"
-    return found
+                at_edge[arm] = f"{key}={chosen}, the {end} tried"
+    return at_edge
 
 
 def unequal(result: Mapping[str, Any], arms: Sequence[str]) -> str:
@@ -55,8 +55,8 @@ def does_not_show(method: str, note: str) -> list[str]:
     """What nobody should take from a result: what a reader of it wrote into `limits.tsv`, and what
     its note said before.
     """
-    found = CANNOT_SHOW.search(note)
-    return [x for x in (limits().get(method, ""), found[1] if found else "") if x]
+    match = CANNOT_SHOW.search(note)
+    return [x for x in (limits().get(method, ""), match[1] if match else "") if x]
 
 
 @cache
@@ -74,12 +74,13 @@ def time_of(result: Mapping[str, Any]) -> str:
     return "time not known"
 
 
-def interval(found: Mapping[str, Any], digits: int = 3) -> str:
+def interval(record: Mapping[str, Any], digits: int = 3) -> str:
     """A number with its interval; one value alone has none."""
-    if found["mean"] is None:
+    if record["mean"] is None:
         return "not measured"
     middle, low, high = (
-        "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
+        "" if x is None else f"{x:.{digits}g}"
+        for x in (record["mean"], record["low"], record["high"])
     )
     return f"{middle} [{low}, {high}]" if low else middle
 
@@ -95,5 +96,5 @@ def budget_of(result: Mapping[str, Any]) -> str:
     """What a cell might spend, by meter; "" where nothing was sampled and nothing else is told."""
     others = result.get("budget", {})
     tokens = {"tokens": result["budget_tokens"]} if result.get("sampled_tokens") else {}
-    told = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
-    return " and ".join(f"{most:,.0f} {meter}" for meter, most in told.items())
+    budgets = {"sampled tokens" if k == "tokens" else k: v for k, v in {**tokens, **others}.items()}
+    return " and ".join(f"{most:,.0f} {meter}" for meter, most in budgets.items())

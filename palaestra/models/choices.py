@@ -28,22 +28,22 @@ OF_VOCABULARY = ("vocab_mean_logp", "vocab_logp", "power_logp", "head_gradient")
 
 def choices_of(row: Row, policy: str | None = None) -> list[int]:
     """What a row says in the column: its trained turns, of one learner with `policy`."""
-    found, at = list[int](), 0
+    places, at = list[int](), 0
     for s in row.segments:
         if s.choices is not None and s.trained and not s.hidden and policy in (None, s.policy):
-            found += [at, len(s.ids), len(s.choices.ids)]
+            places += [at, len(s.ids), len(s.choices.ids)]
             for reply in s.choices.ids:
-                found += [len(reply), *reply]
+                places += [len(reply), *reply]
         at += 0 if s.hidden else len(s.ids)
-    return found
+    return places
 
 
 def stack(choices_B: Sequence[Sequence[int]]) -> Tensor:
     """The column, of what each row says."""
-    found = torch.full((len(choices_B), 1, max(map(len, choices_B))), -1)
+    padded = torch.full((len(choices_B), 1, max(map(len, choices_B))), -1)
     for b, numbers in enumerate(choices_B):
-        found[b, 0, : len(numbers)] = torch.tensor(numbers, dtype=torch.long)
-    return found
+        padded[b, 0, : len(numbers)] = torch.tensor(numbers, dtype=torch.long)
+    return padded
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def turns_of(batch: Batch) -> list[ChosenTurn]:
     """The turns with choices of which some token is trained."""
     if COLUMN not in batch.columns:
         return []
-    found, trained = list[ChosenTurn](), batch.mask.cpu() > 0
+    turns, trained = list[ChosenTurn](), batch.mask.cpu() > 0
     for row, numbers in enumerate(batch[COLUMN][:, 0].tolist()):
         i = 0
         while i < len(numbers) and numbers[i] >= 0:
@@ -71,17 +71,17 @@ def turns_of(batch: Batch) -> list[ChosenTurn]:
                 replies.append(tuple(numbers[i + 1 : end]))
                 i = end
             if trained[row, at : at + n].any():
-                found.append(ChosenTurn(row, at, n, tuple(replies)))
-    return found
+                turns.append(ChosenTurn(row, at, n, tuple(replies)))
+    return turns
 
 
 def read_beside(batch: Batch) -> list[tuple[int, int]]:
     """Of each row, how many replies are read beside it at most, and how many tokens of these."""
-    found = [(0, 0)] * len(batch.unit_B)
+    sizes = [(0, 0)] * len(batch.unit_B)
     for t in turns_of(batch):
-        rows, tokens = found[t.row]
-        found[t.row] = (rows + len(t.replies), tokens + sum(map(len, t.replies)))
-    return found
+        rows, tokens = sizes[t.row]
+        sizes[t.row] = (rows + len(t.replies), tokens + sum(map(len, t.replies)))
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ class Replying:
         place, of = list[tuple[int, int]](), list[int]()
         fits, branches = list[list[bool]](), list[list[int]]()
         for r, turn in enumerate(self.turns):
-            said = tuple(ids[turn.row][turn.at : turn.at + turn.n])
+            reply = tuple(ids[turn.row][turn.at : turn.at + turn.n])
             for i in (i for i in range(turn.n) if trained[turn.row, turn.at + i]):
-                number, fit = {said[i]: 0}, [x[:i] == said[:i] for x in turn.replies]
+                number, fit = {reply[i]: 0}, [x[:i] == reply[:i] for x in turn.replies]
                 go = [
                     number.setdefault(x[i], len(number)) if f else 0
                     for x, f in zip(turn.replies, fit, strict=True)

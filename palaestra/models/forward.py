@@ -106,8 +106,8 @@ def forward(
     temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
     named = tuple(n for n in needs if n in VOCABULARY)
     given = (hidden_ND, token_N, temperature_N, exponent_N)
-    found = dict(zip(named, _reduce(model, given, named, logits), strict=True)) if named else {}
-    found |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
+    columns = dict(zip(named, _reduce(model, given, named, logits), strict=True)) if named else {}
+    columns |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
     places = HiddenPlaces(
         row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND
     )
@@ -116,10 +116,10 @@ def forward(
         name, *parameters = need.split(":")
         if name in FEATURES:
             made = FEATURES[name](model, batch, places, *map(int, parameters))
-            (wide if made.dim() == 3 else found)[need] = made
+            (wide if made.dim() == 3 else columns)[need] = made
     tokens = {
         n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
-        for n, v in found.items()
+        for n, v in columns.items()
     }
     if replying.turns:
         tokens |= _restricted(model, replying, tokens, hidden_MD, logits)

@@ -152,9 +152,9 @@ class _Given:
         return _Outputs(self.hidden)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.body, name)
+        attribute = getattr(self.body, name)
         # some call the decoder inside of the body
-        return self if found is self.decoder_inside else found
+        return self if attribute is self.decoder_inside else attribute
 
 
 class _Outputs:

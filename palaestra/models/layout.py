@@ -148,11 +148,11 @@ def prompts_and_tails(batch: Batch) -> tuple[list[tuple[int, ...]], list[int], l
 
 
 def _starts(lengths: list[int], at: int) -> list[int]:
-    found = []
+    starts = []
     for n in lengths:
-        found.append(at)
+        starts.append(at)
         at += n
-    return found
+    return starts
 
 
 def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block:

@@ -76,10 +76,10 @@ def file_of(where: Path | str, name: str) -> Path | None:
         path = Path(where) / name
         return path if path.is_file() else None
     try:
-        found = cached_file(where, name, _raise_exceptions_for_missing_entries=False)
+        file = cached_file(where, name, _raise_exceptions_for_missing_entries=False)
     except OSError:  # whatever reads the file says what is wrong
         return None
-    return Path(found) if found else None
+    return Path(file) if file else None
 
 
 def _check_pointer(path: Path) -> None:

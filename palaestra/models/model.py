@@ -160,16 +160,18 @@ class Model:
     def eos(self) -> frozenset[int]:
         """Every token that ends a turn: the configs', the tokenizer's, the chat template's."""
         config, generation = self.causal.config.get_text_config(), self.causal.generation_config
-        told: list[Any] = [
+        sources: list[Any] = [
             end_of_turn(self.tokenizer),
             self.tokenizer.eos_token_id,
             config.eos_token_id,
         ]
-        told.append(generation.eos_token_id if generation else None)
-        found = {
-            i for given in told for i in (given if isinstance(given, (list, tuple)) else (given,))
+        sources.append(generation.eos_token_id if generation else None)
+        ids = {
+            i
+            for given in sources
+            for i in (given if isinstance(given, (list, tuple)) else (given,))
         }
-        return frozenset(i for i in found if i is not None)
+        return frozenset(i for i in ids if i is not None)
 
     # ---- running
 
@@ -193,13 +195,13 @@ class Model:
         """[B, T, D] of each place as transformers counts hidden states: 0 the embeddings, l what
         layer l gives, and of the last layer what the last norm gives.
         """
-        found: dict[int, Tensor] = {}
+        streams: dict[int, Tensor] = {}
         last = len(self.layers)
-        seen = {p: partial(found.__setitem__, p) for p in places if p != last}
+        seen = {p: partial(streams.__setitem__, p) for p in places if p != last}
         with self._without_adapters(), self._between_layers(seen):
             run = self._decoder(input_ids=ids_BT, **{"use_cache": False, **options})
-        found[last] = run.last_hidden_state
-        return [found[p] for p in places]
+        streams[last] = run.last_hidden_state
+        return [streams[p] for p in places]
 
     def attention(self, ids_BT: Tensor, seen: Seen | None = None) -> tuple[Tensor, ...]:
         """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
@@ -226,8 +228,8 @@ class Model:
     @property
     def eyes(self) -> Eyes | None:
         """What it sees pictures with; None = it reads text alone."""
-        found = self.heads.get(EYES)
-        return found if isinstance(found, Eyes) else None
+        eyes = self.heads.get(EYES)
+        return eyes if isinstance(eyes, Eyes) else None
 
     def places(self, picture: Picture) -> int:
         """How many places a picture takes in a row. Raises UserError where it cannot be seen."""
@@ -262,13 +264,13 @@ class Model:
         """[N] what a head says of hidden states; of a latent head the cost of the tokens that
         followed, of values of tokens theirs.
         """
-        found = self.heads[head]
-        if isinstance(found, ActionValueHead):
-            return found(hidden_ND).gather(1, token_N[:, None])[:, 0]
+        module = self.heads[head]
+        if isinstance(module, ActionValueHead):
+            return module(hidden_ND).gather(1, token_N[:, None])[:, 0]
         return (
-            found.construct(hidden_ND, token_N, self._head)
-            if isinstance(found, LatentHead)
-            else found(hidden_ND)
+            module.construct(hidden_ND, token_N, self._head)
+            if isinstance(module, LatentHead)
+            else module(hidden_ND)
         )
 
     def steering(self, hidden_ND: Tensor) -> Tensor:

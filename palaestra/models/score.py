@@ -62,12 +62,12 @@ def score_texts(model: Model, texts: Sequence[Sequence[int]], names: Sequence[st
         return np.zeros((0, len(names)))
     # one more token, at which the text is over; it is never seen
     pairs = [(ids, ids[-1:]) for ids in texts]
-    found = _read(
+    rows = _read(
         model,
         pairs,
         lambda hidden_ND, _: torch.stack([model.heads[n](hidden_ND) for n in names], 1),
     )
-    return np.array(found).reshape(len(texts), len(names))
+    return np.array(rows).reshape(len(texts), len(names))
 
 
 @torch.no_grad()
@@ -96,7 +96,7 @@ def output_gradients(model: Model, pairs: Sequence[Pair], rank: int = 16) -> lis
 def _read(model: Model, pairs: Sequence[Pair], read: Read) -> list[np.ndarray]:
     if any(len(c) == 0 for c, _ in pairs):
         raise ValueError("a context to score after has no token")
-    found: list[np.ndarray] = [np.zeros(0)] * len(pairs)
+    rows: list[np.ndarray] = [np.zeros(0)] * len(pairs)
     todo = sorted(
         (i for i in range(len(pairs)) if len(pairs[i][1])),
         key=lambda i: (-sum(map(len, pairs[i])), i),
@@ -105,8 +105,8 @@ def _read(model: Model, pairs: Sequence[Pair], read: Read) -> list[np.ndarray]:
         n = max(1, POSITIONS // sum(map(len, pairs[todo[0]])))
         part, todo = todo[:n], todo[n:]
         for i, x in zip(part, _forward(model, [pairs[i] for i in part], read), strict=True):
-            found[i] = x
-    return found
+            rows[i] = x
+    return rows
 
 
 def _forward(model: Model, pairs: list[Pair], read: Read) -> list[np.ndarray]:

@@ -56,11 +56,11 @@ class Sum(Algebra):
         return ORDER[max(ORDER.index(p.couples) for p in self.parts)]
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        found = [p(out, batch) for p in self.parts]
+        parts = [p(out, batch) for p in self.parts]
         metrics: dict[str, Tensor] = {}
-        for _, m in found:
+        for _, m in parts:
             metrics |= m
-        return sum((loss for loss, _ in found[1:]), start=found[0][0]), metrics
+        return sum((loss for loss, _ in parts[1:]), start=parts[0][0]), metrics
 
 
 @stage

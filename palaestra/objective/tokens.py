@@ -50,10 +50,10 @@ class TokenWeighted(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         # a choice, not a path
-        w_BT, found = self.weight({k: v.detach() for k, v in out.items()}, batch)
+        w_BT, value = self.weight({k: v.detach() for k, v in out.items()}, batch)
         weighted = replace(batch, columns={**batch.columns, "advantage": w_BT * batch["advantage"]})
         loss, metrics = self.objective(out, weighted)
-        return loss, metrics | found
+        return loss, metrics | value
 
 
 @stage
@@ -88,16 +88,16 @@ class TopTokens:
         chosen_BT = mark_top_share(
             score_BT if self.by != "low-entropy" else -score_BT, batch.mask > 0, self.share
         )
-        found = {"tokens_selected": token_mean(chosen_BT, batch)}
+        metrics = {"tokens_selected": token_mean(chosen_BT, batch)}
         if "entropy" in out:
-            found["entropy"] = token_mean(out["entropy"], batch)
-            found["entropy_left_out"] = token_mean(out["entropy"] * (1 - chosen_BT), batch)
+            metrics["entropy"] = token_mean(out["entropy"], batch)
+            metrics["entropy_left_out"] = token_mean(out["entropy"] * (1 - chosen_BT), batch)
         scale = (
             float(batch.mask.sum()) / max(float(chosen_BT.sum()), 1.0)
             if self.over == "selected"
             else 1.0
         )
-        return scale * chosen_BT, found
+        return scale * chosen_BT, metrics
 
 
 @stage

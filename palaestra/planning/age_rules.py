@@ -60,7 +60,7 @@ def compare_age_rules(
     rows: list[AgeRow] = []
     for lag in lags:
         for order in ORDERS:
-            found = simulate(
+            simulated = simulate(
                 Costs(ticket=group, learn=1.0),
                 workers=(lag + 1) * groups,
                 waves=groups,
@@ -73,11 +73,11 @@ def compare_age_rules(
                 AgeRow(
                     order=order,
                     lag=lag,
-                    seconds=found.makespan / steps,
-                    slowest_tenth=found.slowest_tenth,
-                    cost_ratio=found.cost_ratio,
-                    dropped=found.dropped,
-                    age_max=found.age_max,
+                    seconds=simulated.makespan / steps,
+                    slowest_tenth=simulated.slowest_tenth,
+                    cost_ratio=simulated.cost_ratio,
+                    dropped=simulated.dropped,
+                    age_max=simulated.age_max,
                 )
             )
     return rows

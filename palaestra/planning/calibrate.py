@@ -147,16 +147,18 @@ def costs_of_run(folder: Path, waves: int) -> Calibration:
 def phase_seconds(folder: Path, steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Of the whole run, where it has ended; else those of the steps that it made."""
     summary = read_summary(folder)
-    found = summary.get("phase_seconds")
-    if not isinstance(found, Mapping):
-        found = Counter[str]()
+    seconds_by_phase = summary.get("phase_seconds")
+    if not isinstance(seconds_by_phase, Mapping):
+        seconds_by_phase = Counter[str]()
         for step in steps:
-            found.update({k[len(PHASE) :]: v for k, v in step.items() if k.startswith(PHASE)})
-    if not all(p in found for p in SAMPLING):
+            seconds_by_phase.update(
+                {k[len(PHASE) :]: v for k, v in step.items() if k.startswith(PHASE)}
+            )
+    if not all(p in seconds_by_phase for p in SAMPLING):
         raise UserError(
             f"{folder}: no seconds of phases, neither in summary.json nor in metrics.jsonl"
         )
-    return {str(k): float(v) for k, v in found.items()}
+    return {str(k): float(v) for k, v in seconds_by_phase.items()}
 
 
 def fit_log_normal(seconds_S: np.ndarray) -> LogNormal:

@@ -192,12 +192,12 @@ def options_of(
 ) -> tuple[CallOption, ...]:
     """Every mesh and layout that fits a device by itself; tensor-parallel groups lie in a node."""
     batch = work.sequences if kind == "train" else 0
-    found = (
+    options = (
         option_of(kind, model, work, device, mesh, layout)
         for mesh in meshes(nodes, device.per_node)
         for layout in allowed(len(mesh), nodes, batch, work.minibatches, device.per_node)
     )
-    return tuple(o for o in found if o.static_gb + o.active_gb <= device.capacity_gb)
+    return tuple(o for o in options if o.static_gb + o.active_gb <= device.capacity_gb)
 
 
 @cache
@@ -205,8 +205,8 @@ def allowed(
     devices: int, nodes: int, batch: int, minibatches: int, per_node: int
 ) -> list[Parallelism]:
     """The layouts of `plan.layouts` whose tensor-parallel groups divide a node."""
-    found = layouts(devices, nodes, batch=batch, minibatches=minibatches)
-    return [x for x in found if per_node % x.tensor == 0]
+    choices = layouts(devices, nodes, batch=batch, minibatches=minibatches)
+    return [x for x in choices if per_node % x.tensor == 0]
 
 
 def moves_of(models: Mapping[str, DecoderSize], device: Device) -> Reallocation:

@@ -122,8 +122,8 @@ def extrapolate(
             splits = (
                 [n] if arm.lag is None else sorted({max(1, min(n - 1, int(n * x))) for x in SHARES})
             )
-            found = [(makespan(speeds, length_SN, steps, n, g, arm), g) for g in splits]
-            seconds, sampling = min(found)
+            predictions = [(makespan(speeds, length_SN, steps, n, g, arm), g) for g in splits]
+            seconds, sampling = min(predictions)
             rows.append(
                 ScaleRow(
                     devices=n,

@@ -120,14 +120,14 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
     if catalogue.entry_of(method).shape == "program" and not recipes_in(
         overrides.build(method, {})
     ):
-        told = f" ({size.setting})" if size.setting else ""
+        model_text = f" ({size.setting})" if size.setting else ""
         raise UserError(
-            f"{method} is a program that holds no recipe{told}, so there is nothing to build; see "
+            f"{method} is a program that holds no recipe{model_text}, so there is nothing to build; see "
             f"palaestra show {method}"
         )
     if not (size.model or model):
-        told = f"the paper does not say what model it trains ({size.setting})"
-        why = told if size.setting else "no paper sets its size"
+        model_text = f"the paper does not say what model it trains ({size.setting})"
+        why = model_text if size.setting else "no paper sets its size"
         remedy = f"palaestra doctor {method} --paper --model qwen2.5-7b"
         raise UserError(
             f"{method}: {why}, so there is nothing to build; choose a model, for instance {remedy}"
@@ -207,7 +207,7 @@ def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dic
     """Which settings of the method are not this project's defaults: name -> {"value",
     "default"}.
     """
-    takes, plain, found = (
+    takes, plain, changed = (
         overrides.arguments(method),
         overrides.build(method, {}),
         dict[str, dict[str, Any]](),
@@ -221,8 +221,8 @@ def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dic
             with suppress(UserError):  # a part that an argument adds has no default
                 default = dict(values.walk(plain))[values.find(plain, name)]
         if value != default:
-            found[name] = {"value": value, "default": default}
-    return found
+            changed[name] = {"value": value, "default": default}
+    return changed
 
 
 # ---- what it takes
@@ -337,20 +337,20 @@ def _parameters(model: Model) -> list[torch.nn.Parameter]:
 # ---- for people
 
 
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """The dry run as lines to read."""
     rows = [
-        ("paper", found["paper"]),
-        ("models", _models(found)),
-        ("a step", _step(found)),
-        ("settings", _settings(found)),
-        ("weights", _weights(found)),
-        ("not built", ", ".join(f"{n} ({gb:,} GB of weights)" for n, gb in found["beside_gb"].items())),
-        ("keys, values", _cache(found)),
-        ("arithmetic", _arithmetic(found)),
-        ("not known", _unknown(found)),
+        ("paper", result["paper"]),
+        ("models", _models(result)),
+        ("a step", _step(result)),
+        ("settings", _settings(result)),
+        ("weights", _weights(result)),
+        ("not built", ", ".join(f"{n} ({gb:,} GB of weights)" for n, gb in result["beside_gb"].items())),
+        ("keys, values", _cache(result)),
+        ("arithmetic", _arithmetic(result)),
+        ("not known", _unknown(result)),
     ]  # fmt: skip
-    lines = [f"{found['recipe']} at the size of its paper, built without weights"]
+    lines = [f"{result['recipe']} at the size of its paper, built without weights"]
     for name, text in rows:
         if text:
             lines += textwrap.wrap(
@@ -375,62 +375,64 @@ def _billions(n: int) -> str:
     return f"{n / 1e9:.2f} B"
 
 
-def _models(found: dict[str, Any]) -> str:
-    told = []
-    for name, n in found["parameters"].items():
-        moved, still = found["trained"][name], found["frozen"][name]
+def _models(result: dict[str, Any]) -> str:
+    lines = []
+    for name, n in result["parameters"].items():
+        moved, still = result["trained"][name], result["frozen"][name]
         how = "trained" if moved == n else f"{_billions(moved)} trained" if moved else "frozen"
-        told.append(
+        lines.append(
             f"{name} {_billions(n)} ({how if moved or still else 'shared, without adapters'})"
         )
-    adapters = f", LoRA of rank {found['lora']}" if found["lora"] else ""
-    return f"{found['model']}{adapters}: {', '.join(told)}"
+    adapters = f", LoRA of rank {result['lora']}" if result["lora"] else ""
+    return f"{result['model']}{adapters}: {', '.join(lines)}"
 
 
-def _settings(found: dict[str, Any]) -> str:
-    told = found["settings"].items()
-    return ", ".join(f"{n} {_plain(s['value'])} (default {_plain(s['default'])})" for n, s in told)
+def _settings(result: dict[str, Any]) -> str:
+    rows = result["settings"].items()
+    return ", ".join(f"{n} {_plain(s['value'])} (default {_plain(s['default'])})" for n, s in rows)
 
 
-def _step(found: dict[str, Any]) -> str:
+def _step(result: dict[str, Any]) -> str:
     counts = {
-        "prompt": found["prompts"],
-        "answer": found["samples"],
-        "token": found["answer_tokens"],
+        "prompt": result["prompts"],
+        "answer": result["samples"],
+        "token": result["answer_tokens"],
     }
     batch, n = (
         " x ".join(f"{n:,} {name}{'s' * (n > 1)}" for name, n in counts.items()),
-        found["tokens_per_step"],
+        result["tokens_per_step"],
     )
     return (
         f"{batch} = {f'{n / 1e6:,.1f} M' if n >= 1e6 else f'{n:,}'} tokens at most, lr "
-        f"{_plain(found['lr'])}"
+        f"{_plain(result['lr'])}"
     )
 
 
-def _weights(found: dict[str, Any]) -> str:
-    state, frozen, n = found["training_state_gb"], found["frozen_gb"], found["h100s"]
-    told = f"{state:,} GB for trained weights ({STATE} bytes each, with gradient and optimiser)"
-    told += f" + {frozen:,} GB frozen ({FROZEN_STATE} bytes each)" if frozen else ""
-    return f"{told}: {n} H100 of {H100} GB or more, before activations"
+def _weights(result: dict[str, Any]) -> str:
+    state, frozen, n = result["training_state_gb"], result["frozen_gb"], result["h100s"]
+    state_text = (
+        f"{state:,} GB for trained weights ({STATE} bytes each, with gradient and optimiser)"
+    )
+    state_text += f" + {frozen:,} GB frozen ({FROZEN_STATE} bytes each)" if frozen else ""
+    return f"{state_text}: {n} H100 of {H100} GB or more, before activations"
 
 
-def _cache(found: dict[str, Any]) -> str:
-    gb = found["keys_and_values_gb"]
+def _cache(result: dict[str, Any]) -> str:
+    gb = result["keys_and_values_gb"]
     return (
-        f"{gb / (found['prompts'] * found['samples']):,.2f} GB for an answer of full length, "
+        f"{gb / (result['prompts'] * result['samples']):,.2f} GB for an answer of full length, "
         f"{gb:,} GB for all at once"
     )
 
 
-def _arithmetic(found: dict[str, Any]) -> str:
-    minutes = found["gpu_minutes_per_step"]
+def _arithmetic(result: dict[str, Any]) -> str:
+    minutes = result["gpu_minutes_per_step"]
     time = f"{minutes / 60:,.1f} hours" if minutes >= 120 else f"{minutes:.3g} minutes"
     return (
-        f"{found['pflop_per_step']:,} PFLOP a step at most: {time} of one H100 at 40% of its rate"
+        f"{result['pflop_per_step']:,} PFLOP a step at most: {time} of one H100 at 40% of its rate"
     )
 
 
-def _unknown(found: dict[str, Any]) -> str:
-    own = {**found, "tokens": found["answer_tokens"]}
-    return ", ".join(f"{UNKNOWN[name]} ({_plain(own[name])} here)" for name in found["unknown"])
+def _unknown(result: dict[str, Any]) -> str:
+    own = {**result, "tokens": result["answer_tokens"]}
+    return ", ".join(f"{UNKNOWN[name]} ({_plain(own[name])} here)" for name in result["unknown"])

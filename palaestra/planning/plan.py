@@ -320,7 +320,7 @@ def symmetric_choice(calls: Sequence[ModelCall], cap_gb: float = math.inf) -> Ch
         UserError: where no layout is an option of every call on the largest mesh.
     """
     largest = [{o.layout: o for o in on_largest(calls, c)} for c in calls]
-    shared = [layout for layout in largest[0] if all(layout in found for found in largest)]
+    shared = [layout for layout in largest[0] if all(layout in option for option in largest)]
     if not shared:
         raise UserError("no layout is an option of every call on all devices")
     choices = [{c.name: o[x] for c, o in zip(calls, largest, strict=True)} for x in shared]
@@ -393,10 +393,10 @@ def peak_gb(calls: Sequence[ModelCall], choice: Choice) -> float:
 
 def on_largest(calls: Sequence[ModelCall], call: ModelCall) -> list[CallOption]:
     devices = frozenset(d for c in calls for o in c.options for d in o.mesh)
-    found = [o for o in call.options if o.mesh == devices]
-    if not found:
+    options = [o for o in call.options if o.mesh == devices]
+    if not options:
         raise UserError(f"call {call.name!r} has no option on all devices")
-    return found
+    return options
 
 
 # ---- models in groups that have devices of their own: HybridFlow
@@ -485,10 +485,10 @@ def layouts(devices: int, nodes: int, *, batch: int = 0, minibatches: int = 1) -
     max(nodes, 8) stages, and for training (`batch` > 0 sequences) at least two sequences for every
     replica, stage and minibatch: batch >= 2 dp pp minibatches.
     """
-    found = [
+    choices = [
         Parallelism(data=devices // (tensor * pipeline), tensor=tensor, pipeline=pipeline)
         for tensor in range(1, min(devices, LARGEST_TENSOR) + 1)
         for pipeline in range(1, min(devices, max(nodes, 8)) + 1)
         if devices % (tensor * pipeline) == 0
     ]
-    return [x for x in found if not batch or batch >= 2 * x.data * x.pipeline * minibatches]
+    return [x for x in choices if not batch or batch >= 2 * x.data * x.pipeline * minibatches]

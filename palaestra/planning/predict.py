@@ -24,7 +24,7 @@ class Prediction:
 
 
 def forecast_of(
-    found: Calibration,
+    calibrated: Calibration,
     *,
     workers: int,
     lag: int,
@@ -37,9 +37,9 @@ def forecast_of(
 ) -> Forecast:
     """The simulated run of one combination; `depth` as in a cluster file, whose default it has."""
     return simulate(
-        found.costs,
+        calibrated.costs,
         workers=workers,
-        waves=found.waves,
+        waves=calibrated.waves,
         steps=steps,
         lag=lag,
         order=order,
@@ -51,7 +51,7 @@ def forecast_of(
 
 
 def predict(
-    found: Calibration,
+    calibrated: Calibration,
     *,
     workers: Sequence[int],
     lags: Sequence[int],
@@ -68,8 +68,8 @@ def predict(
     rows: list[Prediction] = []
     for n in workers:
         for lag in lags:
-            told = forecast_of(
-                found,
+            forecast = forecast_of(
+                calibrated,
                 workers=n,
                 lag=lag,
                 order=order,
@@ -79,25 +79,27 @@ def predict(
                 steps=steps,
                 seed=seed,
             )
-            seconds = told.makespan / steps
+            seconds = forecast.makespan / steps
             rows.append(
                 Prediction(
                     workers=n,
                     lag=lag,
                     seconds=seconds,
-                    tokens_per_second=found.tokens / seconds if found.tokens else None,
-                    idle_rollout=told.idle["rollout"],
-                    idle_learner=told.idle["learner"],
-                    age_mean=told.age_mean,
-                    age_max=told.age_max,
+                    tokens_per_second=calibrated.tokens / seconds if calibrated.tokens else None,
+                    idle_rollout=forecast.idle["rollout"],
+                    idle_learner=forecast.idle["learner"],
+                    age_mean=forecast.age_mean,
+                    age_max=forecast.age_max,
                 )
             )
     return sorted(rows, key=lambda r: (round(r.seconds, 9), r.workers, r.lag))
 
 
-def one_process_seconds(found: Calibration, steps: int = 50, seed: int = 0) -> float:
+def one_process_seconds(calibrated: Calibration, steps: int = 50, seed: int = 0) -> float:
     """Seconds of a step where one process samples and learns by turns, by the simulator: what a
     run that was calibrated from measured itself.
     """
-    told = simulate(found.costs, workers=1, waves=found.waves, steps=steps, share="time", seed=seed)
-    return told.makespan / steps
+    simulated = simulate(
+        calibrated.costs, workers=1, waves=calibrated.waves, steps=steps, share="time", seed=seed
+    )
+    return simulated.makespan / steps

@@ -101,17 +101,17 @@ async def measure_calls(ctx: Context, rows: int, repeats: int) -> dict[CallKind,
     model = ctx.model("policy")
     shape = (rows, 2 * ctx.bench.max_tokens)
     ids_BT = torch.zeros(shape, dtype=torch.long, device=model.device)
-    found: dict[CallKind, list[float]] = {"generate": [], "inference": [], "train": []}
+    times: dict[CallKind, list[float]] = {"generate": [], "inference": [], "train": []}
     for i in range(repeats):
         begin = time.process_time()
         await attempt_tasks(ctx, rows, Sample(n=1), split="train", label=f"measure {rows}/{i}")
-        found["generate"].append(time.process_time() - begin)
+        times["generate"].append(time.process_time() - begin)
         begin = time.process_time()
         with torch.no_grad():
             model.module(ids_BT)
-        found["inference"].append(time.process_time() - begin)
+        times["inference"].append(time.process_time() - begin)
         begin = time.process_time()
         loss = model.module(ids_BT).logits.float().logsumexp(-1).mean()
         torch.autograd.grad(loss, model.trainable())
-        found["train"].append(time.process_time() - begin)
-    return found
+        times["train"].append(time.process_time() - begin)
+    return times

@@ -219,7 +219,7 @@ def bytes_arrived() -> int | None:
     """Bytes that the TCP sockets of this process have received so far, by the kernel; None where
     the system does not say.
     """
-    folder, found = Path("/proc/self/fd"), 0
+    folder, total = Path("/proc/self/fd"), 0
     if not folder.is_dir() or not hasattr(socket, "TCP_INFO"):
         return None
     for file in folder.iterdir():
@@ -227,8 +227,8 @@ def bytes_arrived() -> int | None:
             if not os.readlink(file).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(file.name))) as copy:
-                told = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+                info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
         except OSError:  # closed since, or no TCP socket
             continue
-        found += struct.unpack_from("Q", told, BYTES_RECEIVED)[0]
-    return found
+        total += struct.unpack_from("Q", info, BYTES_RECEIVED)[0]
+    return total

@@ -47,9 +47,9 @@ class AnswerF1:
         uses_tools = "tool_calls" in e.facts and task.answer is not None
         if not e.ok or e.reward is None or not (uses_tools or "answer" in e.facts):
             return e
-        said = e.facts["answer"] if "answer" in e.facts else last_answer(e)
-        boxed = None if said is None else boxed_answer(said)
-        read = boxed if self.boxed or boxed is not None else said
+        answer = e.facts["answer"] if "answer" in e.facts else last_answer(e)
+        boxed = None if answer is None else boxed_answer(answer)
+        read = boxed if self.boxed or boxed is not None else answer
         formed = read is not None and not self._malformed(e) and self._thinks(e)
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
         f1 = answer_f1(read or "", [str(g) for g in golds])
@@ -58,8 +58,8 @@ class AnswerF1:
         return replace(e, reward=replace(e.reward, total=total, parts=parts, solved=e.solved))
 
     def _thinks(self, e: Episode) -> bool:
-        said = (s.text for row in e.rows for s in row.segments if s.logp is not None)
-        return not self.think or all(t.lstrip().startswith("<think>") for t in said)
+        texts = (s.text for row in e.rows for s in row.segments if s.logp is not None)
+        return not self.think or all(t.lstrip().startswith("<think>") for t in texts)
 
     def _malformed(self, e: Episode) -> bool:
         return bool(e.facts.get("malformed") or e.facts.get("tool_malformed"))

@@ -122,15 +122,15 @@ class Auditor:
             return await asyncio.gather(*(self.judge(None, g) for g in groups))
 
         start = time.perf_counter()
-        found = asyncio.run(all_groups())
+        scored_groups = asyncio.run(all_groups())
         self.seconds.append((time.perf_counter() - start) / max(1, len(texts)))
-        for (each,) in found:
+        for (each,) in scored_groups:
             if isinstance(each, Fault):
                 raise each
         self.weak |= {
-            t.id for t, (each,) in zip(tasks, found, strict=True) if each.parts.get("weak")
+            t.id for t, (each,) in zip(tasks, scored_groups, strict=True) if each.parts.get("weak")
         }
-        return [float(each.total) for (each,) in found]
+        return [float(each.total) for (each,) in scored_groups]
 
     def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
         """Scores of a response for each problem; None where the reward raised.
@@ -139,17 +139,17 @@ class Auditor:
         well.
         """
         self.say(name)
-        found, error = self.score_once(name, texts, self.tasks)
-        if found is None and not self.hung:
-            found = [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
+        scores, error = self.score_once(name, texts, self.tasks)
+        if scores is None and not self.hung:
+            scores = [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
             self.note(name, f"{len(texts)} responses at once", error)
-        return found if found is not None and not self.hung else [None for _ in texts]
+        return scores if scores is not None and not self.hung else [None for _ in texts]
 
     def single(self, name: str, text: str, task: Task) -> float | None:
-        found, error = self.score_once(name, [text], [task])
-        if found is None and not self.hung:
+        scores, error = self.score_once(name, [text], [task])
+        if scores is None and not self.hung:
             self.note(name, text, error)
-        return None if found is None else found[0]
+        return None if scores is None else scores[0]
 
     def score_once(
         self, name: str, texts: Sequence[str], tasks: Sequence[Task]
@@ -286,12 +286,14 @@ def probes_for(
     common = max(range(n), key=lambda i: texts.count(texts[i]))
     never = (False,) * n
 
-    def probe(name: str, said: Sequence[str], right: Sequence[bool] = never) -> AuditProbe:
-        return AuditProbe(name=name, texts=tuple(said), right=tuple(right))
+    def probe(name: str, texts: Sequence[str], right: Sequence[bool] = never) -> AuditProbe:
+        return AuditProbe(name=name, texts=tuple(texts), right=tuple(right))
 
     def constant(text: str, form: str = "{}", name: str = "constant") -> AuditProbe:
-        said = form.format(text)
-        return probe(f"{name}: {said}", [said] * n, [text.strip().casefold() == x for x in texts])
+        wrong_text = form.format(text)
+        return probe(
+            f"{name}: {wrong_text}", [wrong_text] * n, [text.strip().casefold() == x for x in texts]
+        )
 
     options = [t.meta.get("options") for t in tasks]
     everything = ", ".join(dict.fromkeys(bare))[:2000]
@@ -300,7 +302,7 @@ def probes_for(
     ]
     different = [texts[o] != texts[i] for i, o in enumerate(others)]
     hedge = [(bare[i], bare[o]) for i, o in enumerate(others)]
-    found = [
+    probes = [
         probe("empty", [""] * n),
         probe("blank", [" \n"] * n),
         probe("copy of the prompt", prompts),
@@ -313,7 +315,7 @@ def probes_for(
     ]
     if any(different):
         right = [not d for d in different]
-        found += [
+        probes += [
             probe(
                 "another answer beside the gold",
                 [form.format(f"{b} or {a}") for a, b in hedge],
@@ -330,16 +332,16 @@ def probes_for(
                 right,
             ),
         ]
-    found += [constant(r, name="refusal") for r in REFUSALS]
-    found += [constant(c) for c in (*KEYS, *CONSTANTS)]
-    return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
+    probes += [constant(r, name="refusal") for r in REFUSALS]
+    probes += [constant(c) for c in (*KEYS, *CONSTANTS)]
+    return probes + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
 
 
 def usual_wrong_score(probes: Sequence[AuditProbe]) -> float:
     """What most wrong answers earn: the median over the probes of their means where they are wrong,
     at most 0.
     """
-    means = [sum(s for s, _ in found) / len(found) for p in probes if (found := wrongs(p))]
+    means = [sum(s for s, _ in score) / len(score) for p in probes if (score := wrongs(p))]
     return min(0.0, statistics.median(means)) if means else 0.0
 
 
@@ -356,13 +358,13 @@ def find_hack(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, 
     """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong`
     to `gold`.
     """
-    found = wrongs(probe)
-    if not found or gold is None:
+    score = wrongs(probe)
+    if not score or gold is None:
         return None
-    earned = sum(s for s, _ in found) / len(found)
+    earned = sum(s for s, _ in score) / len(score)
     if earned <= wrong + MARGIN * max(gold - wrong, 0.0):
         return None
-    example = max(found, key=lambda x: x[0])[1]
+    example = max(score, key=lambda x: x[0])[1]
     return {
         "probe": probe.name,
         "earned": earned,
@@ -394,8 +396,8 @@ def count_dependence(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
     texts = [g if i % 2 else "wrong" for i, g in enumerate(golds)]
     first = ask.ask("order", texts)
     again = ask.ask("order", texts)
-    found, _ = ask.score_once("order", texts[::-1], ask.tasks[::-1])
-    turned = first if found is None else found[::-1]
+    scores, _ = ask.score_once("order", texts[::-1], ask.tasks[::-1])
+    turned = first if scores is None else scores[::-1]
     few = range(min(8, len(texts)))
     alone = [ask.single("alone", texts[i], ask.tasks[i]) for i in few]
     return {
@@ -440,39 +442,39 @@ def label_agreement(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
 
 def list_findings(a: Audit) -> list[str]:
     """The findings, worst first, a line each."""
-    found = list[str]()
+    findings = list[str]()
     if a.hung:
         asked = f"{a.hung['probe']} ({a.hung['response']!r})"
-        found.append(
+        findings.append(
             f"gave nothing in {a.hung['seconds']:g} s when asked for {asked}; the audit ends there"
         )
     if a.gold["not_best"]:
-        found.append(
+        findings.append(
             f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer"
         )
     scale = f"gold {a.gold['mean']:.3g}" if a.gold["mean"] is not None else ""
     scale += f", most wrong answers {a.wrong:.3g}" if a.wrong < 0 else ""
-    found += [
+    findings += [
         f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), {scale}" for h in a.hackable
     ]
     if a.gold["weak"]:
-        found.append(
+        findings.append(
             f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives "
             "nothing equals them"
         )
     if a.ties.get("problems_with_one_score"):
-        found.append(
+        findings.append(
             f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to "
             "everything"
         )
-    found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]
+    findings += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]
     alike: dict[str, list[Mapping[str, str]]] = {}
     for e in a.exceptions:
         alike.setdefault(": ".join(e["error"].split(": ")[:2]), []).append(e)
-    found += [
+    findings += [
         f"raises on {len(es)} probes, e.g. {es[0]['response']!r}: {es[0]['error']}"
         for es in alike.values()
     ]
     if a.latency.get("slowest", 0.0) > 1:
-        found.append(f"takes up to {a.latency['slowest']:.1f} s a response")
-    return found
+        findings.append(f"takes up to {a.latency['slowest']:.1f} s a response")
+    return findings

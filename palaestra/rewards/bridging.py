@@ -93,12 +93,12 @@ def fit(
     """Alternating least squares from small random factors; starts again while the error is above
     0.09.
     """
-    found = _fit(y_UN, rng, reg, rounds)
+    best = _fit(y_UN, rng, reg, rounds)
     for _ in range(tries - 1):
-        if found.error <= WORST_FIT:
+        if best.error <= WORST_FIT:
             break
-        found = min(found, _fit(y_UN, rng, reg, rounds), key=lambda x: x.error)
-    return found
+        best = min(best, _fit(y_UN, rng, reg, rounds), key=lambda x: x.error)
+    return best
 
 
 def _fit(y_UN: np.ndarray, rng: np.random.Generator, reg: Reg, rounds: int) -> Fit:
@@ -140,9 +140,9 @@ def fit_twice(y_UN: np.ndarray, rng: np.random.Generator, reg: Reg = "mean") -> 
     return Fit(mu=second.mu, error=second.error, **whole)
 
 
-def rater_agreement(y_UN: np.ndarray, found: Fit) -> np.ndarray:
+def rater_agreement(y_UN: np.ndarray, fitted: Fit) -> np.ndarray:
     """[U] the share of ratings on decided notes that say the outcome; 1 for a rater of none."""
-    outcome_N = np.array([status(i, f) for i, f in zip(found.i_N, found.f_N, strict=True)])
+    outcome_N = np.array([status(i, f) for i, f in zip(fitted.i_N, fitted.f_N, strict=True)])
     good_UN, bad_UN = (
         (y_UN == 1) & (outcome_N == "helpful"),
         (y_UN == 0) & (outcome_N == "not helpful"),

@@ -113,9 +113,9 @@ async def call_within(
     if who not in NEED_MAIN_THREAD:
         watch = SignalWatch()
         try:
-            found = await _in_thread(function, arguments(), watch, name, timeout)
+            value = await _in_thread(function, arguments(), watch, name, timeout)
             if not watch.asked:
-                return found
+                return value
         except Hung:
             raise
         except Exception as error:
@@ -140,14 +140,14 @@ async def _in_thread(
         WATCH.set(watch)
         return function(*places, **names)
 
-    async def finish(found: Awaitable[Any]) -> Any:
+    async def finish(awaitable: Awaitable[Any]) -> Any:
         WATCH.set(watch)
-        return await found
+        return await awaitable
 
-    found = await _result(run_in_thread(work, "user reward"), name, timeout, HUNG_THREAD)
-    if inspect.isawaitable(found):
-        return await _result(async_rewards().submit(finish(found)), name, timeout)
-    return found
+    value = await _result(run_in_thread(work, "user reward"), name, timeout, HUNG_THREAD)
+    if inspect.isawaitable(value):
+        return await _result(async_rewards().submit(finish(value)), name, timeout)
+    return value
 
 
 async def _on_main_thread(
@@ -166,7 +166,7 @@ async def _on_main_thread(
         return copies[0].call(arguments)
 
     try:
-        found = await _result(run_in_thread(work, "user reward"), name, timeout)
+        value = await _result(run_in_thread(work, "user reward"), name, timeout)
     except (Fault, UserError) as error:
         if isinstance(error, Hung):
             copies[0].end()
@@ -178,7 +178,7 @@ async def _on_main_thread(
         cure = "; let it return, or raise an error"
         raise Hung(f"{name} ended the process that it ran in", timeout, cure) from None
     idle.append(copies[0])
-    return found
+    return value
 
 
 async def _result(work: Future[Any], name: str, timeout: float, hung: str = "") -> Any:

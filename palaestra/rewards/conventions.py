@@ -30,17 +30,17 @@ Row: TypeAlias = Mapping[str, Any]
 Unit: TypeAlias = Literal["answer", "group", "batch"]
 
 
-def read_parts(found: Any) -> Any:
+def read_parts(value: Any) -> Any:
     """Named parts as ours: where "score" stands without "total" it is the reward, as in verl, where
     "acc" says what is right. Other numbers are parts, other texts labels; verl's further values,
     such as lists, are left out.
     """
-    if not isinstance(found, Mapping) or "score" not in found or "total" in found:
-        return found
-    others = {k: v for k, v in found.items() if k not in ("score", "acc")}
+    if not isinstance(value, Mapping) or "score" not in value or "total" in value:
+        return value
+    others = {k: v for k, v in value.items() if k not in ("score", "acc")}
     kept = {k: v for k, v in others.items() if isinstance(v, str) or is_number(v)}
-    known = {"solved": found["acc"]} if found.get("acc") in (0, 1) else {}
-    return {**kept, "total": found["score"], **known}
+    known = {"solved": value["acc"]} if value.get("acc") in (0, 1) else {}
+    return {**kept, "total": value["score"], **known}
 
 
 def is_number(x: Any) -> bool:
@@ -185,14 +185,14 @@ def verl_batch_row(a: Attempt) -> Row:
 
 def verifiers_row(a: Attempt) -> Row:
     """`state` has what the others are, as a dictionary of the rollout's own."""
-    said: dict[str, Any] = {
+    row: dict[str, Any] = {
         "prompt": messages_of(a.task.prompt),
         "completion": [{"role": "assistant", "content": a.text}],
         "answer": a.task.answer,
         "info": a.task.meta.get("info") or {},
         "task": a.task.meta.get("task", a.task.domain),
     }
-    return {**a.task.meta, **said, "state": {**a.task.meta, **said}}
+    return {**a.task.meta, **row, "state": {**a.task.meta, **row}}
 
 
 def verifiers_group_row(a: Attempt) -> Row:
@@ -206,8 +206,8 @@ def openrlhf_row(a: Attempt) -> Row:
     return {"queries": prompt + a.text, "prompts": prompt, "labels": a.task.answer}
 
 
-def unwrap_openrlhf(found: Any) -> Any:
-    return found["rewards"] if isinstance(found, Mapping) and "rewards" in found else found
+def unwrap_openrlhf(value: Any) -> Any:
+    return value["rewards"] if isinstance(value, Mapping) and "rewards" in value else value
 
 
 def ignore(*_: Any, **__: Any) -> None:

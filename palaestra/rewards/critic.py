@@ -107,10 +107,10 @@ def critic_question(task: Task, lines: Sequence[str]) -> str:
 
 def read_steps(text: str, n: int) -> frozenset[int]:
     """Step numbers of a reply, from 0; those that do not exist are dropped."""
-    found = WRONG.search(text.strip())
-    if found is None or found[1].lower() == "none":
+    match = WRONG.search(text.strip())
+    if match is None or match[1].lower() == "none":
         return frozenset()
-    return frozenset(i - 1 for i in map(int, found[1].split(",")) if 1 <= i <= n)
+    return frozenset(i - 1 for i in map(int, match[1].split(",")) if 1 <= i <= n)
 
 
 @declare(
@@ -141,22 +141,22 @@ class Critique:
         return replace(group, episodes=tuple(judged))
 
     async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
-        found: list[Step] = answer_steps(e, ctx.decode)
-        lines = [s.text for s in found]
+        steps: list[Step] = answer_steps(e, ctx.decode)
+        lines = [s.text for s in steps]
         try:
             with ctx.judging():
-                said = await asyncio.gather(
+                step_critiques = await asyncio.gather(
                     *(self.critic(ctx, (*key, i), task, lines) for i in range(self.n))
                 )
         except Fault as fault:
             return replace(e, status=f"error:{fault.cause}", facts={**e.facts, "error": str(fault)})
-        critiques = tuple(tuple(sorted(s)) for s in said)
+        critiques = tuple(tuple(sorted(s)) for s in step_critiques)
         return replace(
             e,
             facts={
                 **e.facts,
                 "critiques": critiques,
-                "step_ends": tuple((s.row, s.token) for s in found),
+                "step_ends": tuple((s.row, s.token) for s in steps),
             },
         )
 

@@ -88,21 +88,22 @@ class CritiqueThenScore:
     max_tokens: int = 64
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await asyncio.gather(
+        critiques = await asyncio.gather(
             *(self._critique(ctx, group.task, i, e) for i, e in enumerate(group.episodes))
         )
-        episodes = tuple(Episode() if isinstance(f, Fault) else f for f in found)
+        episodes = tuple(Episode() if isinstance(f, Fault) else f for f in critiques)
         rewards = await Learned(self.model, (self.head,))(ctx, replace(group, episodes=episodes))
-        return [f if isinstance(f, Fault) else r for f, r in zip(found, rewards, strict=True)]
+        return [f if isinstance(f, Fault) else r for f, r in zip(critiques, rewards, strict=True)]
 
     async def _critique(self, ctx: Models, task: Task, i: int, episode: Episode) -> Episode | Fault:
         row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         try:
             key = ("critique", ctx.seed, ctx.step, task.id, i)
-            said = await continue_row(ctx.engine(self.model), row, (), sampling, key)
+            critique = await continue_row(ctx.engine(self.model), row, (), sampling, key)
         except Fault as fault:
             return fault
         return replace(
-            episode, rows=(row.add(Segment(ids=said.ids, author="critique", text=said.text)),)
+            episode,
+            rows=(row.add(Segment(ids=critique.ids, author="critique", text=critique.text)),),
         )

@@ -72,12 +72,12 @@ class ForkedCopy:
         """
         try:
             self.connection.send(arguments)
-            found, error = self.connection.recv()
+            value, error = self.connection.recv()
         except (EOFError, OSError) as gone:
             raise Ended from gone
         if error is not None:
             raise error
-        return found
+        return value
 
     def end(self) -> None:
         COPIES.discard(self)
@@ -109,10 +109,10 @@ def _serve(
         except (EOFError, OSError):
             return
         try:
-            found = function(*places, **names)
-            if inspect.isawaitable(found):
-                found = loop.run_until_complete(_await(found))
-            answer = (portable(found), None)
+            value = function(*places, **names)
+            if inspect.isawaitable(value):
+                value = loop.run_until_complete(_await(value))
+            answer = (portable(value), None)
         except (Fault, UserError) as error:
             answer = (None, error)
         except (Exception, SystemExit) as error:
@@ -121,8 +121,8 @@ def _serve(
         calls.send(answer)
 
 
-async def _await(found: Any) -> Any:
-    return await found
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
 
 
 def _leave_parents_signals() -> None:
@@ -139,14 +139,14 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
-def portable(found: Any) -> Any:
+def portable(value: Any) -> Any:
     """What a function returned as values that travel between processes: tensors as arrays."""
-    if isinstance(found, Mapping):
-        return {k: portable(v) for k, v in found.items()}
-    if isinstance(found, list | tuple):
-        return [portable(x) for x in found]
-    if type(found).__module__.partition(".")[0] == "torch" and hasattr(found, "tolist"):
+    if isinstance(value, Mapping):
+        return {k: portable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [portable(x) for x in value]
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "tolist"):
         import numpy as np
 
-        return np.asarray(found.tolist())
-    return found
+        return np.asarray(value.tolist())
+    return value

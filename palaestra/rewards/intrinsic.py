@@ -131,8 +131,8 @@ def last_policy_row(episode: Episode) -> int:
 
 def reasoning_prefix(text: str) -> str | None:
     """Up to the start of the last answer line `= `; None where there is none."""
-    found = [m.end() for m in re.finditer(r"^= ", text, re.MULTILINE)]
-    return text[: found[-1]] if found else None
+    ends = [m.end() for m in re.finditer(r"^= ", text, re.MULTILINE)]
+    return text[: ends[-1]] if ends else None
 
 
 def lines(text: str) -> list[str]:
@@ -166,9 +166,9 @@ class Endogenous:
             rows = [row_tokens(episodes[i].rows[r]) for i, r in places]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
-                found = score_pairs(ctx.model(self.model), pairs, self._read)
+                scored = score_pairs(ctx.model(self.model), pairs, self._read)
             events: dict[int, list[Event]] = {}
-            for (i, r), (_, own), x in zip(places, rows, found, strict=True):
+            for (i, r), (_, own), x in zip(places, rows, scored, strict=True):
                 earned = endogenous_rewards(x[:, 0], x[:, 1], self.alpha)[own - own[0]]
                 shares = earned / len(own) if self.per_token else earned
                 events.setdefault(i, []).extend(
@@ -215,25 +215,25 @@ class AnswerProbability:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             asked = [(g, e) for g in groups for e in g.episodes]
-            found = self._scores(
+            scored = self._scores(
                 ctx, self.model, [(g, e, self.before(response_text(e))) for g, e in asked]
             )
             base = self._bases(ctx, groups) if self.baseline else {}
             return [
                 self._reward(e, x, base.get(g.task.id, 0.0))
-                for (g, e), x in zip(asked, found, strict=True)
+                for (g, e), x in zip(asked, scored, strict=True)
             ]
 
         return await judge_together(ctx, self, group, rewards)
 
-    def _reward(self, episode: Episode, found: float, base: float) -> Reward:
+    def _reward(self, episode: Episode, score: float, base: float) -> Reward:
         text = response_text(episode)
-        gained = debias(found, base) if self.baseline else found
+        gained = debias(score, base) if self.baseline else score
         form = self.format(text) if self.format else 0.0
         w = self.format_weight if self.format else 0.0
         total = (1 - w) * gained + w * form - float(repeats(text))
         return Reward(
-            total=total, parts={"answer": found, "base": base, "gain": gained, "format": form}
+            total=total, parts={"answer": score, "base": base, "gain": gained, "format": form}
         )
 
     def _bases(self, ctx: Context, groups: list[Group]) -> dict[str, float]:
@@ -255,8 +255,8 @@ def reference(group: Group) -> str:
         raise UserError(
             f"task {group.task.id!r} has no answer whose probability could be a reward; give it one"
         )
-    found = group.task.answer
-    return str(found[0] if isinstance(found, list | tuple) and found else found)
+    answer = group.task.answer
+    return str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
 
 
 def reference_logp(
@@ -274,9 +274,11 @@ def reference_logp(
     ]
     there = [i for i, context in enumerate(pairs) if context]
     with ctx.phase("forward"):
-        found = score_pairs(ctx.model(model), [(pairs[i] or (), spell(asked[i][2])) for i in there])
+        scored = score_pairs(
+            ctx.model(model), [(pairs[i] or (), spell(asked[i][2])) for i in there]
+        )
     out = [np.zeros(0)] * len(asked)
-    for i, x in zip(there, found, strict=True):
+    for i, x in zip(there, scored, strict=True):
         out[i] = x
     return out
 
@@ -323,8 +325,8 @@ class InformationGain:
                 for _, e, starts in asked
             ]
 
-        found = await judge_together(ctx, (self, "gains"), group, rewards)
-        return [self._reward(o, events) for o, events in zip(outcomes, found, strict=True)]
+        gains_of = await judge_together(ctx, (self, "gains"), group, rewards)
+        return [self._reward(o, events) for o, events in zip(outcomes, gains_of, strict=True)]
 
     def _starts(self, text: str) -> list[str]:
         """The reply before any step, and up to the end of each."""
@@ -353,12 +355,12 @@ class InformationGain:
 
 def ends_of(ctx: Models, model: str, ids: Sequence[int], starts: Sequence[str]) -> list[int]:
     """The token with which each start of the text is complete."""
-    decode, found, n = ctx.engine(model).dialect.decode, [], 0
+    decode, ends, n = ctx.engine(model).dialect.decode, [], 0
     for start in starts:
         while n < len(ids) - 1 and len(decode(ids[: n + 1])) < len(start):
             n += 1
-        found.append(n)
-    return found
+        ends.append(n)
+    return ends
 
 
 @stage

@@ -64,19 +64,19 @@ class Labels:
                 f"Labels needs a bench that checks answers; the world {ctx.bench.name!r} pays by "
                 "itself"
             )
-        found: list[Reward | Fault] = []
+        labelled: list[Reward | Fault] = []
         for episode, gold in zip(
             group.episodes, await judge_group(ctx, ctx.bench.reward, group), strict=True
         ):
             if isinstance(gold, Fault):
-                found.append(gold)
+                labelled.append(gold)
                 continue
             parts = {"right": gold.total, **text_properties(response_text(episode))}
             total = sum(
                 w * parts[name] for w, name in zip(self.weights, QUALITY_LABELS, strict=True)
             )
-            found.append(Reward(total=total, parts=parts))
-        return found
+            labelled.append(Reward(total=total, parts=parts))
+        return labelled
 
 
 @stage
@@ -148,14 +148,14 @@ class Noisy:
         def said_of(x: float) -> float:
             return 1 - x if rng.random() < self.share else x
 
-        found = await judge_group(ctx, judge, group)
+        rewards = await judge_group(ctx, judge, group)
         return [
             r
             if isinstance(r, Fault)
             else replace(
                 r, total=said_of(r.total), parts={k: said_of(v) for k, v in r.parts.items()}
             )
-            for r in found
+            for r in rewards
         ]
 
 
@@ -174,10 +174,10 @@ class Beside:
         at = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is not None]
         episodes = list(group.episodes)
         asked = replace(group, episodes=tuple(episodes[i] for i in at))
-        for i, found in zip(at, await judge_group(ctx, self.reward, asked), strict=True):
+        for i, reward in zip(at, await judge_group(ctx, self.reward, asked), strict=True):
             own = episodes[i].reward
-            if own is not None and isinstance(found, Reward):
-                parts = {**own.parts, self.name: found.total, **self._named(found.parts)}
+            if own is not None and isinstance(reward, Reward):
+                parts = {**own.parts, self.name: reward.total, **self._named(reward.parts)}
                 episodes[i] = replace(episodes[i], reward=replace(own, parts=parts))
         return replace(group, episodes=tuple(episodes))
 

@@ -69,7 +69,7 @@ def scores(
     ctx: Models, model: str, heads: Sequence[str], episodes: Sequence[Episode]
 ) -> np.ndarray:
     """[N, heads] at the end of each episode's last row; NaN for an episode without a token."""
-    found, scorer = np.full((len(episodes), len(heads)), np.nan), ctx.model(model)
+    scores_NH, scorer = np.full((len(episodes), len(heads)), np.nan), ctx.model(model)
     need_heads(model, scorer, heads)
     ids = [[int(i) for i in e.rows[-1].view().ids_T] if e.rows else [] for e in episodes]
     there = [i for i, each in enumerate(ids) if each]
@@ -79,8 +79,8 @@ def scores(
             "model"
         )
     with ctx.phase("forward"):
-        found[there] = read_heads(scorer, [ids[i] for i in there], heads)
-    return found
+        scores_NH[there] = read_heads(scorer, [ids[i] for i in there], heads)
+    return scores_NH
 
 
 def need_heads(name: str, model: Model, heads: Sequence[str]) -> None:

@@ -67,8 +67,11 @@ def audit_manner(
         raise UserError(f"audit {name}: no gold can be scored: {why}")
     form = max(scored, key=lambda f: scored[f])
     right, wrong = (
-        {m: mean(ask.ask(m, [t.format(form.format(x)) for x in said])) for m, t in MANNERS.items()}
-        for said in (bare, others)
+        {
+            m: mean(ask.ask(m, [t.format(form.format(x)) for x in reply_manner]))
+            for m, t in MANNERS.items()
+        }
+        for reply_manner in (bare, others)
     )
     findings = tuple(list_manners(right, wrong))
     return MannerAudit(
@@ -98,12 +101,12 @@ def list_manners(right: Mapping[str, Any], wrong: Mapping[str, Any]) -> list[str
     worth = top - low
     if worth <= 0:
         return [f"a right answer earns {top:.3g}, a wrong one {low:.3g}: being right is not paid"]
-    found: list[tuple[float, str]] = []
+    costs: list[tuple[float, str]] = []
     for kind, paid, plain in (("right", right, top), ("wrong", wrong, low)):
         for manner, score in paid.items():
             if score is None or abs(score - plain) <= MARGIN * worth:
                 continue
-            told = f"a {kind} answer earns {score:.3g} when {manner}, {plain:.3g} when plain"
+            sentence = f"a {kind} answer earns {score:.3g} when {manner}, {plain:.3g} when plain"
             share = f" ({abs(score - plain) / worth:.0%} of what being right is worth)"
-            found.append((abs(score - plain), told + share))
-    return [line for _, line in sorted(found, key=lambda x: -x[0])]
+            costs.append((abs(score - plain), sentence + share))
+    return [line for _, line in sorted(costs, key=lambda x: -x[0])]

@@ -66,10 +66,10 @@ def audit_tests(
     whole = list[str]()
     for task in tasks:
         say(task.id)
-        found = judge.null_passes(task)
-        n += len(found)
-        vacuous += [VacuousTest(id=task.id, test=t, passed_by=by) for t, by in found if by]
-        through = set.intersection(*(set(by) for _, by in found)) if found else set[str]()
+        passes = judge.null_passes(task)
+        n += len(passes)
+        vacuous += [VacuousTest(id=task.id, test=t, passed_by=by) for t, by in passes if by]
+        through = set.intersection(*(set(by) for _, by in passes)) if passes else set[str]()
         solved.update(sorted(through))
         whole += [task.id] if through else []
     return TestsAudit(
@@ -91,18 +91,18 @@ def list_null_findings(
     n: int,
 ) -> list[str]:
     """The findings, worst first, a line each."""
-    found = list[str]()
+    findings = list[str]()
     if whole:
         by = ", ".join(f"{k} ({v})" for k, v in sorted(solved.items(), key=lambda x: -x[1]))
-        found.append(
+        findings.append(
             f"{len(whole)} of {problems} problems are solved by a candidate that solves nothing: "
             f"{by}; e.g. {whole[0]!r}"
         )
     if vacuous:
-        found.append(f"{len(vacuous)} of {n} tests are passed by one")
-        found += [
+        findings.append(f"{len(vacuous)} of {n} tests are passed by one")
+        findings += [
             f"{v.id}: {' '.join(v.test.split())[:60]!r} is passed by one that "
             f"{', '.join(v.passed_by)}"
             for v in vacuous[:NAMED]
         ]
-    return found
+    return findings

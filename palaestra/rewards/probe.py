@@ -42,11 +42,11 @@ class RankingProbe:
         groups = [
             await collect(ctx, ("probe", ctx.seed, i), Group(task=t)) for i, t in enumerate(tasks)
         ]
-        found = {
+        accuracies = {
             label: accuracy([values(g, part, label) for g in groups]) for part, label in self.asked
         }
-        known = [x for x in found.values() if np.isfinite(x)]
-        ranked = {**found, "mean": float(np.mean(known)) if known else float("nan")}
+        known = [x for x in accuracies.values() if np.isfinite(x)]
+        ranked = {**accuracies, "mean": float(np.mean(known)) if known else float("nan")}
         return Result(metrics={**result.metrics, "ranked": ranked}, artifacts=result.artifacts)
 
 

@@ -92,11 +92,11 @@ def write_query(answer: str) -> str:
     """`661` as SELECT a_6, b_6, c_1 FROM item: a column for each place and character, _ for all but
     letters and digits.
     """
-    found = [c if c in CHARACTERS else "_" for c in answer.lower() if not c.isspace()]
+    characters = [c if c in CHARACTERS else "_" for c in answer.lower() if not c.isspace()]
     return (
-        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(found))} FROM "
+        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(characters))} FROM "
         "item"
-        if found
+        if characters
         else ""
     )
 

@@ -68,11 +68,11 @@ class Refine:
         for _ in range(self.rounds):
             for i in rng.choice(len(queries), self.queries):
                 reply, flaws = self.write(queries[int(i)], writer, rng)
-                found = self.detect(reply, judge, rng)
-                if found.good:  # fooled
+                mistakes = self.detect(reply, judge, rng)
+                if mistakes.good:  # fooled
                     judge = revise(judge, self.merge(judge, flaws))
                 else:
-                    writer = revise(writer, self.merge(writer, found.advice))
+                    writer = revise(writer, self.merge(writer, mistakes.advice))
             for i in rng.choice(len(pool), min(self.labelled, len(pool)), replace=False):
                 reply, good = pool[int(i)]
                 if self.detect(reply, judge, rng).good != good:

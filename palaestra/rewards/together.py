@@ -54,7 +54,7 @@ async def _complete(ctx: Context | None, waiting: Waiting) -> None:
 
 async def _judge(batch: Waiting, judge: Callable[[list[Group]], Awaitable[Sequence[Any]]]) -> None:
     try:
-        found = list(await judge([g for g, _ in batch]))
+        rewards = list(await judge([g for g, _ in batch]))
     except BaseException as error:
         for _, future in batch[1:]:
             future.set_exception(error)
@@ -62,4 +62,4 @@ async def _judge(batch: Waiting, judge: Callable[[list[Group]], Awaitable[Sequen
     for (group, future), start in zip(
         batch, np.cumsum([0, *(len(g.episodes) for g, _ in batch)]), strict=False
     ):
-        future.set_result(found[start : start + len(group.episodes)])
+        future.set_result(rewards[start : start + len(group.episodes)])

@@ -102,8 +102,8 @@ class UserReward:
         attempts = attempts_of(group)
         if convention.unit == "group":
             return await self._call(ctx, convention, attempts)
-        found = await asyncio.gather(*(self._call(ctx, convention, [a]) for a in attempts))
-        return [each for (each,) in found]
+        results = await asyncio.gather(*(self._call(ctx, convention, [a]) for a in attempts))
+        return [each for (each,) in results]
 
     async def _batch(self, ctx: Context | None, groups: list[Group]) -> list[Reward | Fault]:
         """Of all episodes of the groups, in order."""
@@ -121,14 +121,14 @@ class UserReward:
         with waiting:
             async with pool.door:
                 try:
-                    found = await self._result(lambda: self._arguments(convention, attempts))
+                    result = await self._result(lambda: self._arguments(convention, attempts))
                 except Hung as hung:
                     if ctx is None or convention.unit == "batch" or not pool.goes_on(hung):
                         raise
                     return [hung.fault for _ in attempts]
         if convention.unit == "answer":
-            return [self._reward(convention.read(found), 0, attempts[0])]
-        values = self._values(convention.unwrap(found), len(attempts))
+            return [self._reward(convention.read(result), 0, attempts[0])]
+        values = self._values(convention.unwrap(result), len(attempts))
         pairs = enumerate(zip(values, attempts, strict=True))
         return [self._reward(convention.read(v), i, a) for i, (v, a) in pairs]
 
@@ -157,32 +157,32 @@ class UserReward:
             where = locate_error(error, file)
             raise UserError(f"{where} (in {self.name.rpartition(':')[2]})") from error
 
-    def _values(self, found: Any, n: int) -> Sequence[Any]:
+    def _values(self, result: Any, n: int) -> Sequence[Any]:
         """A list, tuple, array or tensor of `n` values as a sequence."""
-        if hasattr(found, "tolist"):
-            found = found.reshape(-1) if getattr(found, "shape", None) == (n, 1) else found
-            found = found.tolist()
-        if not isinstance(found, list | tuple):
+        if hasattr(result, "tolist"):
+            result = result.reshape(-1) if getattr(result, "shape", None) == (n, 1) else result
+            result = result.tolist()
+        if not isinstance(result, list | tuple):
             raise UserError(
-                f"{self.name} returned {type(found).__name__}, not a list; return one number a "
+                f"{self.name} returned {type(result).__name__}, not a list; return one number a "
                 "response"
             )
-        if len(found) != n:
+        if len(result) != n:
             raise UserError(
-                f"{self.name} returned {len(found)} values for {n} responses; return one for each"
+                f"{self.name} returned {len(result)} values for {n} responses; return one for each"
             )
-        return found
+        return result
 
-    def _reward(self, found: Any, i: int, attempt: Attempt) -> Reward | Fault:
-        if found is None:
+    def _reward(self, result: Any, i: int, attempt: Attempt) -> Reward | Fault:
+        if result is None:
             return NotApplicable(f"{self.name} gave None for task {attempt.task.id!r}")
         labels = dict[str, str]()
-        if isinstance(found, Mapping):
-            own = {str(k): v for k, v in found.items()}
+        if isinstance(result, Mapping):
+            own = {str(k): v for k, v in result.items()}
             labels = {k: v for k, v in own.items() if isinstance(v, str) and k not in NUMBERS}
-            found = {k: v for k, v in own.items() if k not in labels}
+            result = {k: v for k, v in own.items() if k not in labels}
         try:
-            return replace(reward_of(found), labels=labels)
+            return replace(reward_of(result), labels=labels)
         except ValueError as error:
             raise UserError(
                 f"{self.name} returned {error}, for response {i} (task {attempt.task.id!r}); "

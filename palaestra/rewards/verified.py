@@ -74,12 +74,16 @@ class Verified:
                 verifier.gold_text(task.answer, **select_fields(verifier, given))
             judge_response(verifier, entry.probe if entry else "", task.answer, given)
 
-    def reward(self, found: Judgement) -> Reward:
-        total = found.parts["paper"] if self.paper and "paper" in found.parts else found.score
+    def reward(self, judgement: Judgement) -> Reward:
+        total = (
+            judgement.parts["paper"]
+            if self.paper and "paper" in judgement.parts
+            else judgement.score
+        )
         entry = known_entry(self.name)
         form = entry is not None and entry.form  # it reads no answer, so it knows of none
-        solved = None if form else found.score >= SOLVED_TOTAL
-        return Reward(total=total, parts=dict(found.parts), solved=solved)
+        solved = None if form else judgement.score >= SOLVED_TOTAL
+        return Reward(total=total, parts=dict(judgement.parts), solved=solved)
 
     @property
     def has_tests(self) -> bool:

@@ -39,7 +39,7 @@ class Verify:
     def judge(self, text: str, task: Task) -> Reward:
         name = getattr(self.check, "__qualname__", type(self.check).__name__)
         try:
-            found = self.check(text, with_own_data(task))
+            judgement = self.check(text, with_own_data(task))
         except (UserError, Fault):
             raise
         except Exception as error:
@@ -47,7 +47,7 @@ class Verify:
                 "reward", f"{name} raised {type(error).__name__}: {error} on task {task.id!r}"
             ) from error
         try:
-            reward = reward_of(found)
+            reward = reward_of(judgement)
         except ValueError as error:
             raise Fault("reward", f"{name} gave {error} on task {task.id!r}") from None
         full = reward.total >= SOLVED_TOTAL * self.gold
@@ -107,13 +107,13 @@ def response_text(episode: Episode) -> str:
     return "".join(s.text for s in own)
 
 
-def reward_of(found: Any) -> Reward:
+def reward_of(result: Any) -> Reward:
     """A reward from a number or named parts: "total" is the total, else their sum; "solved" says
     whether the answer is right, and is no part of the sum. Raises ValueError with what was found
     instead.
     """
-    if isinstance(found, Mapping):
-        parts = {str(k): value_of(v, f" in part {k!r}") for k, v in found.items()}
+    if isinstance(result, Mapping):
+        parts = {str(k): value_of(v, f" in part {k!r}") for k, v in result.items()}
         solved = parts.pop("solved", None)
         if not parts:
             raise ValueError("no parts")
@@ -125,14 +125,14 @@ def reward_of(found: Any) -> Reward:
             parts=parts,
             solved=None if solved is None else bool(solved),
         )
-    return Reward(total=value_of(found))
+    return Reward(total=value_of(result))
 
 
-def value_of(found: Any, where: str = "") -> float:
-    if hasattr(found, "item") and set(getattr(found, "shape", (0,))) <= {1}:  # one number
-        found = found.item()
-    if not isinstance(found, Real):
-        raise ValueError(f"{type(found).__name__} {str(found)[:40]!r}{where}, not a number")
-    if not math.isfinite(found):
-        raise ValueError(f"{float(found)}{where}, not a finite number")
-    return float(found)
+def value_of(value: Any, where: str = "") -> float:
+    if hasattr(value, "item") and set(getattr(value, "shape", (0,))) <= {1}:  # one number
+        value = value.item()
+    if not isinstance(value, Real):
+        raise ValueError(f"{type(value).__name__} {str(value)[:40]!r}{where}, not a number")
+    if not math.isfinite(value):
+        raise ValueError(f"{float(value)}{where}, not a finite number")
+    return float(value)

@@ -35,14 +35,14 @@ class AccuracyAndFormat:
     async def __call__(self, ctx: Context, group: Group) -> Sequence[Reward | Fault]:
         if ctx.bench.reward is None:
             return [Reward(total=0.0)] * len(group.episodes)
-        found = await judge_group(ctx, ctx.bench.reward, group)
-        pairs = zip(found, group.episodes, strict=True)
+        rewards = await judge_group(ctx, ctx.bench.reward, group)
+        pairs = zip(rewards, group.episodes, strict=True)
         return [r if isinstance(r, Fault) else self.add(r, response_text(e)) for r, e in pairs]
 
     def add(self, accuracy: Reward, text: str) -> Reward:
-        found = final_answer(text) is not None or boxed_answer(text) is not None
-        parts = {**accuracy.parts, "accuracy": accuracy.total, "format": float(found)}
-        total = self.accuracy * accuracy.total + self.weight * found
+        has_answer = final_answer(text) is not None or boxed_answer(text) is not None
+        parts = {**accuracy.parts, "accuracy": accuracy.total, "format": float(has_answer)}
+        total = self.accuracy * accuracy.total + self.weight * has_answer
         return replace(accuracy, total=total, parts=parts)
 
 
@@ -71,9 +71,9 @@ class Weighted:
         """Of the sum, where those of all parts are known. A part that is left out adds 0."""
         low = high = 0.0
         for _, reward, weight in self.parts:
-            if (found := bounds_of(reward)) is None:
+            if (bounds := bounds_of(reward)) is None:
                 return None
-            ends = [weight * x for x in found]
+            ends = [weight * x for x in bounds]
             low, high = low + min(0.0, *ends), high + max(0.0, *ends)
         return low, high
 
@@ -84,16 +84,16 @@ class Weighted:
                 reward.check_gold(task)
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await asyncio.gather(
+        rewards = await asyncio.gather(
             *(judge_group(ctx, reward, group) for _, reward, _ in self.parts)
         )
-        return [self._sum(each) for each in zip(*found, strict=True)]
+        return [self._sum(each) for each in zip(*rewards, strict=True)]
 
-    def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
+    def _sum(self, rewards: tuple[Reward | Fault, ...]) -> Reward | Fault:
         total, parts, solved, silent = 0.0, dict[str, float](), list[bool](), list[str]()
         labels = dict[str, str]()
-        verdicts = tuple(v for r in found if isinstance(r, Reward) for v in r.verdicts)
-        for (name, _, weight), each in zip(self.parts, found, strict=True):
+        verdicts = tuple(v for r in rewards if isinstance(r, Reward) for v in r.verdicts)
+        for (name, _, weight), each in zip(self.parts, rewards, strict=True):
             if isinstance(each, NotApplicable):
                 silent.append(name)
                 continue

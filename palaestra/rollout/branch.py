@@ -51,7 +51,7 @@ class Prefix:
 
 def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
     """What was said before `turn`, and the first `kept` tokens of that turn."""
-    said, context = list[Segment](), tuple[int, ...]()
+    segments, context = list[Segment](), tuple[int, ...]()
     for row in episode.rows:
         seen: tuple[int, ...] = ()
         for s in row.segments:
@@ -65,11 +65,11 @@ def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
                 if broken
                 else s
             )
-            said, seen = [*said, part], seen + part.ids
+            segments, seen = [*segments, part], seen + part.ids
             if last:
                 context = seen
                 break
-    return Prefix(said=tuple(said), context=context)
+    return Prefix(said=tuple(segments), context=context)
 
 
 async def continuation(
@@ -101,10 +101,10 @@ async def continuation(
 
 
 def _cast(
-    ctx: Context, model: str, sampling: Sampling, said: tuple[Segment, ...] = (), cap: int = 0
+    ctx: Context, model: str, sampling: Sampling, segments: tuple[Segment, ...] = (), cap: int = 0
 ) -> dict[str, Player]:
     return {
-        seat: Continued(player=p, said=said, cap=cap)
+        seat: Continued(player=p, said=segments, cap=cap)
         if isinstance(p, EnginePlayer) and p.policy == model
         else p
         for seat, p in ctx.cast(model, sampling).items()
@@ -216,8 +216,8 @@ class PrefixValues:
         cuts = {i: answer_steps(group.episodes[i], ctx.decode, self.most) for i in chosen}
         wanted = {
             p.context: p
-            for i, found in cuts.items()
-            for s in found[:-1]
+            for i, cut in cuts.items()
+            for s in cut[:-1]
             for p in [prefix(group.episodes[i], s.turn, s.kept)]
         }
         values = await asyncio.gather(
@@ -230,8 +230,8 @@ class PrefixValues:
             own = await self._value(ctx, (*key, len(wanted)), group, whole)
             start = start if isinstance(own, str) else own
         episodes = list(group.episodes)
-        for i, found in cuts.items():
-            episodes[i] = _add_values(episodes[i], found, start, known)
+        for i, cut in cuts.items():
+            episodes[i] = _add_values(episodes[i], cut, start, known)
         return replace(group, episodes=tuple(episodes))
 
     async def _value(self, ctx: Context, key: Key, group: Group, start: Prefix) -> float | str:
@@ -261,14 +261,14 @@ async def sample_continuations(
 
 
 def _add_values(
-    e: Episode, found: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]
+    e: Episode, steps: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]
 ) -> Episode:
-    inner = [known[prefix(e, s.turn, s.kept).context] for s in found[:-1]]
+    inner = [known[prefix(e, s.turn, s.kept).context] for s in steps[:-1]]
     broken = [v for v in inner if isinstance(v, str)]
     if broken:  # an infrastructure error is a status, never a value
         return replace(e, status=broken[0])
     values = (start, *inner, e.total)
-    ends = tuple((s.row, s.token) for s in found)
+    ends = tuple((s.row, s.token) for s in steps)
     return replace(e, facts={**e.facts, "prefix_values": values, "step_ends": ends})
 
 
@@ -286,14 +286,14 @@ class Rescue:
     model: str = "policy"
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        found = await asyncio.gather(
+        rescued = await asyncio.gather(
             *(
                 self._of(ctx, (*key, i), group, i)
                 for i, e in enumerate(group.episodes)
                 if "prefix_values" in e.facts
             )
         )
-        return replace(group, episodes=(*group.episodes, *(e for each in found for e in each)))
+        return replace(group, episodes=(*group.episodes, *(e for each in rescued for e in each)))
 
     async def _of(self, ctx: Context, key: Key, group: Group, parent: int) -> list[Episode]:
         e = group.episodes[parent]

@@ -94,8 +94,8 @@ class Frozen:
         kept = ctx.snapshots(self.name)
         names = list(kept) or [self.name]
         chosen = names[int(rng_of((*key, "snapshot")).integers(len(names)))]
-        said = f"{self.name}@{kept[chosen]}" if kept else self.name
-        return EnginePlayer(engine=ctx.engine(chosen), sampling=sampling, name=said, policy="")
+        author = f"{self.name}@{kept[chosen]}" if kept else self.name
+        return EnginePlayer(engine=ctx.engine(chosen), sampling=sampling, name=author, policy="")
 
 
 @stage

@@ -168,8 +168,8 @@ class Score:
         todo = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is None]
         episodes = list(group.episodes)
         waiting = replace(group, episodes=tuple(episodes[i] for i in todo))
-        for i, found in zip(todo, await judge_group(ctx, judge, waiting), strict=True):
-            episodes[i] = apply_reward(episodes[i], found)
+        for i, reward in zip(todo, await judge_group(ctx, judge, waiting), strict=True):
+            episodes[i] = apply_reward(episodes[i], reward)
         if not (self.shadow and self.reward and ctx.bench.reward):
             return replace(group, episodes=tuple(episodes))
         for i, gold in zip(todo, await judge_group(ctx, ctx.bench.reward, waiting), strict=True):
@@ -206,29 +206,29 @@ async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[R
     try:
         if ctx:
             with ctx.judging():
-                found = await ctx.verdicts(judge, group)
+                rewards = await ctx.verdicts(judge, group)
         else:  # an audit has no context
-            found = await judge(ctx, group)
+            rewards = await judge(ctx, group)
     except Fault as fault:
         return [fault] * len(group.episodes)
-    if len(found) != len(group.episodes):
+    if len(rewards) != len(group.episodes):
         raise UserError(
-            f"the reward gave {len(found)} values for {len(group.episodes)} episodes of task "
+            f"the reward gave {len(rewards)} values for {len(group.episodes)} episodes of task "
             f"{group.task.id!r}"
         )
-    for each in found:
+    for each in rewards:
         if isinstance(each, Reward) and not np.isfinite(each.total):
             raise Fault("reward", f"a reward of {each.total} for task {group.task.id!r}")
-    return found
+    return rewards
 
 
-def apply_reward(episode: Episode, found: Reward | Fault) -> Episode:
+def apply_reward(episode: Episode, reward: Reward | Fault) -> Episode:
     """The episode with its reward; with a fault an error without one."""
-    if isinstance(found, Reward):
-        facts = {**episode.facts, "labels": dict(found.labels)} if found.labels else episode.facts
-        return replace(episode, reward=found, facts=facts)
-    facts = {**episode.facts, "error": str(found)}
-    return replace(episode, status=f"error:{found.cause}", reward=None, facts=facts)
+    if isinstance(reward, Reward):
+        facts = {**episode.facts, "labels": dict(reward.labels)} if reward.labels else episode.facts
+        return replace(episode, reward=reward, facts=facts)
+    facts = {**episode.facts, "error": str(reward)}
+    return replace(episode, status=f"error:{reward.cause}", reward=None, facts=facts)
 
 
 @stage
@@ -258,8 +258,8 @@ class When:
     part: str = ""
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        found = rewards(group, self.part)
-        return await self.link(ctx, key, group) if self.test(found) else group
+        values = rewards(group, self.part)
+        return await self.link(ctx, key, group) if self.test(values) else group
 
 
 @stage
@@ -287,6 +287,6 @@ def rewards(group: Group, part: str = "") -> np.ndarray:
     return np.array([p.get(part, e.total) for p, e in zip(parts, group.valid, strict=True)])
 
 
-def none_right(found: np.ndarray) -> bool:
+def none_right(values: np.ndarray) -> bool:
     """Whether no reward is that of a right answer."""
-    return not np.any(found >= SOLVED_TOTAL)
+    return not np.any(values >= SOLVED_TOTAL)

@@ -120,11 +120,11 @@ class Begin:
         if not text:
             return group
         ids = ctx.engine(self.sample.model).dialect.encode_text(text)
-        said = Segment(ids=ids, author="forced", text=text)
+        segment = Segment(ids=ids, author="forced", text=text)
 
         def begun(p: Player) -> Player:
             own = isinstance(p, EnginePlayer) and p.policy == self.sample.model
-            return Handover(player=p, said=said) if own and isinstance(p, EnginePlayer) else p
+            return Handover(player=p, said=segment) if own and isinstance(p, EnginePlayer) else p
 
         async def play(ctx: Context, key: Key, group: Group) -> Group:
             cast = {seat: begun(p) for seat, p in self.sample.players(ctx).items()}

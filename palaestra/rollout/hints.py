@@ -95,8 +95,8 @@ class Unleaked:
 
 def leaks_answer(text: str, answer: object) -> bool:
     """Whether the answer stands in a text, between what are no letters or digits."""
-    said = str(answer).strip() if answer is not None else ""
-    return bool(said and re.search(rf"(?<!\w){re.escape(said)}(?!\w)", text))
+    answer_text = str(answer).strip() if answer is not None else ""
+    return bool(answer_text and re.search(rf"(?<!\w){re.escape(answer_text)}(?!\w)", text))
 
 
 @stage
@@ -139,12 +139,12 @@ class Feedback:
         wrong = [e for e in group.valid if e.text and not e.solved]
         if not wrong:
             return None
-        said, task = wrong[int(rng.integers(len(wrong)))].text.strip(), group.task
-        replies = self._of(ctx, task, said)
-        attempt = Message(role="assistant", content=said, author="policy")
+        text, task = wrong[int(rng.integers(len(wrong)))].text.strip(), group.task
+        replies = self._of(ctx, task, text)
+        attempt = Message(role="assistant", content=text, author="policy")
         return replace(task, prompt=(*task.prompt, attempt, replies))
 
-    def _of(self, ctx: Context, task: Task, said: str) -> Message:
+    def _of(self, ctx: Context, task: Task, text: str) -> Message:
         if self.kind == "verdict":
             return retry()
         if self.kind == "answer":
@@ -155,7 +155,7 @@ class Feedback:
                 f"nobody knows where answers to {source.name} go wrong, so there is no critique of "
                 'them; use kind="verdict" or "answer"'
             )
-        at = source.first_wrong(said, task)
+        at = source.first_wrong(text, task)
         return retry() if at is None else critique(at)
 
 
@@ -189,7 +189,7 @@ def another_task(ctx: Context, task: Task, rng: np.random.Generator) -> Task:
     """A training task at random, not the same one; of a mixture, one of the same source."""
     source = source_of(ctx.bench.tasks, task)
     for _ in range(100):
-        found = source.task("train", int(rng.integers(source.size or ENDLESS)))
-        if found.prompt != task.prompt:
-            return found
+        other = source.task("train", int(rng.integers(source.size or ENDLESS)))
+        if other.prompt != task.prompt:
+            return other
     raise UserError(f"{source.name} has no other training task than {task.id!r}")

@@ -103,10 +103,10 @@ class OraclePlayer(EnginePlayer):
     context: int  # tokens that the model can see
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
-        said = await await_if_needed(self.world.oracle())
-        if isinstance(said, Call):
+        reply = await await_if_needed(self.world.oracle())
+        if isinstance(reply, Call):
             raise UserError("an oracle that calls tools cannot be imitated; let it say text")
-        text = after_opening(row.segments, str(said).removeprefix(ask.prefix))
+        text = after_opening(row.segments, str(reply).removeprefix(ask.prefix))
         ids = (*self.engine.dialect.encode_text(text), self.engine.dialect.end)
         room = self.context - len(row.context())
         if len(ids) > room:

@@ -164,7 +164,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         row = row.add(segment)
     book.heard[who] = (*book.heard.get(who, ()), *ask.say)
     sample = await player.act(row, book.heard[who], ask, key)
-    said = Segment(
+    sampled = Segment(
         ids=sample.ids,
         logp=sample.logp if sample.ids or player.policy else None,  # a script has no tokens
         author=player.name,
@@ -178,7 +178,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         finish=sample.finish,
         choices=sample.choices,
     )
-    book.rows[at] = row.add(said)
+    book.rows[at] = row.add(sampled)
     if sample.choices is not None:
         book.masses[n] = math.exp(sample.choices.log_mass)
     elif ask.choices is not None:

@@ -30,12 +30,12 @@ from palaestra.types import (
 
 
 async def continue_row(
-    engine: Engine, row: Row, said: tuple[int, ...], sampling: Sampling, key: Key
+    engine: Engine, row: Row, reply: tuple[int, ...], sampling: Sampling, key: Key
 ) -> Completion:
     """What an engine says after a row and the ids `said`. Raises UserError where the row holds
     pictures, which the engine cannot show to its model.
     """
-    prompt, pictures = (*row.context(), *said), row.pictures
+    prompt, pictures = (*row.context(), *reply), row.pictures
     if not pictures:
         return await engine.generate(prompt, sampling, key)
     if not isinstance(engine, SeesPictures):
@@ -101,13 +101,13 @@ class EnginePlayer:
         Raises UserError for two that are spelled alike.
         """
         dialect = self.engine.dialect
-        found = dict[tuple[int, ...], str]()
+        texts = dict[tuple[int, ...], str]()
         for text in ask.choices or ():
             ids = (*dialect.encode_text(text), dialect.end)
-            if ids in found:
-                raise UserError(f"the choices {found[ids]!r} and {text!r} are spelled alike")
-            found[ids] = text
-        return tuple(found)
+            if ids in texts:
+                raise UserError(f"the choices {texts[ids]!r} and {text!r} are spelled alike")
+            texts[ids] = text
+        return tuple(texts)
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         sampling = replace(

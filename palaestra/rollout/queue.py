@@ -86,8 +86,8 @@ async def take_in_window(recipe: Gathers, ctx: Context, state: State, n: int) ->
     )
     while (ahead := sum(map(groups_in, queue))) <= lag * prompts:
         key: Key = (state["seed"], "step", state["step"], n, ahead // prompts)
-        found = await issue(recipe, ctx, state, key)
-        for part in found.split() if isinstance(found, Flight) else (found,):
+        issued = await issue(recipe, ctx, state, key)
+        for part in issued.split() if isinstance(issued, Flight) else (issued,):
             queue.append(part)
             places.append(following)
             following += groups_in(part)
@@ -151,10 +151,10 @@ async def submit(
     Raises Paused if all of it failed at once: what failed never waits in the queue, so a resumed
     run draws the same again.
     """
-    found = await ctx.carrier.submit(recipe, ctx, tickets)
-    if isinstance(found, list):
-        check_some(found)
-    return found
+    flight = await ctx.carrier.submit(recipe, ctx, tickets)
+    if isinstance(flight, list):
+        check_some(flight)
+    return flight
 
 
 async def land(recipe: Gathers, ctx: Context, state: State) -> list[Group]:

@@ -72,7 +72,7 @@ def recorded_episode(
         for p in dialect.extend(prompt, first=True, closed=False, tools=tools)
     )
     reply = after_opening(heard, reply)
-    said = Segment(
+    segment = Segment(
         ids=(*dialect.encode_text(reply), dialect.end),
         author="demonstration",
         policy=model,
@@ -80,7 +80,7 @@ def recorded_episode(
         text=reply,
         finish="eos",
     )
-    row, context = Row(segments=(*heard, said)), ctx.model(model).context
+    row, context = Row(segments=(*heard, segment)), ctx.model(model).context
     if len(row.context()) > context:
         raise UserError(
             f"{of} has {len(row.context())} tokens with its prompt, and the context of "
@@ -97,11 +97,11 @@ def document_episode(ctx: Context, model: str, text: str, reward: float) -> Epis
     dialect = ctx.engine(model).dialect
     begin = dialect.tokenizer.bos_token_id
     ids = (*(() if begin is None else (begin,)), *dialect.encode_text(text), dialect.end)
-    said = Segment(
+    segment = Segment(
         ids=ids, author="demonstration", policy=model, trained=True, text=text, finish="eos"
     )
     return Episode(
-        rows=(Row(segments=(said,)),),
+        rows=(Row(segments=(segment,)),),
         reward=Reward(total=reward, judged=False),
         status="finished",
     )
@@ -235,8 +235,8 @@ class Swap:
         """The `k` that have the most of `score`; without one, as many as there are."""
         if self.score is None:
             return list(made.episodes)
-        found = await judge_group(ctx, self.score, made)
-        pairs = zip(found, made.episodes, strict=True)
+        rewards = await judge_group(ctx, self.score, made)
+        pairs = zip(rewards, made.episodes, strict=True)
         able = [(-r.total, len(e.rows[0].context()), e) for r, e in pairs if isinstance(r, Reward)]
         return [e for *_, e in sorted(able, key=lambda x: x[:2])[: self.k]]
 
@@ -288,13 +288,13 @@ class Recorded:
         task = group.task
         named, tools = self._named(task), await tools_of(ctx.bench.world)
         judged = len(named) == 1
-        said = (
+        episodes = (
             self.episode(ctx, task, _field(task, name), tools, column=name, reward=reward)
             for name, reward in named
         )
         gap = task.meta.get("gap")
         facts = {"gap": float(gap)} if isinstance(gap, int | float) and not judged else {}
-        pair = (replace(e, facts={**e.facts, **facts}) for e in said)
+        pair = (replace(e, facts={**e.facts, **facts}) for e in episodes)
         return replace(group, episodes=(*group.episodes, *pair))
 
 
@@ -323,16 +323,16 @@ def _imitated(task: Task) -> tuple[int, ...]:
     """Places of the prompt's messages that are demonstrations; a column of this name that is none
     has none.
     """
-    found = task.meta.get("imitated")
-    own = found if isinstance(found, list | tuple) else ()
+    turns = task.meta.get("imitated")
+    own = turns if isinstance(turns, list | tuple) else ()
     return tuple(i for i in own if isinstance(i, int) and i < len(task.prompt))
 
 
 def _field(task: Task, name: str) -> str:
-    found = task.meta.get(name)
-    if not isinstance(found, str) or not found:
+    text = task.meta.get(name)
+    if not isinstance(text, str) or not text:
         raise UserError(
             f"task {task.id!r}: no text in the column {name!r}; preference data has prompt, "
             "chosen, rejected"
         )
-    return found
+    return text

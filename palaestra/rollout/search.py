@@ -117,14 +117,14 @@ class TreeSearch:
             return None if self.tokens and spent >= self.tokens else self.select(tree)
 
         tree = await grow_tree((), expand, select, self.openings, key=key, width=self.width)
-        found = (
+        episodes = (
             replace(
                 e, facts={**e.facts, "opened": i, "shared": starts[tree.nodes[at].state].sampled}
             )
             for i, at in enumerate(tree.opened)
             for e in opened[(*key, at)]
         )
-        return replace(group, episodes=(*group.episodes, *found))
+        return replace(group, episodes=(*group.episodes, *episodes))
 
     async def _opening(
         self, ctx: Context, group: Group, start: Start, starts: dict[Hashable, Start]
@@ -165,10 +165,10 @@ class TreeSearch:
     ) -> tuple[Branch, ...]:
         """The children of the highest value, with it."""
         assert self.value is not None
-        found = await judge_group(ctx, self.value, Group(task=task, episodes=tuple(cuts)))
+        values = await judge_group(ctx, self.value, Group(task=task, episodes=tuple(cuts)))
         known = [
             replace(c, value=r.total if isinstance(r, Reward) else None)
-            for c, r in zip(children, found, strict=True)
+            for c, r in zip(children, values, strict=True)
         ]
         worth = lambda c: -np.inf if c.value is None else c.value
         return tuple(sorted(known, key=worth, reverse=True)[: self.children])

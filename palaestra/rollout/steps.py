@@ -26,7 +26,7 @@ def answer_steps(
     """Every non-empty line, its line break included; the end token belongs to the last. Beyond
     `most` the last holds the rest. With `recorded` also of text that nobody sampled.
     """
-    found: list[Step] = []
+    steps: list[Step] = []
     for r, row in enumerate(episode.rows):
         at = 0  # tokens of the view before the segment
         for s in row.segments:
@@ -36,21 +36,21 @@ def answer_steps(
                 # what follows the last line belongs to it
                 ends = [*ends[:-1], len(s.ids)] if ends else []
                 starts = [0, *ends]
-                found += [
+                steps += [
                     Step(
                         row=r, turn=s.turn, kept=b, token=at + b - 1, text=decode(ids[a:b]).strip()
                     )
                     for a, b in zip(starts, ends, strict=False)
                 ]
             at += 0 if s.hidden else len(s.ids)
-    if len(found) > most:
-        rest = "\n".join(s.text for s in found[most - 1 :])
-        last = found[-1]
-        found = [
-            *found[: most - 1],
+    if len(steps) > most:
+        rest = "\n".join(s.text for s in steps[most - 1 :])
+        last = steps[-1]
+        steps = [
+            *steps[: most - 1],
             Step(row=last.row, turn=last.turn, kept=last.kept, token=last.token, text=rest),
         ]
-    return found
+    return steps
 
 
 def line_ends(pieces: Sequence[str]) -> list[int]:

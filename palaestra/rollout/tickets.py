@@ -63,8 +63,8 @@ async def collect(
     recipe = ctx.at(recipe, ticket.step, version)
     keys = [(*ticket.key, ticket.first + i) for i in range(len(ticket.starts))]
     attempts = (recipe.collect(ctx, k, group) for k, group in zip(keys, ticket.starts, strict=True))
-    found = await asyncio.gather(*attempts)
-    return [with_keys(group, k) for k, group in zip(keys, found, strict=True)]
+    groups = await asyncio.gather(*attempts)
+    return [with_keys(group, k) for k, group in zip(keys, groups, strict=True)]
 
 
 def with_keys(group: Group, key: Key) -> Group:

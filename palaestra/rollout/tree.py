@@ -105,10 +105,10 @@ class SearchTree:
 
     def path(self, node: int) -> list[int]:
         """From the root to a node."""
-        found = [node]
-        while (above := self.nodes[found[-1]].parent) >= 0:
-            found.append(above)
-        return found[::-1]
+        nodes = [node]
+        while (above := self.nodes[nodes[-1]].parent) >= 0:
+            nodes.append(above)
+        return nodes[::-1]
 
     def most_visited(self, node: int = 0) -> int:
         """The child of a node that was visited most, the better and then the earlier of two.

@@ -70,7 +70,7 @@ def replay_case(directory: Path) -> dict[str, Any]:
         decode(case["learner"], {}),
     )
     model = load(str(directory / "model"))
-    found = backward(
+    metrics = backward(
         lambda part: forward(model, part, learner.objective.needs),
         learner.objective,
         batch,
@@ -83,7 +83,7 @@ def replay_case(directory: Path) -> dict[str, Any]:
     ]
     columns = [k for k, v in tensors.items() if v.is_floating_point() and not v.isfinite().all()]
     return {
-        "loss": float(found["loss"]),
+        "loss": float(metrics["loss"]),
         "columns_not_finite": columns,
         "gradients_not_finite": len(broken),
         "first_gradient_not_finite": broken[0] if broken else None,

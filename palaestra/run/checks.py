@@ -81,29 +81,29 @@ async def check_bench(ctx: RunContext) -> None:
         return ctx.say("note: the reward reads no answer, so no gold answer is checked by it")
     dialect = ctx.engine().dialect
     encode = whole_reply(dialect.encode_text, dialect.end)
-    found = await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx, encode=encode)
-    tell_or_stop(ctx, found, judge)
+    findings = await find_problems(tasks, judge, ORACLE_TASKS, ctx=ctx, encode=encode)
+    tell_or_stop(ctx, findings, judge)
     if isinstance(judge, World) or not says_its_form(judge):
         return
     if line := await demonstrations_paid_less(tasks, judge, ORACLE_TASKS, ctx=ctx, encode=encode):
         ctx.say(f"oracle check: {line}")
 
 
-def tell_or_stop(ctx: RunContext, found: Sequence[Finding], judge: Payer) -> None:
+def tell_or_stop(ctx: RunContext, findings: Sequence[Finding], judge: Payer) -> None:
     """Says what the check of golds found. Stops where all are judged wrongly by what knows how
     they are written.
     """
     from palaestra.tasks.oracle import CONSTANT, how_it_was_tried, merge_alike, says_its_form
 
-    more = f" (and {len(found) - 1} more)" if found[1:] else ""
-    if found and not says_its_form(judge):
-        ctx.say(f"oracle check: {found[0].line}{more}")
+    more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
+    if findings and not says_its_form(judge):
+        ctx.say(f"oracle check: {findings[0].line}{more}")
         return ctx.say(f"oracle check: {how_it_was_tried()}")
-    constant = any(each.kind == CONSTANT for each in found)
-    if len(found) >= ORACLE_TASKS or constant:
+    constant = any(each.kind == CONSTANT for each in findings)
+    if len(findings) >= ORACLE_TASKS or constant:
         why = ": nothing can be learned" if constant else more
-        raise UserError(f"the oracle check failed: {found[0].line}{why}")
-    for line in merge_alike(found):
+        raise UserError(f"the oracle check failed: {findings[0].line}{why}")
+    for line in merge_alike(findings):
         ctx.say(f"oracle check: {line}")
 
 

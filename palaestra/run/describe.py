@@ -61,9 +61,9 @@ def describe_rewards(seen: Groups, judged: Sequence[Episode]) -> Metrics:
     means = [float(np.mean(x)) for x in known if x]
     units = means if len(means) > 1 else scored  # answers to one prompt are alike
     half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
-    found = {"reward": mean, "reward_low": mean - half, "reward_high": mean + half}
+    metrics = {"reward": mean, "reward_low": mean - half, "reward_high": mean + half}
     shares = all(e.reward is None or _is_share(e.reward) for e in judged)
-    return {k: min(max(x, 0.0), 1.0) for k, x in found.items()} if scored and shares else found
+    return {k: min(max(x, 0.0), 1.0) for k, x in metrics.items()} if scored and shares else metrics
 
 
 def _is_share(reward: Reward) -> bool:
@@ -87,13 +87,13 @@ def part_numbers(rewards: Sequence[Reward]) -> Metrics:
     """The mean of each named part over the episodes that it judged; where these are not all, their
     share as well.
     """
-    found: Metrics = {}
+    metrics: Metrics = {}
     for name in sorted({k for r in rewards for k in r.parts}):
         values = [r.parts.get(name, 0.0) for r in rewards if not is_silent(name, r)]
-        found[f"part/{name}"] = float(np.mean(values))
+        metrics[f"part/{name}"] = float(np.mean(values))
         if len(values) < len(rewards):
-            found[f"part_share/{name}"] = len(values) / len(rewards)
-    return found
+            metrics[f"part_share/{name}"] = len(values) / len(rewards)
+    return metrics
 
 
 def is_silent(name: str, reward: Reward) -> bool:

@@ -74,7 +74,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     note_changes(ctx, state, log)
     skipped: dict[str, int] = {}
-    saves, told = Saves(ctx), False
+    saves, announced = Saves(ctx), False
     paused = save_on_pause(saves, lambda: state)
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
         follow_learners(recipe, ctx, state)
@@ -96,9 +96,9 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             if log is not None:
                 save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})
-                if ctx.talk and not told:
+                if ctx.talk and not announced:
                     ctx.say(describe_sizes(ctx, None if plan.tokens else steps))
-                told = True
+                announced = True
             if progress:
                 progress.update(state["step"], record)
             over = is_over(recipe, ctx, state, record)
@@ -133,8 +133,8 @@ def count_skips(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
     """Skipped updates in a row, by the name of the metric, which several learners prefix; without
     an update as before.
     """
-    found = {k: v for k, v in metrics.items() if k.rpartition("/")[2] == "skipped"}
-    return {**before, **{k: before.get(k, 0) + 1 if v else 0 for k, v in found.items()}}
+    skips = {k: v for k, v in metrics.items() if k.rpartition("/")[2] == "skipped"}
+    return {**before, **{k: before.get(k, 0) + 1 if v else 0 for k, v in skips.items()}}
 
 
 @contextmanager
@@ -227,23 +227,23 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
         return fresh, None
     log = checkpoint.AppendLog(ctx.out / "metrics.jsonl")
     checkpoint.remove_drafts(ctx.out)
-    found, damaged = checkpoint.find_latest(ctx.out)
+    latest, damaged = checkpoint.find_latest(ctx.out)
     for path, why in damaged:
         ctx.say(f"checkpoint {path} is damaged ({why}); using the one before it")
-    if found is None:
+    if latest is None:
         if ctx.resumed:
             ctx.say(f"{ctx.out} has no whole checkpoint; starting from the beginning")
         log.truncate_after(-1)
         rollouts.remove_after(ctx.out, 0)
         return fresh, log
-    whole = found.state()
+    whole = latest.state()
     if whole["optimisers"].keys() != recipe.learners.keys():
         raise UserError(
-            f"{found.path} was made by a recipe with the learners {', '.join(whole['optimisers'])}, "
+            f"{latest.path} was made by a recipe with the learners {', '.join(whole['optimisers'])}, "
             f"and this one has {', '.join(recipe.learners)}; go on with the recipe of before"
         )
     for name, learner in recipe.learners.items():
-        where = found.path / folder(recipe, name)
+        where = latest.path / folder(recipe, name)
         ctx.restore(name, learner, where, whole["optimisers"][name])
     state: State = whole["state"]
     log.truncate_after(state["step"])
@@ -405,7 +405,7 @@ def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str,
 
 def digests_of(conditions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Of each kind of what a run is made from, by which parts of a pipeline are compared."""
-    whole = {kind: json.dumps(found, sort_keys=True) for kind, found in conditions.items()}
+    whole = {kind: json.dumps(digest, sort_keys=True) for kind, digest in conditions.items()}
     return {kind: hashlib.sha256(text.encode()).hexdigest()[:12] for kind, text in whole.items()}
 
 

@@ -134,12 +134,14 @@ async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: boo
     is sampled, the held-out records: how many pairs are ranked right and by which margin, or the
     loss of the recorded answers. The rest of the run does not see that it was measured.
     """
-    found = [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
+    records = (
+        [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
+    )
     if isinstance(recipe.collect, ReplaysRecords) and recipe.collect.recorded:
         seconds = dict(ctx.seconds)
-        found += await measure_records(ctx, recipe, n)
+        records += await measure_records(ctx, recipe, n)
         ctx.seconds.update(seconds)
-    return found
+    return records
 
 
 async def measure_records(ctx: RunContext, recipe: Recipe, n: int) -> list[HeldOut]:
@@ -165,15 +167,15 @@ def measure_units(
 ) -> dict[str, list[float]]:
     """What an objective says of all units of a batch."""
     forward, device = ctx.forward(name, learner.objective.needs), ctx.model(name).device
-    found: dict[str, list[float]] = defaultdict(list)
+    values: dict[str, list[float]] = defaultdict(list)
     for rows in split(batch, MEASURE_BUDGET, whole_units=True, packed=ctx.model(name).packs):
         part = batch.part(rows).to(device)
         for key, values_U in objective.measures(forward(part), part).items():
-            found[key] += values_U.double().tolist()
-    return found
+            values[key] += values_U.double().tolist()
+    return values
 
 
-def summarise_records(found: Mapping[str, list[float]], unit: str = "") -> list[HeldOut]:
+def summarise_records(values: Mapping[str, list[float]], unit: str = "") -> list[HeldOut]:
     """Margins of pairs as the share that is ranked right and a mean in their `unit`;
     log-likelihoods as a mean over tokens.
 
@@ -181,12 +183,12 @@ def summarise_records(found: Mapping[str, list[float]], unit: str = "") -> list[
     Pairs that the data call equal (NaN) have no right order, and are left out.
     """
     held: list[HeldOut] = []
-    if margins := [x for x in found.get("margin", []) if not math.isnan(x)]:
+    if margins := [x for x in values.get("margin", []) if not math.isnan(x)]:
         ranked = proportion(sum((x > 0) + (x == 0) / 2 for x in margins), len(margins))
         held.append(HeldOut(of="ranking", interval=ranked))
         held.append(HeldOut(of="margin", interval=mean_interval(margins), unit=unit))
-    if "nll" in found:
-        loss = ratio_interval(found["nll"], found["tokens"])
+    if "nll" in values:
+        loss = ratio_interval(values["nll"], values["tokens"])
         held.append(HeldOut(of="loss", interval=loss, unit="nats a token"))
     return held
 
@@ -195,9 +197,9 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     """How good greedy answers are, by domain as well where some could be scored, and
     `sampled_scores` of `k` samples a task.
     """
-    found, groups = await greedy_held_out(ctx, n)
+    record, groups = await greedy_held_out(ctx, n)
     result: dict[str, Any] = {
-        "greedy": found.json(),
+        "greedy": record.json(),
         "errors": sum(not (e.ok or e.unjudged) for g in groups for e in g.episodes),
         **tool_numbers(e for g in groups for e in g.valid),
     }

@@ -100,7 +100,7 @@ class MemoryExam:
         need_at_least(self, rounds=1, n=1)
 
     async def __call__(self, ctx: RunContext) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
+        scores: dict[str, Any] = {}
         state: State = {}
         for at in range(1, self.rounds + 1):
             key: Key = (ctx.seed, "memory exam", at)
@@ -110,9 +110,9 @@ class MemoryExam:
             groups = list(await asyncio.gather(*attempts))
             state = self.observe(groups, {}, state)
             ctx.attempted(f"{LABEL} round {at}", groups)
-            found[f"round {at}"] = judge_held_out(groups, bounds_of_pay(ctx.bench)).json()
-            found[f"round {at}"] |= mean_parts(groups)
-        return found
+            scores[f"round {at}"] = judge_held_out(groups, bounds_of_pay(ctx.bench)).json()
+            scores[f"round {at}"] |= mean_parts(groups)
+        return scores
 
 
 def mean_parts(groups: Sequence[Group]) -> dict[str, float]:
@@ -135,12 +135,12 @@ def attempts_kept(ctx: RunContext, name: str, at: int) -> Generator[None]:
     `attempt_tasks`, or those episodes that the run keeps of a step. The clocks of the run stand
     still.
     """
-    seconds, found, keep = (
+    seconds, groups_by_name, keep = (
         dict(ctx.seconds),
         dict[str, list[Group]](),
         rollouts.kept(ctx.plan.rollouts),
     )
-    ctx.attempts = found
+    ctx.attempts = groups_by_name
     try:
         yield
     finally:
@@ -148,7 +148,7 @@ def attempts_kept(ctx: RunContext, name: str, at: int) -> Generator[None]:
         ctx.seconds.update(seconds)
     if ctx.out is None or keep == 0:
         return
-    for label, groups in found.items():
+    for label, groups in groups_by_name.items():
         what = f"{name}{label.removeprefix(LABEL)}"
         rng = rng_of((ctx.seed, "attempts that are kept", what, at))
         file = columns.evaluation_path(ctx.out, what, at)
@@ -159,11 +159,11 @@ async def run_evaluators(
     ctx: RunContext, evaluators: Mapping[str, Evaluator], at: int
 ) -> dict[str, Any]:
     """What each evaluator finds after a step, by name."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, evaluator in evaluators.items():
         with attempts_kept(ctx, name, at):
-            found[name] = jsonable(dict(await evaluator(ctx)))
-    return found
+            results[name] = jsonable(dict(await evaluator(ctx)))
+    return results
 
 
 def evaluators_of(recipe: Recipe, plan: Plan) -> dict[str, Evaluator]:

@@ -79,11 +79,11 @@ def take_rows(given: dict[str, Any]) -> dict[str, str]:
             )
         rows |= {"data": splits["train"]}
         rows |= {"test_data": splits["test"]} if "test" in splits else {}
-    rows = {name: rows_of(found, name) for name, found in rows.items()}
+    rows = {name: rows_of(new_row, name) for name, new_row in rows.items()}
     given |= {name: file_name(name) for name in rows}
     return {
-        name: "".join(written(row, f"{name}, row {i}") for i, row in enumerate(found, 1))
-        for name, found in rows.items()
+        name: "".join(written(row, f"{name}, row {i}") for i, row in enumerate(new_row, 1))
+        for name, new_row in rows.items()
     }
 
 

@@ -61,21 +61,21 @@ def describe_machine(device: str) -> dict[str, Any]:
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """Of packages that a time is measured beside; those that are not installed are left out."""
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for name in packages:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def driver() -> str:
     """The version of the GPU's driver; "" where nvidia-smi does not say."""
     ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        said = subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout
+        output = subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return next(iter(said.split()), "")
+    return next(iter(output.split()), "")
 
 
 def conditions(machine: dict[str, Any]) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def seconds(run: Callable[[], object], *, budget: float = 0.5, least: int = 5) -
     """Median time of a call. The first, which warms caches, does not count."""
     run()
     wait_for_gpu()
-    found: list[float] = []
-    while len(found) < least or sum(found) < budget:
+    times: list[float] = []
+    while len(times) < least or sum(times) < budget:
         begin = time.perf_counter()
         run()
         wait_for_gpu()
-        found.append(time.perf_counter() - begin)
-    return float(np.median(found))
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))
 
 
 def wait_for_gpu() -> None:
@@ -115,9 +115,11 @@ def spread(ratios: np.ndarray) -> dict[str, Any]:
     }
 
 
-def format_spread(found: dict[str, Any], digits: int = 2) -> str:
+def format_spread(spread: dict[str, Any], digits: int = 2) -> str:
     """A spread as "median (lowest to highest)"."""
-    return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+    return (
+        f"{spread['median']:.{digits}f} ({spread['low']:.{digits}f} to {spread['high']:.{digits}f})"
+    )
 
 
 def gemm(dtype: torch.dtype, device: torch.device) -> float:

@@ -55,8 +55,8 @@ def measure(ctx: Measures, groups: Groups, needs: Sequence[Need]) -> Signals:
     for model in dict.fromkeys(m for m, _ in needs):
         quantities = [q for m, q in needs if m == model]
         parts = split(batch, MEASURE_BUDGET, whole_units=False, packed=ctx.model(model).packs)
-        found = ctx.outputs(model, quantities, batch, parts)
-        for rows, out in zip(parts, found, strict=True):
+        columns = ctx.outputs(model, quantities, batch, parts)
+        for rows, out in zip(parts, columns, strict=True):
             part = batch.part(rows)
             blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
             for i, (place, length) in enumerate(

@@ -30,7 +30,7 @@ def mismatch(ctx: Models, engines: Mapping[str, Engine], learners: int, groups: 
     Tokens sampled under earlier weights, or truncated (top-k, top-p, min-p), differ for that reason
     too. Several `learners`: the names are prefixed.
     """
-    found: Metrics = {}
+    metrics: Metrics = {}
     for name, n in compared(engines, groups).items():
         d_N = gaps(ctx, groups[:n], name)
         if len(d_N):
@@ -41,8 +41,8 @@ def mismatch(ctx: Models, engines: Mapping[str, Engine], learners: int, groups: 
                 "mismatch_ratio": float(ratio_N.mean()),
                 "mismatch_kl": float((ratio_N - 1 - d_N).mean()),
             }
-            found |= {f"{name}/{k}" if learners > 1 else k: v for k, v in numbers.items()}
-    return found
+            metrics |= {f"{name}/{k}" if learners > 1 else k: v for k, v in numbers.items()}
+    return metrics
 
 
 def compared(engines: Mapping[str, Engine], groups: Groups) -> dict[str, int]:
@@ -57,12 +57,12 @@ def compared(engines: Mapping[str, Engine], groups: Groups) -> dict[str, int]:
 def gaps(ctx: Models, groups: Groups, name: str) -> np.ndarray:
     """d of every trained token of a learner whose behaviour log-prob is known."""
     signals = ctx.measure(groups, ((name, "logp"),))
-    found: list[np.ndarray] = []
+    gap_list: list[np.ndarray] = []
     for g, group in enumerate(groups):
         for e, episode in enumerate(group.episodes):
             for r, row in enumerate(episode.rows):
                 view = row.view(name)
                 on_T = view.trained_T & np.isfinite(view.logp_T)
                 on_T[:1] = False  # nothing precedes the first token
-                found.append((signals[g][e][r][f"{name}_logp"] - view.logp_T)[on_T])
-    return np.concatenate(found) if found else np.zeros(0)
+                gap_list.append((signals[g][e][r][f"{name}_logp"] - view.logp_T)[on_T])
+    return np.concatenate(gap_list) if gap_list else np.zeros(0)

@@ -50,8 +50,8 @@ class Provenance:
     def read(cls, folder: Path) -> Provenance | None:
         """Of a run folder; None where it has none, as those of earlier versions."""
         try:
-            found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            return cls(files=found["files"], fields=found["fields"], parts=found["parts"])
+            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            return cls(files=record["files"], fields=record["fields"], parts=record["parts"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
@@ -102,17 +102,17 @@ def digests(given: Any) -> dict[str, str]:
     import, each with the digest of its content. Of a pattern all files that it fits. What is no
     file has none.
     """
-    found: dict[str, str] = {}
+    digest_of: dict[str, str] = {}
     for name in code_of(given):
         path = Path(name).expanduser()
         for each in (path, *imported(path)) if path.is_file() else ():
-            found[str(each)] = _sha256(each)
+            digest_of[str(each)] = _sha256(each)
     data = [given] if isinstance(given, str) and given else []
-    for name in data if not found else ():
+    for name in data if not digest_of else ():
         path = Path(name).expanduser()
         named = {name: path} if path.exists() else {str(p): p for p in files_of(name)}
-        found |= {n: _sha256(p) for n, p in named.items()}
-    return found
+        digest_of |= {n: _sha256(p) for n, p in named.items()}
+    return digest_of
 
 
 def files_of_settings(settings: Settings, folder: Path) -> dict[str, dict[str, str]]:
@@ -122,26 +122,26 @@ def files_of_settings(settings: Settings, folder: Path) -> dict[str, dict[str, s
 
 def seen_from(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Files by path; of those in the folder itself, which may move, by their path in it."""
-    home, found = folder.resolve(), dict[str, str]()
+    home, digest_of = folder.resolve(), dict[str, str]()
     for path, digest in files.items():
         whole = Path(path).resolve()
         inside = whole.is_relative_to(home)
-        found[f"./{whole.relative_to(home)}" if inside else path] = digest
-    return found
+        digest_of[f"./{whole.relative_to(home)}" if inside else path] = digest
+    return digest_of
 
 
 def imported(file: Path) -> list[Path]:
     """The Python files in the folder of a file, and below, that it imports by name, and those that
     they import in turn. What is imported in other ways is not seen.
     """
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     left = [file]
     while left:
         for path in _beside(left.pop(), file.parent):
-            if path not in found and path != file:
-                found[path] = None
+            if path not in files and path != file:
+                files[path] = None
                 left.append(path)
-    return sorted(found)
+    return sorted(files)
 
 
 def _beside(file: Path, root: Path) -> Iterator[Path]:
@@ -172,8 +172,8 @@ def _sha256(path: Path) -> str:
     try:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file())
-            told = [[str(p.relative_to(path)), _sha256(p)] for p in inside]
-            return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+            entries = [[str(p.relative_to(path)), _sha256(p)] for p in inside]
+            return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -219,9 +219,9 @@ def changed_files(folder: Path, stored: Settings, kept: list[str]) -> list[str]:
     that are `kept`; nothing where the folder does not know.
     """
     before = Provenance.read(folder)
-    found: list[str] = []
+    changed: list[str] = []
     if before is None:
-        return found
+        return changed
     for name in kept:
         old = before.files.get(name, {})
         new = seen_from(folder, digests(getattr(stored, name)))
@@ -230,8 +230,8 @@ def changed_files(folder: Path, stored: Settings, kept: list[str]) -> list[str]:
                 how = (
                     "" if path in old and path in new else " is new" if path in new else " is gone"
                 )
-                found.append(f"{path}{how} ({name.replace('_', ' ')})")
-    return found
+                changed.append(f"{path}{how} ({name.replace('_', ' ')})")
+    return changed
 
 
 def check_files(folder: Path, stored: Settings, given: Mapping[str, Any], *, accept: bool) -> None:
@@ -241,9 +241,9 @@ def check_files(folder: Path, stored: Settings, given: Mapping[str, Any], *, acc
     kept = [
         n for n in named_files(stored) if given.get(n, getattr(stored, n)) == getattr(stored, n)
     ]
-    if not accept and (found := changed_files(folder, stored, kept)):
+    if not accept and (changed := changed_files(folder, stored, kept)):
         raise UserError(
-            f"--resume {folder}: changed since the run was there: {', '.join(found)}; put back what "
+            f"--resume {folder}: changed since the run was there: {', '.join(changed)}; put back what "
             f"it was, or go on with what it is now: {ACCEPT}"
         )
 

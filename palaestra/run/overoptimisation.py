@@ -58,7 +58,7 @@ class Overoptimisation:
             metrics[f"gold{name}"] = mean_total([e.reward for g in groups for e in g.valid])
             if self.proxy is not None:
                 scored = [await judge_group(ctx, self.proxy, unscored(g)) for g in groups]
-                metrics[f"proxy{name}"] = mean_total([r for found in scored for r in found])
+                metrics[f"proxy{name}"] = mean_total([r for value in scored for r in value])
             if model == self.trained:
                 metrics["kl"] = float(np.mean(self._rises(ctx, groups)))
         if self.proxy is not None:
@@ -95,7 +95,7 @@ def unscored(group: Group) -> Group:
     return replace(group, episodes=tuple(replace(e, reward=None) for e in group.valid))
 
 
-def mean_total(found: Sequence[object]) -> float:
+def mean_total(rewards: Sequence[object]) -> float:
     """The mean of the rewards; what could not be judged is left out. NaN where nothing was."""
-    totals = [r.total for r in found if isinstance(r, Reward)]
+    totals = [r.total for r in rewards if isinstance(r, Reward)]
     return float(np.mean(totals)) if totals else float("nan")

@@ -58,8 +58,8 @@ class ProgramLog:
 def total(ctx: RunContext) -> dict[str, float]:
     """What a run has spent by meter, its calls of language models among it."""
     calls = sum(meter.calls for meter in ctx.meters().values())
-    found = {**ctx.spent, "calls": ctx.spent.get("calls", 0) + calls}
-    return {k: v for k, v in found.items() if v}
+    spent = {**ctx.spent, "calls": ctx.spent.get("calls", 0) + calls}
+    return {k: v for k, v in spent.items() if v}
 
 
 def spend_all(ctx: RunContext, amounts: Mapping[str, float]) -> None:
@@ -85,9 +85,9 @@ async def once(ctx: RunContext, name: str, make: Callable[[], Any]) -> Any:
     """
     file = None if ctx.out is None else ctx.out / FOLDER / f"{name}.json"
     if file is not None and file.is_file():
-        found = json.loads(file.read_text())
-        spend_all(ctx, found["spent"])
-        return found["value"]
+        record = json.loads(file.read_text())
+        spend_all(ctx, record["spent"])
+        return record["value"]
     before = total(ctx)
     made = make()
     value = await made if inspect.isawaitable(made) else made
@@ -122,9 +122,9 @@ async def run_part(ctx: RunContext, part: PartRun) -> Result:
     for name in COPIED if place != own else ():
         if (place / name).is_file():
             write_atomic(own / name, (place / name).read_bytes())
-    found = read_summary(place)
-    spend_all(ctx, found.pop("spent", {}))
-    return Result(artifacts=found.pop("artifacts"), metrics=found)
+    summary = read_summary(place)
+    spend_all(ctx, summary.pop("spent", {}))
+    return Result(artifacts=summary.pop("artifacts"), metrics=summary)
 
 
 @contextmanager

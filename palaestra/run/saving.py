@@ -115,7 +115,7 @@ def landed(state: State) -> State:
     """The state as one process would have it, with the groups of flights in their places, and what
     these took in its counters. A flight that is not over, or failed, is its tickets.
     """
-    over = {id(f): found for f in flights(state) if (found := groups_of(f)) is not None}
+    over = {id(f): groups for f in flights(state) if (groups := groups_of(f)) is not None}
     sampled = sum(f.sampled_tokens for f in flights(state) if id(f) in over)
     run = dict(state["run"])
     if sampled:
@@ -232,11 +232,11 @@ def _whole_bytes(model: Model) -> int:
 
 def _bytes(tree: Any) -> int:
     """Of all tensors in nested plain data, each counted once."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def visit(x: Any) -> None:
         if isinstance(x, Tensor):
-            found[x.data_ptr()] = x.numel() * x.element_size()
+            sizes[x.data_ptr()] = x.numel() * x.element_size()
         elif isinstance(x, dict):
             for v in x.values():
                 visit(v)
@@ -246,7 +246,7 @@ def _bytes(tree: Any) -> int:
 
     with torch.no_grad():
         visit(tree)
-    return sum(found.values())
+    return sum(sizes.values())
 
 
 def rollouts_mb(ctx: RunContext, steps: int) -> float:

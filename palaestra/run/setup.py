@@ -170,10 +170,10 @@ def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
     moved = [own[k] for k, x in now.items() if x == settings.rate != own.get(k, x)]
     if not moved:
         return ""
-    told = " and ".join(dict.fromkeys(map(values.brief, moved)))
+    names = " and ".join(dict.fromkeys(map(values.brief, moved)))
     return (
         f"learning rate {settings.rate:g}, for a model of {SMALL // 10**6} million weights or "
-        f"more; the recipe's own is {told}; another one: optimiser.lr=..."
+        f"more; the recipe's own is {names}; another one: optimiser.lr=..."
     )
 
 

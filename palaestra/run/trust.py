@@ -213,23 +213,28 @@ def check_code(source: Path, given: Mapping[str, Any]) -> None:
     """
     named = Executables.of(given)
     if named.files:
-        told = ", ".join(named.files)
-        print(f"note: {source} names Python files, which this executes: {told}", file=sys.stderr)
+        names_text = ", ".join(named.files)
+        print(
+            f"note: {source} names Python files, which this executes: {names_text}", file=sys.stderr
+        )
     if named.commands:
-        told = ", ".join(named.commands)
-        print(f"note: {source} names servers of tools, which this starts: {told}", file=sys.stderr)
+        names_text = ", ".join(named.commands)
+        print(
+            f"note: {source} names servers of tools, which this starts: {names_text}",
+            file=sys.stderr,
+        )
     if named.keys:
-        told, to = ", ".join(named.keys), ", ".join(named.urls) or "an address of its own"
-        print(f"note: {source} sends the API key in {told} to {to}", file=sys.stderr)
+        names_text, to = ", ".join(named.keys), ", ".join(named.urls) or "an address of its own"
+        print(f"note: {source} sends the API key in {names_text} to {to}", file=sys.stderr)
     known = known_marks()
     unknown = [name for name, marks in named.marks().items() if not marks & known]
     keys = named.key_marks().keys() & {*unknown}
     verb = "use" if len(keys) == len(unknown) else "execute or use" if keys else "execute"
     if not unknown or _everything or _answers_yes(unknown, verb):
         return remember(named)
-    told = ", ".join(map(repr, unknown[:SHOWN])) + (" ..." if unknown[SHOWN:] else "")
+    names_text = ", ".join(map(repr, unknown[:SHOWN])) + (" ..." if unknown[SHOWN:] else "")
     raise UserError(
-        f"{source} would {verb} what you have not run before: {told}; read it, then repeat this "
+        f"{source} would {verb} what you have not run before: {names_text}; read it, then repeat this "
         f"with --trust (in Python: palaestra.trust({str(source)!r}))"
     )
 

@@ -177,7 +177,7 @@ class RayCarrier:
 
     def numbers(self) -> Metrics:
         with self.lock:
-            told, self.told = self.told, {}
+            metrics, self.told = self.told, {}
             now, before = time.time(), self.asked
             self.asked = now
             roles = {"rollout": len(self.places)}
@@ -185,7 +185,7 @@ class RayCarrier:
             busy = dict.fromkeys(roles, 0.0)
             for s in self.spans:
                 busy[s.role] += max(0.0, min(now, s.end) - max(before, s.begin))
-        return told | {f"{k}_busy": x / (now - before) / roles[k] for k, x in busy.items()}
+        return metrics | {f"{k}_busy": x / (now - before) / roles[k] for k, x in busy.items()}
 
     def close(self) -> None:
         self.ended = True
@@ -369,8 +369,8 @@ class RayCarrier:
         lost[0].kills += 1
         if lost[0].kills >= FATAL_KILLS:
             guilty = lost.pop(0)
-            told = f"{guilty.kills} workers were lost under ticket {guilty.ticket.name}; {why}"
-            guilty.answer.set_exception(Fault("worker", told))
+            reason = f"{guilty.kills} workers were lost under ticket {guilty.ticket.name}; {why}"
+            guilty.answer.set_exception(Fault("worker", reason))
         self.waiting.extendleft(reversed(lost))
         place.deaths = [t for t in place.deaths if now - t < WITHIN] + [now]
         place.open = len(place.deaths) < DEATHS

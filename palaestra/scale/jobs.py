@@ -124,10 +124,10 @@ def hand_over(job: ClusterJob) -> tuple[Any, str]:
     except AuthenticationError:
         raise UserError(f"{job.address} did not let this process in: {TOKEN}") from None
     except Exception as error:  # what its libraries make of an answer that is none
-        said = " ".join(str(error).split())[:EXCERPT] or type(error).__name__
-        if "ray[default]" in said:
-            said = "submit needs Ray's job client: pip install 'palaestra[submit]'"
-        raise UserError(f"{job.address}: {said}") from None
+        reason = " ".join(str(error).split())[:EXCERPT] or type(error).__name__
+        if "ray[default]" in reason:
+            reason = "submit needs Ray's job client: pip install 'palaestra[submit]'"
+        raise UserError(f"{job.address}: {reason}") from None
 
 
 def answer_within(ask: Callable[[], Any], job: ClusterJob, seconds: float | None = None) -> Any:

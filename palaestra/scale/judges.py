@@ -110,10 +110,10 @@ class JudgeProcess:
             self.ctx.due, self.version = dict.fromkeys(models, given), asked.version
         self.ctx.renew(asked.version)
         ctx = self.ctx if asked.bench is None else self.ctx.with_bench(asked.bench)
-        said = asyncio.run(verdicts(ctx, reward, asked.groups))
+        answers = asyncio.run(verdicts(ctx, reward, asked.groups))
         counts = difference(usage_of(self.ctx), before)
         self.phase = "ready"
-        return JudgeAnswer(said=said, counts=counts, begin=begin, end=time.time())
+        return JudgeAnswer(said=answers, counts=counts, begin=begin, end=time.time())
 
     def _reward(self, reference: Any) -> RewardFn:
         """Kept from call to call: a reward may hold what is dear to make."""
@@ -156,12 +156,12 @@ class AskJudges:
         self, ctx: RunContext, reward: RewardFn, group: Group
     ) -> Sequence[Reward | Fault]:
         # a value for each episode is asked of it: here each time what was said of the whole group
-        found = await judge_together(
+        answers = await judge_together(
             ctx, (id(reward), id(ctx.bench)), group, partial(self._ask, ctx, reward)
         )
-        if isinstance(found[0], Fault):
-            raise found[0]
-        return found[0]
+        if isinstance(answers[0], Fault):
+            raise answers[0]
+        return answers[0]
 
     async def _ask(self, ctx: RunContext, reward: RewardFn, groups: list[Group]) -> list[Said]:
         asked = JudgeCall(

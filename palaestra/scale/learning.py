@@ -81,9 +81,9 @@ def leave() -> None:
 
 def free_address(host: str = "127.0.0.1") -> str:
     """ "host:port" that nobody listens at."""
-    with socket.socket() as found:
-        found.bind((host, 0))
-        return f"{host}:{found.getsockname()[1]}"
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"
 
 
 def nobody() -> str:
@@ -107,8 +107,8 @@ def losses(doing: str, missing: Callable[[], str] = nobody) -> Generator[None]:
         if not names and not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         who = f"{names} does not answer: " if names else ""
-        said = str(error).strip().splitlines()[0]
-        raise Fault("learner", f"a rank is lost while {doing}: {who}{said}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise Fault("learner", f"a rank is lost while {doing}: {who}{reason}") from error
 
 
 @dataclass
@@ -142,11 +142,11 @@ class ShardedContext(RunContext):
         if name not in self._sharded:
             plain = super().model(name)
             if plain.bare:
-                found = self._view(name, plain)
+                model = self._view(name, plain)
             else:
                 copied = trainable_copy if plain.trainable() else frozen_copy
-                found = ShardedModel(copied(plain) if self.leads else plain, self.mesh)
-            self._sharded[name] = found
+                model = ShardedModel(copied(plain) if self.leads else plain, self.mesh)
+            self._sharded[name] = model
         return self._sharded[name]
 
     def _view(self, name: str, bare: Model) -> ShardedModel:
@@ -222,9 +222,9 @@ class ShardedContext(RunContext):
 
     def _torch_optimiser(self, name: str) -> torch.optim.Optimizer:
         """Slices are never below float32, so their optimiser has no masters."""
-        found = self.optimisers[name]
-        assert isinstance(found, torch.optim.Optimizer)
-        return found
+        optimiser = self.optimisers[name]
+        assert isinstance(optimiser, torch.optim.Optimizer)
+        return optimiser
 
     def restore(self, name: str, learner: Learns, folder: Path, optimiser: dict[str, Any]) -> None:
         self.optimiser(name, learner)
@@ -285,11 +285,11 @@ class ShardedContext(RunContext):
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
         """On rank 0 as in one process; the others take part in what is measured for it."""
-        told = [compared(self.learners_engines, ready)] if self.leads else [None]
-        dist.broadcast_object_list(told, group=self.mesh.get_group(), group_src=0)
+        comparisons = [compared(self.learners_engines, ready)] if self.leads else [None]
+        dist.broadcast_object_list(comparisons, group=self.mesh.get_group(), group_src=0)
         if self.leads:
             return super().describe(seen, ready)
-        for name, n in (told[0] or {}).items():
+        for name, n in (comparisons[0] or {}).items():
             gaps(self, ready[:n], name)
         return {}
 

@@ -41,17 +41,17 @@ def run_ranks(
     try:
         for rank in range(ranks):
             mine, theirs = FORKS.Pipe()
-            told = (theirs, work, rank, ranks, address, given, MEETING)
-            process = FORKS.Process(target=run_rank, args=told, daemon=True)
+            arguments = (theirs, work, rank, ranks, address, given, MEETING)
+            process = FORKS.Process(target=run_rank, args=arguments, daemon=True)
             with empty_main():
                 process.start()
             theirs.close()
             pipes.append(mine)
             processes.append(process)
-        found = [_receive(pipe, rank, seconds) for rank, pipe in enumerate(pipes)]
-        if wrong := [f"rank {i}: {said}" for i, (fine, said) in enumerate(found) if not fine]:
+        results = [_receive(pipe, rank, seconds) for rank, pipe in enumerate(pipes)]
+        if wrong := [f"rank {i}: {result}" for i, (fine, result) in enumerate(results) if not fine]:
             raise Fault("ranks", "\n".join(wrong))
-        return [said for _, said in found]
+        return [result for _, result in results]
     finally:
         for process in processes:
             process.join(5)

@@ -126,8 +126,8 @@ def clock_ahead(readings: Sequence[tuple[float, float, float]]) -> tuple[float, 
         readings: of each when it was asked and heard by this clock, and what the other told:
             (asked, told, heard).
     """
-    least = max(told - heard for _, told, heard in readings)
-    return least, min(told - asked for asked, told, _ in readings)
+    least = max(clock - heard for _, clock, heard in readings)
+    return least, min(clock - asked for asked, clock, _ in readings)
 
 
 def version_of(package: str) -> str:
@@ -169,22 +169,24 @@ def _node(ray: Any, known: Mapping[str, Any], look: Any) -> ClusterNode:
     resources = known["Resources"]
     free = {"cpus_free": resources.get("CPU", 0.0), "gpus_free": resources.get("GPU", 0.0)}
     try:
-        found = replace(ray.get(look, timeout=0), **free)
+        node_facts = replace(ray.get(look, timeout=0), **free)
         # a process is there by now, so little time passes between a question and its answer
-        return replace(found, ahead=clock_ahead([_reading(ray, known) for _ in range(READINGS)]))
+        return replace(
+            node_facts, ahead=clock_ahead([_reading(ray, known) for _ in range(READINGS)])
+        )
     except Exception as error:
-        said = next(reversed(str(error).strip().splitlines()), type(error).__name__)
+        reason = next(reversed(str(error).strip().splitlines()), type(error).__name__)
         name = known["NodeManagerHostname"]
         return ClusterNode(
             name=name, versions={}, extras=(), cores=0, memory_mb=0, gpus=(), arithmetic=(),
-            error=said, **free,
+            error=reason, **free,
         )  # fmt: skip
 
 
 def _reading(ray: Any, node: Mapping[str, Any]) -> tuple[float, float, float]:
     asked = time.time()
-    told: float = ray.get(_on(ray, node, clock_here).remote(), timeout=STARTING)
-    return asked, told, time.time()
+    remote_time: float = ray.get(_on(ray, node, clock_here).remote(), timeout=STARTING)
+    return asked, remote_time, time.time()
 
 
 # ---- what speaks against a run
@@ -196,14 +198,14 @@ def troubles(
     """What would go wrong with this process as the learner and its run in a folder of `folder`, the
     worst first.
     """
-    found: list[Trouble] = []
+    problems: list[Trouble] = []
     for node in nodes:
         if node.error:
-            found.append(_unreached(here, node))
+            problems.append(_unreached(here, node))
         else:
-            found += [*_versions(here, node), *_extras(here, node), *_processor(here, node)]
-            found += [*_clock(here, node), *_folder(here, node, folder)]
-    return [*found, *_gpus(here, cluster), *_room(here, nodes, cluster)]
+            problems += [*_versions(here, node), *_extras(here, node), *_processor(here, node)]
+            problems += [*_clock(here, node), *_folder(here, node, folder)]
+    return [*problems, *_gpus(here, cluster), *_room(here, nodes, cluster)]
 
 
 def _unreached(here: ClusterNode, node: ClusterNode) -> Trouble:
@@ -215,7 +217,7 @@ def _unreached(here: ClusterNode, node: ClusterNode) -> Trouble:
 
 
 def _versions(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
-    found: list[Trouble] = []
+    problems: list[Trouble] = []
     for name, own in here.versions.items():
         other = node.versions.get(name, "none")
         if other == own:
@@ -223,10 +225,10 @@ def _versions(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
         package = f"pip install '{name}=={own.partition('+')[0]}'"
         python = f"python{own.rpartition('.')[0]} -m venv ENV, and pip install Palaestra there"
         command = python if name == "python" else package
-        found.append(
+        problems.append(
             Trouble(node=node.name, what=f"{name} is {other}, here {own}", command=command)
         )
-    return found
+    return problems
 
 
 def _extras(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
@@ -239,8 +241,8 @@ def _extras(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
 def _processor(here: ClusterNode, node: ClusterNode) -> list[Trouble]:
     if node.arithmetic == here.arithmetic:
         return []
-    told = ", ".join(node.arithmetic) or "unknown instructions"
-    what = f"its processor is another ({told}): last bits will differ from run to run"
+    instructions = ", ".join(node.arithmetic) or "unknown instructions"
+    what = f"its processor is another ({instructions}): last bits will differ from run to run"
     command = "none is needed; for equal bits take nodes alike"
     return [Trouble(node=node.name, what=what, command=command)]
 
@@ -297,7 +299,7 @@ def _room(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> 
     """Whether the processes find room, each on one node, the dearest first. The learner takes GPUs
     where its machine has some.
     """
-    found: list[Trouble] = []
+    problems: list[Trouble] = []
     free = [(n.cpus_free, n.gpus_free) for n in nodes]
     if not cluster.address:
         most = sum(n.cores for n in nodes)
@@ -305,7 +307,7 @@ def _room(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> 
         if need > most:
             what = f"{need:g} processors are asked for, this process's among them, and {most} are there"
             command = f"--cluster {max(1, most - 1)}; or go on: processes take turns"
-            found.append(Trouble(node="all", what=what, command=command))
+            problems.append(Trouble(node="all", what=what, command=command))
         free = [(math.inf, gpus) for _, gpus in free]
     asked = cluster.asked_for(on_gpus=bool(here.gpus))
     if left := unplaced(asked, free):
@@ -318,8 +320,8 @@ def _room(here: ClusterNode, nodes: Sequence[ClusterNode], cluster: Cluster) -> 
         if lacks_gpus and here.gpus and cluster.learner_gpus > SHARE:
             ways.append(f"learner_gpus = {SHARE}, which leaves the rest of one")
         what, command = f"no room for {counted(left)} ({have})", ", or ".join(ways)
-        found.append(Trouble(node="all", what=what, command=command))
-    return found
+        problems.append(Trouble(node="all", what=what, command=command))
+    return problems
 
 
 def report(setting: str, extras: Extras, runs: Path = RUNS) -> dict[str, list[dict[str, Any]]]:
@@ -333,8 +335,8 @@ def report(setting: str, extras: Extras, runs: Path = RUNS) -> dict[str, list[di
         here, nodes = node_here(extras, mark), survey(cluster, extras, mark=mark)
     if not nodes:
         raise UserError(f"--cluster {setting}: no node of the cluster is alive; see `ray status`")
-    found = troubles(here, nodes, cluster, str(folder))
-    return {"nodes": list(map(asdict, nodes)), "troubles": list(map(asdict, found))}
+    problems = troubles(here, nodes, cluster, str(folder))
+    return {"nodes": list(map(asdict, nodes)), "troubles": list(map(asdict, problems))}
 
 
 def nearest(folder: Path) -> Path:

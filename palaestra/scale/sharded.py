@@ -283,19 +283,19 @@ class ShardedModel:
         """What the model says of each part of a batch, in order, as float64 arrays, on every rank
         all of them.
         """
-        found: dict[int, dict[str, np.ndarray]] = {}
+        outputs: dict[int, dict[str, np.ndarray]] = {}
         for turn in self.hand(batch, parts):
             out = self(batch.part(parts[turn.part]), needs)
             if not turn.ghost:
-                found[turn.part] = {k: v.double().cpu().numpy() for k, v in out.items()}
-        whole = {i: out for each in self.gather_objects(found) for i, out in each.items()}
+                outputs[turn.part] = {k: v.double().cpu().numpy() for k, v in out.items()}
+        whole = {i: out for each in self.gather_objects(outputs) for i, out in each.items()}
         return [whole[i] for i in range(len(parts))]
 
     def gather_objects(self, mine: Any) -> list[Any]:
         """What every rank gives, in their order."""
-        found: list[Any] = [None] * self.ranks
-        dist.all_gather_object(found, mine, group=self.mesh.get_group())
-        return found
+        objects: list[Any] = [None] * self.ranks
+        dist.all_gather_object(objects, mine, group=self.mesh.get_group())
+        return objects
 
     # ---- weights and optimisers, whole
 
@@ -329,14 +329,14 @@ class ShardedModel:
         self, optimiser: torch.optim.Optimizer, state: Mapping[str, Any] | None
     ) -> None:
         """Sets an optimiser to the state dict of one process, which rank 0 gives."""
-        told: list[Any] = [None]
+        states: list[Any] = [None]
         if state is not None:  # what is no slice of a weight travels at once
             small = {
                 i: {k: None if is_sliced(v) else v for k, v in each.items()}
                 for i, each in state["state"].items()
             }
-            told = [{**state, "state": small}]
-        dist.broadcast_object_list(told, group=self.mesh.get_group(), group_src=0)
+            states = [{**state, "state": small}]
+        dist.broadcast_object_list(states, group=self.mesh.get_group(), group_src=0)
         moved = [p for group in optimiser.param_groups for p in group["params"]]
         mine = {
             i: {
@@ -345,9 +345,9 @@ class ShardedModel:
                 else v
                 for k, v in each.items()
             }
-            for i, each in told[0]["state"].items()
+            for i, each in states[0]["state"].items()
         }
-        optimiser.load_state_dict({**told[0], "state": mine})
+        optimiser.load_state_dict({**states[0], "state": mine})
 
 
 def is_sliced(x: Any) -> bool:

@@ -56,12 +56,12 @@ def publish(ctx: RunContext, learners: Iterable[str], step: int) -> Publication:
 
 def flat_weights(model: Model) -> dict[str, Any]:
     """What of a model moves, as arrays that nothing writes to."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for name, p in model.named_trainable().items():
         value = p.detach().to("cpu", copy=True)
         low = value.dtype == torch.bfloat16
-        found[name] = value.view(torch.int16).numpy() if low else value.numpy()
-    return found
+        arrays[name] = value.view(torch.int16).numpy() if low else value.numpy()
+    return arrays
 
 
 def bits_sum(x: Tensor) -> int:
@@ -84,9 +84,9 @@ def every_weight(model: Model) -> Mapping[str, Tensor]:
     return dict(model.module.named_parameters()) | heads
 
 
-def check_sums(found: Sums, sent: Sums, what: str) -> None:
+def check_sums(sums: Sums, sent: Sums, what: str) -> None:
     """Raises WrongWeights, which names the tensors that are not as they were sent."""
-    wrong = [n for n in sent if found.get(n) != sent[n]]
+    wrong = [n for n in sent if sums.get(n) != sent[n]]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise WrongWeights(f"{what}: {wrong[0]}{more} of {len(sent)} tensors have other bits")
@@ -118,8 +118,8 @@ def load_publication(given: Publication, name: str, model: Model) -> None:
     set_weights(model, given.weights[name])
     if sums_of(model.named_trainable()) != given.sums[name]:
         set_weights(model, given.weights[name])
-    found = sums_of(model.named_trainable())
-    check_sums(found, given.sums[name], f"{name}, loaded for step {given.step}")
+    sums = sums_of(model.named_trainable())
+    check_sums(sums, given.sums[name], f"{name}, loaded for step {given.step}")
 
 
 @torch.no_grad()

@@ -58,13 +58,13 @@ def run_in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
         loop = IDLE_LOOPS.pop() if IDLE_LOOPS else asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            found = work()
+            result = work()
         except BaseException as error:
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
         else:
             if future.set_running_or_notify_cancel():
-                future.set_result(found)
+                future.set_result(result)
         finally:
             if not loop.is_closed():
                 IDLE_LOOPS.append(loop)

@@ -20,8 +20,8 @@ def eval_command(given: Mapping[str, Any], model: str) -> str:
     if not {"task", "data", "env"} & named.keys():
         named = {"task": Settings().problem, **named}
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
-    told = (f"{flags[n]} {shlex.quote(x)}" for n, v in named.items() for x in words_of(v))
-    return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
+    words = (f"{flags[n]} {shlex.quote(x)}" for n, v in named.items() for x in words_of(v))
+    return " ".join(["palaestra eval --model", shlex.quote(model), *words, "--k 8"])
 
 
 def measure_command(given: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -65,21 +65,21 @@ def commands(settings: Settings, out: Path) -> dict[str, str]:
 
 def values_given(settings: Settings) -> dict[str, str]:
     """Settings that only the program can give again, and what it calls their values."""
-    found = {"recipe": "recipe"} if settings.recipe == VALUE else {}
+    values = {"recipe": "recipe"} if settings.recipe == VALUE else {}
     if GIVEN in settings.reward:
-        found["reward"] = settings.reward.replace(GIVEN, "")
+        values["reward"] = settings.reward.replace(GIVEN, "")
     for name, names in (("tools", settings.tools), ("track", settings.track)):
         if any(GIVEN in x for x in names):
             called = [x.removeprefix(GIVEN) if GIVEN in x else repr(x) for x in names]
-            found[name] = f"[{', '.join(called)}]"
-    return found
+            values[name] = f"[{', '.join(called)}]"
+    return values
 
 
 def call(settings: Settings, **more: Any) -> str:
     """The call of `train` that makes the run, for a program that has the values at hand."""
     own = values_given(settings)
     words = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "recipe"}
-    said = {n: repr(x) for n, x in words.items() if settings.says(n)} | own
-    first = said.pop("recipe", repr(settings.recipe))
-    said |= {n: repr(x) for n, x in more.items()}
-    return f"palaestra.train({', '.join([first, *(f'{n}={x}' for n, x in said.items())])})"
+    words_by_name = {n: repr(x) for n, x in words.items() if settings.says(n)} | own
+    first = words_by_name.pop("recipe", repr(settings.recipe))
+    words_by_name |= {n: repr(x) for n, x in more.items()}
+    return f"palaestra.train({', '.join([first, *(f'{n}={x}' for n, x in words_by_name.items())])})"

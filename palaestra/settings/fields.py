@@ -300,8 +300,8 @@ class Settings(DriveSettings, ProblemSettings):
 
     def __post_init__(self) -> None:
         for name in ("track", "exams"):
-            found = getattr(self, name)
-            object.__setattr__(self, name, (found,) if isinstance(found, str) else tuple(found))
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         tools = (self.tools,) if isinstance(self.tools, str) else self.tools
         object.__setattr__(self, "tools", split_names(tools))
         if not ROLLOUTS.fullmatch(self.rollouts):

@@ -48,7 +48,9 @@ def form_of(f: Field[Any], hint: Any) -> dict[str, Any]:
 
 def help_of(f: Field[Any]) -> str:
     """What a setting is, and what stands where it is not given."""
-    said = f.default not in ("", None, ()) and f.default is not False
-    default = f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if said else ""
+    has_default = f.default not in ("", None, ()) and f.default is not False
+    default = (
+        f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if has_default else ""
+    )
     shown = " = ".join(filter(None, (default, f.metadata["means"])))
     return f.metadata["text"] + (f" (default: {shown})" if shown else "")

@@ -158,10 +158,10 @@ def keyword_text(text: str) -> str:
     return WORDS.sub(_keyword, text)
 
 
-def _keyword(found: re.Match[str]) -> str:
-    name, given = found[1], found[2]
+def _keyword(match: re.Match[str]) -> str:
+    name, given = match[1], match[2]
     if name not in KEYWORDS:
-        return found[0]
+        return match[0]
     if name in SWITCHES:
         return f"{KEYWORDS[name]}=True"
     return f'{KEYWORDS[name]}="{given}"' if given else KEYWORDS[name]

@@ -168,9 +168,9 @@ def call_build(
     try:
         recipe = getattr(module, name)(**given)
     except Exception as error:
-        if (told := mistake(method, str(module.__file__), error, bool(given))) is None:
+        if (reason := mistake(method, str(module.__file__), error, bool(given))) is None:
             raise
-        raise told from error
+        raise reason from error
     if not isinstance(recipe, Runnable):
         raise UserError(
             f"{method}: build() returned {type(recipe).__name__}, not a recipe; return "

@@ -113,9 +113,9 @@ def _has_more_than_verifiers(spec: str) -> bool:
 
 
 def _from_file(spec: str, timeout: float) -> RewardFn:
-    found = load(spec, "function")
-    composed = is_dataclass(found) and not isinstance(found, type) and callable(found)
-    return cast(RewardFn, found) if composed else UserReward(spec, timeout)
+    function = load(spec, "function")
+    composed = is_dataclass(function) and not isinstance(function, type) and callable(function)
+    return cast(RewardFn, function) if composed else UserReward(spec, timeout)
 
 
 def part_names(specs: Sequence[str]) -> list[str]:

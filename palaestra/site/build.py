@@ -178,12 +178,12 @@ def navigation(tree: Path) -> list[dict[str, Any]]:
 
 def methods_of(tree: Path) -> list[dict[str, Any]]:
     """The pages of all methods by their family."""
-    found: dict[str, list[dict[str, str]]] = {}
+    by_family: dict[str, list[dict[str, str]]] = {}
     for entry in catalogue.all_entries():
         if not entry.page:  # of a text, whose page stands with the explanations
             page = f"{methods.METHODS}/{entry.id}.md"
-            found.setdefault(entry.family, []).append({entry.id: page})
-    return [{FAMILIES.get(f, f.capitalize()): pages} for f, pages in found.items()]
+            by_family.setdefault(entry.family, []).append({entry.id: page})
+    return [{FAMILIES.get(f, f.capitalize()): pages} for f, pages in by_family.items()]
 
 
 def entries_of(tree: Path, names: list[str]) -> Iterator[Any]:

@@ -175,12 +175,12 @@ def is_mathematical(word: str) -> bool:
     """Whether a word can stand in a formula: every name in it is a symbol or a function."""
     at = 0
     while at < len(word):
-        found = TOKEN.match(word, at)
-        if found is None:
+        match = TOKEN.match(word, at)
+        if match is None:
             return False
-        if (name := found["name"]) and not _is_symbol(name):
+        if (name := match["name"]) and not _is_symbol(name):
             return False
-        at = found.end()
+        at = match.end()
     return bool(word) and (word not in ("-", ";", ",", ":", "&", "%", "!") or word == "-")
 
 
@@ -198,20 +198,20 @@ def mathml(text: str, stacked: bool = False) -> str:
     """A formula as MathML, with its plain text for those who cannot see it."""
     atoms, _ = _atoms(_tokens(text), 0, "", stacked)
     kind = ' displaystyle="true"' if stacked else ""
-    said = escape(" ".join(text.split()))
-    return f'<math{kind} alttext="{said}"><mrow>{"".join(atoms)}</mrow></math>'
+    escaped = escape(" ".join(text.split()))
+    return f'<math{kind} alttext="{escaped}"><mrow>{"".join(atoms)}</mrow></math>'
 
 
 def _tokens(text: str) -> list[re.Match[str]]:
-    found: list[re.Match[str]] = []
+    tokens: list[re.Match[str]] = []
     at = 0
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
             raise ValueError(f"{text[at : at + 9]!r} of the formula {text!r} cannot be typeset")
-        found.append(match)
+        tokens.append(match)
         at = match.end()
-    return found
+    return tokens
 
 
 class Atom(str):

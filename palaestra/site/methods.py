@@ -60,13 +60,13 @@ LABELS = {"preferences": "pairs of answers", "demonstrations": "demonstrations"}
 
 def needs_of(entry: Entry) -> tuple[str, ...]:
     """What a built method needs beside a model, problems with answers and a reward."""
-    found, built = needs.needs_of(entry.id), catalogue.find(entry.id).build()
+    method_needs, built = needs.needs_of(entry.id), catalogue.find(entry.id).build()
     names = {type(part).__name__ for _, part in walk(built)}
-    said = ["a critic"] * found.critic + ["a reference model"] * found.reference
-    said += [f"a {grader}" for grader in found.graders]
-    said += [LABELS[label] for label in found.labels if label in LABELS]
-    said += [need for name, need in FURTHER.items() if name in names]
-    return (*said, *(["several learners"] if len(getattr(built, "learners", ())) > 1 else []))
+    models = ["a critic"] * method_needs.critic + ["a reference model"] * method_needs.reference
+    models += [f"a {grader}" for grader in method_needs.graders]
+    models += [LABELS[label] for label in method_needs.labels if label in LABELS]
+    models += [need for name, need in FURTHER.items() if name in names]
+    return (*models, *(["several learners"] if len(getattr(built, "learners", ())) > 1 else []))
 
 
 # ---- the rows
@@ -147,19 +147,19 @@ def with_formulas(text: str) -> str:
     """The page of a built method with the formulas of its docstring as mathematics, the docstring as
     it stands in the code folded up below, and long cells of tables folded up as well.
     """
-    found = DOCSTRING.search(text)
-    if found is None:
+    match = DOCSTRING.search(text)
+    if match is None:
         return text
-    shown = f'<div class="method">\n{article(found[1])}\n</div>'
-    code = "\n".join(f"    {line}".rstrip() for line in found[1].splitlines())
+    shown = f'<div class="method">\n{article(match[1])}\n</div>'
+    code = "\n".join(f"    {line}".rstrip() for line in match[1].splitlines())
     folded = f'??? note "As it stands in the code"\n\n    ```text\n{code}\n    ```'
-    page = text.replace(found[0], f"## Method\n\n{shown}\n\n{folded}")
+    page = text.replace(match[0], f"## Method\n\n{shown}\n\n{folded}")
     return LONG_CELL.sub(fold, page)
 
 
-def fold(found: re.Match[str]) -> str:
+def fold(match: re.Match[str]) -> str:
     """A long cell of code, one link of a chain a line, behind its first words."""
-    text = found[1].replace("\\|", "|")
+    text = match[1].replace("\\|", "|")
     first = re.split(r"[(\s]", text)[0]
     body = "<br>".join(escape(line) for line in text.split(" -> "))
     body = body.replace("|", "&#124;")

@@ -123,14 +123,14 @@ def sections_of_names() -> dict[str, list[str]]:
         for n, line in enumerate(text.splitlines(), 1)
         if line.startswith("# ") and not line.startswith(("# ruff", "# fmt"))
     }
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             section = heads[max(n for n in heads if n < node.lineno)]
-            found.setdefault(section, []).extend(a.asname or a.name for a in node.names)
+            sections.setdefault(section, []).extend(a.asname or a.name for a in node.names)
     for space in namespaces():
-        found[f"pl.{space}"] = [n for n in public_names() if n.startswith(f"{space}.")]
-    return found
+        sections[f"pl.{space}"] = [n for n in public_names() if n.startswith(f"{space}.")]
+    return sections
 
 
 def slug(section: str) -> str:
@@ -151,16 +151,18 @@ def signature_of(name: str) -> str:
     if not callable(thing):
         return f"pl.{name}: {type(thing).__name__}"
     try:
-        told = str(inspect.signature(thing))
+        signature = str(inspect.signature(thing))
     except (TypeError, ValueError):
         return f"pl.{name}"
-    told = re.sub(r"<function ([\w.]+) at 0x\w+>|<([\w.]+) object at 0x\w+>", r"\1\2", told)
-    told = re.sub(r"<factory>", "...", told).replace("palaestra.", "")
-    told = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", told.replace("'", ""))
-    whole = f"pl.{name}{told}"
-    if len(whole) <= 90 or "(" not in told:
+    signature = re.sub(
+        r"<function ([\w.]+) at 0x\w+>|<([\w.]+) object at 0x\w+>", r"\1\2", signature
+    )
+    signature = re.sub(r"<factory>", "...", signature).replace("palaestra.", "")
+    signature = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", signature.replace("'", ""))
+    whole = f"pl.{name}{signature}"
+    if len(whole) <= 90 or "(" not in signature:
         return whole
-    inner, _, back = told[1:].rpartition(")")
+    inner, _, back = signature[1:].rpartition(")")
     return f"pl.{name}(\n    " + ",\n    ".join(split_arguments(inner)) + f",\n){back}"
 
 
@@ -206,9 +208,9 @@ def listed(block: list[str]) -> str:
     entries: list[tuple[str, str]] = []
     loose: list[str] = []
     for line in block:
-        found = ENTRY.match(line)
-        if found:
-            entries.append((found[1], found[2]))
+        match = ENTRY.match(line)
+        if match:
+            entries.append((match[1], match[2]))
         elif entries:
             entries[-1] = (entries[-1][0], f"{entries[-1][1]} {line.strip()}")
         else:

@@ -68,12 +68,12 @@ def copy_sources(tree: Path, generated: Iterable[str]) -> None:
 def without_dead_links(text: str, page: Path, known: set[str]) -> str:
     """The page with the links that leave the tree as text: to folders and files of the code."""
 
-    def mend(found: re.Match[str]) -> str:
-        picture, shown, target = found.groups()
+    def mend(match: re.Match[str]) -> str:
+        picture, shown, target = match.groups()
         path = target.partition("#")[0]
         if not path or ":" in path or inside(page.parent / path) in known:
-            return found[0]
-        return found[0] if picture else f"{shown} (`{inside(page.parent / path)}`)"
+            return match[0]
+        return match[0] if picture else f"{shown} (`{inside(page.parent / path)}`)"
 
     parts = FENCE.split(text)
     return "".join(p if p.startswith("```") else LINK.sub(mend, p) for p in parts)

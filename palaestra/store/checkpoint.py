@@ -62,14 +62,18 @@ class Checkpoint:
         """What is wrong with it; None = it is whole."""
         try:
             manifest = json.loads((self.path / "manifest.json").read_bytes())
-            found, step, files = manifest["format"], manifest["step"], dict(manifest["files"])
+            stored_format, step, files = (
+                manifest["format"],
+                manifest["step"],
+                dict(manifest["files"]),
+            )
         except OSError as error:
             return f"no manifest.json ({os.strerror(error.errno or 0).lower()})"
         except (ValueError, TypeError, KeyError):
             return "manifest.json cannot be read"
-        if (found, step) != (FORMAT, self.step):
+        if (stored_format, step) != (FORMAT, self.step):
             return (
-                f"manifest.json speaks of format {found} and step {step}, not {FORMAT} and "
+                f"manifest.json speaks of format {stored_format} and step {step}, not {FORMAT} and "
                 f"{self.step}"
             )
         missing = [name for name in STATE if name not in files]
@@ -159,12 +163,12 @@ def find_latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
         _clean(folder)
     damaged: list[tuple[Path, str]] = []
     for step in sorted(_steps(folder), reverse=True):
-        found = Checkpoint(folder / f"{STEP}{step}", step)
-        reason = found.damage()
+        checkpoint = Checkpoint(folder / f"{STEP}{step}", step)
+        reason = checkpoint.damage()
         if reason is None:
-            return found, damaged
-        if found.path.exists():  # else a save has just removed it, for its age
-            damaged.append((found.path, reason))
+            return checkpoint, damaged
+        if checkpoint.path.exists():  # else a save has just removed it, for its age
+            damaged.append((checkpoint.path, reason))
     return None, damaged
 
 
@@ -226,12 +230,12 @@ def _lock(folder: Path, *, wait: bool) -> Generator[None]:
 
 def _find_damage(file: Path, name: str, expected: Any) -> str | None:
     try:
-        found = _describe(file)
+        damage = _describe(file)
     except OSError as error:
         return f"{name}: {os.strerror(error.errno or 0).lower()}"
-    if not isinstance(expected, dict) or found["size"] != expected.get("size"):
-        return f"{name} has {found['size']} bytes, not what manifest.json says"
-    return None if found == expected else f"{name} has another sha256 than manifest.json says"
+    if not isinstance(expected, dict) or damage["size"] != expected.get("size"):
+        return f"{name} has {damage['size']} bytes, not what manifest.json says"
+    return None if damage == expected else f"{name} has another sha256 than manifest.json says"
 
 
 def _describe(path: Path) -> dict[str, Any]:

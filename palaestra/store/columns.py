@@ -107,8 +107,8 @@ def evaluation_path(run: Path, name: str, step: int) -> Path:
 
 def sampled_from(file: Path) -> int | None:
     """How many episodes the step of a file had, where it holds some of them; None = it holds all."""
-    found = (pq.read_schema(file).metadata or {}).get(SAMPLED_FROM)
-    return None if found is None else int(found)
+    metadata = (pq.read_schema(file).metadata or {}).get(SAMPLED_FROM)
+    return None if metadata is None else int(metadata)
 
 
 def version_of(file: Path) -> int:
@@ -121,5 +121,5 @@ def read_episodes(files: Sequence[Path], tokens: bool) -> pa.Table:
     names = [n for n in SCHEMA.names if tokens or n not in ("rows", "pictures")]
     if not files:
         return SCHEMA.empty_table().select(names)
-    found = ds.dataset(list(map(str, files)), schema=SCHEMA, format="parquet")
-    return found.to_table(columns=names)
+    dataset = ds.dataset(list(map(str, files)), schema=SCHEMA, format="parquet")
+    return dataset.to_table(columns=names)

@@ -136,11 +136,11 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [r for r in lines if isinstance(r.get("step"), int) and not isinstance(r["step"], bool)]
 
 
-def tidy(found: Mapping[str, Any]) -> dict[str, Any]:
+def tidy(stored: Mapping[str, Any]) -> dict[str, Any]:
     """A record with what its readers rely on, whoever wrote it: whole numbers have at most 64 bits,
     and what has a `mean` is an evaluation, with numbers or None. What is none of it is None.
     """
-    record = {k: _tidy_value(v) for k, v in found.items()}
+    record = {k: _tidy_value(v) for k, v in stored.items()}
     if "mean" in record:
         record |= {k: number(record[k]) for k in ("mean", "low", "high") if k in record}
         record |= {"n": int(number(record["n"]) or 0)} if "n" in record else {}
@@ -188,20 +188,22 @@ def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
     """The first file that can be read and holds something."""
     for path in files[:3]:
         try:
-            found = StepRollouts(path)
+            rollouts = StepRollouts(path)
         except (*UNREADABLE, UserError):  # also one above a limit: it is an example
             continue
-        if found.all:
-            return found
+        if rollouts.all:
+            return rollouts
     return None
 
 
 def measured(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> HeldOutKind:
     """What the evaluations of a run are of: a mean reward if any of them is."""
     given = [r["evaluation"] for r in records if isinstance(r.get("evaluation"), Mapping)]
-    found = (HeldOut.read(x) for x in (end_of(summary, "before"), end_of(summary, "after"), *given))
+    held_out = (
+        HeldOut.read(x) for x in (end_of(summary, "before"), end_of(summary, "after"), *given)
+    )
     of: HeldOutKind = "accuracy"
-    for i, held in enumerate(x for x in found if x is not None):
+    for i, held in enumerate(x for x in held_out if x is not None):
         of = held.of if i == 0 or held.of == "reward" else of
     return of
 
@@ -225,12 +227,12 @@ def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, In
 
 def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Settings by dotted path."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, given in config.items():
         path = f"{prefix}{name}"
-        found += (
+        pairs += (
             flatten_settings(given, path + ".")
             if isinstance(given, Mapping)
             else [(path.removeprefix("set."), json.dumps(given, default=str))]
         )
-    return found
+    return pairs

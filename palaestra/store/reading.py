@@ -71,7 +71,7 @@ class StepRollouts:
         table = pa.concat_tables(parts) if parts else opened.schema_arrow.empty_table()
         self._rows = table.column("rows") if "rows" in table.column_names else None
         plain = table.drop_columns([n for n in LARGE if n in table.column_names])
-        self.all = [_rollout(at, found) for at, found in enumerate(plain.to_pylist())]
+        self.all = [_rollout(at, token) for at, token in enumerate(plain.to_pylist())]
         self.step = self.all[0].step if self.all else 0
 
     @property
@@ -82,33 +82,33 @@ class StepRollouts:
         """Its tokens behind the prompt; without recorded ones its text in one piece."""
         rows = self._rows[rollout.at].as_py() if self._rows is not None else None
         try:
-            found = [
+            tokens = [
                 t
                 for i, row in enumerate(rows or [])
                 for t in _tokens(row, skip=bool(rollout.prompt) and i == 0)
             ]
         except (TypeError, ValueError, AttributeError):  # a column of another type
-            found = []
-        return found or [Raw(text=rollout.text, mine=True, logp=None, advantage=None)]
+            tokens = []
+        return tokens or [Raw(text=rollout.text, mine=True, logp=None, advantage=None)]
 
 
-def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
+def _rollout(at: int, row: Mapping[str, Any]) -> Rollout:
     """Reads what is there, whatever else is."""
     whole = {
-        k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := found.get(k), int)
+        k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := row.get(k), int)
     }
-    text = {k: str(found.get(k) or "") for k in ("task_id", "prompt", "text", "status")}
+    text = {k: str(row.get(k) or "") for k in ("task_id", "prompt", "text", "status")}
     numbers = {
-        k: math.nan if (v := number(found.get(k))) is None else v for k in ("reward", "advantage")
+        k: math.nan if (v := number(row.get(k))) is None else v for k in ("reward", "advantage")
     }
     parts = {
         k: float(v)
-        for k, v in json_object(found.get("reward_parts")).items()
+        for k, v in json_object(row.get("reward_parts")).items()
         if number(v) is not None
     }
-    error = str(json_object(found.get("facts")).get("error") or "")
+    error = str(json_object(row.get("facts")).get("error") or "")
     given: dict[str, Any] = {**whole, **text, **numbers}
-    return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=parts, error=error, **given)
+    return Rollout(at=at, muted=bool(row.get("muted")), reward_parts=parts, error=error, **given)
 
 
 def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
@@ -118,9 +118,11 @@ def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
     texts = row.get("tokens") or []
 
     def column(name: str) -> list[Any]:
-        found = row.get(name)
+        values = row.get(name)
         return (
-            found if isinstance(found, list) and len(found) == len(texts) else [found] * len(texts)
+            values
+            if isinstance(values, list) and len(values) == len(texts)
+            else [values] * len(texts)
         )
 
     columns = zip(texts, *map(column, ("author", "trained", "logp", "advantage")), strict=True)

@@ -108,11 +108,11 @@ def encode(
     nested = pa.ListArray.from_arrays(pa.array(row_L, pa.int32()), tokens.as_arrow(decode))
     table = pa.Table.from_pylist(plain, schema=SCHEMA.remove(SCHEMA.get_field_index("rows")))
     table = table.append_column(SCHEMA.field("rows"), nested)
-    told = {SCHEMA_VERSION: str(VERSION)}
-    told |= {SAMPLED_FROM: str(total)} if len(lines) < total else {}
+    metadata = {SCHEMA_VERSION: str(VERSION)}
+    metadata |= {SAMPLED_FROM: str(total)} if len(lines) < total else {}
     buffer = io.BytesIO()
     # one row group: pyarrow cannot read nested dictionaries (the authors) across several
-    pq.write_table(table.replace_schema_metadata(told), buffer, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(metadata), buffer, compression="zstd")
     return buffer.getvalue()
 
 
@@ -127,11 +127,11 @@ def sample(lines: Sequence[Line], keep: int, rng: np.random.Generator) -> list[L
     for line in lines:
         groups.setdefault(line[0], []).append(line)
     order = [[*groups.values()][i] for i in rng.permutation(len(groups))]
-    found: list[Line] = []
+    kept_lines: list[Line] = []
     for group in order:
-        found += group if len(found) + len(group) <= keep else []
-    found = found or order[0][:keep]
-    return sorted(found, key=lambda line: line[:2])
+        kept_lines += group if len(kept_lines) + len(group) <= keep else []
+    kept_lines = kept_lines or order[0][:keep]
+    return sorted(kept_lines, key=lambda line: line[:2])
 
 
 class TokenColumns:
@@ -209,13 +209,13 @@ class TokenColumns:
 
 def said_without_tokens(row: Row) -> list[dict[str, Any]]:
     """The segments of who has text alone, see `SAID`."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     at = 0
     for s in row.segments:
         if s.text and not s.ids:
-            found.append({"at": at, "author": s.author, "turn": s.turn, "text": s.text})
+            entries.append({"at": at, "author": s.author, "turn": s.turn, "text": s.text})
         at += len(s.ids)
-    return found
+    return entries
 
 
 UNREAD = "\ufffd"  # what decoders make of a part of a character
@@ -233,24 +233,24 @@ def token_texts(
     broken_N = np.array([UNREAD in t for t in alone], np.bool_)[kind_N]
     if not broken_N.any():
         return texts
-    found: list[str] = texts.to_pylist()
+    joined: list[str] = texts.to_pylist()
     for start, end in pairwise(start_R):
         at = np.flatnonzero(broken_N[start:end]) + start
         for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else []:
-            found[run[0] : run[-1] + 1] = _joined(ids_N[run].tolist(), decode)
-    return pa.array(found, pa.string())
+            joined[run[0] : run[-1] + 1] = _joined(ids_N[run].tolist(), decode)
+    return pa.array(joined, pa.string())
 
 
 def _joined(ids: list[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
     """What each of some neighbours adds to the text of those before it."""
-    pieces, said = list[str](), ""
+    pieces, text = list[str](), ""
     for i in range(len(ids)):
         whole = decode(tuple(ids[: i + 1]))
         ends = i + 1 == len(ids)
         read = whole if ends else whole.rstrip(UNREAD)  # the last bytes may be continued
-        piece = read[len(said) :] if read.startswith(said) else ""
+        piece = read[len(text) :] if read.startswith(text) else ""
         pieces.append(piece)
-        said += piece
+        text += piece
     return pieces
 
 

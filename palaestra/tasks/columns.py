@@ -161,8 +161,8 @@ def convert(records: Records, columns: str, answers: bool) -> Converted:
     if FUNCTION.fullmatch(columns):
         user_code.load(columns, "function")
         rows = map(called, repeat(columns), records, map(records.where, count()))
-        found = recognise(sample(rows), str(records.path), (), answers)
-        return Converted(records, replace(found, function=columns))
+        guessed_columns = recognise(sample(rows), str(records.path), (), answers)
+        return Converted(records, replace(guessed_columns, function=columns))
     first = sample(records)
     given = resolve(parse_columns(columns), first)
     check_there(given, first, str(records.path))
@@ -171,10 +171,10 @@ def convert(records: Records, columns: str, answers: bool) -> Converted:
 
 def sample(records: Iterable[Record]) -> list[Record]:
     """The first records, less those that cannot be read. Raises UserError where none can."""
-    found = list(islice(each_record(records), LOOKED_AT))
-    rows = [r for r in found if not isinstance(r, UserError)]
-    if found and not rows:
-        raise next(r for r in found if isinstance(r, UserError))
+    records_read = list(islice(each_record(records), LOOKED_AT))
+    rows = [r for r in records_read if not isinstance(r, UserError)]
+    if records_read and not rows:
+        raise next(r for r in records_read if isinstance(r, UserError))
     return rows
 
 
@@ -183,7 +183,7 @@ def sample(records: Iterable[Record]) -> list[Record]:
 
 def parse_columns(text: str) -> tuple[Column, ...]:
     """The items of `--columns`. One that only cuts has no path yet."""
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     cuts: dict[str, str] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         left, sign, right = (x.strip() for x in item.partition("="))
@@ -198,16 +198,16 @@ def parse_columns(text: str) -> tuple[Column, ...]:
                 f"--columns {item}: neither side is one of {', '.join(USES[:12])}; write e.g. "
                 f"{left}=prompt{suggestion(right, USES)}"
             )
-        known = cuts if path in CUTS else found
+        known = cuts if path in CUTS else columns
         if use in known:
             raise UserError(f"--columns {item}: {use!r} is said twice; keep one")
         if path in CUTS:
             cuts[use] = path
         else:
-            found[use] = Column(use=use, paths=(tuple(path.split(".")),))
+            columns[use] = Column(use=use, paths=(tuple(path.split(".")),))
     for use, cut in cuts.items():
-        found[use] = replace(found.get(use, Column(use=use, paths=())), cut=cut)
-    return tuple(found.values())
+        columns[use] = replace(columns.get(use, Column(use=use, paths=())), cut=cut)
+    return tuple(columns.values())
 
 
 def resolve(given: Sequence[Column], first: Sequence[Record]) -> tuple[Column, ...]:
@@ -251,22 +251,24 @@ def recognise(
     has = {k for row in first for k, v in row.items() if v is not None and k not in used}
     uses = {c.use for c in given if c.paths} | (has & set(USES))
     look = FirstRows(first, where, frozenset(has), frozenset(uses), {c.use for c in given if c.cut})
-    found = look.prompt() or look.document(answers)
-    found += look.and_known(found).other_cases()
-    found += look.and_known(found).answers(answers)
-    found += look.and_known(found).options((*found, *given)) if answers else []
-    told = ", ".join(f"{c} as {c.use}" for c in found)
-    whole = {c.use: c for c in (*found, *given)}
+    guessed_columns = look.prompt() or look.document(answers)
+    guessed_columns += look.and_known(guessed_columns).other_cases()
+    guessed_columns += look.and_known(guessed_columns).answers(answers)
+    guessed_columns += (
+        look.and_known(guessed_columns).options((*guessed_columns, *given)) if answers else []
+    )
+    columns_text = ", ".join(f"{c} as {c.use}" for c in guessed_columns)
+    whole = {c.use: c for c in (*guessed_columns, *given)}
     for c in given:
         if not c.paths:
-            from_ = next((f.paths for f in found if f.use == c.use), ((c.use,),))
+            from_ = next((f.paths for f in guessed_columns if f.use == c.use), ((c.use,),))
             whole[c.use] = replace(c, paths=from_)
             check_there((whole[c.use],), first, where)
     columns = tuple(whole.values())
     return ColumnMap(
         columns=columns,
         parsed=parsed_columns(first, columns),
-        told=f"read {told}; --columns changes it" if told else "",
+        told=f"read {columns_text}; --columns changes it" if columns_text else "",
     )
 
 
@@ -293,9 +295,9 @@ class FirstRows:
     uses: frozenset[str]
     cut: set[str]
 
-    def and_known(self, found: Sequence[Column]) -> FirstRows:
+    def and_known(self, columns: Sequence[Column]) -> FirstRows:
         """These, where some columns are found."""
-        return replace(self, uses=self.uses | {c.use for c in found})
+        return replace(self, uses=self.uses | {c.use for c in columns})
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """The columns of these names."""
@@ -346,8 +348,8 @@ class FirstRows:
         """Of the answer, or of what is recorded in its place."""
         if "answer" in self.uses:
             return []
-        if found := self.final(needed):
-            return found
+        if column := self.final(needed):
+            return column
         recorded = self.uses & {"demonstration", "chosen", "messages", DOCUMENT}
         replies = [] if recorded or "right" in self.uses else self.columns(REPLIES)
         if not replies:
@@ -383,8 +385,8 @@ class FirstRows:
 
     def final(self, needed: bool) -> list[Column]:
         """What is an answer by its name, unless it is a whole working."""
-        found = [self.path_in(n) for n in self.among(ANSWERS)]
-        paths = [p for p in found if p is not None]
+        answer_paths = [self.path_in(n) for n in self.among(ANSWERS)]
+        paths = [p for p in answer_paths if p is not None]
         if "answer" not in self.cut:
             worked = [p for p in paths if p[0].casefold() == "solution" and self.is_worked(p)]
             paths = [p for p in paths if p not in worked]
@@ -459,12 +461,12 @@ def value_of(column: Column, row: Record, where: str) -> Any:
     if more:
         parts = [x for p in column.paths if isinstance(x := lookup(row, p), str) and x.strip()]
         return "\n".join(parts) or None
-    found = lookup(row, path)
-    if not column.cut or found is None:
-        return found
-    if not isinstance(found, str):
-        raise UserError(f"{where}: {column} is {kind(found)}; {column.cut!r} is looked for in text")
-    part = last_boxed(found) if column.cut == "boxed" else after_mark(found, column.cut)
+    value = lookup(row, path)
+    if not column.cut or value is None:
+        return value
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {column} is {kind(value)}; {column.cut!r} is looked for in text")
+    part = last_boxed(value) if column.cut == "boxed" else after_mark(value, column.cut)
     if part is None:
         mark = "\\boxed{...}" if column.cut == "boxed" else column.cut
         raise UserError(f"{where}: {column} has no {mark}; write it or drop the record")
@@ -473,8 +475,8 @@ def value_of(column: Column, row: Record, where: str) -> Any:
 
 def after_mark(text: str, mark: str) -> str | None:
     """What follows the last of a mark."""
-    _, found, rest = text.rpartition(mark)
-    return rest if found else None
+    _, mark_found, rest = text.rpartition(mark)
+    return rest if mark_found else None
 
 
 def last_boxed(text: str) -> str | None:

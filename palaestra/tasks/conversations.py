@@ -39,23 +39,23 @@ class Conversation:
     imitated: tuple[int, ...] = ()
 
 
-def read_conversation(found: Any, where: str, field: str = "messages") -> Conversation:
+def read_conversation(value: Any, where: str, field: str = "messages") -> Conversation:
     """A list of messages. Raises UserError that says what is wrong with which."""
-    if not isinstance(found, list):
-        raise UserError(f"{where}: {field} is {describe_value(found)}; write a list of {SHOWN}")
-    if not found:
+    if not isinstance(value, list):
+        raise UserError(f"{where}: {field} is {describe_value(value)}; write a list of {SHOWN}")
+    if not value:
         raise UserError(f"{where}: {field} is an empty list; write messages, [{SHOWN}]")
-    skipped = int(is_blank_system(found[0]) and len(found) > 1)
+    skipped = int(is_blank_system(value[0]) and len(value) > 1)
     messages = tuple(
-        _message(m, f"{field}[{i}]", where) for i, m in enumerate(found[skipped:], skipped)
+        _message(m, f"{field}[{i}]", where) for i, m in enumerate(value[skipped:], skipped)
     )
-    found = found[skipped:]
+    value = value[skipped:]
     late = [i for i, m in enumerate(messages) if i and m.role == "system"]
     if late:
         raise UserError(
             f"{where}: {field}[{late[0] + skipped}] is a system message; only the first may be one"
         )
-    imitated = _imitated(found, messages)
+    imitated = _imitated(value, messages)
     _check_results(messages, f"{where}: {field}", shows=imitated is not None)
     if imitated is None:
         _check_last(messages, messages, where, field)
@@ -114,21 +114,21 @@ def _check_results(messages: Sequence[Message], field: str, *, shows: bool) -> N
             )
 
 
-def _imitated(found: Sequence[Any], messages: Sequence[Message]) -> list[int] | None:
+def _imitated(turns: Sequence[Any], messages: Sequence[Message]) -> list[int] | None:
     """Places of the messages to imitate; None where the conversation is a prompt alone."""
     own = [i for i, m in enumerate(messages) if m.role == "assistant"]
-    if chosen := [i for i in own if found[i].get("trained")]:
+    if chosen := [i for i in own if turns[i].get("trained")]:
         return chosen
-    weighted = any(found[i].get("weight") for i in own)
+    weighted = any(turns[i].get("weight") for i in own)
     if not own or (messages[-1].role == "user" and not weighted):
         return None
-    return [i for i in own if found[i].get("weight") != 0 and found[i].get("trained") is not False]
+    return [i for i in own if turns[i].get("weight") != 0 and turns[i].get("trained") is not False]
 
 
-def _message(found: Any, field: str, where: str) -> Message:
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: {field} is {kind(found)}; write {SHOWN}")
-    given = {k: v for k, v in found.items() if v is not None}
+def _message(value: Any, field: str, where: str) -> Message:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: {field} is {kind(value)}; write {SHOWN}")
+    given = {k: v for k, v in value.items() if v is not None}
     role = given.get("role")
     if extra := sorted(set(given) - {"role", "content", *MARKS, *BESIDE.get(str(role), ())}):
         raise UserError(
@@ -165,13 +165,13 @@ def join_parts(content: Any, where: str, field: str) -> Any:
     return "".join(part["text"] for part in content)
 
 
-def read_text(found: Any, where: str, field: str) -> str:
+def read_text(value: Any, where: str, field: str) -> str:
     """Text that is not blank. Raises UserError for anything else."""
-    if not isinstance(found, str):
-        raise UserError(f"{where}: {field} is {kind(found)}; write text")
-    if not found or found.isspace():
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {field} is {kind(value)}; write text")
+    if not value or value.isspace():
         raise UserError(f"{where}: {field} is empty; write it or drop the record")
-    return check_whole(found, where, field)
+    return check_whole(value, where, field)
 
 
 def check_whole(text: str, where: str, field: str) -> str:

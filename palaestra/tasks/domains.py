@@ -55,13 +55,13 @@ def domain_tasks(tasks: Tasks) -> tuple[DomainTasks, ...]:
 @lru_cache(maxsize=16)
 def _domain_tasks(tasks: Tasks, folder: str) -> tuple[DomainTasks, ...]:
     """One pass over all tasks. `folder` is where relative paths start."""
-    found: dict[str, dict[str, list[int]]] = {}
+    by_split: dict[str, dict[str, list[int]]] = {}
     for split in ("train", "test"):
-        found[split] = defaultdict(list)
+        by_split[split] = defaultdict(list)
         for i in range(split_size(tasks, split) or 0):
-            found[split][tasks.task(split, i).domain or tasks.name].append(i)
-    names = sorted(found["train"])
+            by_split[split][tasks.task(split, i).domain or tasks.name].append(i)
+    names = sorted(by_split["train"])
     return tuple(
-        DomainTasks(name, tasks, {s: np.array(found[s].get(name, []), int) for s in found})
+        DomainTasks(name, tasks, {s: np.array(by_split[s].get(name, []), int) for s in by_split})
         for name in (names if len(names) > 1 else [])
     )

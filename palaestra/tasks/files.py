@@ -236,21 +236,19 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    found = scan(trained, answers, columns, skip)
+    rows = scan(trained, answers, columns, skip)
     if beside is not None:
         return {
-            "train": found.part(found.everything),
+            "train": rows.part(rows.everything),
             "test": (held := scan(beside, answers, columns, skip)).part(held.everything),
         }
-    test_N = (
-        found.split_N == 1 if (found.split_N >= 0).any() else held_out_mask(path, found.prompt_N)
-    )
+    test_N = rows.split_N == 1 if (rows.split_N >= 0).any() else held_out_mask(path, rows.prompt_N)
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
         if not chosen_N.any():
             raise UserError(
                 f"{path}: no record has the split {split!r}; mark some, or drop the column"
             )
-    return {"train": found.part(~test_N), "test": found.part(test_N)}
+    return {"train": rows.part(~test_N), "test": rows.part(test_N)}
 
 
 @lru_cache(maxsize=16)
@@ -389,9 +387,9 @@ def first_tasks(path: str, n: int, columns: str = "", skip: str = "") -> list[Ta
 
 def tasks_and_notes(path: str, n: int, columns: str = "") -> tuple[list[Task], tuple[str, ...]]:
     """The first records as tasks, and what `FileTasks.notes` says of all."""
-    found = scan(_only(path, open_records(path), "train"), False, columns)
-    size = min(n, len(found.records))
-    return [task_of(found.records, i, answers=False) for i in range(size)], found.notes
+    rows = scan(_only(path, open_records(path), "train"), False, columns)
+    size = min(n, len(rows.records))
+    return [task_of(rows.records, i, answers=False) for i in range(size)], rows.notes
 
 
 def build(record: Record, where: str, label: str, answers: bool, reading: ColumnMap) -> Task:
@@ -416,12 +414,12 @@ def build(record: Record, where: str, label: str, answers: bool, reading: Column
     if answers and not has_other_use(record):
         record = {**record, **shown_parts(record)}
     system = _system(record, where, reading)
-    prompt, said = _prompt(record, where, len(system), reading)
-    meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | said
+    prompt, own_meta = _prompt(record, where, len(system), reading)
+    meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | own_meta
     return Task(
         id=label if identity is None else str(identity),
         prompt=options.add_options((*system, *prompt), meta),
-        answer=_answer({**record, **said}, where, answers, reading),
+        answer=_answer({**record, **own_meta}, where, answers, reading),
         meta=meta,
         domain="" if domain is None else str(domain),
         conversational=record.get("messages") is not None or isinstance(record.get("prompt"), list),
@@ -490,10 +488,10 @@ def _prompt(
             f"{where}: both {reading.name('demonstration')!r} and a last message of the "
             "assistant; keep one"
         )
-    said: dict[str, Any] = {"demonstration": talk.reply}
+    meta: dict[str, Any] = {"demonstration": talk.reply}
     if talk.imitated:
-        said["imitated"] = [before + i for i in talk.imitated]
-    return talk.prompt, said
+        meta["imitated"] = [before + i for i in talk.imitated]
+    return talk.prompt, meta
 
 
 def _check_length(texts: Sequence[str], where: str, name: str) -> None:
@@ -587,7 +585,7 @@ def _describe_lack(record: Record, use: str, reading: ColumnMap) -> str:
     unused = [k for k in has if reading.is_free(k)]
     near = [k for k in unused if k.casefold() in ALIASES[use]] or close_names(use, unused)
     named = [n for n in names if n not in uses]
-    told = f"no {(named or uses)[0]!r}"
-    told += " (nor 'messages')" if use == "prompt" and not named else ""
+    missing = f"no {(named or uses)[0]!r}"
+    missing += " (nor 'messages')" if use == "prompt" and not named else ""
     there = ", ".join(has[:8]) or "no columns"
-    return f"{told}; the record has {there}; {reading.remedy(use, *near[:1])}"
+    return f"{missing}; the record has {there}; {reading.remedy(use, *near[:1])}"

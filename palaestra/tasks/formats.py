@@ -69,8 +69,8 @@ def parse_messages(text: Any) -> list[Any] | None:
         return None
     if "role" not in text and "from" not in text:  # quick, and true of most texts
         return None
-    found = _parse(text)
-    talk = [found] if isinstance(found, Mapping) else found
+    messages = _parse(text)
+    talk = [messages] if isinstance(messages, Mapping) else messages
     return talk if isinstance(talk, list) and talk and all(map(is_message, talk)) else None
 
 
@@ -87,12 +87,12 @@ def _parse(text: str) -> Any:
     return None
 
 
-def is_message(found: Any) -> bool:
+def is_message(value: Any) -> bool:
     """Whether a value looks like a message of a conversation."""
-    if not isinstance(found, Mapping):
+    if not isinstance(value, Mapping):
         return False
-    said = {"content", "tool_calls"} if "role" in found else {"value"}
-    return ("role" in found or "from" in found) and bool(said & found.keys())
+    keys = {"content", "tool_calls"} if "role" in value else {"value"}
+    return ("role" in value or "from" in value) and bool(keys & value.keys())
 
 
 def drop_repeated_prompt(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -215,10 +215,10 @@ def read_completion(row: Fields, where: str) -> Fields:
     """A prompt and messages that go on from it, as one conversation: only these are imitated."""
     if row.get("messages") is not None:
         raise UserError(f"{where}: both 'messages' and a completion of messages; keep one")
-    prompt, said = row.pop("prompt", None), row.pop("demonstration")
+    prompt, completion = row.pop("prompt", None), row.pop("demonstration")
     before = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
     own = [
         {**m, "trained": True} if isinstance(m, Mapping) and m.get("role") == "assistant" else m
-        for m in said
+        for m in completion
     ]
     return {**row, "messages": [*before, *own]}

@@ -107,11 +107,11 @@ async def demonstrations_paid_less(
     first, asker = _first_tasks(tasks, n), Asker(judge, ctx, encode)
     shown, less, example = 0, 0, ""
     for task in first:
-        told = task.meta.get(RECORDED)
+        paid = task.meta.get(RECORDED)
         bare = put(tasks, task, judge) if task.answer is not None else None
-        if not isinstance(told, str) or bare is None:
+        if not isinstance(paid, str) or bare is None:
             continue
-        worked, alone = await asker(task, (told, bare))
+        worked, alone = await asker(task, (paid, bare))
         shown += 1
         if worked is not None and alone is not None and worked < alone:
             less += 1
@@ -139,8 +139,8 @@ class Asker:
         self.any_score = False  # of an answer with words; what is empty may be paid unasked
 
     async def __call__(self, task: Task, texts: Sequence[str]) -> list[float | None]:
-        said = tuple(episode_saying(t, self.encode(t)) for t in texts)
-        rewards = await self.judge(self.ctx, Group(task=task, episodes=said))
+        episodes = tuple(episode_saying(t, self.encode(t)) for t in texts)
+        rewards = await self.judge(self.ctx, Group(task=task, episodes=episodes))
         faults = [r for r in rewards if isinstance(r, Fault) and not isinstance(r, NotApplicable)]
         if fatal := next((f for f in faults if isinstance(f, Fatal)), None):
             raise fatal
@@ -185,10 +185,10 @@ def says_its_form(judge: Payer) -> bool:
     return isinstance(judge, World | PutsAnswers) or worth(judge) is not None
 
 
-def merge_alike(found: Sequence[Finding]) -> list[str]:
+def merge_alike(findings: Sequence[Finding]) -> list[str]:
     """A line for each kind, with how many more tasks have it."""
     alike: dict[str, list[Finding]] = {}
-    for each in found:
+    for each in findings:
         alike.setdefault(each.kind, []).append(each)
     return [
         same[0].line + (f" (and {len(same) - 1} more alike)" if same[1:] else "")
@@ -213,17 +213,17 @@ async def _of_reward(
     common forms, or that of a recorded demonstration.
     """
     plain = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
-    found, seen = await _of_form(tasks, judge, ask, plain)
-    if found and not says_its_form(judge):
+    findings, seen = await _of_form(tasks, judge, ask, plain)
+    if findings and not says_its_form(judge):
         for golds in _other_forms(tasks, plain):
             if (await _of_form(tasks[:1], judge, ask, golds))[0]:
                 continue  # a call may cost money
             other, paid = await _of_form(tasks, judge, ask, golds)
-            found, seen = min((found, seen), (other, paid), key=lambda tried: len(tried[0]))
-    if found and len(seen) == 1:
+            findings, seen = min((findings, seen), (other, paid), key=lambda tried: len(tried[0]))
+    if findings and len(seen) == 1:
         line = f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}"
         return [Finding(kind=CONSTANT, line=line)]
-    return found
+    return findings
 
 
 Golds: TypeAlias = Mapping[str, str | None]  # responses with the answer, by task; None = none known
@@ -245,7 +245,7 @@ async def _of_form(
     """What is wrong where answers are written so, and all scores. Where a reward, or one of its
     parts, says nothing of an answer, nothing is wrong.
     """
-    found, seen = list[Finding](), set[float]()
+    findings, seen = list[Finding](), set[float]()
     golds = {t.id: text for t in tasks if (text := written.get(t.id)) is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
@@ -255,8 +255,8 @@ async def _of_form(
         seen |= {x for x in scores if x is not None}
         if gold_said is not None and (wrongly := _complaint(texts, scores, worth(judge))):
             kind, line = wrongly
-            found.append(Finding(kind=kind, line=f"task {task.id!r}: {line}"))
-    return found, seen
+            findings.append(Finding(kind=kind, line=f"task {task.id!r}: {line}"))
+    return findings, seen
 
 
 def _complaint(
@@ -283,11 +283,11 @@ def worth(judge: RewardFn) -> float | None:
     return judge.gold if isinstance(judge, PaysGold) else None
 
 
-def score_of(found: Reward | Fault) -> float | None:
+def score_of(reward: Reward | Fault) -> float | None:
     """What an answer scores; None where a reward, or a part of a sum, says nothing of it, or it
     could not be judged.
     """
-    return None if isinstance(found, Fault) or found.silent else found.total
+    return None if isinstance(reward, Fault) or reward.silent else reward.total
 
 
 def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
@@ -301,7 +301,7 @@ def episode_saying(text: str, ids: Sequence[int] = ()) -> Episode:
     """A finished episode in which the policy said `text`, of which `ids` are the tokens. Nobody
     sampled them: their log-probs are 0, as those of what was certain.
     """
-    said = Segment(
+    segment = Segment(
         ids=tuple(ids),
         logp=(0.0,) * len(ids),
         author="policy",
@@ -310,7 +310,7 @@ def episode_saying(text: str, ids: Sequence[int] = ()) -> Episode:
         text=text,
         finish="eos",
     )
-    return Episode(rows=(Row(segments=(said,)),), status="finished")
+    return Episode(rows=(Row(segments=(segment,)),), status="finished")
 
 
 async def _of_world(tasks: Sequence[Task], world: World) -> list[Finding]:
@@ -351,8 +351,10 @@ async def play_oracle(world: World, task: Task, oracle: Adviser | None) -> tuple
     paid, turn = _first_pay(frame, world), 0
     try:
         while frame.asks and turn < TURNS:
-            said = await _await(oracle(frame.state)) if oracle else ""
-            text, call = ("", said) if isinstance(said, Call) else (str(said), None)
+            oracle_text = await _await(oracle(frame.state)) if oracle else ""
+            text, call = (
+                ("", oracle_text) if isinstance(oracle_text, Call) else (str(oracle_text), None)
+            )
             acts = tuple(
                 Act(ask=a, text=text, call=call, finish="eos", n_tokens=0) for a in frame.asks
             )
@@ -369,5 +371,5 @@ def _first_pay(frame: Frame, world: World) -> float:
     return sum(float(x) for (seat, _), x in frame.pay.items() if seat == world.seats[0])
 
 
-async def _await(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
+async def _await(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

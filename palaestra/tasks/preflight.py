@@ -138,8 +138,8 @@ class Preflight:
         if choices:
             return
         if len(gold) <= LONGEST:
-            for name, said in (("own", gold), ("other", self.other)):
-                if said and said in prompt and (place := place_of(said, prompt)):
+            for name, text in (("own", gold), ("other", self.other)):
+                if text and text in prompt and (place := place_of(text, prompt)):
                     self._count(f"{place} {name}", i)
         self._shape(i, prompt, gold)
 
@@ -374,15 +374,15 @@ def same_number(gold: str) -> str:
     return text
 
 
-def place_of(said: str, prompt: str) -> str:
+def place_of(text: str, prompt: str) -> str:
     """Whether a prompt says an answer, "marked" as such or at its "end"; "" where it does not."""
-    at, place = prompt.find(said), ""
+    at, place = prompt.find(text), ""
     for _ in range(20):
         if at < 0:
             break
-        after = prompt[at + len(said) : at + len(said) + 40]
-        if not (at and prompt[at - 1].isalnum() and said[0].isalnum()) and not (
-            after and after[0].isalnum() and said[-1].isalnum()
+        after = prompt[at + len(text) : at + len(text) + 40]
+        if not (at and prompt[at - 1].isalnum() and text[0].isalnum()) and not (
+            after and after[0].isalnum() and text[-1].isalnum()
         ):
             before = prompt[max(0, at - 32) : at]
             if MARK.search(before):
@@ -390,7 +390,7 @@ def place_of(said: str, prompt: str) -> str:
             rest = after.strip(" \t\n.!)]}>\"'`*$")
             if (at and not rest and len(after) < 40) or EQUALS.search(before):
                 place = "end"
-        at = prompt.find(said, at + 1)
+        at = prompt.find(text, at + 1)
     return place
 
 
@@ -405,15 +405,15 @@ def is_sentence(gold: str) -> bool:
 def unit_of(gold: str) -> str:
     """The unit of a number, "" where it is none or has none."""
     plain = LATEX.sub(lambda m: m[1] or m[2], gold).replace("^\\circ", "°")
-    found = WITH_UNIT.fullmatch(plain.strip("$ ") if plain.count("$") == 2 else plain.strip())
-    return (found["sign"] or found["word"] or found["unit"] or "") if found else ""
+    match = WITH_UNIT.fullmatch(plain.strip("$ ") if plain.count("$") == 2 else plain.strip())
+    return (match["sign"] or match["word"] or match["unit"] or "") if match else ""
 
 
 def commonest(gold_N: array[int]) -> tuple[int, int, int]:
     """The hash of the commonest answer, how often it comes, and where it comes first."""
     all_N: Any = np.frombuffer(gold_N, np.int64)
-    found, times = np.unique(all_N[all_N != 0], return_counts=True)
-    if not len(found):
+    values, times = np.unique(all_N[all_N != 0], return_counts=True)
+    if not len(values):
         return 0, 0, 0
     at = int(np.argmax(times))
-    return int(found[at]), int(times[at]), int(np.flatnonzero(all_N == found[at])[0])
+    return int(values[at]), int(times[at]), int(np.flatnonzero(all_N == values[at])[0])

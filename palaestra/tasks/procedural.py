@@ -60,7 +60,7 @@ def stream_of(source: Any) -> str:
 
     So a class that is renamed draws the same problems.
     """
-    return RENAMED.sub(lambda found: f"{FIRST[found[1]]}(", repr(source))
+    return RENAMED.sub(lambda match: f"{FIRST[match[1]]}(", repr(source))
 
 
 def _with_id(task: Task, name: str) -> Task:

@@ -113,17 +113,17 @@ class Lines:
     def _parse(self, index: int, line: bytes) -> Record:
         where = self.where(index)
         try:
-            found = json.loads(decode_text(line.removeprefix(BOM), where))
+            value = json.loads(decode_text(line.removeprefix(BOM), where))
         except (json.JSONDecodeError, RecursionError, ValueError) as error:
             raise UserError(
                 f"{where}: not JSON ({fault(error)}); every line must be one object, {self.shape}"
             ) from None
-        if isinstance(found, list) and self.numbers[index] == 1:
+        if isinstance(value, list) and self.numbers[index] == 1:
             raise UserError(
                 f"{where}: the file is one JSON list; name it {self.path.stem}.json, or write one "
                 "object a line"
             )
-        return object_of(found, where, self.shape)
+        return object_of(value, where, self.shape)
 
 
 class Listed:
@@ -333,10 +333,10 @@ def decode_text(data: bytes, where: str) -> str:
         ) from None
 
 
-def object_of(found: Any, where: str, shape: str = SHAPE) -> Record:
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: {kind(found)}, not an object; write {shape}")
-    return found
+def object_of(value: Any, where: str, shape: str = SHAPE) -> Record:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: {kind(value)}, not an object; write {shape}")
+    return value
 
 
 def kind(value: Any) -> str:

@@ -38,13 +38,13 @@ def problems(tasks: Tasks, split: str, n: int) -> list[str]:
     """The first tasks of a split without their ids, up to where it has no more. Those that hold
     nothing else are left out.
     """
-    size, found = split_size(tasks, split), list[str]()
+    size, names = split_size(tasks, split), list[str]()
     with suppress(UserError, Fault, IndexError):
         for i in range(n if size is None else min(size, n)):
             task = tasks.task(split, i)
             if task.prompt or task.answer is not None or task.meta:
-                found.append(repr((task.prompt, task.answer, task.meta)))
-    return found
+                names.append(repr((task.prompt, task.answer, task.meta)))
+    return names
 
 
 def check_rows(path: str, records: Records) -> None:

@@ -68,8 +68,8 @@ def open_records(given: str) -> dict[str, Records]:
         raise UserError(
             f"{denied}: no permission to read this file; change its mode or copy it"
         ) from None
-    if (found := HUB.fullmatch(given)) and suffixes_of(path)[0] not in SUFFIXES:
-        return hub_dataset(given, found)
+    if (match := HUB.fullmatch(given)) and suffixes_of(path)[0] not in SUFFIXES:
+        return hub_dataset(given, match)
     folder = path.parent
     near = suggestion(path.name, [p.name for p in folder.iterdir()] if folder.is_dir() else [])
     raise UserError(f"{path}: no such file{near or f' (looked in {folder.resolve()})'}")
@@ -82,8 +82,8 @@ def files_of(given: str) -> list[Path]:
         return sorted(p for p in path.rglob("*") if p.is_file())
     if path.exists():
         return [path]
-    found = glob.glob(str(path), recursive=True) if glob.has_magic(given) else []
-    return sorted(p for p in map(Path, found) if p.is_file())
+    paths = glob.glob(str(path), recursive=True) if glob.has_magic(given) else []
+    return sorted(p for p in map(Path, paths) if p.is_file())
 
 
 def name_of(given: str) -> str:
@@ -294,10 +294,10 @@ def open_folder(path: Path) -> dict[str, Records]:
             f"{path}: a folder without a saved dataset; write one with save_to_disk, or name a file"
         )
     splits = {p: split_of_name(str(p.relative_to(path))) for p in files}
-    said = [p for p in files if splits[p]]
-    if said and (silent := [p for p in files if not splits[p]]):
+    with_split = [p for p in files if splits[p]]
+    if with_split and (silent := [p for p in files if not splits[p]]):
         raise UserError(
-            f"{path}: {said[0].name} says its split and {silent[0].name} does not; name the files "
+            f"{path}: {with_split[0].name} says its split and {silent[0].name} does not; name the files "
             "that are meant, with * for several"
         )
     return {s: join_files(path, [p for p in files if splits[p] == s]) for s in splits.values()}

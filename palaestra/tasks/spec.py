@@ -46,13 +46,13 @@ def parse_spec(spec: str, kind: str, least: float = 0.0, *, files: bool = False)
     """
     pattern, form = (PART_OR_FILE, "FILE.py:NAME, NAME") if files else (PART, "NAME")
     pieces = (piece.strip() for piece in split_outside(spec, "+"))
-    found = [(piece, pattern.fullmatch(piece)) for piece in pieces]
-    if unread := [piece for piece, match in found if match is None]:
+    matches = [(piece, pattern.fullmatch(piece)) for piece in pieces]
+    if unread := [piece for piece, match in matches if match is None]:
         what = f"{unread[0]!r} in {spec!r}" if unread[0] else f"an empty part in {spec!r}"
         raise UserError(
             f"{kind} {what} cannot be read; write {form}, NAME(setting=value) or NAME*2, joined by +"
         )
-    return [_part(piece, match, least) for piece, match in found if match is not None]
+    return [_part(piece, match, least) for piece, match in matches if match is not None]
 
 
 def parse_alone(spec: str, form: str) -> SpecPart:

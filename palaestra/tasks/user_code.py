@@ -107,20 +107,20 @@ def locate_error(error: BaseException, path: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).resolve() == Path(path).resolve()]
     line = f":{own[-1].lineno}" if own else ""
-    told = " ".join(str(error).split())[:300]
-    kind = [] if isinstance(error, UserError) and told else [type(error).__name__]
+    reason = " ".join(str(error).split())[:300]
+    kind = [] if isinstance(error, UserError) and reason else [type(error).__name__]
     place = [] if path == "?" else [f"{path}{line}"]
-    return ": ".join([*place, *kind, *([told] if told else [])])
+    return ": ".join([*place, *kind, *([reason] if reason else [])])
 
 
-def file_of(found: Any) -> str:
+def file_of(function: Any) -> str:
     """Where a function or class was written, the function of a partial, or the class of another
     object that is called; "?" = nowhere.
     """
-    found = inspect.unwrap(found)
-    while isinstance(found, partial | partialmethod):
-        found = inspect.unwrap(found.func)
-    for written in (found, type(found)):
+    function = inspect.unwrap(function)
+    while isinstance(function, partial | partialmethod):
+        function = inspect.unwrap(function.func)
+    for written in (function, type(function)):
         try:
             return inspect.getsourcefile(written) or "?"
         except TypeError:  # it stands in no file

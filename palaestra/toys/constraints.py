@@ -116,8 +116,8 @@ class ConstraintTasks:
 
     def check(self, text: str, task: Task) -> float:
         """1 if the text is a sentence about the topic and keeps every constraint, else 0."""
-        said, kept = self.kept(text, task)
-        return float(said and all(kept))
+        words_said, kept = self.kept(text, task)
+        return float(words_said and all(kept))
 
     def kept(self, text: str, task: Task) -> tuple[bool, list[bool]]:
         """Whether a text is a sentence about the topic, and which constraints it keeps."""
@@ -128,13 +128,13 @@ class ConstraintTasks:
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """A plain sentence that keeps the constraints; there is no working to show."""
         asked_for = dict(task.meta["constraints"])
-        found = ["many", "people", "like", *task.meta["topic"].split()]
+        sentence_words = ["many", "people", "like", *task.meta["topic"].split()]
         if "first" in asked_for:
-            found = [asked_for["first"], *found]
-        if "keyword" in asked_for and asked_for["keyword"] not in found:
-            found.append(asked_for["keyword"])
-        found += FILLERS[: max(0, int(asked_for.get("at least", 0)) - len(found))]
-        text = " ".join(found) + asked_for.get("end", ".")
+            sentence_words = [asked_for["first"], *sentence_words]
+        if "keyword" in asked_for and asked_for["keyword"] not in sentence_words:
+            sentence_words.append(asked_for["keyword"])
+        sentence_words += FILLERS[: max(0, int(asked_for.get("at least", 0)) - len(sentence_words))]
+        text = " ".join(sentence_words) + asked_for.get("end", ".")
         return text.upper() if "capitals" in asked_for else text
 
 
@@ -142,8 +142,8 @@ def sentence(text: str, topic: str) -> bool:
     """One sentence on one line, of 4 to 40 words, that names its topic and does not
     repeat itself.
     """
-    found = words(text)
+    tokens = words(text)
     noun = topic.split()[-1]
-    named = any(w.rstrip("s") == noun.rstrip("s") for w in found)
+    named = any(w.rstrip("s") == noun.rstrip("s") for w in tokens)
     one = "\n" not in text and not re.search(r"[.!?]\s+\S", text)
-    return one and 4 <= len(found) <= MOST_WORDS and named and max(Counter(found).values()) < 5
+    return one and 4 <= len(tokens) <= MOST_WORDS and named and max(Counter(tokens).values()) < 5

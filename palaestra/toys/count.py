@@ -81,7 +81,7 @@ def expressions(numbers: tuple[int, ...]) -> tuple[tuple[str, int, str], ...]:
     """All ways to combine sorted `numbers`: (text, value, top operator), each text once."""
     if len(numbers) == 1:
         return ((str(numbers[0]), numbers[0], ""),)
-    found = {}
+    values = {}
     for size in range(1, len(numbers)):
         for chosen in combinations(range(len(numbers)), size):
             left = tuple(numbers[i] for i in chosen)
@@ -89,11 +89,11 @@ def expressions(numbers: tuple[int, ...]) -> tuple[tuple[str, int, str], ...]:
             for a, x, p in expressions(left):
                 for b, y, q in expressions(right):
                     for op, v in (("+", x + y), ("-", x - y), ("*", x * y)):
-                        found[f"{_bracket(a, p, op, False)}{op}{_bracket(b, q, op, True)}"] = (
+                        values[f"{_bracket(a, p, op, False)}{op}{_bracket(b, q, op, True)}"] = (
                             v,
                             op,
                         )
-    return tuple((text, v, op) for text, (v, op) in found.items())
+    return tuple((text, v, op) for text, (v, op) in values.items())
 
 
 def _bracket(text: str, inner: str, outer: str, right: bool) -> str:

@@ -118,19 +118,19 @@ class CommonFacts:
             return "wrong"
         start, *behind = re.split(r"\bis\b", text, maxsplit=1)
         led = any(begins(start, word) for word in LEADS)
-        told = [start, *(behind if led else ())]
+        tokens = [start, *(behind if led else ())]
         if any(begins(each, r) for each in (start, *behind) for r in REFUSALS):
             return "right" if task.answer == UNKNOWN else "refused"
-        return "right" if any(begins(each, str(task.answer)) for each in told) else "wrong"
+        return "right" if any(begins(each, str(task.answer)) for each in tokens) else "wrong"
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The bare answer; there is no working to show."""
         return str(task.answer)
 
 
-def begins(told: str, with_words: str) -> bool:
+def begins(text: str, with_words: str) -> bool:
     first = words(with_words)
-    return words(told)[: len(first)] == first
+    return words(text)[: len(first)] == first
 
 
 def words(text: str) -> list[str]:

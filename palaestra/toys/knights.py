@@ -53,8 +53,8 @@ def assignments(people: int) -> np.ndarray:
 def fitting_assignments(sayings: Sequence[Saying]) -> np.ndarray:
     """The assignments in which knights, and only they, speak the truth."""
     knights = assignments(len(sayings))
-    said = np.stack([s.holds(knights) for s in sayings], axis=1)
-    return knights[(said == knights).all(axis=1)]
+    holds = np.stack([s.holds(knights) for s in sayings], axis=1)
+    return knights[(holds == knights).all(axis=1)]
 
 
 def spell(knight: np.ndarray) -> str:
@@ -79,11 +79,11 @@ class Knights:
         people = self.d + 1
         while True:
             sayings = tuple(self._saying(rng, who, people) for who in range(people))
-            found = fitting_assignments(sayings)
-            if len(found) == 1:
+            assignments = fitting_assignments(sayings)
+            if len(assignments) == 1:
                 question = ", ".join(f"{NAMES[i]}: {s}" for i, s in enumerate(sayings))
                 return question_task(
-                    self.name, question, spell(found[0]), {"sayings": sayings, "d": self.d}
+                    self.name, question, spell(assignments[0]), {"sayings": sayings, "d": self.d}
                 )
 
     def _saying(self, rng: np.random.Generator, who: int, people: int) -> Saying:
@@ -110,11 +110,11 @@ class Knights:
         for at, line in enumerate(lines):
             if line.startswith(ANSWER_PREFIX):
                 return None if self.check(line, task) else at
-            candidate, _, found = line.partition(" ")
+            candidate, _, assignment = line.partition(" ")
             if (
                 len(candidate) != len(task.answer)
                 or set(candidate) - set("KN")
-                or self.first_contradicted(candidate, task) != found
+                or self.first_contradicted(candidate, task) != assignment
             ):
                 return at
         return len(lines)

@@ -168,9 +168,9 @@ def lake_facts(state: LakeState) -> dict[str, Any]:
     ends, actions = {"won": "goal", "lost": "hole"}, [state.names[move] for move in MOVES]
     return {
         "turns": len(state.steps),
-        "steps": tuple((square_name(a), said, square_name(b)) for a, said, b in state.steps),
+        "steps": tuple((square_name(a), text, square_name(b)) for a, text, b in state.steps),
         "executed": tuple(a != b for a, _, b in state.steps),
-        "invalid": sum(said not in actions for _, said, _ in state.steps),
+        "invalid": sum(text not in actions for _, text, _ in state.steps),
         "result": state.result,
         "thing": state.names[ends[state.result]] if state.result else "",
         "correct": state.result == "won",

@@ -60,9 +60,9 @@ class Rubrics:
 
     def check(self, text: str, task: Task) -> float:
         """Points met over positive points, from -1 to 1; no answer is worth 0."""
-        said = final_answer(text)
+        answer = final_answer(text)
         pairs = zip(task.meta["criteria"], task.meta["points"], strict=True)
-        met = sum(p for c, p in pairs if said is not None and meets(c, said))
+        met = sum(p for c, p in pairs if answer is not None and meets(c, answer))
         return met / sum(p for p in task.meta["points"] if p > 0)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
@@ -70,9 +70,9 @@ class Rubrics:
         return format_answer([], str(task.answer))
 
 
-def meets(criterion: str, said: str) -> bool:
+def meets(criterion: str, text: str) -> bool:
     """Whether a criterion holds of what was said."""
     if criterion == LONG:
-        return len(said) > WANTED
+        return len(text) > WANTED
     place, _, digit = criterion.partition(": ")
-    return said[int(place) - 1 : int(place)] == digit
+    return text[int(place) - 1 : int(place)] == digit

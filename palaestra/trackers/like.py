@@ -115,6 +115,6 @@ class Wandb(Like):
         return {EPISODES if self.tables == 1 else f"{EPISODES}-{self.tables}": self.table}
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        told = {k: v for k, v in summary.items() if isinstance(v, str) and k != "out"}
-        self.run.summary.update({**told, **numbers_of(summary)})
+        texts = {k: v for k, v in summary.items() if isinstance(v, str) and k != "out"}
+        self.run.summary.update({**texts, **numbers_of(summary)})
         super().close(summary)

@@ -136,7 +136,7 @@ def guard_verifier(judge: JudgeCall[V, P]) -> JudgeCall[V, P]:
         if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
             return unread
         try:
-            found = judge(
+            judgement = judge(
                 self, response.encode("utf-8", "replace").decode(), answer, *args, **kwargs
             )
         except RecursionError:
@@ -149,23 +149,23 @@ def guard_verifier(judge: JudgeCall[V, P]) -> JudgeCall[V, P]:
             raise Fault(
                 "verifier", f"{type(self).__name__} raised {type(error).__name__}: {error}"
             ) from error
-        return sound(found, self)
+        return sound(judgement, self)
 
     return call
 
 
-def sound(found: Any, verifier: object) -> Judgement:
+def sound(judgement: Any, verifier: object) -> Judgement:
     """A judgement with a score in [0, 1] and finite parts; UserError for none, Fault
     for another.
     """
-    if not isinstance(found, Judgement):
-        name, kind = name_of(type(verifier)), type(found).__name__
+    if not isinstance(judgement, Judgement):
+        name, kind = name_of(type(verifier)), type(judgement).__name__
         raise UserError(
             f"the verifier {name} gave {kind}; return a palaestra.verifiers.base.Judgement"
         )
-    if not 0.0 <= found.score <= 1.0 or not all(map(math.isfinite, found.parts.values())):
-        raise Fault("verifier", f"{type(verifier).__name__} gave {found}")
-    return found
+    if not 0.0 <= judgement.score <= 1.0 or not all(map(math.isfinite, judgement.parts.values())):
+        raise Fault("verifier", f"{type(verifier).__name__} gave {judgement}")
+    return judgement
 
 
 def failed_judgement(status: str, **parts: float) -> Judgement:
@@ -187,7 +187,7 @@ def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> 
     """The contents of the closed fenced blocks in one of these languages, in order; with `cut`, of
     one that the end cuts too.
     """
-    found: list[str] = []
+    blocks: list[str] = []
     language, block = None, list[str]()
     for line in text.split("\n"):
         bare = line.strip()
@@ -195,13 +195,13 @@ def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> 
             if bare.startswith("```") and "`" not in bare[3:]:
                 language, block = bare[3:].strip().lower(), []
         elif bare == "```":
-            found += ["".join(f"{x}\n" for x in block)] if language in languages else []
+            blocks += ["".join(f"{x}\n" for x in block)] if language in languages else []
             language = None
         else:
             block.append(line)
     if cut and language is not None and language in languages:
-        found.append("\n".join(block))
-    return found
+        blocks.append("\n".join(block))
+    return blocks
 
 
 def require_field(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
@@ -257,10 +257,10 @@ def judge_response(
     """
     read = select_fields(verifier, given)
     try:
-        found = verifier(response, answer, **read)
+        judgement = verifier(response, answer, **read)
     except (UserError, Fault):
         raise
     except Exception as error:
         what = f"{type(verifier).__name__} raised {type(error).__name__}: {error}"
         raise Fault("verifier", what) from error
-    return sound(found, verifier)
+    return sound(judgement, verifier)

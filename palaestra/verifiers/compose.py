@@ -24,11 +24,11 @@ class Composed:
 
     @property
     def fields(self) -> Mapping[str, bool]:
-        found: dict[str, bool] = {}
+        must_of: dict[str, bool] = {}
         for _, verifier in self.inner:
             for name, must in fields_of(verifier).items():
-                found[name] = found.get(name, False) or must
-        return found
+                must_of[name] = must_of.get(name, False) or must
+        return must_of
 
     def judgements(
         self, response: str, answer: Any, given: Mapping[str, Any]
@@ -36,11 +36,11 @@ class Composed:
         return {name: judge_response(v, response, answer, given) for name, v in self.inner}
 
 
-def merge_judgements(score: float, found: Mapping[str, Judgement]) -> Judgement:
+def merge_judgements(score: float, judgements: Mapping[str, Judgement]) -> Judgement:
     """A judgement with the parts of others; its status is the first that is not ok."""
-    parts = {name: j.score for name, j in found.items()}
-    parts |= {f"{name}.{part}": x for name, j in found.items() for part, x in j.parts.items()}
-    bad = next((j.status for j in found.values() if j.status != "ok"), "ok")
+    parts = {name: j.score for name, j in judgements.items()}
+    parts |= {f"{name}.{part}": x for name, j in judgements.items() for part, x in j.parts.items()}
+    bad = next((j.status for j in judgements.values() if j.status != "ok"), "ok")
     return Judgement(score=min(1.0, max(0.0, score)), parts=parts, status=bad)
 
 
@@ -68,9 +68,9 @@ class WeightedMean(Composed):
         return tuple((name, v) for name, v, _ in self.parts)
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = self.judgements(response, answer, given)
-        total = sum(w * found[name].score for name, _, w in self.parts)
-        return merge_judgements(total / sum(w for _, _, w in self.parts), found)
+        judgements = self.judgements(response, answer, given)
+        total = sum(w * judgements[name].score for name, _, w in self.parts)
+        return merge_judgements(total / sum(w for _, _, w in self.parts), judgements)
 
 
 @stage
@@ -84,8 +84,8 @@ class Product(Composed):
         return self.parts
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = self.judgements(response, answer, given)
-        return merge_judgements(math.prod(j.score for j in found.values()), found)
+        judgements = self.judgements(response, answer, given)
+        return merge_judgements(math.prod(j.score for j in judgements.values()), judgements)
 
 
 @stage
@@ -99,8 +99,8 @@ class Min(Composed):
         return self.parts
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = self.judgements(response, answer, given)
-        return merge_judgements(min(j.score for j in found.values()), found)
+        judgements = self.judgements(response, answer, given)
+        return merge_judgements(min(j.score for j in judgements.values()), judgements)
 
 
 @stage
@@ -122,8 +122,8 @@ class Gate(Composed):
         gate = judge_response(self.gate, response, answer, given)
         if gate.score < self.least:
             return merge_judgements(self.otherwise, {"gate": gate})
-        found = judge_response(self.verifier, response, answer, given)
-        return merge_judgements(found.score, {"gate": gate, "score": found})
+        judgement = judge_response(self.verifier, response, answer, given)
+        return merge_judgements(judgement.score, {"gate": gate, "score": judgement})
 
 
 @stage
@@ -139,8 +139,10 @@ class Clip(Composed):
         return (("score", self.verifier),)
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = judge_response(self.verifier, response, answer, given)
-        return merge_judgements(min(self.high, max(self.low, found.score)), {"score": found})
+        judgement = judge_response(self.verifier, response, answer, given)
+        return merge_judgements(
+            min(self.high, max(self.low, judgement.score)), {"score": judgement}
+        )
 
 
 @stage
@@ -165,12 +167,12 @@ class Delta(Composed):
         return {**fields_of(self.verifier), self.copied: True}
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = judge_response(self.verifier, response, answer, given)
+        judgement = judge_response(self.verifier, response, answer, given)
         base = judge_response(
             self.verifier, self.put.format(given[self.copied]), answer, given
         ).score
-        gain = found.score if base >= 1 else (found.score - base) / (1 - base)
-        return merge_judgements(gain, {"score": found, "copy": Judgement(score=base)})
+        gain = judgement.score if base >= 1 else (judgement.score - base) / (1 - base)
+        return merge_judgements(gain, {"score": judgement, "copy": Judgement(score=base)})
 
 
 # Rewards of steps from scores q_1..q_K of a process reward model (arXiv:2410.15115, "Clip" and

@@ -104,5 +104,5 @@ def describe_type(kind: Any) -> str:
 
 def describe_types(kinds: Sequence[Any]) -> str:
     """Several types in words; a whole number is not told beside a number."""
-    told = [k for k in kinds if k is not NoneType and not (k is int and float in kinds)]
-    return " or ".join(dict.fromkeys(map(describe_type, told)))
+    names = [k for k in kinds if k is not NoneType and not (k is int and float in kinds)]
+    return " or ".join(dict.fromkeys(map(describe_type, names)))

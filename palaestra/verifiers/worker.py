@@ -88,12 +88,12 @@ class VerifierWorker:
 @lru_cache(maxsize=8)
 def pool(module: str) -> queue.LifoQueue[VerifierWorker]:
     """The last used child first, so that a second one starts only when two are asked at once."""
-    found: queue.LifoQueue[VerifierWorker] = queue.LifoQueue()
+    idle_workers: queue.LifoQueue[VerifierWorker] = queue.LifoQueue()
     workers = [VerifierWorker(module) for _ in range(WORKERS)]
     for worker in workers:
-        found.put(worker)
+        idle_workers.put(worker)
     atexit.register(lambda: [w.stop() for w in workers])
-    return found
+    return idle_workers
 
 
 def ask(module: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -124,8 +124,8 @@ def explained(run: RunReader, method: str, step: int, group: int) -> dict[str, A
         raise UserError(f"{method} cannot be explained here: {error}") from None
 
 
-def as_json(found: Any) -> PageAnswer:
-    return PageAnswer(data=json.dumps(finite(found), default=str).encode("utf-8", "replace"))
+def as_json(value: Any) -> PageAnswer:
+    return PageAnswer(data=json.dumps(finite(value), default=str).encode("utf-8", "replace"))
 
 
 def finite(x: Any) -> Any:

@@ -50,11 +50,11 @@ class TableCache:
 
     def _load(self, name: str) -> tuple[Stamp, pa.Table | None]:
         try:
-            told = json.loads((self.place / f"{name}.json").read_text())
-            if told["version"] != COLUMNS_VERSION:
+            header = json.loads((self.place / f"{name}.json").read_text())
+            if header["version"] != COLUMNS_VERSION:
                 return [], None
-            kept = pa.memory_map(str(self.place / Path(told["table"]).name))
-            return told["files"], pa.ipc.open_file(kept).read_all()
+            kept = pa.memory_map(str(self.place / Path(header["table"]).name))
+            return header["files"], pa.ipc.open_file(kept).read_all()
         except (OSError, ValueError, KeyError, TypeError):  # pyarrow's own errors are among these
             return [], None
 
@@ -69,8 +69,8 @@ class TableCache:
             with pa.OSFile(str(new), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
                 out.write_table(table)
             draft = self.place / f"{name}.{os.getpid()}.draft"
-            told = {"version": COLUMNS_VERSION, "files": stamp, "table": new.name}
-            draft.write_text(json.dumps(told))
+            header = {"version": COLUMNS_VERSION, "files": stamp, "table": new.name}
+            draft.write_text(json.dumps(header))
             draft.replace(self.place / f"{name}.json")
             for file in old:
                 file.unlink(missing_ok=True)

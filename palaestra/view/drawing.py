@@ -189,14 +189,16 @@ def tell_points(figure: Figure, svg: str) -> str:
     head, *groups = svg.split('<g id="')
     for i, group in enumerate(groups):
         name, quote, rest = group.partition('"')
-        told = [unescape(name).removeprefix(POINT)] if name.startswith(POINT) else []
+        point_lines = [unescape(name).removeprefix(POINT)] if name.startswith(POINT) else []
         if name.startswith(POINTS):
             of, xy_N2 = unescape(name), np.asarray(course[unescape(name)])
             known = xy_N2[np.isfinite(xy_N2).all(axis=1)].tolist()
-            told = [f"step {x:g}: {of.removeprefix(POINTS)} {short_number(y)}" for x, y in known]
+            point_lines = [
+                f"step {x:g}: {of.removeprefix(POINTS)} {short_number(y)}" for x, y in known
+            ]
         parts = MARKER.split(rest)
-        if told and len(parts) == len(told) + 1 and len(told) <= MOST_TOLD:
-            marked = zip(MARKER.findall(rest), told, strict=True)
+        if point_lines and len(parts) == len(point_lines) + 1 and len(point_lines) <= MOST_TOLD:
+            marked = zip(MARKER.findall(rest), point_lines, strict=True)
             titles = [f"{use[:-2]}><title>{escape(t)}</title></use>" for use, t in marked]
             rest = "".join(x for pair in zip(parts, [*titles, ""], strict=True) for x in pair)
         made = name.startswith((POINT, POINTS))  # which are no ids of a page that has two pictures

@@ -46,19 +46,22 @@ def notable_rollouts(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
     wanted = {"best": max(rewards), "worst": min(rewards), "typical": median(rewards)}
     if wanted["best"] == wanted["worst"]:
         del wanted["best"], wanted["worst"]
-    found: dict[str, Rollout] = {}
+    by_name: dict[str, Rollout] = {}
     for name, reward in wanted.items():
         close = min((abs(r.reward - reward) for r in left), default=None)
         if close is None:
             break
         ties = [r for r in left if abs(r.reward - reward) == close]
         middle = median(r.n_tokens for r in ties) if name != "typical" else length
-        found[name] = min(
+        by_name[name] = min(
             ties,
-            key=lambda r: (r.group in {f.group for f in found.values()}, abs(r.n_tokens - middle)),
+            key=lambda r: (
+                r.group in {f.group for f in by_name.values()},
+                abs(r.n_tokens - middle),
+            ),
         )
-        left.remove(found[name])
-    return {name: found[name] for name in ("best", "typical", "worst") if name in found}
+        left.remove(by_name[name])
+    return {name: by_name[name] for name in ("best", "typical", "worst") if name in by_name}
 
 
 def instructive_group(rollouts: Iterable[Rollout]) -> list[Rollout]:
@@ -111,9 +114,9 @@ def _look(t: Raw, scale: float) -> str:
 
 
 def _describe_token(t: Raw) -> str:
-    told = [] if t.logp is None else [f"probability {math.exp(t.logp):.3g}"]
+    facts = [] if t.logp is None else [f"probability {math.exp(t.logp):.3g}"]
     return ", ".join(
-        told + ([] if t.advantage is None else [f"advantage {t.advantage:+.3g}".replace("-", "−")])
+        facts + ([] if t.advantage is None else [f"advantage {t.advantage:+.3g}".replace("-", "−")])
     )
 
 

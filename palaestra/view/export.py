@@ -31,8 +31,8 @@ def export(runs: Sequence[RunReader], megabytes: float = MEGABYTES) -> tuple[str
     held: dict[str, str] = {}
 
     def hold(address: str) -> int:
-        found = answers.get([unquote(p) for p in address.split("/")[1:]], {})
-        held[address] = base64.b64encode(gzip.compress(found.data, 6, mtime=0)).decode()
+        body = answers.get([unquote(p) for p in address.split("/")[1:]], {})
+        held[address] = base64.b64encode(gzip.compress(body.data, 6, mtime=0)).decode()
         return len(held[address])
 
     size = sum(map(hold, always(runs)))
@@ -65,10 +65,10 @@ def part_of_address(name: str) -> str:
 def groups_by_worth(runs: Sequence[RunReader]) -> Iterator[str]:
     """Addresses of groups, those that tell most first, of all runs in turn."""
     for turn in zip_longest(*map(by_worth, runs)):
-        for i, found in enumerate(turn):
-            if found is not None:
+        for i, group in enumerate(turn):
+            if group is not None:
                 table = part_of_address(runs[i].main.name)
-                yield f"api/run/{i}/table/{table}/group/{found[0]}/{found[1]}"
+                yield f"api/run/{i}/table/{table}/group/{group[0]}/{group[1]}"
 
 
 def by_worth(run: RunReader) -> list[tuple[int, int]]:

@@ -46,8 +46,8 @@ def _texts(part: pa.Table) -> list[str | None]:
             pieces[at].append(chunk_text)
     if "facts" in part.column_names:
         facts = part["facts"].cast(pa.string())
-        told = pc.fill_null(pc.match_substring(facts, '"error"'), False)
-        for at in np.flatnonzero(np.asarray(told)).tolist():
+        errors = pc.fill_null(pc.match_substring(facts, '"error"'), False)
+        for at in np.flatnonzero(np.asarray(errors)).tolist():
             pieces[at].append(str(json_object(facts[at].as_py()).get("error") or ""))
     if "verdicts" in part.column_names:
         lists = part["verdicts"].combine_chunks()
@@ -59,13 +59,13 @@ def _texts(part: pa.Table) -> list[str | None]:
 def _of_tokens(episodes: pa.ListArray) -> list[tuple[str, int]]:
     """(text, number of the episode) of each context in which somebody spoke after the policy."""
     contexts, of_R = episodes.flatten(), np.asarray(pc.list_parent_indices(episodes))
-    found: list[tuple[str, int]] = []
+    text_places: list[tuple[str, int]] = []
     heard_R: list[Any] = contexts.field("said").to_pylist() if _has(contexts, "said") else []
-    for r, said in enumerate(heard_R):
-        texts = [s["text"] or "" for s in said or () if s["author"] == "environment"]
-        found += [("\n".join(texts), int(of_R[r]))] if texts else []
+    for r, row_text in enumerate(heard_R):
+        texts = [s["text"] or "" for s in row_text or () if s["author"] == "environment"]
+        text_places += [("\n".join(texts), int(of_R[r]))] if texts else []
     if not (_has(contexts, "tokens") and _has(contexts, "trained")):
-        return found
+        return text_places
     tokens, trained = contexts.field("tokens"), contexts.field("trained")
     mine_N = np.asarray(pc.fill_null(trained.flatten(), False)).astype(bool)
     if _has(contexts, "author"):
@@ -74,18 +74,18 @@ def _of_tokens(episodes: pa.ListArray) -> list[tuple[str, int]]:
         mine_N |= ~np.asarray(others).astype(bool)
     of_N = np.asarray(pc.list_parent_indices(tokens))
     if len(of_N) != len(mine_N) or not len(of_N):
-        return found
+        return text_places
     spoken_N = np.cumsum(mine_N)
     first_N = np.r_[True, of_N[1:] != of_N[:-1]]
     before_N = (spoken_N - mine_N)[first_N][np.cumsum(first_N) - 1]  # of the contexts before it
     at_N = np.flatnonzero(~mine_N & (spoken_N > before_N))
     if not len(at_N):
-        return found
+        return text_places
     texts = tokens.flatten().take(pa.array(at_N)).cast(pa.string())
     rows, start_R = np.unique(of_N[at_N], return_index=True)
     lists = pa.ListArray.from_arrays(pa.array([*start_R, len(at_N)], pa.int32()), texts)
     joined = pc.binary_join(lists, "").to_pylist()
-    return found + [(text or "", int(of_R[r])) for text, r in zip(joined, rows, strict=True)]
+    return text_places + [(text or "", int(of_R[r])) for text, r in zip(joined, rows, strict=True)]
 
 
 def _has(contexts: pa.StructArray, name: str) -> bool:

@@ -63,9 +63,10 @@ def group_text(run: RunReader, step: int | None, group: int | None) -> Text:
     text.append(escape_controls(f"{episodes[0]['prompt'] or ''}\n" if episodes else ""), style="")
     for e in episodes:
         numbers = ((n, e[n]) for n in ("reward", "advantage"))
-        told = ", ".join(f"{n} {'?' if x is None else short_number(x)}" for n, x in numbers)
+        numbers_text = ", ".join(f"{n} {'?' if x is None else short_number(x)}" for n, x in numbers)
         text.append(
-            escape_controls(f"\nsample {e['sample']}: {told}, {e['status']}\n"), style="bold"
+            escape_controls(f"\nsample {e['sample']}: {numbers_text}, {e['status']}\n"),
+            style="bold",
         )
         text.append(escape_controls(f"{conversation(e)}\n"), style="")
     return text
@@ -112,26 +113,29 @@ def of_run(run: RunReader) -> Group:
     drawn.
     """
     folder = read_run(run.folder)
-    said = verdict(folder)
+    judgement = verdict(folder)
     title = " on ".join(x for x in (folder.label("recipe"), folder.problem) if x) or run.name
-    ends = " → ".join(f"{e['mean']} ({e['low']} to {e['high']})" for e in said["ends"])
+    ends = " → ".join(f"{e['mean']} ({e['low']} to {e['high']})" for e in judgement["ends"])
     head = Text(f"{title}: {run.name}\n", style="bold")
     head.append(
-        f"{said['what']} {ends}. {said['words']}\n" if ends else f"{said['words']}\n", style=""
+        f"{judgement['what']} {ends}. {judgement['words']}\n"
+        if ends
+        else f"{judgement['words']}\n",
+        style="",
     )
     return Group(head, problems_table(run), signs_table(run), groups_table(run))
 
 
 def problems_table(run: RunReader) -> Table:
-    found = fates(run.main.index)
-    counts = Counter(p["fate"] for p in found)
+    fate_table = fates(run.main.index)
+    counts = Counter(p["fate"] for p in fate_table)
     table = Table("problem", "fate", "first third", "last third", "answers", title="Problems")
     table.caption = ", ".join(f"{n} {fate}" for fate, n in counts.most_common())
     if counts["unknown"]:
         table.caption += "; unknown: the reward does not say which answers are right"
     order = ("forgotten", "never", "learned", "unknown", "mixed", "solved")
     share = lambda x: "–" if x is None else percent(x)
-    for p in sorted(found, key=lambda p: (order.index(p["fate"]), -p["episodes"]))[:PROBLEMS]:
+    for p in sorted(fate_table, key=lambda p: (order.index(p["fate"]), -p["episodes"]))[:PROBLEMS]:
         cells = (p["task_id"], p["fate"], share(p["first"]), share(p["last"]), str(p["episodes"]))
         table.add_row(*map(plain, cells))
     return table
@@ -151,12 +155,12 @@ def groups_table(run: RunReader) -> Table:
     table = Table("step", "group", "prompt", "rewards", title="Groups that tell most")
     source = run.main
     for step, group in by_worth(run)[:GROUPS]:
-        if not (found := source.group(step, group)):
+        if not (group_answers := source.group(step, group)):
             continue
-        rewards: list[Any] = [e["reward"] for e in found]
-        prompt = " ".join((found[0]["prompt"] or "").split())[:WIDTH]
-        told = " ".join("?" if r is None else short_number(r) for r in rewards[:16])
-        table.add_row(*map(plain, (str(step), str(group), prompt, told)))
+        rewards: list[Any] = [e["reward"] for e in group_answers]
+        prompt = " ".join((group_answers[0]["prompt"] or "").split())[:WIDTH]
+        rewards_text = " ".join("?" if r is None else short_number(r) for r in rewards[:16])
+        table.add_row(*map(plain, (str(step), str(group), prompt, rewards_text)))
     return table
 
 

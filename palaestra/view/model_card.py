@@ -49,7 +49,7 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
     """
     settings = settings_of(run)
     last, run = run.summary.get("steps"), run_until(run, step)
-    told = verdict(run)
+    judgement = verdict(run)
     page = {
         "metadata": metadata(run, settings, repo).to_yaml().strip(),
         "name": repo.rpartition("/")[2],
@@ -57,10 +57,10 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
         "model": base_model(settings) or f"The model {plain(settings.model)}",
         "problem": plain(settings.problem),
         "method": method(settings.recipe),
-        "what": told["what"],
-        "ends": told["ends"],
-        "words": told["words"],
-        "beside": told["beside"],
+        "what": judgement["what"],
+        "ends": judgement["ends"],
+        "words": judgement["words"],
+        "beside": judgement["beside"],
         "how": HOW[run.of],
         "one_seed": ONE_SEED,
         "part": "" if (run.folder / "config.toml").is_file() else run.folder.name,

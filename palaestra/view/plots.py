@@ -194,14 +194,14 @@ def _panels(figure: Figure, n: int, top: float, labels: bool) -> list[Axes]:
             for i in reversed(range(n - 1))
         ]
         boxes = [(left, height - top - 2 * each, width - left - side, 2 * each), *stacked]
-    found = [
+    panel_axes = [
         figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes
     ]
-    for i, axes in enumerate(found):
+    for i, axes in enumerate(panel_axes):
         lowest = i == n - 1 or (i == 0 and width > height)
         axes.tick_params(labelbottom=lowest)
         axes.set_xlabel("step" if lowest else "")
-    return found
+    return panel_axes
 
 
 def _write(
@@ -250,8 +250,8 @@ def _evaluations(
             markeredgecolor=PAPER, markeredgewidth=0.9, elinewidth=2, capsize=0, zorder=5,
             clip_on=False,
         )  # fmt: skip
-        told = f"{tell(e.mean)} held out, 95% interval {tell(e.low)} to {tell(e.high)}"
-        drawn.lines[0].set_gid(f"{POINT}step {step:g}: {told}")
+        caption = f"{tell(e.mean)} held out, 95% interval {tell(e.low)} to {tell(e.high)}"
+        drawn.lines[0].set_gid(f"{POINT}step {step:g}: {caption}")
     style: dict[str, Any] = {"color": HELD_OUT, "fontweight": "bold", "fontsize": 11, "ha": "left"}
     (first, before), (last, after) = evaluations[0], evaluations[-1]
     _write(axes, tell(after.mean), (last, after.mean), (9, 0), va="center", **style)
@@ -264,8 +264,8 @@ def _unit(axes: Axes, reward_N: np.ndarray, ends: Sequence[float]) -> None:
     """The whole scale from 0 to 1 where everything lies on it, so that heights can be compared
     between runs.
     """
-    found = [*reward_N.tolist(), *ends]
-    if found and min(found) >= 0 and max(found) <= 1:
+    values = [*reward_N.tolist(), *ends]
+    if values and min(values) >= 0 and max(values) <= 1:
         axes.set_ylim(-0.02, 1.04)
 
 
@@ -312,11 +312,11 @@ def compare(
         )
         right.locator_params(axis="x", nbins=5)
         seeds = sorted({len(s) for s in runs.values()})
-        told = (
+        caption = (
             f"Mean of {' or '.join(map(str, seeds))} seeds; bands and bars are 95% t intervals, "
             "small dots single runs."
         )
-        figure.supxlabel(told, x=0.012, ha="left", fontsize=8.5, color=MUTED)
+        figure.supxlabel(caption, x=0.012, ha="left", fontsize=8.5, color=MUTED)
         if title:
             figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
         save(figure, path)
@@ -375,7 +375,7 @@ def _end(run: Metrics, judged: bool) -> float:
 def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int, problems: int) -> None:
     """`problems`: of which ends are shares; 0 = they are no shares."""
     look, known = _look(i), [x for x in ends if math.isfinite(x)]
-    found = share_of_runs(known, problems) if problems else mean_interval(known)
+    interval = share_of_runs(known, problems) if problems else mean_interval(known)
     axes.plot(
         known,
         [y - 0.16] * len(known),
@@ -385,9 +385,9 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int, problem
         markersize=3.5,
         markeredgewidth=0,
     )
-    if math.isfinite(found.high):
+    if math.isfinite(interval.high):
         axes.plot(
-            [found.low, found.high],
+            [interval.low, interval.high],
             [y, y],
             color=look["color"],
             linewidth=2,
@@ -395,7 +395,7 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int, problem
             linestyle=look["linestyle"],
         )
     axes.plot(
-        [found.mean],
+        [interval.mean],
         [y],
         color=look["color"],
         marker=look["marker"],
@@ -409,7 +409,7 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int, problem
         "color": look["color"],
     }
     _write(axes, name, (0, y), (0, 6), ha="left", fontweight="bold", **style)
-    mean = (percent if problems else short_number)(found.mean)
+    mean = (percent if problems else short_number)(interval.mean)
     _write(axes, mean, (1, y), (0, 6), ha="right", fontweight="bold", **style)
 
 
@@ -457,11 +457,11 @@ def token_weights(
             _write(
                 axes, f"reward {short_number(reward)}", (0, y + 0.5), (-8, 0), ha="right", **side
             )
-            told = (
+            caption = (
                 f"advantage {short_number(result['advantages'][g][i])},  weights "
                 f"{short_number(row)}"
             )
-            _write(axes, told, (longest, y + 0.5), (8, 0), ha="left", **side)
+            _write(axes, caption, (longest, y + 0.5), (8, 0), ha="left", **side)
         axes.set_xlim(-0.02, longest + 0.02)
         axes.set_ylim(y - 0.1, 0.1)
         if title:

@@ -50,7 +50,7 @@ def fates(episodes: pa.Table) -> list[dict[str, Any]]:
         for k in ("domain", "prompt")
         if k in scored.column_names
     }
-    told = [
+    records = [
         {
             "task_id": name,
             **{k: v[p] for k, v in about.items()},
@@ -64,7 +64,7 @@ def fates(episodes: pa.Table) -> list[dict[str, Any]]:
     right_E = solved(scored)
     if right_E is None:
         unknown: dict[str, Any] = dict.fromkeys(("solved", "first", "last", "p"))
-        return [{**row, **unknown, "fate": "unknown"} for row in told]
+        return [{**row, **unknown, "fate": "unknown"} for row in records]
     step_E = scored["step"].to_numpy()
     third = (step_E.max() - step_E.min() + 1) / 3
     early_E, late_E = step_E < step_E.min() + third, step_E >= step_E.max() + 1 - third
@@ -79,7 +79,7 @@ def fates(episodes: pa.Table) -> list[dict[str, Any]]:
     ]
     return [
         {**row, "solved": s, "first": e[0], "last": e[1], "p": p, "fate": _fate(s, e, moved)}
-        for row, s, e, p, moved in zip(told, share, ends, p_P, sure, strict=True)
+        for row, s, e, p, moved in zip(records, share, ends, p_P, sure, strict=True)
     ]
 
 

@@ -136,8 +136,8 @@ class EpisodeTable:
     def excerpts(self, rows: Sequence[int]) -> list[dict[str, str]]:
         """The beginnings of the texts of some rows."""
         known = [r for r in rows[:MOST_ROWS] if 0 <= r < self.texts.num_rows]
-        found = self.texts.take(pa.array(known, pa.int64())).to_pylist()
-        return [{k: (v or "")[:EXCERPT] for k, v in row.items()} for row in found]
+        texts = self.texts.take(pa.array(known, pa.int64())).to_pylist()
+        return [{k: (v or "")[:EXCERPT] for k, v in row.items()} for row in texts]
 
     # ---- one group
 
@@ -220,19 +220,21 @@ def open_runs(folders: Sequence[Path], cache_home: Path | None = None) -> list[R
     """The runs of these folders: a folder that holds runs stands for all of them, a pipeline for its
     parts. Raises UserError where there is none.
     """
-    found: list[RunReader] = []
+    readers: list[RunReader] = []
     for folder in folders:
         if is_run(folder):
             parts = [p for p in sorted(folder.glob("*")) if (p / "metrics.jsonl").is_file()]
             alone = (folder / "metrics.jsonl").is_file() or not parts
-            found += [RunReader(folder, cache_home)] if alone else []
-            found += [RunReader(p, cache_home, f"{folder.resolve().name}/{p.name}") for p in parts]
+            readers += [RunReader(folder, cache_home)] if alone else []
+            readers += [
+                RunReader(p, cache_home, f"{folder.resolve().name}/{p.name}") for p in parts
+            ]
         else:
             inside = [p for p in sorted(folder.glob("*")) if is_run(p)] if folder.is_dir() else []
             if not inside:
                 raise UserError(f"{folder} is not a run folder and holds none: {NO_PLACE}")
-            found += open_runs(inside, cache_home)
-    return found
+            readers += open_runs(inside, cache_home)
+    return readers
 
 
 # ---- columns
@@ -294,16 +296,18 @@ def _may_hold(opened: pq.ParquetFile, i: int, group: int) -> bool:
 def scan(files: Sequence[Path]) -> pa.Table:
     """The index: a row an episode, without texts and tokens."""
     wanted = [*WHOLE, *NAMES, "muted", "reward", "solved", "advantage", "reward_parts", "facts"]
-    found = read(files, wanted)
-    columns: dict[str, Any] = {n: found[n] for n in (*WHOLE, "muted", "solved")}
-    columns |= {n: pc.max_element_wise(found[n], pa.scalar(0, found[n].type)) for n in PLACE}
-    columns |= {n: pc.cast(found[n], pa.float32()) for n in ("reward", "advantage")}
-    failed = pc.match_substring_regex(found["facts"], FAILED)
+    table_columns = read(files, wanted)
+    columns: dict[str, Any] = {n: table_columns[n] for n in (*WHOLE, "muted", "solved")}
+    columns |= {
+        n: pc.max_element_wise(table_columns[n], pa.scalar(0, table_columns[n].type)) for n in PLACE
+    }
+    columns |= {n: pc.cast(table_columns[n], pa.float32()) for n in ("reward", "advantage")}
+    failed = pc.match_substring_regex(table_columns["facts"], FAILED)
     columns["tool_failed"] = pc.cast(pc.fill_null(failed, False), pa.int8())
     for n in NAMES:
-        coded = pc.fill_null(found[n], "").combine_chunks().dictionary_encode()
+        coded = pc.fill_null(table_columns[n], "").combine_chunks().dictionary_encode()
         columns[n] = coded
-    return pa.table(columns | part_columns(found["reward_parts"]))
+    return pa.table(columns | part_columns(table_columns["reward_parts"]))
 
 
 def scan_texts(files: Sequence[Path]) -> pa.Table:
@@ -355,8 +359,8 @@ def _digest(picture: Mapping[str, Any]) -> int:
 
 def context(row: Mapping[str, Any], pictures: Mapping[int, str]) -> dict[str, Any]:
     """`shown`: at the first place of each picture its address."""
-    found = {"seat": row.get("seat") or "", "thread": row.get("thread") or ""}
-    found |= {k: row.get(k) for k in BY_TOKEN} | {"said": row.get("said") or []}
+    seat_columns = {"seat": row.get("seat") or "", "thread": row.get("thread") or ""}
+    seat_columns |= {k: row.get(k) for k in BY_TOKEN} | {"said": row.get("said") or []}
     shown: dict[int, str] = {}
     before = None
     for i, token in enumerate(row.get("ids") or () if pictures else ()):
@@ -364,7 +368,7 @@ def context(row: Mapping[str, Any], pictures: Mapping[int, str]) -> dict[str, An
         if digest is not None and digest != before:
             shown[i] = pictures.get(digest, "")
         before = digest
-    return {**found, "shown": shown}
+    return {**seat_columns, "shown": shown}
 
 
 def steps_of(metrics: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

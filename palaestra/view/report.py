@@ -127,22 +127,22 @@ def facts(run: RunFolder) -> list[str]:
         number(run.summary.get(name, last.get(name))) for name in ("sampled_tokens", "seconds")
     )
     seed = run.summary.get("seed", run.config.get("seed"))
-    found = [
+    texts = [
         f"seed {seed}" if seed is not None else "",
         f"{steps:,.0f} steps" if steps else "",
         f"{tokens:,.0f} sampled tokens" if tokens else "",
         duration(seconds) if seconds else "",
     ]
-    return [f for f in found if f]
+    return [f for f in texts if f]
 
 
 def findings(run: RunFolder) -> list[tuple[str, str]]:
     """The numbers of evaluators and programs, by name."""
-    told = {
+    texts = {
         name: [tell_mean(x.json()) if isinstance(x, HeldOut) else short_number(x) for x in each]
         for name, each in found_beside(run.summary).items()
     }
-    return [(name, " → ".join(each)) for name, each in told.items()]
+    return [(name, " → ".join(each)) for name, each in texts.items()]
 
 
 def has_risen(run: RunFolder) -> bool:
@@ -164,12 +164,12 @@ def parts_below(
 ) -> list[dict[str, str]]:
     """`parts` from their summaries by name; `above` is the path of the pipeline, with its slash."""
     rows = []
-    for name, found in summaries.items():
+    for name, values in summaries.items():
         path = f"{above}{name}"
-        held = [end_of(found, end) for end in ENDS]
+        held = [end_of(values, end) for end in ENDS]
         kinds = dict.fromkeys(HELD_OUT[x["of"]].removeprefix("held-out ") for x in held if x)
         tokens, seconds, steps = (
-            number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps")
+            number(values.get(k)) for k in ("sampled_tokens", "seconds", "steps")
         )
         page = f"{path}/report.html"
         rows.append(
@@ -179,13 +179,13 @@ def parts_below(
                 "steps": f"{steps:,.0f}" if steps is not None else "",
                 "tokens": f"{tokens:,.0f}" if tokens is not None else "",
                 "time": duration(seconds) if seconds is not None else "",
-                "problem": str(found.get("task") or "").rpartition("/")[2],
+                "problem": str(values.get("task") or "").rpartition("/")[2],
                 "what": ", ".join(kinds),
                 "change": tell_change(*held),
                 "course": tell_course(folder / path),
             }
         )
-        rows += parts_below(folder, found.get("parts") or {}, f"{path}/")
+        rows += parts_below(folder, values.get("parts") or {}, f"{path}/")
     return rows
 
 
@@ -235,7 +235,7 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
     """Behaviour at the start and at the end: means over the first and the last steps."""
     n = steps_averaged(run)
     two, rows = "{:.2f}".format, []
-    told = [
+    change_rows = [
         ("length", "Answer length, tokens", "{:.1f}".format, 1.0),
         ("truncated", "Answers cut off at the limit", percent, 0.2),
         ("groups_mixed", "Groups with differing rewards", percent, 0.2),
@@ -243,17 +243,17 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         ("reward", "Reward of the training batch", two, 0.1),
         ("age_mean", "Age of what is trained, steps", two, 0.1),
     ]
-    told += (
+    change_rows += (
         [] if is_judged(run) else [(main_metric(run.steps), "Loss of the training batch", two, 0.1)]
     )
     scored = sorted({k for r in run.steps for k in r if k.startswith("part/")})
-    told += [
+    change_rows += [
         (k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1
     ]
     drawn = most_drawn(run)
-    told += [(k, f"Prompts drawn from {k[6:]}", percent, 0.2) for k in drawn]
+    change_rows += [(k, f"Prompts drawn from {k[6:]}", percent, 0.2) for k in drawn]
     records = [{**dict.fromkeys(drawn, 0.0), **r} for r in run.steps]
-    for name, label, tell, least in told:
+    for name, label, tell, least in change_rows:
         values = series(records, "step", name)[1]
         if len(values) > 1 and n < len(values):
             start, end = float(values[:n].mean()), float(values[-n:].mean())
@@ -313,7 +313,7 @@ def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22)
 
 def remarks(run: RunFolder) -> list[str]:
     """What a careful reader should know."""
-    found: list[str] = []
+    remark_lines: list[str] = []
     tail = run.steps[-steps_averaged(run) :]
     cut, mixed = (
         float(np.mean(values)) if len(values := series(tail, "step", name)[1]) else math.nan
@@ -322,21 +322,21 @@ def remarks(run: RunFolder) -> list[str]:
     before, after = ends(run)
     judged = run.of in ("accuracy", "reward")
     if judged and before and after and has_risen(run) and difference(before, after).low <= 0:
-        found.append(
+        remark_lines.append(
             f"The training reward rose and the {HELD_OUT[run.of]} did not: the rise may come "
             "from these problems only, or from sampling less widely."
         )
     if cut > 0.05:
-        found.append(
+        remark_lines.append(
             f"At the end {percent(cut)} of the answers were cut off at the length limit; try a "
             "larger --max-tokens."
         )
     which = str(run.config.get("rollouts", "all"))
     if which == "none":
-        found.append("No episodes were written (--rollouts none), so none are shown.")
+        remark_lines.append("No episodes were written (--rollouts none), so none are shown.")
     elif which != "all":
         n = which.removeprefix("sample:")
-        found.append(
+        remark_lines.append(
             f"At most {n} episodes of each step were written (--rollouts {which}): those that are "
             "shown, and a problem's fate in run.problems(), are of these."
         )
@@ -346,24 +346,24 @@ def remarks(run: RunFolder) -> list[str]:
     poor = len(reward) > 0 and float(np.mean(reward)) - lowest < 0.5
     remedy = "easier problems, or demonstrations first," if poor else "harder problems"
     if mixed < 0.15:
-        found.append(
+        remark_lines.append(
             f"At the end only {percent(mixed)} of the groups held answers of differing reward. The "
             f"others teach a group-relative method nothing: {remedy} would."
         )
     if skipped := sum(
         bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"
     ):
-        found.append(
+        remark_lines.append(
             f"{skipped} updates were skipped because they were not finite; see the cases in the "
             "run folder."
         )
     if changed := describe_changes_on_the_way(run.summary):
-        found.append(f"{capital(changed)}; no command repeats it.")
+        remark_lines.append(f"{capital(changed)}; no command repeats it.")
     if known := run.name("caveat"):
-        found.append(f"{known[:1].upper()}{known[1:]}.")
+        remark_lines.append(f"{known[:1].upper()}{known[1:]}.")
     if before and after:
-        found.append(ONE_SEED)
-    return found
+        remark_lines.append(ONE_SEED)
+    return remark_lines
 
 
 def phases(run: RunFolder) -> list[dict[str, Any]]:
@@ -392,12 +392,12 @@ def speed(run: RunFolder) -> list[str]:
         series(run.steps, "step", "tokens_per_second")[1],
         number(run.summary.get("peak_memory_mb")),
     )
-    found = (
+    lines = (
         [f"{np.median(rate):,.0f} sampled tokens a second of training (median step)"]
         if len(rate)
         else []
     )
-    return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
+    return lines + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
 
 
 def rollout_cards(steps: Sequence[StepRollouts]) -> dict[str, Any]:
@@ -458,13 +458,13 @@ def errors(run: RunFolder) -> dict[str, Any]:
     """Infrastructure errors: how many, at which steps, of what cause."""
     failed = [r for r in run.steps if number(r.get("errors"))]
     steps = [int(r["step"]) for r in failed]
-    found = [
+    error_rows = [
         rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"])
         for step in steps[:ERROR_FILES]
     ]
     broken = [
         r
-        for rollouts in found
+        for rollouts in error_rows
         if rollouts
         for r in rollouts.all
         if r.status.startswith("error") and r.status != f"error:{NOT_APPLICABLE}"
@@ -495,13 +495,17 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
         else ("Go on where it stopped", resume)
     )
     again = "" if run.summary.get("changed") else str(run.summary.get("command") or "")
-    found = [("Repeat it from the start", again), onward]
+    command_list = [("Repeat it from the start", again), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
         measure = measure_command(run.config, run.summary) if run.config else ""
         load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
-        found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
+        command_list += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:
         path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")
-        found.append(("See every answer, search them, compare runs", view_command(run.folder)))
-        found.append(("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()"))
-    return [(label, text) for label, text in found if text]
+        command_list.append(
+            ("See every answer, search them, compare runs", view_command(run.folder))
+        )
+        command_list.append(
+            ("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()")
+        )
+    return [(label, text) for label, text in command_list if text]

@@ -44,23 +44,23 @@ MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 @cache
 def page_files() -> dict[str, PageAnswer]:
     """Everything that the page is made of, by its address."""
-    found: dict[str, PageAnswer] = {}
+    files: dict[str, PageAnswer] = {}
     root = resources.files("palaestra.view") / "page"
     for folder, prefix in ((root, ""), (root / "vendor", "vendor/")):
         for file in folder.iterdir():
             suffix = "." + file.name.rpartition(".")[2]
             if suffix in MEDIA:
                 media = f"{MEDIA[suffix]}; charset=utf-8"
-                found[f"{prefix}{file.name}"] = PageAnswer(data=file.read_bytes(), media=media)
-    return found
+                files[f"{prefix}{file.name}"] = PageAnswer(data=file.read_bytes(), media=media)
+    return files
 
 
 @cache
 def policy() -> str:
     """Allows the page's own files, and of scripts inside it the map of its modules alone."""
     text = page_files()["index.html"].data.decode("utf-8")
-    found = re.search(r'<script type="importmap">(.*?)</script>', text, re.DOTALL)
-    return POLICY.format(digest(found[1] if found else ""))
+    match = re.search(r'<script type="importmap">(.*?)</script>', text, re.DOTALL)
+    return POLICY.format(digest(match[1] if match else ""))
 
 
 def digest(script: str) -> str:

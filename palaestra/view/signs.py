@@ -33,11 +33,11 @@ def signs(run: RunReader) -> list[dict[str, Any]]:
     index, texts = run.main.index, run.main.texts
     ends = thirds(index)
     metrics = run.metrics
-    found = [against_held_out(metrics), *against_gold(metrics), *parts_apart(metrics)]
+    sign_list = [against_held_out(metrics), *against_gold(metrics), *parts_apart(metrics)]
     if ends is not None:
-        found += [longer(index, ends), copies(index, texts, ends), cut_off(index, ends)]
-        found.append(pieces(index, texts, ends))
-    return [s for s in found if s]
+        sign_list += [longer(index, ends), copies(index, texts, ends), cut_off(index, ends)]
+        sign_list.append(pieces(index, texts, ends))
+    return [s for s in sign_list if s]
 
 
 def thirds(index: pa.Table) -> tuple[np.ndarray, np.ndarray] | None:
@@ -74,12 +74,12 @@ def against_held_out(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any] | N
         "held out": [held[0][1].mean, held[-1][1].mean],
     }
     stands_out = up.low > 0 and beyond.low <= 0
-    told = (
+    message = (
         "The training reward rose and held-out problems did not follow: look at what is paid."
         if stands_out
         else "The training reward and the held-out problems do not part."
     )
-    return sign("reward against held-out problems", stands_out, told, numbers=numbers)
+    return sign("reward against held-out problems", stands_out, message, numbers=numbers)
 
 
 def against_gold(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -88,13 +88,13 @@ def against_gold(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if reward is None or gold is None:
         return []
     stands_out = difference(*reward).low > 0 and difference(*gold).low <= 0
-    told = (
+    message = (
         "The reward rose and the gold reward did not: what is paid is not what is wanted."
         if stands_out
         else "The reward and the gold reward do not part."
     )
     numbers = {"reward": [x.mean for x in reward], "gold": [x.mean for x in gold]}
-    return [sign("reward against gold", stands_out, told, numbers=numbers)]
+    return [sign("reward against gold", stands_out, message, numbers=numbers)]
 
 
 def parts_apart(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -105,13 +105,13 @@ def parts_apart(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return []
     moves = {n: difference(*e) for n, e in ends.items()}
     stands_out = any(d.low > 0 for d in moves.values()) and any(d.high < 0 for d in moves.values())
-    told = (
+    message = (
         "Some parts of the reward rose while others fell: the policy may trade one for the other."
         if stands_out
         else "No part of the reward fell while another rose."
     )
     numbers = {n: [e[0].mean, e[1].mean] for n, e in ends.items()}
-    return [sign("parts of the reward", stands_out, told, numbers=numbers)]
+    return [sign("parts of the reward", stands_out, message, numbers=numbers)]
 
 
 def longer(index: pa.Table, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def longer(index: pa.Table, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, An
     slopes = [within(unit(rows), length_E[rows], reward_E[rows]) for rows in ends]
     means = [float(length_E[rows].mean()) for rows in ends]
     stands_out = slopes[1] > 0.3 and means[1] > 1.3 * means[0]
-    told = (
+    message = (
         "Answers grow, and among answers to one prompt the longer ones are paid more."
         if stands_out
         else "Length alone does not explain the reward."
     )
     numbers = {"tokens an answer": means, "correlation with reward in a group": slopes}
-    return sign("reward against length", stands_out, told, numbers=numbers)
+    return sign("reward against length", stands_out, message, numbers=numbers)
 
 
 def within(unit_E: np.ndarray, x_E: np.ndarray, y_E: np.ndarray) -> float:
@@ -147,12 +147,12 @@ def copies(index: pa.Table, texts: pa.Table, ends: tuple[np.ndarray, np.ndarray]
     shares, example = [], []
     for rows in ends:
         some = rows[-SAMPLE:] if rows is ends[1] else rows[:SAMPLE]
-        told = texts["text"].take(pa.array(some)).to_pylist()
+        copied_texts = texts["text"].take(pa.array(some)).to_pylist()
         place = [(index["step"][int(r)].as_py(), index["group"][int(r)].as_py()) for r in some]
-        times = Counter(zip(place, told, strict=True))
+        times = Counter(zip(place, copied_texts, strict=True))
         again = [
             int(r)
-            for r, key in zip(some, zip(place, told, strict=True), strict=True)
+            for r, key in zip(some, zip(place, copied_texts, strict=True), strict=True)
             if times[key] > 1
         ]
         shares.append(len(again) / max(1, len(some)))
@@ -160,7 +160,7 @@ def copies(index: pa.Table, texts: pa.Table, ends: tuple[np.ndarray, np.ndarray]
             *{place[i]: int(some[i]) for i in range(len(some)) if int(some[i]) in again}.values()
         ][:8]
     stands_out = shares[1] > 0.5 and shares[1] > shares[0] + 0.2
-    said = (
+    message = (
         "More than half of the answers to one prompt are copies of another: little is left to learn from."
         if stands_out
         else "Answers to one prompt stay different."
@@ -168,7 +168,7 @@ def copies(index: pa.Table, texts: pa.Table, ends: tuple[np.ndarray, np.ndarray]
     return sign(
         "copies among answers",
         stands_out,
-        said,
+        message,
         numbers={"share that are copies": shares},
         rows=example,
     )
@@ -179,10 +179,10 @@ def cut_off(index: pa.Table, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, A
     shares = [float(cut[rows].mean()) for rows in ends]
     rows = [int(r) for r in ends[1] if cut[r]][:8]
     stands_out = shares[1] > 0.1 and shares[1] > shares[0]
-    told = (
+    message = (
         "Answers run into the limit of their length." if stands_out else "Few answers are cut off."
     )
-    return sign("answers cut off", stands_out, told, numbers={"share": shares}, rows=rows)
+    return sign("answers cut off", stands_out, message, numbers={"share": shares}, rows=rows)
 
 
 def pieces(index: pa.Table, texts: pa.Table, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def pieces(index: pa.Table, texts: pa.Table, ends: tuple[np.ndarray, np.ndarray]
     held = [[grams(t) for t in texts["text"].take(pa.array(rows)).to_pylist()] for rows in some]
     before, after = (Counter(g for each in part for g in each) for part in held)
     paid_E = reward_E[some[1]]
-    found: list[dict[str, Any]] = []
+    spreading: list[dict[str, Any]] = []
     for piece, n in after.items():
         shares = [before[piece] / len(held[0]), n / len(held[1])]
         if shares[1] - shares[0] < ROSE or n < FEWEST or len(held[1]) - n < FEWEST:
@@ -203,16 +203,19 @@ def pieces(index: pa.Table, texts: pa.Table, ends: tuple[np.ndarray, np.ndarray]
         has = np.array([piece in each for each in held[1]])
         gap = float(paid_E[has].mean() - paid_E[~has].mean())
         if gap > 0:
-            found.append({"piece": piece, "share": shares, "reward": gap})
-    found = sorted(found, key=lambda p: -p["reward"] * (p["share"][1] - p["share"][0]))[
+            spreading.append({"piece": piece, "share": shares, "reward": gap})
+    spreading = sorted(spreading, key=lambda p: -p["reward"] * (p["share"][1] - p["share"][0]))[
         :MOST_PIECES
     ]
-    told = (
+    message = (
         "These pieces of text spread during the run, and answers that have them are paid more. Are they what is wanted?"
-        if found
+        if spreading
         else "No piece of text spread that is paid."
     )
-    return {**sign("pieces of text that spread and are paid", bool(found), told), "pieces": found}
+    return {
+        **sign("pieces of text that spread and are paid", bool(spreading), message),
+        "pieces": spreading,
+    }
 
 
 def grams(text: str | None) -> set[str]:
@@ -228,7 +231,7 @@ def grams(text: str | None) -> set[str]:
 def sign(
     name: str,
     stands_out: bool,
-    told: str,
+    message: str,
     numbers: Mapping[str, Sequence[float]] | None = None,
     rows: Sequence[int] = (),
 ) -> dict[str, Any]:
@@ -236,7 +239,7 @@ def sign(
     return {
         "name": name,
         "stands_out": stands_out,
-        "told": told,
+        "told": message,
         "numbers": dict(numbers or {}),
         "rows": list(rows),
     }
@@ -270,7 +273,7 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
         float
     )
     with np.errstate(invalid="ignore"):
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "change": float(reward_E[late_E].mean() - reward_E[~late_E].mean()),
             "parts": {n[5:]: means(picked[n].to_numpy()) for n in parts} if len(parts) > 1 else {},
             "length": means(picked["n_tokens"].to_numpy().astype(float)),
@@ -280,10 +283,10 @@ def rise(run: RunReader, first: int | None = None, last: int | None = None) -> d
         each = answered_otherwise(picked[name].combine_chunks(), reward_E, late_E)
         if each is not None and len(each) > 1:
             same = sum(each.values())
-            told = sorted(each.items(), key=lambda x: -abs(x[1]))[:8]
-            found |= {"by": label, "same": same, "drawn": found["change"] - same, "most": told}
+            largest = sorted(each.items(), key=lambda x: -abs(x[1]))[:8]
+            record |= {"by": label, "same": same, "drawn": record["change"] - same, "most": largest}
             break
-    return found
+    return record
 
 
 def mean_of_known(x_E: np.ndarray) -> float:
@@ -330,7 +333,7 @@ def _judge(name: str, parts: Mapping[str, np.ndarray], gold: np.ndarray | None) 
     accord = votes if votes is not None else 1 - parts[f"{name}/flips"]
     known = np.flatnonzero(np.isfinite(accord))
     least = known[np.argsort(accord[known], kind="stable")][:50]
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "name": name,
         "agreement": float(np.nanmean(accord)) if len(known) else None,
         "of": "votes" if votes is not None or flips is None else "orders",
@@ -338,7 +341,7 @@ def _judge(name: str, parts: Mapping[str, np.ndarray], gold: np.ndarray | None) 
         "each": [float(accord[r]) for r in least if accord[r] < 1],
     }
     unread = parts.get(f"{name}/unparsed")
-    found["unread"] = (
+    record["unread"] = (
         float(np.nanmean(unread)) if unread is not None and np.isfinite(unread).any() else None
     )
     own = parts.get(name)
@@ -354,5 +357,5 @@ def _judge(name: str, parts: Mapping[str, np.ndarray], gold: np.ndarray | None) 
         and own[both].std()
         and gold[both].std()
     ):
-        found["with_gold"] = float(np.corrcoef(own[both], gold[both])[0, 1])
-    return found
+        record["with_gold"] = float(np.corrcoef(own[both], gold[both])[0, 1])
+    return record

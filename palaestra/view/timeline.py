@@ -27,7 +27,7 @@ def timeline_svg(panels: Mapping[str, Sequence[Span]], until: float | None = Non
         title: sorted({(s.role, s.worker) for s in spans}, key=order)
         for title, spans in panels.items()
     }
-    height = sum(TITLE + LANE * len(found) + BETWEEN for found in lanes.values()) + FOOT
+    height = sum(TITLE + LANE * len(shape) + BETWEEN for shape in lanes.values()) + FOOT
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' "
         f"height='{height}' {FONT}>",
@@ -39,8 +39,8 @@ def timeline_svg(panels: Mapping[str, Sequence[Span]], until: float | None = Non
     for title, spans in panels.items():
         foot = top + TITLE + LANE * len(lanes[title])
         last = max((s.end for s in spans), default=0.0)
-        told = f", {last:.3g} s" if last <= end else ""
-        parts.append(svg_text(8, top + 16, f"{title}{told}", INK, weight="bold"))
+        last_text = f", {last:.3g} s" if last <= end else ""
+        parts.append(svg_text(8, top + 16, f"{title}{last_text}", INK, weight="bold"))
         parts += [
             f"<path d='M{x(t):.1f} {top + TITLE:.1f}V{foot:.1f}' stroke='{LINE}'/>" for t in marks
         ]
@@ -70,13 +70,13 @@ def colour_of(version: int | None) -> str:
 def bar(span: Span, y: float, x: Callable[[float], float]) -> list[str]:
     """A span's bar, with its name where that fits."""
     left, width = x(span.begin), max(0.8, x(span.end) - x(span.begin))
-    found = [
+    shapes = [
         f"<rect x='{left:.1f}' y='{y:.1f}' width='{width:.1f}' height='{BAR}' "
         f"fill='{colour_of(span.version)}' stroke='{PAPER}' stroke-width='0.7'/>"
     ]
     if width > LETTER * len(span.name) + 4:
-        found.append(svg_text(left + width / 2, y + BAR - 4, span.name, PAPER, "middle"))
-    return found
+        shapes.append(svg_text(left + width / 2, y + BAR - 4, span.name, PAPER, "middle"))
+    return shapes
 
 
 def legend(panels: Mapping[str, Sequence[Span]], y: float) -> list[str]:

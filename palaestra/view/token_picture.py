@@ -27,17 +27,17 @@ LEGEND = 21  # steps of the scale of colours
 # ---- drawing
 
 
-def write(found: Explained, path: Path) -> None:
+def write(explained: Explained, path: Path) -> None:
     """As a page where the name ends with .html, else as a picture."""
     if path.suffix == ".html":
-        write_atomic(path, page(found))
+        write_atomic(path, page(explained))
     else:
         with drawing_style():
-            save(figure(found), path)
+            save(figure(explained), path)
 
 
-def largest_weight(found: Explained) -> float:
-    return max((abs(w) for a in found.answers for w in a.weights), default=0.0) or 1.0
+def largest_weight(explained: Explained) -> float:
+    return max((abs(w) for a in explained.answers for w in a.weights), default=0.0) or 1.0
 
 
 def describe_answer(a: Answer) -> str:
@@ -71,20 +71,20 @@ def lines_of(a: Answer) -> list[list[tuple[str, float]]]:
     return [line for line in lines if line]
 
 
-def figure(found: Explained) -> Figure:
+def figure(explained: Explained) -> Figure:
     """Answers below one another, best first, in a fixed-width face; a scale of colours on top."""
     from matplotlib.figure import Figure
 
     scale, answers = (
-        largest_weight(found),
-        [(describe_answer(a), lines_of(a)) for a in found.answers],
+        largest_weight(explained),
+        [(describe_answer(a), lines_of(a)) for a in explained.answers],
     )
     rows = 5.8 + sum(len(lines) + 1.7 for _, lines in answers)
     longest = max(
         (sum(len(text) + 0.25 for text, _ in line) for _, lines in answers for line in lines),
         default=0,
     )
-    width = max(longest, len(found.method) + 3.5 * LEGEND)
+    width = max(longest, len(explained.method) + 3.5 * LEGEND)
     figure = Figure(figsize=(width * SIZE + 0.6, rows * LEADING))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
@@ -92,9 +92,14 @@ def figure(found: Explained) -> Figure:
     axes.set_ylim(rows, 0)
     write_at: dict[str, Any] = {"va": "center", "ha": "left"}
     axes.text(
-        0, 1.0, f"{found.method}: weight of each token", fontsize=13, fontweight="bold", **write_at
+        0,
+        1.0,
+        f"{explained.method}: weight of each token",
+        fontsize=13,
+        fontweight="bold",
+        **write_at,
     )
-    prompt = " ".join(escape_controls(found.prompt).split())
+    prompt = " ".join(escape_controls(explained.prompt).split())
     axes.text(
         0,
         2.3,
@@ -144,15 +149,16 @@ def _legend(axes: Any, scale: float) -> None:
     axes.text(left + LEGEND + 1, y, f"likelier {short_number(scale)}", ha="left", **style)
 
 
-def page(found: Explained) -> str:
+def page(explained: Explained) -> str:
     """One file, no script; pointing at a token tells its weight."""
-    scale = largest_weight(found)
+    scale = largest_weight(explained)
     return render(
         "tokens.html",
-        method=found.method,
-        prompt=found.prompt,
+        method=explained.method,
+        prompt=explained.prompt,
         answers=[
-            (describe_answer(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers
+            (describe_answer(a), list(zip(a.tokens, a.weights, strict=True)))
+            for a in explained.answers
         ],
         ends=(short_number(-scale), short_number(scale)),
         legend=[2 * i / (LEGEND - 1) - 1 for i in range(LEGEND)],

@@ -19,15 +19,15 @@ UNSEEN_PROBLEMS = "on problems that it was not trained on"
 
 def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
     """The evaluations before and after, of the summary or of the log so far."""
-    found: list[Interval | None] = []
+    intervals: list[Interval | None] = []
     for end in ENDS:
         held = HeldOut.read(end_of(run.summary, end))
-        found.append(None if held is None else held.interval)
-    if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
-        found[0] = run.evaluations[0][1]
-    if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
-        found[1] = run.evaluations[-1][1]
-    return found[0], found[1]
+        intervals.append(None if held is None else held.interval)
+    if intervals[0] is None and run.evaluations and run.evaluations[0][0] == 0:
+        intervals[0] = run.evaluations[0][1]
+    if intervals[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
+        intervals[1] = run.evaluations[-1][1]
+    return intervals[0], intervals[1]
 
 
 def verdict(run: RunFolder) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def verdict(run: RunFolder) -> dict[str, Any]:
     before, after = ends(run)
     share = run.is_share
     tell = percent if share else short_number
-    told = [
+    rows = [
         {
             "label": label,
             "mean": tell(e.mean),
@@ -55,7 +55,7 @@ def verdict(run: RunFolder) -> dict[str, Any]:
         paired = change_by_problem(run)
         words = judge_change(before, after, share, where, falls=run.of == "loss", paired=paired)
     return {
-        "ends": told,
+        "ends": rows,
         "words": words,
         "what": capital(HELD_OUT[run.of]) + (f" ({unit})" if (unit := run.unit) else ""),
         "beside": beside(run),
@@ -81,25 +81,25 @@ def change_by_problem(run: RunFolder) -> Interval | None:
 
 def beside(run: RunFolder) -> list[str]:
     """What else was measured on held-out problems, each in a line."""
-    found = {end: all_of(run.summary, end)[1:] for end in ENDS}
+    values = {end: all_of(run.summary, end)[1:] for end in ENDS}
     lines: list[str] = []
-    for last in found["after"]:
-        first = next((x for x in found["before"] if x["of"] == last["of"]), None)
+    for last in values["after"]:
+        first = next((x for x in values["before"] if x["of"] == last["of"]), None)
         lines.append(f"{capital(HELD_OUT[last['of']])}: {tell_change(first, last)}.")
     return lines
 
 
-def tell_mean(found: Mapping[str, Any]) -> str:
+def tell_mean(record: Mapping[str, Any]) -> str:
     """The mean of an evaluation: a share in per cent, anything else in its own unit."""
-    held = HeldOut.read(found)
+    held = HeldOut.read(record)
     if held is None:
         return "?"
     return (percent if held.is_share else short_number)(held.interval.mean)
 
 
-def tell_change(*found: Mapping[str, Any] | None) -> str:
+def tell_change(*record: Mapping[str, Any] | None) -> str:
     """Evaluations one after the other, with their unit."""
-    some = [x for x in found if x]
+    some = [x for x in record if x]
     units = {str(x["unit"]) for x in some if x.get("unit")}
     return " ".join([" → ".join(map(tell_mean, some)), *units])
 

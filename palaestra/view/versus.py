@@ -60,15 +60,15 @@ def reward_windows(left: RunReader, right: RunReader) -> list[dict[str, Any]]:
     spans = [common[i : i + size] for i in range(0, len(common), size)]
     spans = [s for s in spans if len(s) > 2]
     level = 1 - (1 - LEVEL) / max(1, len(spans))
-    found: list[dict[str, Any]] = []
+    windows: list[dict[str, Any]] = []
     for span in spans:
         gaps = [other[s] - one[s] for s in span]
         still = all(g == gaps[0] for g in gaps)
         d = mean_interval(gaps, level)
         # equal gaps have no spread to judge by: they say nothing of other draws
         low, high = (min(0.0, gaps[0]), max(0.0, gaps[0])) if still else (d.low, d.high)
-        found.append({"from": span[0], "to": span[-1], "mean": d.mean, "low": low, "high": high})
-    return found
+        windows.append({"from": span[0], "to": span[-1], "mean": d.mean, "low": low, "high": high})
+    return windows
 
 
 def _reward_by_step(run: RunReader) -> dict[int, float]:
@@ -81,17 +81,17 @@ def _reward_by_step(run: RunReader) -> dict[int, float]:
 
 def both_tried(left: RunReader, right: RunReader) -> list[dict[str, Any]]:
     one, other = shares_at_end(left), shares_at_end(right)
-    found: list[dict[str, Any]] = []
+    shared_tasks: list[dict[str, Any]] = []
     for task in one.keys() & other.keys():
         (a, at), (b, there) = one[task], other[task]
         solves = a >= SOLVES, b >= SOLVES
         who = {(True, True): "both", (True, False): "left", (False, True): "right"}.get(
             solves, "neither"
         )
-        found.append(
+        shared_tasks.append(
             {"task_id": task, "left": a, "right": b, "who": who, "left_at": at, "right_at": there}
         )
-    return sorted(found, key=lambda p: p["task_id"])
+    return sorted(shared_tasks, key=lambda p: p["task_id"])
 
 
 def shares_at_end(run: RunReader) -> dict[str, tuple[float, list[int]]]:

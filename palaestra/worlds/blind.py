@@ -32,20 +32,20 @@ class Blind:
         return bounds_of(self.world)
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        found: Any = self.world.reset(task, key)
-        return await found if inspect.isawaitable(found) else found
+        frame: Any = self.world.reset(task, key)
+        return await frame if inspect.isawaitable(frame) else frame
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        found: Any = self.world.step(state, acts, key)
-        frame: Frame = await found if inspect.isawaitable(found) else found
+        next_frame: Any = self.world.step(state, acts, key)
+        frame: Frame = await next_frame if inspect.isawaitable(next_frame) else next_frame
         return replace(
             frame, asks=tuple(replace(a, say=tuple(map(self._hidden, a.say))) for a in frame.asks)
         )
 
     async def leave(self, state: Any) -> None:
         if isinstance(self.world, HoldsEpisodes):
-            found: Any = self.world.leave(state)
-            await found if inspect.isawaitable(found) else None
+            frame: Any = self.world.leave(state)
+            await frame if inspect.isawaitable(frame) else None
 
     def _hidden(self, message: Message) -> Message:
         return replace(message, content=self.says)

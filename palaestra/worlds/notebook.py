@@ -92,20 +92,20 @@ class Notebook:
 
     async def step(self, state: NotebookState, acts: tuple[Act, ...], key: Key) -> Frame:
         text = acts[0].text
-        found = CODE.search(text)
+        match = CODE.search(text)
         state = replace(state, formed=(*state.formed, self._is_formed(text)))
-        if found is None:
+        if match is None:
             return self._go_on(replace(state, clean=(*state.clean, 0.0)), NO_CODE)
         state = replace(state, session=await self._stand(state))
-        ran = await self._pool.run(state.session, found[1])
-        state = replace(state, cells=(*state.cells, found[1]))
+        ran = await self._pool.run(state.session, match[1])
+        state = replace(state, cells=(*state.cells, match[1]))
         if ran.status == "refused":
             return self._end(replace(state, clean=(*state.clean, 0.0)), "truncated:seconds")
-        said, shown = ANSWERED.search(ran.stdout), ANSWERED.sub("", ran.stdout).strip()
+        answer, shown = ANSWERED.search(ran.stdout), ANSWERED.sub("", ran.stdout).strip()
         failed = ran.status != "ok"
         clean = 1 - failed / (failed + bool(shown)) if failed or shown else 1.0
-        state = replace(state, clean=(*state.clean, clean), answer=said and said[1].strip())
-        return self._end(state) if said else self._go_on(state, output(ran, shown, self.chars))
+        state = replace(state, clean=(*state.clean, clean), answer=answer and answer[1].strip())
+        return self._end(state) if answer else self._go_on(state, output(ran, shown, self.chars))
 
     async def leave(self, state: NotebookState) -> None:
         """Ends the episode's session and all that it started."""
@@ -140,11 +140,11 @@ class Notebook:
         return number
 
     def _is_formed(self, text: str) -> bool:
-        found = ACTION.fullmatch(text)
+        match = ACTION.fullmatch(text)
         return (
-            found is not None
+            match is not None
             and all(text.count(tag) == 1 for tag in TAGS)
-            and all(0 < len(part.strip()) <= self.chars for part in found.groups())
+            and all(0 < len(part.strip()) <= self.chars for part in match.groups())
         )
 
     def _go_on(self, state: NotebookState, shown: str) -> Frame:

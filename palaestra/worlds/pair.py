@@ -61,9 +61,9 @@ def is_higher(chosen: str, rejected: str) -> float:
 
 def rating(text: str) -> float | None:
     """The score on the last line, or the built-in model's `right` (1) and `wrong` (0)."""
-    found = final_answer(text) or ""
+    number = final_answer(text) or ""
     try:
-        x = {"right": 1.0, "wrong": 0.0}[found] if found in ("right", "wrong") else float(found)
+        x = {"right": 1.0, "wrong": 0.0}[number] if number in ("right", "wrong") else float(number)
     except ValueError:
         return None
     return x if math.isfinite(x) else None

@@ -149,8 +149,8 @@ class Search:
 
     def oracle(self, state: SearchState) -> str:
         """The next step of the shortest way."""
-        meta, found = state.task.meta, {i for ids in state.found for i in ids}
-        todo = [q for i, q in zip(meta["gold"], meta["queries"], strict=True) if i not in found]
+        meta, ids_found = state.task.meta, {i for ids in state.found for i in ids}
+        todo = [q for i, q in zip(meta["gold"], meta["queries"], strict=True) if i not in ids_found]
         search, answer = self.forms
         if todo:
             return f"<{search}>{todo[0]}</{search}>"
@@ -172,9 +172,9 @@ class Search:
         return self.index.search(query, self.k)
 
     def _after(
-        self, state: SearchState, outcome: Outcome, found: tuple[str, ...] = ()
+        self, state: SearchState, outcome: Outcome, ids: tuple[str, ...] = ()
     ) -> SearchState:
-        return replace(state, outcomes=(*state.outcomes, outcome), found=(*state.found, found))
+        return replace(state, outcomes=(*state.outcomes, outcome), found=(*state.found, ids))
 
     def _missed(self, state: SearchState, outcome: Outcome, say: str, rule: Rule) -> Frame:
         state = self._after(state, outcome)
@@ -192,8 +192,8 @@ class Search:
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
-        said, gold = state.answer, str(state.task.answer)
-        right = said is not None and gold in (said, boxed_answer(said))
+        answer, gold = state.answer, str(state.task.answer)
+        right = answer is not None and gold in (answer, boxed_answer(answer))
         return Frame(
             state=state,
             pay={("policy", ""): float(right)},

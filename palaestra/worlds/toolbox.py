@@ -72,10 +72,10 @@ def function_named(name: str) -> Callable[..., Any]:
         )
     if ":" not in name and ".py" not in name:
         raise UserError(f"unknown tool {name!r}{suggestion(name, [SANDBOX])}; tools are {FORMS}")
-    found = load(name, "function")
-    if not callable(found) or isinstance(found, type):
+    function = load(name, "function")
+    if not callable(function) or isinstance(function, type):
         raise UserError(f"{name} is no function; write def {name.rpartition(':')[2]}(...)")
-    return found
+    return function
 
 
 def toolbox(names: tuple[str, ...]) -> Toolbox:
@@ -135,10 +135,10 @@ class Toolbox:
             For each the result as a message, and whether it is an error.
         """
         making = [self._outcome(call, n, seconds) for n, call in enumerate(calls)]
-        found = [await one for one in making] if in_order else await asyncio.gather(*making)
+        outcomes = [await one for one in making] if in_order else await asyncio.gather(*making)
         return [
             (self._message(c, shorten(o.text, chars)), o.failed)
-            for c, o in zip(calls, found, strict=True)
+            for c, o in zip(calls, outcomes, strict=True)
         ]
 
     async def _outcome(self, call: Call | Malformed, n: int, seconds: float) -> ToolResult:
@@ -150,8 +150,8 @@ class Toolbox:
         await self.schemas()
         tool = self._tools.get(call.name)
         if tool is None:
-            said = shorten(call.name, SHOWN)
-            return failure(f"no tool {said!r}; there are {', '.join(self._tools)}")
+            name = shorten(call.name, SHOWN)
+            return failure(f"no tool {name!r}; there are {', '.join(self._tools)}")
         gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
         async with gate:
             return await tool.call(call.args, seconds)
@@ -173,19 +173,19 @@ class Toolbox:
 
 def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     """Tools by what a model calls them. Raises UserError where two have one name."""
-    found: dict[str, Tool] = {}
+    by_tool_name: dict[str, Tool] = {}
     for tool in tools:
         name = tool.schema.name
         if not NAME.fullmatch(name):
             raise UserError(
                 f"a tool is called {name!r}; a name has letters, digits and _ . - alone"
             )
-        if name in found:
+        if name in by_tool_name:
             raise UserError(f"two tools are called {name!r}; rename one, or leave it out")
-        found[name] = tool
-    if not found:
+        by_tool_name[name] = tool
+    if not by_tool_name:
         raise UserError("the servers of --tools offer no tool")
-    return found
+    return by_tool_name
 
 
 def shorten(text: str, chars: int) -> str:

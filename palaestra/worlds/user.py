@@ -118,28 +118,28 @@ class UserWorld:
         if isinstance(instance_of(self.spec), HoldsEpisodes):
             await call_method(self.spec, "leave", state)
 
-    def _frame(self, found: Any, method: str) -> Frame:
+    def _frame(self, frame: Any, method: str) -> Frame:
         where = f"{self.spec}.{method}"
-        if not isinstance(found, Frame):
+        if not isinstance(frame, Frame):
             raise UserError(
-                f"{where} returned {type(found).__name__}; return a palaestra.types.Frame"
+                f"{where} returned {type(frame).__name__}; return a palaestra.types.Frame"
             )
         need(
-            is_list_of(found.asks, Ask),
+            is_list_of(frame.asks, Ask),
             where,
             "asks",
-            found.asks,
+            frame.asks,
             "a tuple, with its comma: asks=(Ask(...),)",
         )
-        need(isinstance(found.pay, Mapping), where, "pay", found.pay, PAY)
-        for who in found.pay:
+        need(isinstance(frame.pay, Mapping), where, "pay", frame.pay, PAY)
+        for who in frame.pay:
             need(isinstance(who, tuple) and len(who) == 2, where, "a key of pay", who, PAY)
-        for seat in [a.seat for a in found.asks] + [seat for seat, _ in found.pay]:
+        for seat in [a.seat for a in frame.asks] + [seat for seat, _ in frame.pay]:
             if seat not in self.seats:
                 raise UserError(
                     f"{where} names the seat {seat!r}; the seats are {', '.join(self.seats)}"
                 )
-        for ask in found.asks:
+        for ask in frame.asks:
             need(is_conversation(ask.say), where, "say", ask.say, MESSAGES)
             need(
                 is_list_of(ask.stop, str),
@@ -163,9 +163,9 @@ class UserWorld:
                 limit,
                 "a whole number",
             )
-        for who, amount in found.pay.items():
+        for who, amount in frame.pay.items():
             need(is_finite(amount), where, f"the pay of {who[0]!r}", amount, "a finite number")
-        return found
+        return frame
 
 
 @declare(
@@ -199,32 +199,32 @@ class UserTasks:
                 meta={"split": split, "index": index},
                 domain=self.name,
             )
-        found = guard_call(self.spec, instance.task, split, index)
-        if not isinstance(found, Task):
+        task = guard_call(self.spec, instance.task, split, index)
+        if not isinstance(task, Task):
             raise UserError(
-                f"{where} returned {type(found).__name__}; return a palaestra.types.Task"
+                f"{where} returned {type(task).__name__}; return a palaestra.types.Task"
             )
         for name in ("id", "domain", "bundle"):
-            need(isinstance(getattr(found, name), str), where, name, getattr(found, name), "text")
-        need(is_conversation(found.prompt), where, "prompt", found.prompt, MESSAGES)
-        need(isinstance(found.meta, Mapping), where, "meta", found.meta, "a dictionary")
-        return found
+            need(isinstance(getattr(task, name), str), where, name, getattr(task, name), "text")
+        need(is_conversation(task.prompt), where, "prompt", task.prompt, MESSAGES)
+        need(isinstance(task.meta, Mapping), where, "meta", task.meta, "a dictionary")
+        return task
 
 
-def need(good: bool, where: str, what: str, found: Any, instead: str) -> None:
+def need(good: bool, where: str, what: str, value: Any, instead: str) -> None:
     """Raises UserError for a value that is not what it must be."""
     if not good:
-        shown = " ".join(repr(found).split())[:EXCERPT]
-        raise UserError(f"{where}: {what} is {type(found).__name__} {shown}; write {instead}")
+        shown = " ".join(repr(value).split())[:EXCERPT]
+        raise UserError(f"{where}: {what} is {type(value).__name__} {shown}; write {instead}")
 
 
-def is_list_of(found: Any, kind: type) -> bool:
-    return isinstance(found, tuple | list) and all(isinstance(x, kind) for x in found)
+def is_list_of(value: Any, kind: type) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(x, kind) for x in value)
 
 
-def is_conversation(found: Any) -> bool:
-    return is_list_of(found, Message) and all(
-        isinstance(x, str) for m in found for x in (m.role, m.content)
+def is_conversation(value: Any) -> bool:
+    return is_list_of(value, Message) and all(
+        isinstance(x, str) for m in value for x in (m.role, m.content)
     )
 
 
@@ -239,25 +239,25 @@ def is_finite(amount: Any) -> bool:
 def players_of(spec: str) -> Mapping[str, Callable[..., str]]:
     """The functions that play seats in the policy's place: the attribute `players` of the class."""
     instance = instance_of(spec)
-    found = given_players(instance)
-    good = isinstance(found, Mapping) and all(
-        callable(f) and accepts(f, "messages", "rng") for f in found.values()
+    players = given_players(instance)
+    good = isinstance(players, Mapping) and all(
+        callable(f) and accepts(f, "messages", "rng") for f in players.values()
     )
     need(
         good,
         spec,
         "players",
-        found,
+        players,
         'functions by seat: players = {"second": move}, with def move(messages, rng)',
     )
-    if strange := [seat for seat in found if seat not in instance.seats]:
+    if strange := [seat for seat in players if seat not in instance.seats]:
         raise UserError(
             f"{spec}: players has the seat {strange[0]!r}; the seats are "
             f"{', '.join(instance.seats)}"
         )
-    if set(found) == set(instance.seats):
+    if set(players) == set(instance.seats):
         raise UserError(f"{spec}: players fills every seat; leave one to the policy")
-    return {seat: partial(_move, spec, seat) for seat in found}
+    return {seat: partial(_move, spec, seat) for seat in players}
 
 
 def given_players(instance: object) -> Any:
@@ -265,9 +265,9 @@ def given_players(instance: object) -> Any:
 
 
 def _move(spec: str, seat: str, messages: Sequence[Message], rng: Any) -> str:
-    said = guard_call(spec, instance_of(spec).players[seat], messages, rng)
-    need(isinstance(said, str), spec, f"what the player of {seat!r} says", said, "text")
-    return said
+    text = guard_call(spec, instance_of(spec).players[seat], messages, rng)
+    need(isinstance(text, str), spec, f"what the player of {seat!r} says", text, "text")
+    return text
 
 
 def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:
@@ -303,13 +303,13 @@ def instance_of(spec: str) -> Any:
     instance = guard_call(spec, made) if isinstance(made, type) else made
     _check_seats(spec, getattr(instance, "seats", None))
     for method, arguments in METHODS.items():
-        found = getattr(instance, method, None)
-        if found is None and method not in NEEDED_METHODS:
+        value = getattr(instance, method, None)
+        if value is None and method not in NEEDED_METHODS:
             continue
-        if not callable(found) or not accepts(found, *arguments):
+        if not callable(value) or not accepts(value, *arguments):
             has = (
-                f"has {method}{inspect.signature(found)}"
-                if callable(found)
+                f"has {method}{inspect.signature(value)}"
+                if callable(value)
                 else f"has no method {method!r}"
             )
             raise UserError(f"{spec} {has}; write def {method}(self, {', '.join(arguments)})")
@@ -319,21 +319,23 @@ def instance_of(spec: str) -> Any:
 def _check_seats(spec: str, seats: Any) -> None:
     good = isinstance(seats, tuple) and seats and all(isinstance(s, str) and s for s in seats)
     if not good or len(set(seats)) != len(seats):
-        found = "no seats" if seats is None else f"seats = {seats!r}"
-        raise UserError(f'{spec} has {found}; write the players\' names, e.g. seats = ("policy",)')
+        problem = "no seats" if seats is None else f"seats = {seats!r}"
+        raise UserError(
+            f'{spec} has {problem}; write the players\' names, e.g. seats = ("policy",)'
+        )
 
 
 async def call_method(spec: str, method: str, *arguments: Any) -> Any:
-    found = guard_call(spec, getattr(instance_of(spec), method), *arguments)
-    return await await_guarded(spec, method, found)
+    value = guard_call(spec, getattr(instance_of(spec), method), *arguments)
+    return await await_guarded(spec, method, value)
 
 
-async def await_guarded(spec: str, method: str, found: Any) -> Any:
+async def await_guarded(spec: str, method: str, value: Any) -> Any:
     """What a method returned, once it is there."""
-    if not inspect.isawaitable(found):
-        return found
+    if not inspect.isawaitable(value):
+        return value
     try:
-        return await found
+        return await value
     except (Fault, UserError):
         raise
     except Exception as error:

@@ -174,7 +174,7 @@ def add(engine: Any, request: Any, eos: Any) -> None:
 def read_output(output: Any) -> Any:
     done = output.outputs[0]
     ids = list(done.token_ids)
-    logp = [found[token].logprob for token, found in zip(ids, done.logprobs)]  # noqa: B905 (Python 3.9 too)
+    logp = [entry[token].logprob for token, entry in zip(ids, done.logprobs)]  # noqa: B905 (Python 3.9 too)
     return {"id": int(output.request_id), "ids": ids, "logp": logp, "finish": done.finish_reason}
 
 
@@ -187,11 +187,11 @@ def digest(path: str) -> str:
     """SHA-256 of a file; "" = there is none."""
     if not os.path.exists(path):
         return ""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            sha256.update(block)
+    return sha256.hexdigest()
 
 
 def update(engine: Any, folder: str, asleep: bool) -> float:

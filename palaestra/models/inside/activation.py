@@ -58,7 +58,7 @@ def activations(
             raise UserError(
                 f"row {i} has {len(each)} tokens; {model.name} reads 1 to {model.context}"
             )
-    found: list[np.ndarray] = [np.zeros(0)] * len(ids)
+    states: list[np.ndarray] = [np.zeros(0)] * len(ids)
     todo = sorted(range(len(ids)), key=lambda i: (-len(ids[i]), i))
     while todo:
         n = max(1, POSITIONS // len(ids[todo[0]]))
@@ -66,8 +66,8 @@ def activations(
         for i, x in zip(
             part, _read_part(model, [ids[i] for i in part], list(places), at), strict=True
         ):
-            found[i] = x
-    return np.stack(found) if found else np.zeros((0, len(places), model.width))
+            states[i] = x
+    return np.stack(states) if states else np.zeros((0, len(places), model.width))
 
 
 def _ids(model: Model, row: str | Sequence[int] | Row) -> Sequence[int]:
@@ -83,10 +83,10 @@ def _read_part(model: Model, ids: list[Sequence[int]], places: list[int], at: st
     length_n = torch.tensor([len(i) for i in ids], device=model.device)
     T = int(length_n.max())
     ids_nT = torch.tensor([[*i, *[0] * (T - len(i))] for i in ids], device=model.device)
-    found = model.stream(ids_nT, places)
-    if len({x.shape[-1] for x in found}) > 1:
+    stream_D = model.stream(ids_nT, places)
+    if len({x.shape[-1] for x in stream_D}) > 1:
         raise UserError(f"the last state of {model.name} has another width: ask for it alone")
-    stream = torch.stack(found, 1).double()
+    stream = torch.stack(stream_D, 1).double()
     if at == "last":
         state = stream[torch.arange(len(ids)), :, length_n - 1]
     else:

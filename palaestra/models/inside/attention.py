@@ -59,9 +59,9 @@ def split_heads(maps_HTT: Tensor, response_T: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def attention_scores(model: Any, batch: Batch, needs: Sequence[str]) -> dict[str, Tensor]:
     """Each need ("waad:W", "fai:NEAR:FAR") as [B, T] at trained tokens, 0 elsewhere."""
-    found = {n: torch.zeros(batch["ids"].shape, device=batch["ids"].device) for n in needs}
+    scores = {n: torch.zeros(batch["ids"].shape, device=batch["ids"].device) for n in needs}
     if not needs:
-        return found
+        return scores
     config, T = model.causal.config.get_text_config(), batch["ids"].shape[1]
     size = max(1, NUMBERS // (T * T * config.num_attention_heads * config.num_hidden_layers))
     before = config._attn_implementation
@@ -76,10 +76,12 @@ def attention_scores(model: Any, batch: Batch, needs: Sequence[str]) -> dict[str
                 for need in needs:
                     name, *parameters = need.split(":")
                     score_T = SCORES[name](local_TT, global_TT, on_T[:n], *map(int, parameters))
-                    found[need][row, :n] = torch.where(on_T[:n], score_T, 0.0).to(found[need].dtype)
+                    scores[need][row, :n] = torch.where(on_T[:n], score_T, 0.0).to(
+                        scores[need].dtype
+                    )
     finally:
         model.causal.set_attn_implementation(before)
-    return found
+    return scores
 
 
 def read_maps(model: Any, ids_BT: Tensor, seen: Seen | None = None) -> Tensor:

@@ -78,7 +78,7 @@ def head_gradient(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     is not differentiated.
     """
     size = max(1, LOGITS // model.vocabulary)
-    found = []
+    gradients = []
     for hidden_ND, token_N, temperature_N in zip(
         at.hidden_ND.split(size), at.token_N.split(size), at.temperature_N.split(size), strict=True
     ):
@@ -88,8 +88,8 @@ def head_gradient(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
             logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
             logp_NV = torch.log_softmax(logits_NV / temperature_N[:, None].to(logits_NV.dtype), -1)
             (gradient_ND,) = torch.autograd.grad(logp_NV.gather(1, token_N[:, None]).sum(), leaf_ND)
-        found.append(gradient_ND)
-    return row_mean(torch.cat(found), at.row_N, len(batch.unit_B))[:, None]
+        gradients.append(gradient_ND)
+    return row_mean(torch.cat(gradients), at.row_N, len(batch.unit_B))[:, None]
 
 
 def row_mean(x_ND: Tensor, row_N: Tensor, rows: int) -> Tensor:

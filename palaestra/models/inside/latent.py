@@ -116,7 +116,7 @@ class LatentHead(nn.Module):
             .float()
             .log_softmax(-1)
         )
-        told = world_NV.gather(1, token_N[:, None])[:, 0]
+        logits_N = world_NV.gather(1, token_N[:, None])[:, 0]
         # the label is given, not learned from the policy
         cloned = (onehot_NK.detach() * self.choose(h_ND)).sum(-1)
-        return -told - cloned
+        return -logits_N - cloned

@@ -37,8 +37,8 @@ class Probe:
 
     def accuracy(self, states_ND: np.ndarray, labels: Sequence[Hashable]) -> float:
         """Share of states whose label it names."""
-        found = self.predict(states_ND)
-        return float(np.mean([a == b for a, b in zip(found, labels, strict=True)]))
+        predictions = self.predict(states_ND)
+        return float(np.mean([a == b for a, b in zip(predictions, labels, strict=True)]))
 
 
 def fit_probe(states_ND: np.ndarray, labels: Sequence[Hashable], ridge: float = 0.01) -> Probe:

@@ -47,10 +47,10 @@ class RunJudging(RunSituation):
 
     def meters(self) -> dict[str, Meter]:
         """What was asked of each client of the run, also by other processes."""
-        found = {name: copy.deepcopy(m) for name, m in self.carrier.counts.meters.items()}
+        counts = {name: copy.deepcopy(m) for name, m in self.carrier.counts.meters.items()}
         for client in self.clients.values():
-            found.setdefault(client.name, Meter()).add(client.meter)
-        return found
+            counts.setdefault(client.name, Meter()).add(client.meter)
+        return counts
 
     async def verdicts(self, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
         """What a reward says of a group's episodes, in this process or where `ask_elsewhere` asks."""

@@ -152,20 +152,20 @@ class EndpointClient:
             status, headers, body = await self._sent(asked)
         if status == 200:
             self.refused |= without
-        said = self._clean(body.decode("utf-8", "replace"))[:EXCERPT]
+        excerpt = self._clean(body.decode("utf-8", "replace"))[:EXCERPT]
         if status in RETRY_STATUSES or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
             self.not_before = max(
                 self.not_before, time.monotonic() + min(wait, self.settings.longest_wait)
             )
-            raise Again(f"chat-{status}", said, wait)
+            raise Again(f"chat-{status}", excerpt, wait)
         if status in (401, 403, 404):
             raise UserError(
                 f"{self.settings.url} answers {status} to the model {self.settings.model!r}: "
                 f"{self._hint(status)}"
             )
         if status != 200:
-            raise Fault("chat-refused", f"{self.settings.url} answers {status}: {said}")
+            raise Fault("chat-refused", f"{self.settings.url} answers {status}: {excerpt}")
         try:
             reply = read_reply(body, request.choices)
         except ValueError as error:
@@ -298,10 +298,10 @@ def refused_extras(
         if refusal or status >= 500
         else frozenset[str]()
     )
-    found = named or (frozenset(EXTRAS) if refusal else named)
-    if "response_format" in found and "json_schema" not in without:
-        return found - {"response_format"} | {"json_schema"}
-    return found
+    names = named or (frozenset(EXTRAS) if refusal else named)
+    if "response_format" in names and "json_schema" not in without:
+        return names - {"response_format"} | {"json_schema"}
+    return names
 
 
 def retry_after(text: str) -> float:

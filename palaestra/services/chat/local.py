@@ -78,9 +78,9 @@ class LocalClient:
         pairs = [(prompt, ids) for same in spelled for ids in sorted(same)]
         with self.ctx.phase("forward"):
             whole = [float(x.sum()) for x in score_pairs(model, pairs)]
-        found, at = {}, 0
+        logp_of, at = {}, 0
         for word, same in zip(choices, spelled, strict=True):
-            found[word] = float(np.logaddexp.reduce(whole[at : at + len(same)]))
+            logp_of[word] = float(np.logaddexp.reduce(whole[at : at + len(same)]))
             at += len(same)
         self.meter.tokens += len(prompt)
-        return found
+        return logp_of

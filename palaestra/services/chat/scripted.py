@@ -37,8 +37,8 @@ class ScriptedClient:
     async def chat(self, request: ChatRequest) -> Reply:
         self.meter.calls += 1
         try:
-            found = self.script.fn(request)
-            found = await found if inspect.isawaitable(found) else found
+            reply = self.script.fn(request)
+            reply = await reply if inspect.isawaitable(reply) else reply
         except Fault as fault:
             self.meter.count_fault(fault.cause)
             raise
@@ -50,6 +50,6 @@ class ScriptedClient:
                 f"Scripted: {name} raised {type(error).__name__}: {error}; mend it, or raise "
                 "pl.Fault(CAUSE, DETAIL) where one answer shall be an error and the run go on"
             ) from error
-        if isinstance(found, Reply):
-            return replace(found, text=readable(found.text))
-        return Reply(text=readable(found) if isinstance(found, str) else json.dumps(found))
+        if isinstance(reply, Reply):
+            return replace(reply, text=readable(reply.text))
+        return Reply(text=readable(reply) if isinstance(reply, str) else json.dumps(reply))

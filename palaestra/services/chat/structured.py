@@ -62,11 +62,11 @@ async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int
 
 def parse_object(text: str, model: type[M]) -> M:
     """The last JSON object in a text that fits the model. Raises ValueError with what is wrong."""
-    found = objects(text) or objects(re.sub(r",\s*([}\]])", r"\1", text))
-    if not found:
+    values = objects(text) or objects(re.sub(r",\s*([}\]])", r"\1", text))
+    if not values:
         raise ValueError("there is no JSON in it")
     why = ""
-    for x in reversed(found):
+    for x in reversed(values):
         try:
             return model.model_validate(x)
         except ValidationError as error:
@@ -77,18 +77,18 @@ def parse_object(text: str, model: type[M]) -> M:
 
 def objects(text: str) -> list[Any]:
     """Every outermost JSON object in a text."""
-    decoder, found, text = json.JSONDecoder(parse_constant=_refuse), [], text[-LONGEST:]
+    decoder, values, text = json.JSONDecoder(parse_constant=_refuse), [], text[-LONGEST:]
     at = text.find("{")
     while at >= 0:
         try:
             one, end = decoder.raw_decode(text, at)
-            found.append(one)
+            values.append(one)
         except ValueError:
             end = at + 1
         except RecursionError:
             break
         at = text.find("{", end)
-    return found
+    return values
 
 
 def _refuse(constant: str) -> Any:

@@ -60,9 +60,11 @@ class AgentSession:
         """Defines the tools where there are none."""
         if self.opened.alive:
             return
-        found = self.opened.run(self.tools, replace(self.limits, seconds=SETUP_SECONDS))
-        if found.status != "ok" or not self.opened.alive:
-            raise Fault("sandbox", f"the tools of a session: {found.status} {found.stderr[-300:]}")
+        outcome = self.opened.run(self.tools, replace(self.limits, seconds=SETUP_SECONDS))
+        if outcome.status != "ok" or not self.opened.alive:
+            raise Fault(
+                "sandbox", f"the tools of a session: {outcome.status} {outcome.stderr[-300:]}"
+            )
 
     def close(self) -> None:
         with self.turn:

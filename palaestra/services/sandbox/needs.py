@@ -33,37 +33,37 @@ def script(test: Asserts | Calls) -> CheckScript:
         return resolve_names(
             f"import peer\nassert peer.same({call}, {test.expected!r})", call, wanted
         )
-    found = resolve_names(
+    names = resolve_names(
         f"{test.setup}\n{test.code}" if test.setup else test.code, test.code, test.names
     )
     given, records = record_classes(test.setup)
-    return replace(found, given=given, records=records)
+    return replace(names, given=given, records=records)
 
 
 def resolve_names(code: str, shown: str, declared: tuple[str, ...]) -> CheckScript:
     """The code with the names that it takes from the candidate: of `declared` those it reads, else
     the one that it needs.
     """
-    told = f"test {shown[:60]!r}"
+    where = f"test {shown[:60]!r}"
     try:
         with warnings.catch_warnings():  # Python's remarks on the style of the test
             warnings.simplefilter("ignore")
             read, called = names_in(code), calls_in(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(
-            f"{told} is no Python: {' '.join(str(error).split())}; give code that compiles"
+            f"{where} is no Python: {' '.join(str(error).split())}; give code that compiles"
         ) from None
     needed = read - BUILTIN_NAMES - set(declared)
     modules = {n for n in needed if n in sys.stdlib_module_names and n not in called}
     free = needed - modules
     if declared and free:
         raise UserError(
-            f"{told} reads {join_names(free)}, which neither it nor the task defines; define it in "
+            f"{where} reads {join_names(free)}, which neither it nor the task defines; define it in "
             "`setup`"
         )
     if len(free) > 1:
         raise UserError(
-            f"{told} would take {join_names(free)} from the reply; give helpers in `setup`, and "
+            f"{where} would take {join_names(free)} from the reply; give helpers in `setup`, and "
             "what the reply defines as `entry_point`, one name or several"
         )
     return CheckScript(

@@ -20,8 +20,8 @@ def record_classes(setup: str) -> tuple[str, tuple[str, ...]]:
         tree = ast.parse(setup)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "", ()
-    found = [bare for node in tree.body if (bare := bare_record(node)) is not None]
-    if not found:
+    classes = [bare for node in tree.body if (bare := bare_record(node)) is not None]
+    if not classes:
         return "", ()
     imports = [
         n
@@ -30,8 +30,8 @@ def record_classes(setup: str) -> tuple[str, tuple[str, ...]]:
         or (isinstance(n, ast.Import) and all(a.name in IMPORTED for a in n.names))
     ]
     future = ast.parse("from __future__ import annotations").body
-    module = ast.Module(body=[*future, *imports, *found], type_ignores=[])
-    return ast.unparse(ast.fix_missing_locations(module)), tuple(n.name for n in found)
+    module = ast.Module(body=[*future, *imports, *classes], type_ignores=[])
+    return ast.unparse(ast.fix_missing_locations(module)), tuple(n.name for n in classes)
 
 
 def bare_record(node: ast.stmt) -> ast.ClassDef | None:

@@ -82,8 +82,8 @@ class SandboxWorker:
 
     def dead(self, why: str = "") -> Fault:
         """Ends it, and says what it said last."""
-        said = self.close(kill=True).strip().rpartition("\n")[2]
-        return Fault("sandbox", why or said or f"ended with status {self.process.returncode}")
+        error = self.close(kill=True).strip().rpartition("\n")[2]
+        return Fault("sandbox", why or error or f"ended with status {self.process.returncode}")
 
     def close(self, kill: bool = False) -> str:
         """Closing the channel ends the interpreter and with it the sandbox. Returns what it wrote
@@ -96,13 +96,13 @@ class SandboxWorker:
             except subprocess.TimeoutExpired:
                 self.process.kill()
         try:
-            said = self.process.communicate(timeout=GRACE)[1]
+            error = self.process.communicate(timeout=GRACE)[1]
         except subprocess.TimeoutExpired:
             self.process.kill()
-            said = self.process.communicate()[1]
+            error = self.process.communicate()[1]
         except ValueError:  # closed twice
-            said = b""
-        return (said or b"").decode(errors="replace")
+            error = b""
+        return (error or b"").decode(errors="replace")
 
 
 def start_process(argv: list[str], *descriptors: int) -> subprocess.Popen[bytes]:

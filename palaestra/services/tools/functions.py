@@ -66,8 +66,8 @@ class FunctionTool:
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
-            said = " ".join(str(error).split())
-            return failure(f"{type(error).__name__}{f': {said}' if said else ''}")
+            reason = " ".join(str(error).split())
+            return failure(f"{type(error).__name__}{f': {reason}' if reason else ''}")
 
     def _begin(self, given: dict[str, Any]) -> CallUnderWay:
         if inspect.iscoroutinefunction(self.function):
@@ -131,11 +131,11 @@ def as_text(result: Any) -> str:
 
 def mistakes(error: ValidationError) -> str:
     """What is wrong with the arguments, each in a few words."""
-    told = []
+    problems = []
     for e in error.errors(include_url=False, include_context=False, include_input=False):
         place = ".".join(map(str, e["loc"]))
-        told.append(f"{place}: {e['msg']}" if place else e["msg"])
-    return f"arguments: {'; '.join(told)}"
+        problems.append(f"{place}: {e['msg']}" if place else e["msg"])
+    return f"arguments: {'; '.join(problems)}"
 
 
 def schema_of(function: Callable[..., Any], where: str) -> tuple[ToolSchema, TypeAdapter[Any]]:
@@ -165,18 +165,18 @@ def schema_of(function: Callable[..., Any], where: str) -> tuple[ToolSchema, Typ
         adapter = TypeAdapter[Any](shape)
         schema = without_titles(adapter.json_schema())
     except (PydanticUserError, TypeError) as error:
-        told = " ".join(str(error).split())[:160]
-        raise UserError(f"{where}: a parameter cannot be written as JSON: {told}") from None
+        tool_schema = " ".join(str(error).split())[:160]
+        raise UserError(f"{where}: a parameter cannot be written as JSON: {tool_schema}") from None
     schema = {k: v for k, v in schema.items() if k != "additionalProperties"}
     for name, note in notes.items():
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", note)
-    told = ToolSchema(
+    tool_schema = ToolSchema(
         name=str(getattr(function, "__name__", "")),
         description=about,
         parameters=json.dumps(schema, ensure_ascii=False),
     )
-    return told, adapter
+    return tool_schema, adapter
 
 
 def typed_parameters(
@@ -210,8 +210,8 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     notes: dict[str, str] = {}
     section, last = "", ""
     for line in text.splitlines():
-        if found := SECTION.match(line):
-            section, last = found[1], ""
+        if match := SECTION.match(line):
+            section, last = match[1], ""
         elif not section:
             about.append(line)
         elif section in ("Args", "Arguments", "Parameters") and line.strip():

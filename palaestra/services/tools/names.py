@@ -16,13 +16,13 @@ def split_names(given: Iterable[str]) -> tuple[str, ...]:
     """Names of which several may stand in one text, with commas; a server's goes to the text's
     end.
     """
-    found: list[str] = []
+    names: list[str] = []
     for text in given:
         server = SERVER_PART.search(text)
         others = text[: server.start()] if server else text
-        found += [x.strip() for x in others.split(",") if x.strip()]
-        found += [server[1].strip()] if server else []
-    return tuple(dict.fromkeys(found))
+        names += [x.strip() for x in others.split(",") if x.strip()]
+        names += [server[1].strip()] if server else []
+    return tuple(dict.fromkeys(names))
 
 
 def command_of(name: str) -> str:

@@ -49,5 +49,5 @@ def outcome_of(ran: Ran) -> ToolResult:
         return ToolResult(text=ran.stdout or SILENT)
     # the last line of a traceback says most, and a long result is cut at its end
     last = ran.stderr.strip().rpartition("\n")[2]
-    said = failure(f"{ran.status}{f': {last}' if last else ''}").text
-    return ToolResult(text=f"{said}\n{ran.stdout}".strip(), failed=True)
+    outcome_text = failure(f"{ran.status}{f': {last}' if last else ''}").text
+    return ToolResult(text=f"{outcome_text}\n{ran.stdout}".strip(), failed=True)

@@ -120,8 +120,10 @@ class ServerSession:
                 return self._listed.result()
             waited = time.monotonic() - begin
             if waited < OPENING:
-                told = f"has not listed its tools for {waited:.0f} s; it has {OPENING:g} s"
-                print(f"note: the server of tools {self.where} {told}", file=sys.stderr, flush=True)
+                reason = f"has not listed its tools for {waited:.0f} s; it has {OPENING:g} s"
+                print(
+                    f"note: the server of tools {self.where} {reason}", file=sys.stderr, flush=True
+                )
         raise self._fault(f"no list of tools in {OPENING:g} s")
 
     async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> ToolResult:
@@ -189,11 +191,11 @@ class ServerSession:
             await self._stop.wait()
 
     async def _list(self) -> list[ToolSchema]:
-        found: list[ToolSchema] = []
+        schemas: list[ToolSchema] = []
         cursor: str | None = None
         for _ in range(PAGES):
             page = await self._client.list_tools(cursor=cursor)
-            found += [
+            schemas += [
                 ToolSchema(
                     name=t.name,
                     description=t.description or "",
@@ -204,15 +206,15 @@ class ServerSession:
             cursor = page.next_cursor
             if not cursor:
                 break
-        return found
+        return schemas
 
     def _fault(self, what: str) -> Fault:
         """The session is over, and the next one that needs the server begins another."""
         self.dead = True
         self._end()
         wrote = " ".join(self._written().split())[-EXCERPT:]
-        told = f"the server {self.where} failed: {' '.join(what.split())}"
-        return Fault("mcp", f"{told}; it wrote: {wrote}" if wrote else told)
+        reason = f"the server {self.where} failed: {' '.join(what.split())}"
+        return Fault("mcp", f"{reason}; it wrote: {wrote}" if wrote else reason)
 
     def _written(self) -> str:
         """The end of what the server wrote as errors, whose place in the file stays as it is."""

@@ -169,8 +169,8 @@ def bare(word: str) -> str:
 
 def words_of(text: str) -> frozenset[str]:
     """The things a question names, in the singular: what its answer may count."""
-    found = re.findall(r"[^\W\d_]{3,}", text[-20_000:].casefold())
-    return frozenset(singular(w) for w in found if w not in CHANGES)
+    words = re.findall(r"[^\W\d_]{3,}", text[-20_000:].casefold())
+    return frozenset(singular(w) for w in words if w not in CHANGES)
 
 
 def is_unit(words: Sequence[str], known: Collection[str] = ()) -> bool:

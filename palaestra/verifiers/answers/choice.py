@@ -92,18 +92,18 @@ class MultipleChoice:
                 "their indices"
             )
         gold, shown = index_of(answer, own), [own[i] for i in places]
-        said = (
+        stated = (
             boxed_answer(strip_thinking(response)) if self.only_boxed else stated_answer(response)
         )
-        if said is None and not self.only_boxed and len(strip_thinking(response)) < 500:
-            said = plain_forms(strip_thinking(response)).strip()
-        place = None if said is None else pick(said, shown)
+        if stated is None and not self.only_boxed and len(strip_thinking(response)) < 500:
+            stated = plain_forms(strip_thinking(response)).strip()
+        place = None if stated is None else pick(stated, shown)
         if place is None and not self.only_boxed and final_statement(response)[0] is None:
             starts = list(CHOSEN.finditer(plain_forms(strip_thinking(response))[-LONGEST:]))
             if starts:
                 place = pick(starts[-1].string[starts[-1].end() :], shown)
         if place is None and not self.only_boxed and not final_statement(response)[1]:
-            place = place_stated(strip_thinking(response) if said is None else said, shown)
+            place = place_stated(strip_thinking(response) if stated is None else stated, shown)
         return (
             failed_judgement("unparsable")
             if place is None
@@ -130,21 +130,21 @@ def index_of(answer: Any, options: Sequence[str]) -> int:
         [text_key(strip_markup(o)) for o in options],
         text_key(strip_markup(str(answer))),
     )
-    found = {texts.index(text)} if text in texts else set[int]()
+    places = {texts.index(text)} if text in texts else set[int]()
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
-        found.add(answer)
+        places.add(answer)
     if len(text) == 1 and text.upper() in LETTERS[: len(options)]:
-        found.add(LETTERS.index(text.upper()))
-    if not found:
+        places.add(LETTERS.index(text.upper()))
+    if not places:
         raise UserError(
             f"MultipleChoice: the answer {str(answer)[:40]!r} is none of the {len(options)} options"
         )
-    if len(found) > 1:
-        letters = " and ".join(f"{LETTERS[i]} ({options[i][:20]})" for i in sorted(found))
+    if len(places) > 1:
+        letters = " and ".join(f"{LETTERS[i]} ({options[i][:20]})" for i in sorted(places))
         raise UserError(
             f"MultipleChoice: the answer {answer!r} can mean {letters}; {naming_advice(answer)}"
         )
-    return found.pop()
+    return places.pop()
 
 
 def naming_advice(answer: Any) -> str:
@@ -156,13 +156,13 @@ def naming_advice(answer: Any) -> str:
     )
 
 
-def pick(said: str, shown: Sequence[str]) -> int | None:
+def pick(stated: str, shown: Sequence[str]) -> int | None:
     """The place that a statement names; None where it names none, or several."""
-    said = strip_markup(said.strip())
+    stated = strip_markup(stated.strip())
     texts = [text_key(strip_markup(o)) for o in shown]
-    if text_key(said) in texts:
-        return texts.index(text_key(said))
-    match = LETTER.fullmatch(BOLD.sub(r"\1", said).replace("**", ""))
+    if text_key(stated) in texts:
+        return texts.index(text_key(stated))
+    match = LETTER.fullmatch(BOLD.sub(r"\1", stated).replace("**", ""))
     letter = (match[1] or match[2]) if match else ""
     if not match or letter.upper() not in LETTERS[: len(shown)]:
         return None
@@ -206,11 +206,11 @@ def place_stated(text: str, shown: Sequence[str]) -> int | None:
     where it names none, or another option as well.
     """
     text = plain_forms(text)
-    found = set[int]()
+    places = set[int]()
     for option in shown:
         readings = statements(text, option)
         for reading in readings:
             place = pick(reading, shown)
             if place is not None and not names_other_option(readings[0], place, shown):
-                found.add(place)
-    return found.pop() if len(found) == 1 else None
+                places.add(place)
+    return places.pop() if len(places) == 1 else None

@@ -140,8 +140,8 @@ REFUSALS = frozenset([*"<>≠≤≥", "<=", ">=", "!=", "not", "never", "isn't",
 
 def is_right_answer(response: str, gold: str, prompt: str = "") -> bool:
     """Whether the final answer of the response is the gold one."""
-    found = extract_answer(response, gold, prompt)
-    if found is None or not same_answer(found, gold):
+    answer = extract_answer(response, gold, prompt)
+    if answer is None or not same_answer(answer, gold):
         return False
     wanted = currency_of(gold)
     if not wanted:
@@ -160,8 +160,8 @@ def same_answer(given: str, gold: str) -> bool:
     if wanted is not None:
         if ELLIPSIS.search(given):
             return False
-        found = read_response_number(a, wanted[0])
-        return found is not None and found[1] == wanted[1] and found[0] in meant_values(b)
+        number = read_response_number(a, wanted[0])
+        return number is not None and number[1] == wanted[1] and number[0] in meant_values(b)
     a = " ".join(a.split())
     if len(a) > 2 * len(b) + 20:
         return False
@@ -181,20 +181,20 @@ def read_response_number(text: str, wanted: Fraction) -> tuple[Fraction, bool] |
     """The number of a response without markup, as `read_number`; also with a decimal comma, where
     the reference is no whole number (7,00 may be two answers).
     """
-    found = read_number(plain_decimal(text))
-    if found is None and DECIMAL_COMMA.fullmatch(text) and wanted.denominator > 1:
-        found = parse_number(text.replace("{,}", ".").replace(",", "."))
-    return found
+    number = read_number(plain_decimal(text))
+    if number is None and DECIMAL_COMMA.fullmatch(text) and wanted.denominator > 1:
+        number = parse_number(text.replace("{,}", ".").replace(",", "."))
+    return number
 
 
-def same_name(said: str, gold: str) -> bool:
+def same_name(name: str, gold: str) -> bool:
     """Whether two texts are one name but for an article, the kind of thing in front of it, or an
     apposition behind it: the city of Paris; Paris, the capital of France.
     """
-    added = APPOSITION.search(said)
+    added = APPOSITION.search(name)
     if added and not (CHANGES | OTHERS).isdisjoint(map(bare, (added[1] or added[2]).split())):
         return False
-    bodies = {said[: added.start()] if added else said, KIND_OF.sub("", said), IT_IS.sub("", said)}
+    bodies = {name[: added.start()] if added else name, KIND_OF.sub("", name), IT_IS.sub("", name)}
     key = text_key(ARTICLE.sub("", gold))
     return len(key) > 1 and any(text_key(ARTICLE.sub("", body)) == key for body in bodies)
 
@@ -251,24 +251,26 @@ def extract_answer(response: str, gold: str, prompt: str = "") -> str | None:
     numeric = wanted is not None
     if wanted is not None:
         response = plain_statement(response, wanted[1])
-    found, shown = final_statement(response)
-    if not numeric and not shown and (found is None or not same_answer(found, gold)):
-        stated = statements(response if found is None else found, gold)
+    answer, shown = final_statement(response)
+    if not numeric and not shown and (answer is None or not same_answer(answer, gold)):
+        stated = statements(response if answer is None else answer, gold)
         if stated and read_quantity(gold):
             stated += [amount for text in stated if (amount := stated_quantity(text))]
-        found = next((text for text in stated if same_answer(text, gold)), found)
-    if found is not None and numeric:
+        answer = next((text for text in stated if same_answer(text, gold)), answer)
+    if answer is not None and numeric:
         # a factorial where there is nothing but the answer, an exclamation in a sentence
-        factorial = shown and re.search(r"[0-9})]\s*!", found)
-        found = None if factorial else stated_number(found, prompt)
-    elif found is None and same_answer(response, gold):
-        found = response
-    elif found is None and (word := closed_answer(response)) and same_answer(word, gold):
-        found = word
-    elif found is None and numeric:
-        found = last_number(response, prompt)
+        factorial = shown and re.search(r"[0-9})]\s*!", answer)
+        answer = None if factorial else stated_number(answer, prompt)
+    elif answer is None and same_answer(response, gold):
+        answer = response
+    elif answer is None and (word := closed_answer(response)) and same_answer(word, gold):
+        answer = word
+    elif answer is None and numeric:
+        answer = last_number(response, prompt)
     return (
-        None if numeric and found is not None and repeats_question(found, gold, prompt) else found
+        None
+        if numeric and answer is not None and repeats_question(answer, gold, prompt)
+        else answer
     )
 
 
@@ -287,20 +289,20 @@ def plain_statement(text: str, percent: bool) -> str:
         clause = re.split(r"[.!?;](?=\s)", before)[-1]
         if any(map(str.isdigit, clause)) and not IS_LAST.search(clause):
             line = line[: excluded.start()] + "."
-    line = SAID_TWICE.sub(lambda found: say_once(found, percent), line)
+    line = SAID_TWICE.sub(lambda match: say_once(match, percent), line)
     return text[:start] + line + text[start + LONGEST :]
 
 
-def say_once(found: re.Match[str], percent: bool) -> str:
+def say_once(match: re.Match[str], percent: bool) -> str:
     """Of two ways to say one value the one that is wanted; both where the values differ."""
-    said = [found["first"], found["bracketed"] or found["second"]]
-    values = [read_number(strip_markup(text.rstrip(",.;"))) for text in said]
+    names = [match["first"], match["bracketed"] or match["second"]]
+    values = [read_number(strip_markup(text.rstrip(",.;"))) for text in names]
     if values[0] is None or values[1] is None:
-        return found[0]
+        return match[0]
     sizes = [value[0] / (100 if value[1] else 1) for value in values if value]
     if sizes[0] != sizes[1]:
-        return found[0]
-    return said[1] if values[1][1] == percent != values[0][1] else said[0]
+        return match[0]
+    return names[1] if values[1][1] == percent != values[0][1] else names[0]
 
 
 def final_line(text: str) -> str:
@@ -332,28 +334,28 @@ def closed_answer(text: str) -> str | None:
     """The yes, no, true or false that a short reply begins with; None where it says another, or
     limits it.
     """
-    found = CLOSED.match(text) if len(text) <= LONGEST else None
-    if found is None or OPENED.search(text, found.end()) or is_withdrawn(text, found.end()):
+    match = CLOSED.match(text) if len(text) <= LONGEST else None
+    if match is None or OPENED.search(text, match.end()) or is_withdrawn(text, match.end()):
         return None
-    return found[1]
+    return match[1]
 
 
-def repeats_question(said: str, gold: str, prompt: str) -> bool:
+def repeats_question(stated: str, gold: str, prompt: str) -> bool:
     """Whether an answer is a quotient that the prompt shows, and not the way the gold is written:
     the question again.
     """
-    said, gold, prompt = (
-        "".join(fold_case(strip_markup(text)).split()) for text in (said, gold, prompt)
+    stated, gold, prompt = (
+        "".join(fold_case(strip_markup(text)).split()) for text in (stated, gold, prompt)
     )
-    undone = any(mark in said for mark in ("/", "frac", "times", "cdot", "×", "*10"))
-    return undone and said != gold and said in prompt
+    undone = any(mark in stated for mark in ("/", "frac", "times", "cdot", "×", "*10"))
+    return undone and stated != gold and stated in prompt
 
 
 def boxes_in(text: str) -> list[tuple[int, int]]:
     """Where the contents of the \\boxed{...} begin and end that hold no other box, braces balanced;
     none where the last is left open.
     """
-    found, opened, box = list[tuple[int, int]](), list[int](), -1
+    boxes, opened, box = list[tuple[int, int]](), list[int](), -1
     for brace in BOX.finditer(text, max(0, text.find("\\boxed"))):
         if brace.group() != "}":
             box = len(opened) if brace.group() != "{" else box
@@ -361,9 +363,9 @@ def boxes_in(text: str) -> list[tuple[int, int]]:
         elif opened:
             start = opened.pop()
             if len(opened) == box:
-                found.append((start, brace.start()))
+                boxes.append((start, brace.start()))
                 box = -1
-    return [] if box >= 0 else found
+    return [] if box >= 0 else boxes
 
 
 def boxed_answer(text: str) -> str | None:
@@ -412,14 +414,14 @@ def joins_boxes(between: str) -> bool:
 
 def behind_box(text: str, end: int) -> str:
     """The percent sign or the word that makes another number of what a box holds."""
-    found = BEHIND_BOX.match(text, end + 1)
-    return "" if found is None else f" {found[1]}"
+    match = BEHIND_BOX.match(text, end + 1)
+    return "" if match is None else f" {match[1]}"
 
 
 def verdict_mark(text: str) -> str | None:
     """The one [[mark]] of a judge's text; None for none and for several that differ."""
-    found = {m.strip() for m in VERDICT.findall(text)}
-    return found.pop() if len(found) == 1 else None
+    marks = {m.strip() for m in VERDICT.findall(text)}
+    return marks.pop() if len(marks) == 1 else None
 
 
 def tagged_answer(text: str) -> str | None:
@@ -435,10 +437,10 @@ def tagged_answer(text: str) -> str | None:
     if (following and bare(following[0]) in SIZES) or stands_denied(text[:start], behind):
         return ""
     before, closed, between = text[:start].rpartition("</answer>")
-    said = text[start + len("<answer>") : end]
+    answer = text[start + len("<answer>") : end]
     if closed and OR_TAG.fullmatch(between):
-        return f"{before[before.rfind('<answer>') + len('<answer>') :]} or {said}"
-    return said
+        return f"{before[before.rfind('<answer>') + len('<answer>') :]} or {answer}"
+    return answer
 
 
 def announced_answer(text: str) -> str | None:
@@ -498,10 +500,10 @@ def number_at(words: list[str], at: int, prompt: str) -> str | None:
     behind = " ".join([re.sub(r"^.*[0-9]", "", words[at]), *words[at + 1 : at + 20]])
     if is_rejected(behind) or ORDINAL_MARK.match(words[at]):
         return None
-    found = None if "?" in words[at] else amount_at(words, at, words_of(prompt))
-    if found is None:
+    amount = None if "?" in words[at] else amount_at(words, at, words_of(prompt))
+    if amount is None:
         return None
-    sign, [number, *spoken] = found[: found[0] == "-"], found.split()
+    sign, [number, *spoken] = amount[: amount[0] == "-"], amount.split()
     number = strip_word(number.removeprefix(sign))
     return " ".join([sign + number, *spoken])
 
@@ -526,9 +528,9 @@ def last_number(response: str, prompt: str) -> str | None:
         return (
             None if item_number(above[above.rfind("\n") + 1 :]) is not None else item_number(line)
         )
-    said = response[start : at + 1]
-    said = said[: -len(re.split(r"[^0-9.,]", said)[-1])]
-    if is_denied(said) or ("digit" not in prompt.casefold() and states_property(said)):
+    number = response[start : at + 1]
+    number = number[: -len(re.split(r"[^0-9.,]", number)[-1])]
+    if is_denied(number) or ("digit" not in prompt.casefold() and states_property(number)):
         return None
     words = words_in_line(line[-LONGEST:])
     i = max(n for n, w in enumerate(words) if last_digit_position(w) >= 0)
@@ -559,8 +561,8 @@ def item_number(line: str) -> str | None:
     line = line[: LONGEST + 1].strip()
     if ORDINAL_MARK.match(line):
         return None
-    found = strip_markup(line if NUMBER.match(line) else line.lstrip("*•# "))
-    return found if read_number(found) is not None else None
+    match = strip_markup(line if NUMBER.match(line) else line.lstrip("*•# "))
+    return match if read_number(match) is not None else None
 
 
 def strip_word(word: str) -> str:

@@ -43,14 +43,16 @@ class Verdict:
             raise UserError(
                 f"Verdict: the answer {gold[:40]!r} is none of {', '.join(self.labels)}"
             )
-        found = read_verdict(response, self.labels)
-        return failed_judgement("unparsable") if found is None else binary_judgement(found == gold)
+        verdict = read_verdict(response, self.labels)
+        return (
+            failed_judgement("unparsable") if verdict is None else binary_judgement(verdict == gold)
+        )
 
 
 def read_verdict(response: str, labels: tuple[str, ...]) -> str | None:
     """The one verdict of a reply; None for none, for several, and for what is no label."""
-    found = verdict_mark(strip_thinking(response))
-    return found if found in labels else None
+    mark = verdict_mark(strip_thinking(response))
+    return mark if mark in labels else None
 
 
 @stage
@@ -79,19 +81,19 @@ class Factuality:
         ]
         text = response if "<think>" in response else f"<think>{response}"
         form = Tags()(text, None).score
-        said = tagged_answer(response)
+        stated = tagged_answer(response)
         worth, supported = -1.0, 0.0
-        if said is not None and said.strip():
+        if stated is not None and stated.strip():
             thoughts = text.partition("</think>")[0].removeprefix("<think>")
             supported = support(thoughts, facts, self.gamma)
-            refused = any(matches_gold([r], said) for r in REFUSAL_PHRASES)
-            worth = 2.0 if matches_gold(golds, said) else 1.0 if refused else -1.0 + supported
+            refused = any(matches_gold([r], stated) for r in REFUSAL_PHRASES)
+            worth = 2.0 if matches_gold(golds, stated) else 1.0 if refused else -1.0 + supported
         paper = (1.0 if form else -1.0) + worth
         parts = {"format": form, "facts": supported, "paper": paper}
         return Judgement(
             score=min(1.0, max(0.0, (paper + 2) / 5)),
             parts=parts,
-            status="ok" if said else "unparsable",
+            status="ok" if stated else "unparsable",
         )
 
 
@@ -100,14 +102,14 @@ def support(text: str, facts: Any, gamma: float) -> float:
     up to gamma.
     """
     known = {normalise_text(str(f)).rstrip(".!? ") for f in facts}
-    said = split_statements(text)
-    return fact_worth(sum(s in known for s in said), len(said), gamma)
+    statements = split_statements(text)
+    return fact_worth(sum(s in known for s in statements), len(statements), gamma)
 
 
 def split_statements(text: str, repeated: bool = False) -> list[str]:
     """The sentences of a text, each once unless `repeated`."""
-    found = [s for x in re.split(r"[.!?\n]+", text) if (s := normalise_text(x))]
-    return found if repeated else list(dict.fromkeys(found))
+    statements = [s for x in re.split(r"[.!?\n]+", text) if (s := normalise_text(x))]
+    return statements if repeated else list(dict.fromkeys(statements))
 
 
 def fact_worth(supported: int, n: int, gamma: float = 10.0) -> float:
@@ -132,8 +134,8 @@ class Selective:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, confidence: float = 0.0) -> Judgement:
-        said = tagged_answer(strip_thinking(response))
-        text = strip_thinking(response) if said is None else said
+        stated = tagged_answer(strip_thinking(response))
+        text = strip_thinking(response) if stated is None else stated
         abstained = words(text) == words(self.phrase)
         golds = [str(a) for a in (answer if isinstance(answer, list | tuple) else [answer])]
         fits = abstained if answer is None else matches_gold(golds, text)

@@ -67,32 +67,32 @@ def read_notation(text: str) -> tuple[object, ...] | None:
         return ("date", *date)
     if RATIO.fullmatch(text):
         return ("ratio", *(part.strip() for part in text.split(":")))
-    if found := PREFIXED.fullmatch(text):
-        base = {"x": 16, "b": 2, "o": 8}[found[2].lower()]
-        return digits_in(found[1] + found[3], base)
-    if found := SUBSCRIPTED.fullmatch(text):
-        return digits_in(found[1], base_of(found[2] or found[3]))
-    if found := SPOKEN.fullmatch(text):
-        return digits_in(found[1], base_of(found[2] or found[3][:3]))
+    if match := PREFIXED.fullmatch(text):
+        base = {"x": 16, "b": 2, "o": 8}[match[2].lower()]
+        return digits_in(match[1] + match[3], base)
+    if match := SUBSCRIPTED.fullmatch(text):
+        return digits_in(match[1], base_of(match[2] or match[3]))
+    if match := SPOKEN.fullmatch(text):
+        return digits_in(match[1], base_of(match[2] or match[3][:3]))
     return None
 
 
 def read_date(text: str) -> tuple[int, int, int] | None:
     """The year, month and day of a date with its month by name, or as 1999-12-31."""
-    if found := ISO_DATE.fullmatch(text):
-        return int(found[1]), int(found[2]), int(found[3])
+    if match := ISO_DATE.fullmatch(text):
+        return int(match[1]), int(match[2]), int(match[3])
     for pattern, (month, day) in zip(DATES, ((1, 2), (2, 1)), strict=True):
-        if found := pattern.fullmatch(text):
+        if match := pattern.fullmatch(text):
             names = [m[:3] for m in MONTHS]
-            return int(found[3] or 0), names.index(found[month][:3].lower()) + 1, int(found[day])
+            return int(match[3] or 0), names.index(match[month][:3].lower()) + 1, int(match[day])
     return None
 
 
-def same_substance(said: str, gold: str) -> bool:
+def same_substance(substance: str, gold: str) -> bool:
     """Whether two chemical formulas are the same but for how their indices are set: H₂O, H_2O."""
-    if not FORMULA.fullmatch(gold) or not any(map(str.isdigit, gold)) or len(said) > 200:
+    if not FORMULA.fullmatch(gold) or not any(map(str.isdigit, gold)) or len(substance) > 200:
         return False
-    return re.sub(r"\\(?:text|mathrm|ce)(?![a-z])", "", said).translate(LOWERED) == gold
+    return re.sub(r"\\(?:text|mathrm|ce)(?![a-z])", "", substance).translate(LOWERED) == gold
 
 
 def base_of(text: str) -> int:
@@ -117,8 +117,8 @@ def digits_in(text: str, base: int) -> tuple[object, ...] | None:
 
 def plain_decimal(text: str) -> str:
     """A number that is marked as one of base 10, without the mark; any other text as it is."""
-    found = SUBSCRIPTED.fullmatch(" ".join(text.split()))
-    return found[1] if found and base_of(found[2] or found[3]) == 10 else text
+    match = SUBSCRIPTED.fullmatch(" ".join(text.split()))
+    return match[1] if match and base_of(match[2] or match[3]) == 10 else text
 
 
 def bases_in(text: str) -> list[str]:
@@ -136,13 +136,13 @@ def text_key(text: str, shortest: int = 2) -> str:
     """
     text = " ".join(text.split())
 
-    def fold(found: re.Match[str]) -> str:
-        word = found[0]
+    def fold(match: re.Match[str]) -> str:
+        word = match[0]
         near = {
-            text[max(0, found.start() - 1) : found.start()],
-            text[found.end() : found.end() + 1],
+            text[max(0, match.start() - 1) : match.start()],
+            text[match.end() : match.end() + 1],
         }
-        command = text[max(0, found.start() - 1) : found.start()] == "\\"
+        command = text[max(0, match.start() - 1) : match.start()] == "\\"
         if command or (shortest > 2 and word.isupper()):  # a polygon ABCD
             return word
         spelled = word in (word.lower(), word.upper(), word.capitalize())

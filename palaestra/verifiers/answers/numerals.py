@@ -83,10 +83,10 @@ def parse_number(text: str) -> tuple[Fraction, bool] | None:
     if repeating := REPEATING.fullmatch(value):
         sign, whole, once, again = repeating.groups()
         above = int((whole or "0") + once + again) - int((whole or "0") + once)
-        found = Fraction(above, (10 ** len(again) - 1) * 10 ** len(once))
-        return (-found if sign == "-" else found) * scale, text.endswith("%")
-    found = LATEX_FRACTION.fullmatch(value)
-    sign, whole, *parts = found.groups() if found else ("", "", *value.split("/"))
+        match = Fraction(above, (10 ** len(again) - 1) * 10 ** len(once))
+        return (-match if sign == "-" else match) * scale, text.endswith("%")
+    match = LATEX_FRACTION.fullmatch(value)
+    sign, whole, *parts = match.groups() if match else ("", "", *value.split("/"))
     parts = [part.strip() for part in parts]
     if (
         len(parts) > 2
@@ -103,17 +103,17 @@ def parse_number(text: str) -> tuple[Fraction, bool] | None:
 
 def read_number(text: str) -> tuple[Fraction, bool] | None:
     """As `parse_number`, of a response: also with leading zeros (07), and in English words."""
-    found = parse_number(text)
-    if found is None and 0 < len(text) <= LONGEST:
-        found = parse_number(LEADING_ZEROS.sub(r"\1", text)) if "/" not in text else None
-    if found is None and EUROPEAN.fullmatch(text):
-        found = parse_number(text.replace(".", "").replace(",", "."))
+    number = parse_number(text)
+    if number is None and 0 < len(text) <= LONGEST:
+        number = parse_number(LEADING_ZEROS.sub(r"\1", text)) if "/" not in text else None
+    if number is None and EUROPEAN.fullmatch(text):
+        number = parse_number(text.replace(".", "").replace(",", "."))
     if one := ONE_SCALE.fullmatch(text):
         return Fraction(SCALES[one[1].casefold()]), False
-    if found is None and 0 < len(text) <= 100 and not re.search("[0-9]", text):
+    if number is None and 0 < len(text) <= 100 and not re.search("[0-9]", text):
         digits = spelled_digits(text, alone=True)
-        found = None if digits is None else parse_number(digits)
-    return found
+        number = None if digits is None else parse_number(digits)
+    return number
 
 
 def join_numbers(text: str) -> str:
@@ -137,16 +137,16 @@ def over_fractions(text: str) -> str:
     )
 
 
-def exponent_of(found: re.Match[str]) -> str:
-    raised = found[2] or found[3] or found[4] or found[5]
+def exponent_of(match: re.Match[str]) -> str:
+    raised = match[2] or match[3] or match[4] or match[5]
     return "".join(raised.translate(RAISED).split())
 
 
-def vulgar_fraction(found: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", found[2]).partition("\u2044")
+def vulgar_fraction(match: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", match[2]).partition("\u2044")
     if not below:
-        return found[0]
-    return f"{found[1]}\\frac{{{above}}}{{{below}}}" if found[1] else f"{above}/{below}"
+        return match[0]
+    return f"{match[1]}\\frac{{{above}}}{{{below}}}" if match[1] else f"{above}/{below}"
 
 
 def read_words(text: str) -> tuple[str, int]:
@@ -158,9 +158,9 @@ def read_words(text: str) -> tuple[str, int]:
     if "%" not in text:
         text = SPOKEN_PERCENT.sub("%", text)
     for _ in range(3):
-        if found := SPOKEN_SCALE.search(text):
-            scale *= SCALES[(found[1] or found[2]).casefold()]
-            text = text[: found.start()]
+        if match := SPOKEN_SCALE.search(text):
+            scale *= SCALES[(match[1] or match[2]).casefold()]
+            text = text[: match.start()]
     return text, scale
 
 
@@ -209,14 +209,14 @@ def meant_values(text: str) -> list[Fraction]:
     """The values that a reference may mean by its digits: its own, and without what computing or a
     narrow column left behind them, as in 0.30000000000000004 and 0.10000000149011612.
     """
-    found = parse_number(text)
-    if found is None:
+    number = parse_number(text)
+    if number is None:
         return []
     digits = re.sub(r"[eE].*|[^0-9]", "", text).lstrip("0")
     written = "." in text and re.fullmatch(NUMBER, text.strip()) is not None
-    if not written or not LONG_TAIL <= len(digits) <= 25 or abs(found[0]) > 10**20:
-        return [found[0]]
-    return [found[0], *(Fraction(short) for short in shorter_decimals(float(found[0])))]
+    if not written or not LONG_TAIL <= len(digits) <= 25 or abs(number[0]) > 10**20:
+        return [number[0]]
+    return [number[0], *(Fraction(short) for short in shorter_decimals(float(number[0])))]
 
 
 def shorter_decimals(value: float) -> list[str]:

@@ -99,13 +99,13 @@ class NumberAnswer:
             raise UserError(
                 f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts"
             )
-        said = extract_answer(response, text, prompt)
-        found = None if said is None else read_response_number(strip_markup(said), gold[0])
-        if found is None:
+        stated = extract_answer(response, text, prompt)
+        number = None if stated is None else read_response_number(strip_markup(stated), gold[0])
+        if number is None:
             return failed_judgement("unparsable")
-        distance = min(abs(found[0] - value) for value in meant_values(text))
+        distance = min(abs(number[0] - value) for value in meant_values(text))
         near = distance <= abs(gold[0]) * _fraction(self.relative) + _fraction(self.absolute)
-        return binary_judgement(found[1] == gold[1] and near)
+        return binary_judgement(number[1] == gold[1] and near)
 
 
 def _fraction(tolerance: float) -> Any:
@@ -132,23 +132,23 @@ class SetAnswer:
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         wanted = [str(x) for x in require_field(answer, "answer", (list, tuple), self)]
-        said = stated_answer(response)
-        if said is None:
-            said = plain_forms(strip_thinking(response)).strip()
-            said = stated_listing(said, wanted) or said
+        stated = stated_answer(response)
+        if stated is None:
+            stated = plain_forms(strip_thinking(response)).strip()
+            stated = stated_listing(stated, wanted) or stated
         gold = [item_key(shortest_decimal(x)) for x in wanted]
         if [item_key(shortest_decimal(x)) for x in items_of("; ".join(wanted), wanted)] != gold:
             raise UserError(
                 "SetAnswer: an item of the answer is empty, or nothing but marks; give each a text"
             )
-        items = items_of(said, wanted) if len(said) <= 20 * sum(map(len, wanted)) + 1000 else []
+        items = items_of(stated, wanted) if len(stated) <= 20 * sum(map(len, wanted)) + 1000 else []
         if not items:
             return failed_judgement("unparsable")
-        found = [item_key(x) for x in items]
-        equal = found == gold if self.ordered else Counter(found) == Counter(gold)
-        common = sum((Counter(found) & Counter(gold)).values())
-        parts = {"precision": common / len(found), "recall": common / max(1, len(gold))}
-        f1 = 2 * common / (len(found) + len(gold))
+        keys = [item_key(x) for x in items]
+        equal = keys == gold if self.ordered else Counter(keys) == Counter(gold)
+        common = sum((Counter(keys) & Counter(gold)).values())
+        parts = {"precision": common / len(keys), "recall": common / max(1, len(gold))}
+        f1 = 2 * common / (len(keys) + len(gold))
         score = 1.0 if equal else min(f1, REORDERED_WORTH) if self.partial else 0.0
         return Judgement(score=score, parts=parts)
 
@@ -194,12 +194,14 @@ def unlabel_items(parts: list[str]) -> list[str]:
     as they are where not every item has the next label.
     """
     listed = parts[1:] if len(parts) > 1 and parts[0].rstrip().endswith(":") else parts
-    found = [LABEL.match(part) for part in listed]
-    labels = [m[1] or m[2] for m in found if m is not None]
+    label_matches = [LABEL.match(part) for part in listed]
+    labels = [m[1] or m[2] for m in label_matches if m is not None]
     count = len(listed)
     expected = ([str(i + 1) for i in range(count)], list(ALPHABET[:count]))
     if labels in expected or labels == list(ALPHABET[:count].upper()):
-        return [part[m.end() :] for part, m in zip(listed, found, strict=True) if m is not None]
+        return [
+            part[m.end() :] for part, m in zip(listed, label_matches, strict=True) if m is not None
+        ]
     return listed if all(BULLET.match(part) for part in listed) else parts
 
 
@@ -237,10 +239,10 @@ class JsonAnswer:
                 gold = answer
         given = stated_json(strip_thinking(response))
         try:
-            found = strict_json(given or "")
+            value = strict_json(given or "")
         except ValueError:
             return failed_judgement("unparsable")
-        return binary_judgement(equal_json(found, gold))
+        return binary_judgement(equal_json(value, gold))
 
 
 def strict_json(text: str) -> Any:
@@ -250,10 +252,10 @@ def strict_json(text: str) -> Any:
         raise ValueError(f"{name} is no JSON")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        value = dict(pairs)
+        if len(value) != len(pairs):
             raise ValueError("a key stands twice")
-        return found
+        return value
 
     return json.loads(text, parse_constant=no_constant, object_pairs_hook=unique)
 
@@ -289,13 +291,13 @@ class TokenF1:
         golds = [words(t) for t in texts]
         if not all(golds) or not golds:
             raise UserError("TokenF1: an answer has no words; give it some, or use `exact`")
-        said = stated_answer(response)
-        said = strip_thinking(response) if said is None else said
-        found = words(said)
-        if not found:
+        stated = stated_answer(response)
+        stated = strip_thinking(response) if stated is None else stated
+        tokens = words(stated)
+        if not tokens:
             return failed_judgement("unparsable", f1=0.0, exact=0.0)
-        f1 = max(word_f1(found, gold) for gold in golds)
-        exact = matches_gold(texts, said)
+        f1 = max(word_f1(tokens, gold) for gold in golds)
+        exact = matches_gold(texts, stated)
         return Judgement(
             score=1.0 if exact else min(f1, REORDERED_WORTH),
             parts={"f1": f1, "exact": float(exact)},
@@ -307,8 +309,8 @@ def words(text: str) -> list[Hashable]:
     articles); numbers by value.
     """
     text = text.casefold().replace("'", "").replace("−", "-").replace(" %", "%")
-    found: list[Hashable] = [parse_number("".join(w.split())) or w for w in WORD.findall(text)]
-    return [w for w in found if w not in ARTICLES] or found
+    tokens: list[Hashable] = [parse_number("".join(w.split())) or w for w in WORD.findall(text)]
+    return [w for w in tokens if w not in ARTICLES] or tokens
 
 
 def matches_gold(golds: list[str], text: str) -> bool:
@@ -324,8 +326,8 @@ def answer_f1(text: str, golds: list[str]) -> float:
     is yes, no or noanswer and the other is not, it is 0 (HotpotQA's evaluation,
     arXiv:1809.09600).
     """
-    found = words(text)
-    each = ((found, words(gold)) for gold in golds)
+    tokens = words(text)
+    each = ((tokens, words(gold)) for gold in golds)
     return max(
         (word_f1(a, b) for a, b in each if a and b and (a == b or not {*a, *b} & CLOSED)),
         default=0.0,
@@ -397,9 +399,9 @@ class Abstention:
 
     @guard_verifier
     def __call__(self, response: str, answer: str | Sequence[str]) -> Judgement:
-        whole, said = strip_thinking(response), stated_answer(response)
-        found = [words(t.replace("’", "'")) for t in (whole, said) if t is not None]
+        whole, stated = strip_thinking(response), stated_answer(response)
+        phrases = [words(t.replace("’", "'")) for t in (whole, stated) if t is not None]
         golds = [words(p) for p in ([answer] if isinstance(answer, str) else answer)]
         if not all(golds):
             raise UserError("Abstention: a phrase has no words; give it some")
-        return binary_judgement(any(f in golds for f in found))
+        return binary_judgement(any(f in golds for f in phrases))

@@ -140,20 +140,20 @@ def statements(text: str, gold: str = "") -> list[str]:
     readings = [sentence]
     if chosen := CHOICE.match(sentence):
         readings.append(sentence[chosen.end() :])
-    elif found := COPULA.fullmatch(sentence):
-        readings += [found["rest"], found["body"]]
+    elif match := COPULA.fullmatch(sentence):
+        readings += [match["rest"], match["body"]]
         if inner := RELATIVE.match(sentence):
             readings.append(sentence[inner.end() :])
         if cleft := CLEFT.match(sentence):
             readings.append(cleft["body"])
-    elif found := HEADING.fullmatch(sentence):
-        readings.append(found["body"])
+    elif match := HEADING.fullmatch(sentence):
+        readings.append(match["body"])
     if "=" in sentence and len(text) < 200:
         readings.append(sentence[sentence.rfind("=") + 1 :])
-    if any(map(str.isdigit, gold)) and (found := WHEN.fullmatch(sentence)):
-        readings.append(found["body"])
-    if (found := REVERSE.fullmatch(sentence)) and not SPLIT.search(found["rest"]):
-        readings.append(found["body"])
+    if any(map(str.isdigit, gold)) and (match := WHEN.fullmatch(sentence)):
+        readings.append(match["body"])
+    if (match := REVERSE.fullmatch(sentence)) and not SPLIT.search(match["rest"]):
+        readings.append(match["body"])
     readings = [r.strip().rstrip("!.").strip() for r in readings]
     readings += [TITLE.sub("", r) for r in readings if TITLE.match(r)]
     readings += [gold for r in readings if gold and names_kind(r, gold)]
@@ -167,13 +167,13 @@ def stated_listing(text: str, golds: Sequence[str]) -> str | None:
     if len(text) > LONGEST_STATEMENT + 20 * sum(map(len, golds)) or is_withdrawn(text, 1):
         return None
     text = LISTING_END.sub("", plain_sentence(text, "\0"))
-    found = COPULA.fullmatch(text) or HEADING.fullmatch(text)
+    match = COPULA.fullmatch(text) or HEADING.fullmatch(text)
     plain = ALL.sub("", text)
     for gold in sorted(golds, key=len, reverse=True):
         plain = re.sub(rf"(?<!\w){re.escape(gold)}(?!\w)", " ", plain, flags=re.IGNORECASE)
-    if found is None or is_uncertain(plain):
+    if match is None or is_uncertain(plain):
         return None
-    return found["body"].strip()
+    return match["body"].strip()
 
 
 def names_kind(reading: str, gold: str) -> bool:

@@ -54,25 +54,25 @@ class ToolCalls:
             or not (makes_calls(text) if made else not gold and not has_other_call(text))
         ):
             return failed_judgement("unparsable", names=0.0, arguments=0.0, extra=0.0)
-        wanted, found = [c for c in gold if c], made
-        left = list(found)
+        wanted, calls = [c for c in gold if c], made
+        left = list(calls)
         hit = sum(bool(take_first(left, lambda c, g=g: equal_json([*c], [*g]))) for g in wanted)
-        left_names = [c[0] for c in found]
+        left_names = [c[0] for c in calls]
         named = sum(bool(take_first(left_names, lambda n, g=g: n == g[0])) for g in wanted)
         parts = {
             "names": named / len(wanted) if wanted else 1.0,
             "arguments": hit / len(wanted) if wanted else 1.0,
-            "extra": float(len(found) <= len(wanted)),
+            "extra": float(len(calls) <= len(wanted)),
         }
         same = (
-            equal_json([[*c] for c in found], [[*g] for g in wanted])
+            equal_json([[*c] for c in calls], [[*g] for g in wanted])
             if self.ordered
-            else hit == len(wanted) == len(found)
+            else hit == len(wanted) == len(calls)
         )
         worth = (
             min(0.9, (parts["names"] + parts["arguments"]) / 2)
             * len(wanted)
-            / max(len(found), len(wanted), 1)
+            / max(len(calls), len(wanted), 1)
         )
         return Judgement(score=1.0 if same else worth if self.partial else 0.0, parts=parts)
 
@@ -124,10 +124,10 @@ class ToolAnswer:
 def turn_parts(turns: Sequence[str], tools: Sequence[str] = ()) -> dict[str, float]:
     """What can be said of the calls in the policy's turns, each in [0, 1]."""
     read = [calls_of(outside_thoughts(t)) for t in turns]
-    calls = [json.dumps(c, sort_keys=True) for found in read for c in found or []]
-    names = {c[0] for found in read for c in found or []}
+    calls = [json.dumps(c, sort_keys=True) for call in read for c in call or []]
+    names = {c[0] for call in read for c in call or []}
     return {
-        "valid": sum(found is not None for found in read) / len(read),
+        "valid": sum(call is not None for call in read) / len(read),
         "fresh": len(set(calls)) / len(calls) if calls else 1.0,
         "honest": float(not any(map(forged_mark, turns))),
         "asked": float(not tools or bool(names & set(tools))),

@@ -43,7 +43,9 @@ def null_candidates(tests: Sequence[Any], language: str) -> dict[str, str]:
     from palaestra.services.sandbox import Stdio
     from palaestra.services.sandbox.needs import script
 
-    found = {"prints its input": ECHO[language]} if any(isinstance(t, Stdio) for t in tests) else {}
+    candidates = (
+        {"prints its input": ECHO[language]} if any(isinstance(t, Stdio) for t in tests) else {}
+    )
     names = sorted({n for t in tests if not isinstance(t, Stdio) for n in script(t).wanted})
     if names:
         made = "\n".join(
@@ -52,8 +54,8 @@ def null_candidates(tests: Sequence[Any], language: str) -> dict[str, str]:
         expected = dict.fromkeys(n for t in tests for n in EXPECTED.findall(repr(t)))
         raising = {f"raises {n}": f"(_ for _ in ()).throw({n}())" for n in expected}
         values = VALUES | raising
-        found |= {name: PROGRAM.format(value=v) + made for name, v in values.items()}
-    return found
+        candidates |= {name: PROGRAM.format(value=v) + made for name, v in values.items()}
+    return candidates
 
 
 def passed_by_nulls(tests: Sequence[Any], limits: Any, language: str) -> list[tuple[str, ...]]:
@@ -65,9 +67,9 @@ def passed_by_nulls(tests: Sequence[Any], limits: Any, language: str) -> list[tu
     passed: list[list[str]] = [[] for _ in tests]
     for name, code in null_candidates(tests, language).items():
         if language == "python":
-            found = sandbox.check_python(code, tests, limits).passed
+            all_passed = sandbox.check_python(code, tests, limits).passed
         else:
-            found = sandbox.check_program(language, code, tests, limits).passed
-        for by, right in zip(passed, found, strict=True):
+            all_passed = sandbox.check_program(language, code, tests, limits).passed
+        for by, right in zip(passed, all_passed, strict=True):
             by += [name] if right else []
     return list(map(tuple, passed))

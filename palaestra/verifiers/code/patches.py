@@ -87,9 +87,9 @@ def apply_edits(response: str, old: Mapping[str, str]) -> dict[str, str] | None:
             new[path] = replace
             continue
         at_line = "\n" + (content if content.endswith("\n") else content + "\n")
-        found = at_line.count("\n" + search)
-        size = len(at_line) + found * (len(replace) - len(search))
-        if not found or size > len(old.get(path, "")) + GROWTH:
+        count = at_line.count("\n" + search)
+        size = len(at_line) + count * (len(replace) - len(search))
+        if not count or size > len(old.get(path, "")) + GROWTH:
             return None
         new[path] = at_line.replace("\n" + search, "\n" + replace)[1:]
         if not content.endswith("\n"):
@@ -101,12 +101,12 @@ def unified_diffs(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, s
     """Unified diffs of the files that differ, three lines of context, without the two lines of
     names.
     """
-    found: dict[str, str] = {}
+    diffs: dict[str, str] = {}
     for path in {*old, *new}:
         a, b = (files.get(path, "").splitlines() for files in (old, new))
         if a != b:
-            found[path] = "\n".join(list(difflib.unified_diff(a, b, lineterm="", n=3))[2:])
-    return found
+            diffs[path] = "\n".join(list(difflib.unified_diff(a, b, lineterm="", n=3))[2:])
+    return diffs
 
 
 def difflib_ratio(predicted: str, oracle: str) -> float:

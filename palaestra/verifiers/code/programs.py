@@ -95,9 +95,9 @@ class CodeTests:
         from palaestra.services import sandbox
 
         limits = sandbox.Limits(seconds=self.seconds, memory_mb=self.memory_mb)
-        found = passed_by_nulls(tests_of(tests, entry_point, setup), limits, self.language)
+        passes = passed_by_nulls(tests_of(tests, entry_point, setup), limits, self.language)
         given = [tests] if isinstance(tests, str) else tests
-        return list(zip(map(str, given), found, strict=True))
+        return list(zip(map(str, given), passes, strict=True))
 
 
 def code_blocks(text: str, language: str = "python") -> list[str]:
@@ -118,23 +118,23 @@ def run_tests(
 
     limits = sandbox.Limits(seconds=seconds, memory_mb=memory_mb)
     if language == "python":
-        found = sandbox.check_python(code, tests, limits)
+        outcome = sandbox.check_python(code, tests, limits)
     else:
-        found = sandbox.check_program(language, code, tests, limits)
-    if found.status == "refused":
+        outcome = sandbox.check_program(language, code, tests, limits)
+    if outcome.status == "refused":
         raise Fault(
             "sandbox",
             "this machine cannot run code in isolation; `palaestra doctor` says what is missing",
         )
-    for test, passed in zip(tests, found.passed, strict=True):
+    for test, passed in zip(tests, outcome.passed, strict=True):
         if passed and isinstance(test, sandbox.Asserts) and is_vacuous(test, limits):
             raise UserError(
                 f"CodeTests: the test {test.code[:60]!r} passes without any code; call what the "
                 "reply defines, and name a function that is named like one of Python's as "
                 "`entry_point`"
             )
-    return found.passed, {"ok": "ok", "timeout": "timeout"}.get(
-        found.status, "ok" if all(found.passed) else "failed"
+    return outcome.passed, {"ok": "ok", "timeout": "timeout"}.get(
+        outcome.status, "ok" if all(outcome.passed) else "failed"
     )
 
 
@@ -261,7 +261,7 @@ def strip_comments(code: str) -> str | None:
         with warnings.catch_warnings():  # Python's remarks on the style of what was written
             warnings.simplefilter("ignore")
             ast.parse(code)
-        found = [
+        comments = [
             t
             for t in tokenize.generate_tokens(io.StringIO(code).readline)
             if t.type == tokenize.COMMENT
@@ -269,7 +269,7 @@ def strip_comments(code: str) -> str | None:
     except (SyntaxError, ValueError, tokenize.TokenError, MemoryError):
         return None
     lines = code.splitlines()
-    for comment in found:
+    for comment in comments:
         row, column = comment.start
         lines[row - 1] = lines[row - 1][:column]
     return "\n".join(line.rstrip() for line in lines if line.strip()).strip()

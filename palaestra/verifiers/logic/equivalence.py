@@ -44,15 +44,15 @@ class Circuit:
 
     def both(self, literals: list[int]) -> int:
         """The conjunction of literals; those of conjunctions inside it are its own."""
-        found = set[int]()
+        gates = set[int]()
         for x in literals:
-            found |= self.parts.get(x, {x})
-        found.discard(TRUE)
-        if -TRUE in found or any(-x in found for x in found):
+            gates |= self.parts.get(x, {x})
+        gates.discard(TRUE)
+        if -TRUE in gates or any(-x in gates for x in gates):
             return -TRUE
-        if len(found) < 2:
-            return found.pop() if found else TRUE
-        key = frozenset(found)
+        if len(gates) < 2:
+            return gates.pop() if gates else TRUE
+        key = frozenset(gates)
         if key not in self.nodes:
             self.n += 1
             self.size += len(key)

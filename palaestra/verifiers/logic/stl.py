@@ -73,15 +73,15 @@ def normalise_signs(text: str) -> str:
 
 
 def tokens_of(text: str) -> list[str]:
-    found, at = [], 0
+    tokens, at = [], 0
     text = normalise_signs(text).strip()
     while at < len(text):
         match = TOKEN.match(text, at)
-        if match is None or len(found) == MOST_TOKENS:
+        if match is None or len(tokens) == MOST_TOKENS:
             raise NotFormula(text[at : at + 20])
-        found.append(ALIASES.get(match[1], match[1]))
+        tokens.append(ALIASES.get(match[1], match[1]))
         at = match.end()
-    return found
+    return tokens
 
 
 class FormulaParser:
@@ -91,10 +91,10 @@ class FormulaParser:
         self.tokens, self.at, self.steps = [*tokens_of(text), ""], 0, 0
 
     def whole(self) -> Formula:
-        found = self.implication()
+        formula = self.implication()
         if self.tokens[self.at]:
             raise NotFormula(self.tokens[self.at])
-        return found
+        return formula
 
     def accept(self, *wanted: str) -> str:
         token = self.tokens[self.at]
@@ -115,10 +115,10 @@ class FormulaParser:
 
     def junction(self, sign: str, tighter: str = "") -> Formula:
         inner = (lambda: self.junction(tighter)) if tighter else self.until
-        found = inner()
+        formula = inner()
         while self.accept(sign):
-            found = (sign, found, inner())
-        return found
+            formula = (sign, formula, inner())
+        return formula
 
     def until(self) -> Formula:
         left = self.unary()
@@ -134,9 +134,9 @@ class FormulaParser:
             a, b = self.interval()
             return (sign, a, b, self.unary())
         if self.accept("("):
-            found = self.implication()
+            formula = self.implication()
             self.expect(")")
-            return found
+            return formula
         return self.atom()
 
     def atom(self) -> Formula:
@@ -180,12 +180,12 @@ class FormulaParser:
 def parse_formula(text: str) -> Formula:
     """The formula of a text. Raises Unreadable."""
     try:
-        found = FormulaParser(text).whole()
+        formula = FormulaParser(text).whole()
     except IndexError:
         raise NotFormula("the end") from None
-    if horizon(found) > FARTHEST:
+    if horizon(formula) > FARTHEST:
         raise NotFormula("far")
-    return found
+    return formula
 
 
 def horizon(f: Formula) -> int:

@@ -29,19 +29,19 @@ def formula_aspects(text: str, gold: str) -> dict[str, float]:
     pairs = [{" ".join(m) for m in STL_ATOM.findall(t)} for t in (text, gold)]
     recall = len(pairs[0] & pairs[1]) / len(pairs[1]) if pairs[1] else float(not pairs[0])
     lists = [TOKEN.findall(t) for t in (text, gold)]
-    found = {
+    aspects = {
         "atoms": recall,
         "template": cosine(verbalise(text), verbalise(gold)),
         "length": max(0.0, relative_length(text, gold)),
         "tokens": rouge_l(*lists),
     }
     weights = {"atoms": 0.2, "template": 0.25, "length": 0.35, "tokens": 0.2}
-    return {**found, "paper": sum(w * found[k] for k, w in weights.items())}
+    return {**aspects, "paper": sum(w * aspects[k] for k, w in weights.items())}
 
 
 def verbalise(text: str) -> str:
     """A formula in words."""
-    said = {
+    words = {
         "G": "always",
         "F": "eventually",
         "U": "until",
@@ -49,7 +49,7 @@ def verbalise(text: str) -> str:
         ">": "over",
         "<": "under",
     }
-    return " ".join(said.get(str(t), str(t)) for t in TOKEN.findall(text))
+    return " ".join(words.get(str(t), str(t)) for t in TOKEN.findall(text))
 
 
 @stage
@@ -75,8 +75,8 @@ class Temporal:
                 f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); write it as "
                 "palaestra.verifiers.logic.stl shows"
             ) from None
-        said = stated_answer(response)
-        text = (strip_thinking(response) if said is None else said).strip().strip("`$").strip()
+        stated = stated_answer(response)
+        text = (strip_thinking(response) if stated is None else stated).strip().strip("`$").strip()
         if len(text) > 10 * len(gold) + 200:
             return failed_judgement("unparsable")
         parts = formula_aspects(text, gold)

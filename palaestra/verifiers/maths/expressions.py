@@ -106,23 +106,25 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
     that its last sentence ends with.
     """
     text = plain_forms(strip_thinking(response))
-    said, shown = final_statement(text)
+    stated, shown = final_statement(text)
     if parse_number(strip_markup(gold)) is not None:
-        plain = said is not None and parse_number(strip_units(said, words_of(prompt))) is not None
-        said = said if shown or plain else extract_answer(response, gold, prompt)
-    if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
-        said = text if FORMULA.fullmatch(text.strip()) or not FORMULA.search(text) else None
-        said = None if said is None else plain_formula(said, gold)
+        plain = (
+            stated is not None and parse_number(strip_units(stated, words_of(prompt))) is not None
+        )
+        stated = stated if shown or plain else extract_answer(response, gold, prompt)
+    if stated is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
+        stated = text if FORMULA.fullmatch(text.strip()) or not FORMULA.search(text) else None
+        stated = None if stated is None else plain_formula(stated, gold)
     joined = None if shown else joined_formulas(text, gold)
     if joined:
         return joined
-    if said is None:
-        said = closing_formula(text)
-    elif not shown and FORMULA.search(said):
-        said = closing_formula(said) or said
-    elif not shown and said.count("$") == 1:  # the mark in front is taken for one around it
-        said = closing_formula(f"${said}") or said
-    return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
+    if stated is None:
+        stated = closing_formula(text)
+    elif not shown and FORMULA.search(stated):
+        stated = closing_formula(stated) or stated
+    elif not shown and stated.count("$") == 1:  # the mark in front is taken for one around it
+        stated = closing_formula(f"${stated}") or stated
+    return None if stated is None or len(stated) > LONGEST else stated.strip(MARKS).rstrip(".")
 
 
 def plain_formula(text: str, gold: str) -> str:
@@ -142,15 +144,19 @@ def joined_formulas(text: str, gold: str) -> str | None:
     `$x = 3$ and $x = -2$`, where the reference is a listing.
     """
     text = text[-LONGEST:].rstrip()
-    found = list(FORMULA.finditer(text))
-    if len(found) < 2 or not is_listing(gold) or not ENDING.fullmatch(text[found[-1].end() :]):
+    formulas = list(FORMULA.finditer(text))
+    if (
+        len(formulas) < 2
+        or not is_listing(gold)
+        or not ENDING.fullmatch(text[formulas[-1].end() :])
+    ):
         return None
-    first = len(found) - 1
-    while first and JOIN.fullmatch(text[found[first - 1].end() : found[first].start()]):
+    first = len(formulas) - 1
+    while first and JOIN.fullmatch(text[formulas[first - 1].end() : formulas[first].start()]):
         first -= 1
-    inside = [next(g for g in m.groups() if g is not None) for m in found[first:]]
+    inside = [next(g for g in m.groups() if g is not None) for m in formulas[first:]]
     names = [m[1] if (m := VALUE.fullmatch(part)) else "" for part in inside]
-    before = re.split(r"[.!?:](?=\s)|\n", text[: found[first].start()])[-1].casefold()
+    before = re.split(r"[.!?:](?=\s)|\n", text[: formulas[first].start()])[-1].casefold()
     if len(inside) < 2 or "" in names or len({*names}) > 1 or "$" in before:
         return None
     return None if set(re.findall(r"[\w']+", before)) & DENYING else ", ".join(inside)
@@ -161,23 +167,23 @@ def closing_formula(text: str) -> str | None:
     or where another formula of the sentence may be the answer as well.
     """
     text = PLEASANTRY.sub("", text[-2 * LONGEST :].partition("<|")[0].rstrip()).rstrip()
-    found = list(FORMULA.finditer(text))
-    if not found or not ENDING.fullmatch(text[found[-1].end() :]):
+    formulas = list(FORMULA.finditer(text))
+    if not formulas or not ENDING.fullmatch(text[formulas[-1].end() :]):
         return None
-    last = found[-1]
-    before = text[found[-2].end() if len(found) > 1 else 0 : last.start()]
+    last = formulas[-1]
+    before = text[formulas[-2].end() if len(formulas) > 1 else 0 : last.start()]
     before = re.sub(r"^\s*,\s*(?=(?:so|thus|hence|therefore)\b)", "", before)
     sentence = re.split(r"[.!?:](?=\s)|\n", before)[-1]
-    alone = sentence != before or len(found) == 1
+    alone = sentence != before or len(formulas) == 1
     words = re.findall(r"[\w']+", sentence.casefold())
     if not alone and (re.search("[,;]", sentence) or {"and", "also", "while", "but"} & set(words)):
         return None
-    told = list(words)
-    while told and told[-1] in LINKS:
-        told.pop()
+    word_list = list(words)
+    while word_list and word_list[-1] in LINKS:
+        word_list.pop()
     if is_han(sentence) and not leads_to_number("".join(sentence.split())):
         return None
-    if set(words) & DENYING or set(told[-1:]) & (BEFORE - {"pair"} | OPERATIONS):
+    if set(words) & DENYING or set(word_list[-1:]) & (BEFORE - {"pair"} | OPERATIONS):
         return None
     if re.search(r"\b(?:sum|difference|product|quotient|ratio)\b[^.]*\band\W*$", sentence):
         return None
@@ -208,69 +214,69 @@ class Math:
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = gold_of(require_field(answer, "answer", (str, int, float), self)).strip(MARKS)
-        said = answer_in(response, gold, prompt)
-        if not said:
+        stated = answer_in(response, gold, prompt)
+        if not stated:
             return failed_judgement("unparsable")
         if parse_number(strip_markup(gold)) is not None:
-            return binary_judgement(is_number(said, gold, prompt))
-        if same_formula(said, gold):
-            return binary_judgement(not repeats_question(said, gold, prompt))
+            return binary_judgement(is_number(stated, gold, prompt))
+        if same_formula(stated, gold):
+            return binary_judgement(not repeats_question(stated, gold, prompt))
         written = [
-            read_notation(strip_markup(text[text.rfind("=") + 1 :])) for text in (said, gold)
+            read_notation(strip_markup(text[text.rfind("=") + 1 :])) for text in (stated, gold)
         ]
-        if written[1] and written[1][0] == "ratio" and ("/" in said or "frac" in said):
+        if written[1] and written[1][0] == "ratio" and ("/" in stated or "frac" in stated):
             above, _, below = strip_markup(gold).partition(":")
-            return binary_judgement(same_answer(said, f"{above.strip()}/{below.strip()}"))
-        if any(written) or bases_in(said) != bases_in(gold):
+            return binary_judgement(same_answer(stated, f"{above.strip()}/{below.strip()}"))
+        if any(written) or bases_in(stated) != bases_in(gold):
             return binary_judgement(written[0] is not None and written[0] == written[1])
-        said, gold = (spell_alike(strip_markup(text, OUTER)) for text in (said, gold))
-        if same_formula(squeeze_spaces(said), squeeze_spaces(gold)):
+        stated, gold = (spell_alike(strip_markup(text, OUTER)) for text in (stated, gold))
+        if same_formula(squeeze_spaces(stated), squeeze_spaces(gold)):
             return binary_judgement(True)
-        if "=" in said and "=" not in gold and not is_listing(said):
-            said = said[said.rfind("=") + 1 :].strip()
-        return self.expression(said, gold, prompt)
+        if "=" in stated and "=" not in gold and not is_listing(stated):
+            stated = stated[stated.rfind("=") + 1 :].strip()
+        return self.expression(stated, gold, prompt)
 
-    def expression(self, said: str, gold: str, prompt: str) -> Judgement:
+    def expression(self, stated: str, gold: str, prompt: str) -> Judgement:
         """Of a reference that is no bare number."""
-        said = as_point(said, gold)
+        stated = as_point(stated, gold)
         known = words_of(prompt)
-        said = name_constants(as_interval(said, gold), gold)
-        said, gold = expand_signs(said), expand_signs(gold)
-        said, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (said, gold))
+        stated = name_constants(as_interval(stated, gold), gold)
+        stated, gold = expand_signs(stated), expand_signs(gold)
+        stated, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (stated, gold))
         copied = (
-            len(squeeze(said)) > 2
-            and squeeze(said) != squeeze(gold)
-            and squeeze(said) in squeeze(prompt)
+            len(squeeze(stated)) > 2
+            and squeeze(stated) != squeeze(gold)
+            and squeeze(stated) in squeeze(prompt)
         )
-        if copied or is_loose(said, gold, known):
+        if copied or is_loose(stated, gold, known):
             return binary_judgement(False)
-        (said, unit), (gold, wanted) = (split_units(text, known) for text in (said, gold))
+        (stated, unit), (gold, wanted) = (split_units(text, known) for text in (stated, gold))
         if unit and wanted and unit != wanted:
             return binary_judgement(False)
         if parse_number(strip_markup(gold)) is not None:
-            return binary_judgement(is_number(said, gold, prompt))
+            return binary_judgement(is_number(stated, gold, prompt))
         # rounded
-        if parse_number(strip_markup(said)) is not None and "." in said and "." not in gold:
+        if parse_number(strip_markup(stated)) is not None and "." in stated and "." not in gold:
             return binary_judgement(False)
-        request = {"gold": gold, "said": said, "asked": pieces(prompt), "known": sorted(known)}
+        request = {"gold": gold, "said": stated, "asked": pieces(prompt), "known": sorted(known)}
         return ask_child("equal", request, self.seconds)
 
 
-def is_number(said: str, gold: str, prompt: str) -> bool:
+def is_number(stated: str, gold: str, prompt: str) -> bool:
     """Whether an answer is the number of the reference, units of the question and names aside."""
-    ways = (said, strip_units(said, words_of(prompt)), stated_number(said, prompt) or "")
-    units = [split_units(text)[1] for text in (said, gold)]
+    ways = (stated, strip_units(stated, words_of(prompt)), stated_number(stated, prompt) or "")
+    units = [split_units(text)[1] for text in (stated, gold)]
     if "\\$" in gold and units[0] and units[0] != "$":
         return False
-    found = next((way for way in ways if same_answer(way, gold)), None)
-    factorial = re.search(r"[0-9})]\s*!", said)
-    return found is not None and not factorial and not repeats_question(found, gold, prompt)
+    spelling = next((way for way in ways if same_answer(way, gold)), None)
+    factorial = re.search(r"[0-9})]\s*!", stated)
+    return spelling is not None and not factorial and not repeats_question(spelling, gold, prompt)
 
 
-def same_formula(said: str, gold: str) -> bool:
+def same_formula(stated: str, gold: str) -> bool:
     """Whether two texts are the same but for markup; words also without case."""
-    shortest = 2 if "\\text" in said + gold else 4
-    keys = [text_key(strip_markup(text, OUTER), shortest) for text in (said, gold)]
+    shortest = 2 if "\\text" in stated + gold else 4
+    keys = [text_key(strip_markup(text, OUTER), shortest) for text in (stated, gold)]
     return bool(keys[1]) and keys[0] == keys[1]
 
 
@@ -280,21 +286,21 @@ def squeeze_spaces(text: str) -> str:
 
 def ask_child(task: str, request: dict[str, Any], seconds: float) -> Judgement:
     try:
-        found = ask(CHILD, {"task": task, **request}, seconds)
+        reply = ask(CHILD, {"task": task, **request}, seconds)
     except Expired:
         return failed_judgement("timeout")
     except Died:
         return failed_judgement("failed")
-    if found.get("refused") == "gold":
+    if reply.get("refused") == "gold":
         raise UserError(
             f"the reference {request['gold'][:60]!r} cannot be read as mathematics; use LaTeX, or "
             "the verifier `exact`"
         )
-    if "refused" in found and "Error" not in found["refused"]:
-        raise Fault("verifier", found["refused"])
-    if found.get("result") is None:
+    if "refused" in reply and "Error" not in reply["refused"]:
+        raise Fault("verifier", reply["refused"])
+    if reply.get("result") is None:
         return failed_judgement("unparsable")
-    return binary_judgement(found["result"])
+    return binary_judgement(reply["result"])
 
 
 @stage
@@ -311,14 +317,14 @@ class Antiderivative:
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = strip_markup(require_field(answer, "answer", str, self))
-        said = answer_in(response, gold, "")
-        if not said:
+        stated = answer_in(response, gold, "")
+        if not stated:
             return failed_judgement("unparsable")
-        if "=" in said:
-            said = said[said.rfind("=") + 1 :].strip()
-        if is_loose(said, ""):
+        if "=" in stated:
+            stated = stated[stated.rfind("=") + 1 :].strip()
+        if is_loose(stated, ""):
             return binary_judgement(False)
-        return ask_child("antiderivative", {"gold": gold, "said": said}, self.seconds)
+        return ask_child("antiderivative", {"gold": gold, "said": stated}, self.seconds)
 
 
 @stage
@@ -359,26 +365,26 @@ class Countdown:
             return failed_judgement("unparsable")
         used: list[int] = []
         try:
-            found = exact_value(ast.parse(before.strip(), mode="eval").body, used)
+            value = exact_value(ast.parse(before.strip(), mode="eval").body, used)
         except (SyntaxError, ValueError, ZeroDivisionError, MemoryError):
             return failed_judgement("unparsable")
         spent = Counter(used)
         fair = spent == given if self.exactly else not spent - given
         return binary_judgement(
-            fair and len(used) > 1 and found == target[0],
-            value=float(found == target[0]),
+            fair and len(used) > 1 and value == target[0],
+            value=float(value == target[0]),
             numbers=float(fair),
         )
 
 
 def whole_number(given: Any) -> int:
     """A number of the data, as 3, 3.0 or "3"."""
-    found = None if isinstance(given, bool) else parse_number(strip_markup(str(given)))
-    if found is None or found[1] or found[0].denominator != 1:
+    number = None if isinstance(given, bool) else parse_number(strip_markup(str(given)))
+    if number is None or number[1] or number[0].denominator != 1:
         raise UserError(
             f"Countdown: of the numbers, {str(given)[:40]!r} is not whole; give whole numbers"
         )
-    return int(found[0])
+    return int(number[0])
 
 
 def exact_value(node: ast.expr, used: list[int]) -> Fraction:

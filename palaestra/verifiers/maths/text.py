@@ -94,9 +94,9 @@ def spell_alike(text: str) -> str:
     return PRIMED.sub(name_derivative, text)
 
 
-def name_derivative(found: re.Match[str]) -> str:
-    times = (found[3] or "").count("prime") + len(found[4] or "") + int(found[5] or 0)
-    return f"{found[1]}_{{{found[2].strip('_{}')}{9000 + times}}}"
+def name_derivative(match: re.Match[str]) -> str:
+    times = (match[3] or "").count("prime") + len(match[4] or "") + int(match[5] or 0)
+    return f"{match[1]}_{{{match[2].strip('_{}')}{9000 + times}}}"
 
 
 def accents(text: str) -> list[str]:
@@ -122,7 +122,7 @@ def split_units(text: str, known: Collection[str] = ()) -> tuple[str, str]:
 
     `known` are things of the question, which its answer may count.
     """
-    found = ""
+    unit_text = ""
     while (
         (unit := UNIT.search(text))
         and unit.group()
@@ -130,27 +130,27 @@ def split_units(text: str, known: Collection[str] = ()) -> tuple[str, str]:
         and (unit[1] is None or is_unit(words_in(unit[1]), known))
     ):
         text = text[: unit.start()]
-        found = (
+        unit_text = (
             one_spelling(
                 (unit[1] or "").strip() + (unit[2] or "") + (unit[3] or "") + (unit[4] or "")
             )
-            + found
+            + unit_text
         )
-    return text, found
+    return text, unit_text
 
 
 def words_in(text: str) -> list[str]:
     """The words of a unit, in lower case but for single letters, and without powers: square feet, cm^2, m/s."""
     text = re.sub(r"(?<=[A-Za-z])\^?\{?-?[1-3²³]\}?(?![0-9])", "", text)
-    found = [w for w in re.split(r"[\s./,·*~-]+", text.strip()) if w]
-    return [w if len(w) == 1 else w.casefold() for w in found]  # g is a unit, G is none
+    words = [w for w in re.split(r"[\s./,·*~-]+", text.strip()) if w]
+    return [w if len(w) == 1 else w.casefold() for w in words]  # g is a unit, G is none
 
 
 def is_idle(words: str, known: Collection[str]) -> bool:
     """Whether the words of a formula say nothing more than a unit, or go on with a sentence."""
-    found = words_in(words)
-    return is_unit(found, known) or (
-        len(found) <= 3 and all(w in GOING_ON and w not in CHANGES for w in found)
+    word_list = words_in(words)
+    return is_unit(word_list, known) or (
+        len(word_list) <= 3 and all(w in GOING_ON and w not in CHANGES for w in word_list)
     )
 
 
@@ -161,11 +161,11 @@ def outside_brackets(text: str) -> str:
         "",
         text.replace("{,}", "").replace("\\,", "").replace(",\\!", ""),
     )
-    depth, found = 0, ""
+    depth, outside = 0, ""
     for c in text:
         depth += (c in "([{") - (c in ")]}")
-        found += c if depth <= 0 else ""
-    return found
+        outside += c if depth <= 0 else ""
+    return outside
 
 
 def is_listing(text: str) -> bool:
@@ -184,7 +184,7 @@ def is_pair(text: str) -> bool:
     return text.startswith("(") and "," in text and "," not in outside_brackets(text)
 
 
-def is_loose(said: str, gold: str, known: Collection[str] = ()) -> bool:
+def is_loose(stated: str, gold: str, known: Collection[str] = ()) -> bool:
     """Whether an answer is of a kind that can equal the reference without answering: undone,
     several, a set for a pair.
     """
@@ -193,63 +193,63 @@ def is_loose(said: str, gold: str, known: Collection[str] = ()) -> bool:
         SEVERAL_VALUES.search,
         lambda text: any(not is_idle(words, known) for words in re.findall(TEXT_COMMAND, text)),
     )
-    if any(look(said) and not look(gold) for look in looks) or (
-        "," in outside_brackets(said) and not is_listing(gold)
+    if any(look(stated) and not look(gold) for look in looks) or (
+        "," in outside_brackets(stated) and not is_listing(gold)
     ):
         return True
-    if said.count("'") != gold.count("'") or accents(said) != accents(gold):
+    if stated.count("'") != gold.count("'") or accents(stated) != accents(gold):
         return True
-    return bool((SET.search(said) and is_pair(gold)) or (SET.search(gold) and is_pair(said)))
+    return bool((SET.search(stated) and is_pair(gold)) or (SET.search(gold) and is_pair(stated)))
 
 
-def as_interval(said: str, gold: str) -> str:
+def as_interval(stated: str, gold: str) -> str:
     """An inequality in one letter as the interval that it is, where the reference is certainly an
     interval: (0, 1) may be a point.
     """
     shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
     certain = "[" in shape or "]" in shape or "infty" in gold
-    readable = certain and len(parts) == 2 and len(said) <= 200
-    found = INEQUALITY.fullmatch(said.strip()) if readable else None
-    if found is None or not (found["low"] or found["high"]):
-        return said
-    low, lower, upper, high = (found[k] for k in ("low", "lower", "upper", "high"))
+    readable = certain and len(parts) == 2 and len(stated) <= 200
+    match = INEQUALITY.fullmatch(stated.strip()) if readable else None
+    if match is None or not (match["low"] or match["high"]):
+        return stated
+    low, lower, upper, high = (match[k] for k in ("low", "lower", "upper", "high"))
     if {lower, upper} & {">", "\\ge"}:  # a > x is x < a
         if {lower, upper} & {"<", "\\le"}:
-            return said
+            return stated
         low, lower, upper, high = high, TURNED.get(upper), TURNED.get(lower), low
     opened = "[" if lower == "\\le" else "("
     closed = "]" if upper == "\\le" else ")"
     return f"{opened}{(low or '-' + INFINITY).strip()},{(high or INFINITY).strip()}{closed}"
 
 
-def as_point(said: str, gold: str) -> str:
+def as_point(stated: str, gold: str) -> str:
     """Coordinates that are named in their order (`x = 3, y = 4`) as the point that they are, where
     the reference is one; any other text as it is.
     """
     shape, parts = bracketed(gold.replace("\\left", "").replace("\\right", "").strip())
-    if shape != "()" or "," not in said or len(said) > 200:
-        return said
-    found = [COORDINATE.fullmatch(part) for part in split_commas(AND.sub(",", said)) if part]
-    named = "".join(m[1] for m in found if m)
+    if shape != "()" or "," not in stated or len(stated) > 200:
+        return stated
+    matches = [COORDINATE.fullmatch(part) for part in split_commas(AND.sub(",", stated)) if part]
+    named = "".join(m[1] for m in matches if m)
     if (
         len(named) != len(parts)
-        or len(found) != len(parts)
+        or len(matches) != len(parts)
         or named not in ("xy", "xyz", "ab", "abc")
     ):
-        return said
-    return f"({', '.join(m[2].strip() for m in found if m)})"
+        return stated
+    return f"({', '.join(m[2].strip() for m in matches if m)})"
 
 
-def name_constants(said: str, gold: str) -> str:
+def name_constants(stated: str, gold: str) -> str:
     """An answer whose free constant, + c at its end, has the name of the reference's."""
-    own, theirs = CONSTANT.search(gold), CONSTANT.search(said)
+    own, theirs = CONSTANT.search(gold), CONSTANT.search(stated)
     if (
         own is None
         or theirs is None
-        or theirs[1][0] in re.sub(r"\\[a-zA-Z]+", "", said[: theirs.start()])
+        or theirs[1][0] in re.sub(r"\\[a-zA-Z]+", "", stated[: theirs.start()])
     ):
-        return said
-    return said[: theirs.start(1)] + own[1] + said[theirs.end(1) :]
+        return stated
+    return stated[: theirs.start(1)] + own[1] + stated[theirs.end(1) :]
 
 
 def expand_signs(text: str) -> str:
@@ -310,36 +310,38 @@ def bracketed(text: str) -> tuple[str, list[str]]:
     return (text[0] + text[-1], parts) if len(parts) > 1 else ("", [])
 
 
-def unname_items(said: list[str], gold: list[str]) -> tuple[list[str], list[str]]:
+def unname_items(stated_items: list[str], gold: list[str]) -> tuple[list[str], list[str]]:
     """Values without the names that only one side gives: x = 1, x = 2 are 1, 2, and x_1 = 1, x_2 = 2
     too. Where both sides give names, these count.
     """
-    named = [[NAMED.match(item) is not None for item in items] for items in (said, gold)]
-    letters = [{ENUMERATION.sub(r"\1", lhs(x)) for x in items} - {""} for items in (said, gold)]
+    named = [[NAMED.match(item) is not None for item in items] for items in (stated_items, gold)]
+    letters = [
+        {ENUMERATION.sub(r"\1", lhs(x)) for x in items} - {""} for items in (stated_items, gold)
+    ]
     if (
         len(gold) > 1
         and len(letters[1]) == 1
         and letters[0] == letters[1] == {lhs(x)[:-1] for x in gold}
     ):
-        return [NAMED.sub("", x, count=1).strip() for x in said], [
+        return [NAMED.sub("", x, count=1).strip() for x in stated_items], [
             NAMED.sub("", x, count=1).strip() for x in gold
         ]  # x = 3, -2
     bare = lambda items: [NAMED.sub("", item, count=1).strip() for item in items]
-    if any(named[0]) and not any(named[1]) and len({lhs(x) for x in said} - {""}) <= 1:
-        return bare(said), gold
+    if any(named[0]) and not any(named[1]) and len({lhs(x) for x in stated_items} - {""}) <= 1:
+        return bare(stated_items), gold
     labels = [ENUMERATED.match(item) for item in gold]
     numbered = [(m[1], int(m[2])) for m in labels if m]
     roots = numbered == [(numbered[0][0], i + 1) for i in range(len(gold))] if numbered else False
-    turned = any("=" in item for item in said)  # 2x + 3 = y
+    turned = any("=" in item for item in stated_items)  # 2x + 3 = y
     if not any(named[0]) and not turned and (roots or len({lhs(x) for x in gold} - {""}) == 1):
-        return said, bare(gold)
-    return said, gold
+        return stated_items, bare(gold)
+    return stated_items, gold
 
 
 def lhs(item: str) -> str:
     """The name in front of a value, without spaces; "" = none."""
-    found = NAMED.match(item)
-    return "" if found is None else "".join(found.group().split())
+    match = NAMED.match(item)
+    return "" if match is None else "".join(match.group().split())
 
 
 def squeeze(text: str) -> str:
@@ -351,7 +353,7 @@ def pieces(prompt: str) -> list[str]:
     """The expressions of a question: what stands between its words and marks; of an equation also
     the right-hand side.
     """
-    found = dict[str, None]()
+    texts = dict[str, None]()
     for piece in PIECE_SEPARATOR.split(prompt[-4000:]):
         for part in (piece, piece[piece.rfind("=") + 1 :]):
             text = part.strip()
@@ -360,5 +362,5 @@ def pieces(prompt: str) -> list[str]:
                 and re.search(r"[-+*/^\\=<>(]", text)
                 and parse_number(strip_markup(text)) is None
             ):
-                found[text] = None
-    return list(found)[:MOST_PIECES]
+                texts[text] = None
+    return list(texts)[:MOST_PIECES]

@@ -75,17 +75,19 @@ def check_equality(request: dict[str, Any]) -> dict[str, Any]:
     """Whether `said` equals `gold`, item by item where they are several, and is not what was
     `asked`. A gold that does not parse is refused by name, a said one is not equal.
     """
-    gold, said = (normalise_formula(request[k]) for k in ("gold", "said"))
-    if re.search(r"\\ln(?![a-zA-Z])", gold + said):
-        gold, said = (re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in (gold, said))
+    gold, stated = (normalise_formula(request[k]) for k in ("gold", "said"))
+    if re.search(r"\\ln(?![a-zA-Z])", gold + stated):
+        gold, stated = (
+            re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in (gold, stated)
+        )
     wanted = parse_expression(gold)
     golds = items_in(gold)
     if wanted is None and any(parse_expression(item) is None for item in golds):
         return {"refused": "gold"}
-    if is_loose(said, gold, request["known"]):
+    if is_loose(stated, gold, request["known"]):
         return {"result": False}
     asked = [normalise_formula(piece) for piece in request["asked"]]
-    saids, golds = unname_items(items_in(said), golds)
+    saids, golds = unname_items(items_in(stated), golds)
     if len(golds) != 1 or len(saids) != 1 or "\\{" in gold:
         return {"result": pair_items(saids, golds)}
     if parse_expression(saids[0]) is None:
@@ -99,19 +101,19 @@ def pair_items(saids: list[str], golds: list[str]) -> bool:
     """
     equal = lambda a, b: (lhs(a) == "") == (lhs(b) == "") and is_equal(a, b, [])
     left = list(golds)
-    for said in saids:
-        place = next((i for i, gold in enumerate(left) if equal(said, gold)), None)
+    for stated in saids:
+        place = next((i for i, gold in enumerate(left) if equal(stated, gold)), None)
         if place is None:
             return False
         left.pop(place)
     return not left
 
 
-def is_equal(said: str, gold: str, asked: list[str]) -> bool:
+def is_equal(stated: str, gold: str, asked: list[str]) -> bool:
     """Whether one value is another: expressions by math-verify, pairs and intervals part by part."""
-    shapes = [bracketed(text) for text in (said, gold)]
-    if is_set(said) or is_set(gold):
-        return is_set(said) == is_set(gold) and pair_items(items_in(said), items_in(gold))
+    shapes = [bracketed(text) for text in (stated, gold)]
+    if is_set(stated) or is_set(gold):
+        return is_set(stated) == is_set(gold) and pair_items(items_in(stated), items_in(gold))
     (shape, parts), (wanted, golds) = shapes
     if golds and not parts:
         return False
@@ -121,17 +123,17 @@ def is_equal(said: str, gold: str, asked: list[str]) -> bool:
             and len(parts) == len(golds)
             and all(is_equal(a, b, []) for a, b in zip(parts, golds, strict=True))
         )
-    found, wanted = parse_expression(said), parse_expression(gold)
-    if found is None or wanted is None or pending_operations(found) - pending_operations(wanted):
+    value, wanted = parse_expression(stated), parse_expression(gold)
+    if value is None or wanted is None or pending_operations(value) - pending_operations(wanted):
         return False
-    if not same_names(found, wanted):
+    if not same_names(value, wanted):
         return False
-    if same_equation(found, wanted):
-        return not any(repeats_piece(found, wanted, piece) for piece in asked)
+    if same_equation(value, wanted):
+        return not any(repeats_piece(value, wanted, piece) for piece in asked)
     from math_verify import verify  # pyright: ignore[reportMissingImports]
 
-    equal = verify([wanted], [found], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
-    return bool(equal) and not any(repeats_piece(found, wanted, piece) for piece in asked)
+    equal = verify([wanted], [value], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
+    return bool(equal) and not any(repeats_piece(value, wanted, piece) for piece in asked)
 
 
 def same_equation(a: Any, b: Any) -> bool:
@@ -157,9 +159,9 @@ def names_by_case(tree: Any) -> set[str]:
     from sympy.core.function import AppliedUndef
 
     nodes = list(sympy.preorder_traversal(tree))
-    found = {str(node) for node in nodes if isinstance(node, sympy.Symbol)}
-    found |= {str(node.func) for node in nodes if isinstance(node, AppliedUndef)}
-    return found | {"e" for node in nodes if node is sympy.E}
+    names = {str(node) for node in nodes if isinstance(node, sympy.Symbol)}
+    names |= {str(node.func) for node in nodes if isinstance(node, AppliedUndef)}
+    return names | {"e" for node in nodes if node is sympy.E}
 
 
 def same_names(a: Any, b: Any) -> bool:
@@ -175,13 +177,13 @@ def pending_operations(tree: Any) -> set[str]:
     return PENDING & {type(node).__name__ for node in sympy.preorder_traversal(tree)}
 
 
-def repeats_piece(said: Any, gold: Any, piece: str) -> bool:
+def repeats_piece(stated: Any, gold: Any, piece: str) -> bool:
     """Whether an answer is an expression of the question and not the reference's, as parsed or
     after sympy's own rules.
     """
     asked = parse_expression(piece)
     return asked is not None and any(
-        form(said) == form(asked) and form(said) != form(gold)
+        form(stated) == form(asked) and form(stated) != form(gold)
         for form in (lambda tree: tree, rebuild)
     )
 
@@ -242,8 +244,8 @@ def expression(text: str, sympy: Any) -> Any:
     text = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"\^\(([^()]*)\)", r"^{\1}", text)
     text = normalise_formula(text)
-    found = None if is_loose(text, "") else parse_expression(text)
-    return found if isinstance(found, sympy.Expr) else None
+    value = None if is_loose(text, "") else parse_expression(text)
+    return value if isinstance(value, sympy.Expr) else None
 
 
 if __name__ == "__main__":

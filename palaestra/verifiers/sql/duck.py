@@ -122,11 +122,11 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> ResultTable:
             return ResultTable(error="not one SELECT statement")
         # or a sequence would count on for the next query
         connection.execute("BEGIN TRANSACTION READ ONLY")
-        found = connection.execute(statements[0])
+        result = connection.execute(statements[0])
         single = frozenset(
-            i for i, column in enumerate(found.description) if str(column[1]) in SINGLE
+            i for i, column in enumerate(result.description) if str(column[1]) in SINGLE
         )
-        return table(iter(found.fetchone, None), single)
+        return table(iter(result.fetchone, None), single)
     except (duckdb.Error, RuntimeError, ValueError, ImportError) as error:
         if isinstance(error, duckdb.FatalException | duckdb.InternalException):
             hosts.clear()  # an instance that broke refuses every later query
@@ -252,14 +252,14 @@ def _shape(cursor: Any, t: str) -> TableShape:
         "database_name = current_database() AND concat('\"', replace(schema_name, '\"', '\"\"'), "
         "'\".\"', replace(table_name, '\"', '\"\"'), '\"') = ?"
     )
-    found = cursor.execute(
+    constraint_rows = cursor.execute(
         "SELECT constraint_type, constraint_column_names, constraint_text FROM duckdb_constraints() "
         f"WHERE {mine}",
         [t],
     )
     constraints: dict[str, list[list[str]]] = {}
     targets: dict[str, tuple[Any, ...]] = {}
-    for kind, names, text in found.fetchall():
+    for kind, names, text in constraint_rows.fetchall():
         constraints.setdefault(kind, []).append(names)
         if kind == "FOREIGN KEY" and len(names) == 1:
             targets[names[0]] = _values(cursor, text)

@@ -65,16 +65,16 @@ def names(query: str) -> set[Any]:
     """The tables and columns that a query names: its identifiers without keywords, functions and
     its own aliases.
     """
-    found: list[tuple[str, bool]] = []
+    name_list: list[tuple[str, bool]] = []
     for m in WORD.finditer(query):
         word = next((w for w in m.groups()[:4] if w), "").lower()
         if word and not m[5]:
-            found.append((word, bool(m[4])))
-    aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
+            name_list.append((word, bool(m[4])))
+    aliases = {b for (a, _), (b, _) in pairwise(name_list) if a == "as"}
     aliases |= (
         set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED_WORDS
     )
-    return {w for w, bare in found if not (bare and w in RESERVED_WORDS) and w not in aliases}
+    return {w for w, bare in name_list if not (bare and w in RESERVED_WORDS) and w not in aliases}
 
 
 Bags: TypeAlias = Literal["", "sets", "bags"]
@@ -132,19 +132,19 @@ class Sql:
             "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered,
             "likeness": likeness,
         }  # fmt: skip
-        found = self.ask_child(request)
-        if "error" in found:
+        reply = self.ask_child(request)
+        if "error" in reply:
             return failed_judgement(
-                "timeout" if found["error"] == "timeout" else "failed",
+                "timeout" if reply["error"] == "timeout" else "failed",
                 runs=0.0,
                 rows=0.0,
                 likeness=0.0,
             )
-        right = found["agree"] == found["of"]
-        parts = {"runs": 1.0, "rows": found["agree"] / found["of"]}
-        if found["likeness"]:
-            parts["likeness"] = sum(found["likeness"]) / len(found["likeness"])
-        weak = right and not found["rows"]
+        right = reply["agree"] == reply["of"]
+        parts = {"runs": 1.0, "rows": reply["agree"] / reply["of"]}
+        if reply["likeness"]:
+            parts["likeness"] = sum(reply["likeness"]) / len(reply["likeness"])
+        weak = right and not reply["rows"]
         if weak:
             parts["weak"] = 1.0
         return Judgement(
@@ -156,7 +156,7 @@ class Sql:
         # of references, and of making databases
         longest = START + 100 * self.seconds * len(request["schemas"])
         try:
-            found = ask(CHILD, request, longest)
+            reply = ask(CHILD, request, longest)
         except Alarmed:
             return {"error": "timeout"}
         except Expired:
@@ -165,15 +165,15 @@ class Sql:
             ) from None
         except Died:
             return {"error": "the process ended"}
-        if "user" in found:
-            raise UserError(found["user"])
-        if "refused" in found:
+        if "user" in reply:
+            raise UserError(reply["user"])
+        if "refused" in reply:
             missing = "duckdb is not installed; pip install 'palaestra[duckdb]'"
             raise Fault(
                 "verifier",
-                missing if "named 'duckdb'" in found["refused"] else str(found["refused"]),
+                missing if "named 'duckdb'" in reply["refused"] else str(reply["refused"]),
             )
-        return found["result"]
+        return reply["result"]
 
     def databases(self, schema: str | Sequence[str], path: str) -> tuple[list[str], str]:
         """The scripts and the file."""
@@ -186,9 +186,9 @@ class Sql:
         return scripts or [""], path and str(file_of(Database(path=path)))
 
 
-def weakness(found: Judgement) -> dict[str, float]:
+def weakness(judgement: Judgement) -> dict[str, float]:
     """The part `weak`, by which reports name answers to a reference that proves little."""
-    return {name: x for name, x in found.parts.items() if name == "weak"}
+    return {name: x for name, x in judgement.parts.items() if name == "weak"}
 
 
 @stage
@@ -226,28 +226,28 @@ class PartialSql(Sql):
                 parts={"format": form, "paper": form},
                 status="unparsable",
             )
-        found = self.execution(query, gold, schema, database)
+        reply = self.execution(query, gold, schema, database)
         gold = strip_query(gold)
         words = [q.lower().split() for q in (gold, query)]
         parts = {
-            "execution": found.score,
-            "syntax": found.parts["runs"],
+            "execution": reply.score,
+            "syntax": reply.parts["runs"],
             "schema": jaccard(names(gold), names(query)),
             "ngrams": jaccard(ngrams(words[0], self.n), ngrams(words[1], self.n)),
             "format": form,
             "feedback": min(1.0, max(0.0, feedback or 0.0)),
         }
         paper = (
-            2 * found.score
+            2 * reply.score
             + 2 * parts["feedback"]
             + sum(v for k, v in parts.items() if k != "feedback")
         )
-        if not found.score:
+        if not reply.score:
             paper = min(paper, 3 + parts["syntax"] + form - self.margin)
         return Judgement(
             score=paper / self._most(feedback),
-            parts={**parts, **weakness(found), "paper": paper},
-            status=found.status,
+            parts={**parts, **weakness(reply), "paper": paper},
+            status=reply.status,
         )
 
     def _most(self, feedback: float | None) -> float:
@@ -285,17 +285,17 @@ class TableSql(Sql):
         if not query:
             return failed_judgement("unparsable", format=form.score, tags=form.parts["tags"])
         measured: Bags = "" if self.mode == "ex" else "bags" if self.bag else "sets"
-        found = self.execution(query, answer, schema, database, measured)
-        exact = found.score or found.status == "weak" or not measured
-        likeness = found.score if exact else min(WRONG_TABLE_WORTH, found.parts["likeness"])
+        reply = self.execution(query, answer, schema, database, measured)
+        exact = reply.score or reply.status == "weak" or not measured
+        likeness = reply.score if exact else min(WRONG_TABLE_WORTH, reply.parts["likeness"])
         parts = {
             "table": likeness,
-            "execution": found.score,
+            "execution": reply.score,
             "format": form.score,
             "tags": form.parts["tags"],
         }
         a, b, c = self.weights
         score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])
         return Judgement(
-            score=score, parts={**parts, **weakness(found), "paper": score}, status=found.status
+            score=score, parts={**parts, **weakness(reply), "paper": score}, status=reply.status
         )

@@ -116,14 +116,14 @@ def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset())
     """The rows, read one by one until they are too many or too long. `single`: the columns of
     32-bit numbers.
     """
-    found: list[tuple[Any, ...]] = []
+    result_rows: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
         size += sum(map(sys.getsizeof, row))
-        if len(found) == MOST_ROWS or size > MOST_BYTES:
+        if len(result_rows) == MOST_ROWS or size > MOST_BYTES:
             return ResultTable(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
         cells = tuple(map(cell, row))
-        found.append(
+        result_rows.append(
             tuple(
                 Single(x) if i in single and isinstance(x, float) else x
                 for i, x in enumerate(cells)
@@ -131,7 +131,7 @@ def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset())
             if single
             else cells
         )
-    return ResultTable(rows=tuple(found), size=size)
+    return ResultTable(rows=tuple(result_rows), size=size)
 
 
 def cell(x: Any) -> Any:
@@ -199,27 +199,27 @@ def same_rows(a: Rows, b: Rows, *, ordered: bool = False, columns_ordered: bool 
 def _pair_up(left: list[Any], right: list[Any]) -> bool:
     """Whether each row has a partner: rounding errors can sort rows in another order."""
     for row in left:
-        found = next((i for i, other in enumerate(right) if equal_cells(row, other)), None)
-        if found is None:
+        index = next((i for i, other in enumerate(right) if equal_cells(row, other)), None)
+        if index is None:
             return False
-        del right[found]
+        del right[index]
     return True
 
 
-def qatch(gold: Rows, said: Rows, *, bag: bool) -> float:
+def qatch(gold: Rows, stated: Rows, *, bag: bool) -> float:
     """Mean of cell precision, cell recall and the ratio of row counts, each to three decimals
     (QATCH).
 
     Cells are compared as sets, as released (duplicates are free), or as bags; numbers to ten
     digits.
     """
-    if not gold or not said:
-        return float(not gold and not said)
-    cells = [Counter(_digits(c) for row in rows for c in row) for rows in (gold, said)]
+    if not gold or not stated:
+        return float(not gold and not stated)
+    cells = [Counter(_digits(c) for row in rows for c in row) for rows in (gold, stated)]
     if not bag:
         cells = [Counter(set(c)) for c in cells]
     shared, n_gold, n_said = (c.total() for c in (cells[0] & cells[1], *cells))
-    ratio = min(len(gold), len(said)) / max(len(gold), len(said))
+    ratio = min(len(gold), len(stated)) / max(len(gold), len(stated))
     return (
         sum(
             round(x, 3)

@@ -43,20 +43,20 @@ def run(query: str, database: Database, seconds: float) -> ResultTable:
 
 def gold_rows(query: str, database: Database, seconds: float) -> ResultTable:
     """The result of the reference query, which must run on the databases as they are given."""
-    found = reference_rows(query, database, seconds)
-    if found.error:
+    rows = reference_rows(query, database, seconds)
+    if rows.error:
         raise UserError(
-            f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database"
+            f"the reference query {query[:80]!r} fails: {rows.error}; mend it, or its database"
         )
-    return found
+    return rows
 
 
 def reference_rows(query: str, database: Database, seconds: float) -> ResultTable:
     """The result of the reference query, or of a form of it, which may fail."""
 
     def made() -> tuple[ResultTable, int]:
-        found = run(query, database, GOLD * seconds)
-        return found, found.size + sys.getsizeof(query)
+        rows = run(query, database, GOLD * seconds)
+        return rows, rows.size + sys.getsizeof(query)
 
     return golds.get((query, database, change_time(database)), made)
 
@@ -87,11 +87,11 @@ def _compare_results(request: dict[str, Any]) -> dict[str, Any]:
         Database(engine=request["engine"], path=request["path"], schema=s)
         for s in request["schemas"]
     ]
-    said, seconds = request["said"], request["seconds"]
+    stated, seconds = request["said"], request["seconds"]
     pairs: list[tuple[Database, ResultTable, ResultTable]] = []
     for database in (replace(d, half=half) for d in databases for half in request["halves"]):
         gold = gold_rows(request["gold"], database, seconds)
-        pairs.append((database, gold, said_rows(said, database, seconds)))
+        pairs.append((database, gold, said_rows(stated, database, seconds)))
         if error := pairs[-1][-1].error:
             return {"error": error}
     votes = [_agrees(request, *pair) for pair in pairs]
@@ -106,7 +106,7 @@ def _compare_results(request: dict[str, Any]) -> dict[str, Any]:
         if gold.error:
             continue
         rows |= bool(gold.rows)
-        votes.append(_agrees(request, database, gold, said_rows(said, database, seconds)))
+        votes.append(_agrees(request, database, gold, said_rows(stated, database, seconds)))
         if votes[-1] is False:
             break
     counted = [vote for vote in votes if vote is not None]
@@ -131,7 +131,7 @@ def _others(request: dict[str, Any], databases: list[Database]) -> Iterator[Data
 
 
 def _agrees(
-    request: dict[str, Any], database: Database, gold: ResultTable, said: ResultTable
+    request: dict[str, Any], database: Database, gold: ResultTable, stated: ResultTable
 ) -> bool | None:
     """Whether the query gives the rows of the reference, in its order where that is one; None if
     the reference itself gives other rows when its ties are broken otherwise, so that the instance
@@ -145,14 +145,14 @@ def _agrees(
     def same(a: Rows, b: Rows, ordered: bool = request["ordered"]) -> bool:
         return same_rows(a, b, ordered=ordered, columns_ordered=columns_ordered)
 
-    if said.error or same(gold.rows, said.rows):
-        return not said.error
+    if stated.error or same(gold.rows, stated.rows):
+        return not stated.error
     ways = _other_ways(request, database, gold)
     if all(same_rows(gold.rows, rows) for rows in ways):
         return request["ordered"] and same_up_to_ties(
-            [gold.rows, *ways], said.rows, columns_ordered=columns_ordered
+            [gold.rows, *ways], stated.rows, columns_ordered=columns_ordered
         )
-    if any(same(rows, said.rows) for rows in ways):
+    if any(same(rows, stated.rows) for rows in ways):
         return True
     return False if database.whole and not database.reverse else None
 

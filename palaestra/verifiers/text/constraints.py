@@ -75,15 +75,15 @@ def is_json(text: str, *keys: str) -> bool:
     """An object with these keys, or a list of such objects, and nothing around it but a fence."""
     blocks = fences(text, ("json", ""))
     try:
-        found = strict_json(
+        value = strict_json(
             blocks[0] if len(blocks) == 1 and text.strip().startswith("```") else text
         )
     except ValueError:
         return False
-    items = found if isinstance(found, list) else [found]
+    items = value if isinstance(value, list) else [value]
     return (
         bool(items)
-        and isinstance(found, list | dict)
+        and isinstance(value, list | dict)
         and all(isinstance(x, dict) and set(keys) <= set(x) for x in items)
     )
 
@@ -218,9 +218,9 @@ class Constraints:
 
 def is_stuffed(text: str) -> bool:
     """Whether one word, or a loop, is most of a text."""
-    found = re.findall(r"\w+", text.casefold())
-    return repeated_share(found, 3) > 0.7 or (
-        len(found) > 2 and Counter(found).most_common(1)[0][1] > len(found) / 2
+    tokens = re.findall(r"\w+", text.casefold())
+    return repeated_share(tokens, 3) > 0.7 or (
+        len(tokens) > 2 and Counter(tokens).most_common(1)[0][1] > len(tokens) / 2
     )
 
 
@@ -309,9 +309,11 @@ def wording(
     """The constraints as a prompt puts them: as a list, within a sentence, or after an example of
     such an instruction.
     """
-    told = [WORDING[kind_of(c)].format(" ".join(map(str, c[2:]))) for c in constraints]
+    sentences = [WORDING[kind_of(c)].format(" ".join(map(str, c[2:]))) for c in constraints]
     if pattern == "listing":
-        return "\n".join(f"- {t[0].upper()}{t[1:]}." for t in told)
-    sentence = f"Please {', '.join(told[:-1])}{' and ' if told[1:] else ''}{told[-1]}."
+        return "\n".join(f"- {t[0].upper()}{t[1:]}." for t in sentences)
+    sentence = (
+        f"Please {', '.join(sentences[:-1])}{' and ' if sentences[1:] else ''}{sentences[-1]}."
+    )
     shown = 'An answer to "write 3 words and end with !" would be: Rain is here!\n'
     return (shown if pattern == "example" else "") + sentence

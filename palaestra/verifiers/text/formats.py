@@ -53,8 +53,8 @@ class Tags:
         )
         # so the pattern has one way to match, in linear time
         once = all(text.count(m) == 1 for m in bare)
-        found = re.fullmatch(rf"\s*{blocks}\s*", text, re.DOTALL) if once else None
-        order = found is not None and all(block.strip() for block in found.groups())
+        match = re.fullmatch(rf"\s*{blocks}\s*", text, re.DOTALL) if once else None
+        order = match is not None and all(block.strip() for block in match.groups())
         return Judgement(score=float(order), parts={"tags": share, "order": float(order)})
 
 
@@ -65,11 +65,11 @@ class Boxed:
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = gold_of(require_field(answer, "answer", (str, int, float), self))
-        found = boxed_answer(strip_thinking(response))
+        box = boxed_answer(strip_thinking(response))
         return (
             failed_judgement("unparsable")
-            if found is None
-            else binary_judgement(same_answer(found, gold))
+            if box is None
+            else binary_judgement(same_answer(box, gold))
         )
 
 
@@ -91,11 +91,13 @@ class Label:
         gold = self.labels[int(not answer)] if isinstance(answer, bool) else str(answer)
         if gold not in self.labels:
             raise UserError(f"Label: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
-        found = re.findall(re.escape(self.marker) + r"\{([^{}]{0,100})\}", strip_thinking(response))
-        found = [x.strip() for x in (found[-1:] if self.last else found)]
-        if not found or len(set(found)) > 1 or found[0] not in self.labels:
+        labels = re.findall(
+            re.escape(self.marker) + r"\{([^{}]{0,100})\}", strip_thinking(response)
+        )
+        labels = [x.strip() for x in (labels[-1:] if self.last else labels)]
+        if not labels or len(set(labels)) > 1 or labels[0] not in self.labels:
             return failed_judgement("unparsable")
-        return binary_judgement(found[0] == gold)
+        return binary_judgement(labels[0] == gold)
 
 
 @stage
@@ -156,13 +158,13 @@ def script_of(name: str) -> str:
     """A script's name as `scripts` has it, in any case. Raises UserError for one that no letter
     has.
     """
-    found = {"HAN": "CJK", "CHINESE": "CJK"}.get(str(name).upper(), str(name).upper())
-    if found not in known_scripts():
+    script = {"HAN": "CJK", "CHINESE": "CJK"}.get(str(name).upper(), str(name).upper())
+    if script not in known_scripts():
         raise UserError(
             "no script "
-            f"{name!r}{suggestion(found, known_scripts()) or '; write e.g. LATIN, CYRILLIC or CJK'}"
+            f"{name!r}{suggestion(script, known_scripts()) or '; write e.g. LATIN, CYRILLIC or CJK'}"
         )
-    return found
+    return script
 
 
 @cache
@@ -215,6 +217,6 @@ class TheoremVariant:
 def all_variants(scores: dict[str, list[float]]) -> dict[str, float]:
     """A theorem counts only if every variant of it is right: the product of its scores."""
     return {
-        theorem: float(bool(found) and all(s == 1.0 for s in found))
-        for theorem, found in scores.items()
+        theorem: float(bool(variant) and all(s == 1.0 for s in variant))
+        for theorem, variant in scores.items()
     }

@@ -44,8 +44,8 @@ class Spelling:
         gold = normalise_characters(str(require_field(answer, "answer", str, self)))
         if not gold:
             raise UserError("Spelling: the answer is empty; give the correct sentence")
-        said, wrong = stated_answer(response), normalise_characters(source)
-        text = normalise_characters(strip_thinking(response) if said is None else said)
+        stated, wrong = stated_answer(response), normalise_characters(source)
+        text = normalise_characters(strip_thinking(response) if stated is None else stated)
         if not text or len(text) > 4 * len(gold) + 20:
             return failed_judgement("unparsable")
         made, wanted = edits(wrong, text), edits(wrong, gold)

@@ -82,12 +82,12 @@ class Translation:
 
     def meaning(self, source: str, text: str, references: list[str]) -> float:
         likeness: Semantic = load(self.semantic, "function") if self.semantic else chrf
-        found = max(float(likeness(source, text, r)) for r in references)
-        if not 0.0 <= found <= 1.0:
+        score = max(float(likeness(source, text, r)) for r in references)
+        if not 0.0 <= score <= 1.0:
             raise Fault(
-                "verifier", f"{self.semantic} gave {found}; a semantic metric lies in [0, 1]"
+                "verifier", f"{self.semantic} gave {score}; a semantic metric lies in [0, 1]"
             )
-        return found
+        return score
 
 
 def is_suspicious(text: str, references: list[str], source: str) -> bool:

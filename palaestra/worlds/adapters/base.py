@@ -346,8 +346,8 @@ class AdaptedWorld:
             return await self._end(trail, live, pay, scene, "truncated:turns")
         first = scene.seat not in trail.asked
         trail = replace(trail, asked=(*trail.asked, scene.seat)) if first else trail
-        told = self.describe() if first or not self.memory else ""
-        frame = self._ask(trail, scene, pay, "\n\n".join(filter(None, (told, scene.text))))
+        description = self.describe() if first or not self.memory else ""
+        frame = self._ask(trail, scene, pay, "\n\n".join(filter(None, (description, scene.text))))
         await self.lives.keep(trail, live, scene)
         return frame
 
@@ -357,11 +357,11 @@ class AdaptedWorld:
         who = self.opponent
         if isinstance(who, str):
             return live.sample(rng, who)
-        said = who((Message(role="user", content=scene.text),), rng)
+        reply = who((Message(role="user", content=scene.text),), rng)
         try:
-            return live.read(said)
+            return live.read(reply)
         except Illegal as why:
-            raise UserError(f"{self.label}: the opponent says {said!r}; {why}") from None
+            raise UserError(f"{self.label}: the opponent says {reply!r}; {why}") from None
 
     async def _refuse(self, trail: Trail, live: Live, scene: Scene, why: str) -> Frame:
         """Asks again, or ends the episode."""
@@ -370,8 +370,8 @@ class AdaptedWorld:
             return await self._end(trail, live, self.forfeit(scene.seat), scene, "finished")
         if trail.turns >= self.max_turns:
             return await self._end(trail, live, {}, scene, "truncated:turns")
-        told = (why,) if self.memory else (self.describe(), why, scene.text)
-        frame = self._ask(trail, scene, {}, "\n\n".join(filter(None, told)))
+        texts = (why,) if self.memory else (self.describe(), why, scene.text)
+        frame = self._ask(trail, scene, {}, "\n\n".join(filter(None, texts)))
         await self.lives.keep(trail, live, scene)
         return frame
 
@@ -489,16 +489,16 @@ def last_named(text: str, names: Collection[str]) -> str | None:
     """
     known = {n.lower(): n for n in names}
     longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-    found = re.findall(rf"(?<![\w.-])(?:{longest_first})(?!\w|-\w|\.\d)", text.lower())
-    return known[found[-1]] if found else None
+    names_found = re.findall(rf"(?<![\w.-])(?:{longest_first})(?!\w|-\w|\.\d)", text.lower())
+    return known[names_found[-1]] if names_found else None
 
 
 def named_action(text: str, names: Sequence[str]) -> str:
     """The same, for actions that must be named. Raises Illegal."""
-    found = last_named(text, names) if names else None
-    if found is None:
+    name = last_named(text, names) if names else None
+    if name is None:
         raise Illegal(f"That is no legal action. Reply with one of: {', '.join(names)}")
-    return found
+    return name
 
 
 def show(value: Any) -> str:

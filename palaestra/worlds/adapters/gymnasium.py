@@ -155,9 +155,9 @@ class GymnasiumEpisode:
 def name_colours(drawn: str) -> str:
     """A terminal's colours in words: "\\x1b[41mS\\x1b[0m" is "<red>S</red>"."""
 
-    def in_words(found: re.Match[str]) -> str:
-        codes = [int(c) for c in found[1].split(";") if c]
+    def in_words(match: re.Match[str]) -> str:
+        codes = [int(c) for c in match[1].split(";") if c]
         colour = next((COLOURS[c % 10] for c in codes if 30 <= c < 48 and c % 10 < 8), "")
-        return f"<{colour}>{found[2]}</{colour}>" if colour else found[2]
+        return f"<{colour}>{match[2]}</{colour}>" if colour else match[2]
 
     return ESCAPE.sub(in_words, drawn)

@@ -147,8 +147,8 @@ class MethodsWorld(AdaptedWorld):
     def _ask(self, trail: Trail, scene: Scene, pay: Mapping[str, float], text: str) -> Frame:
         """Beside the results of calls there is nothing to say."""
         frame = super()._ask(trail, scene, pay, text)
-        said = replace(frame.asks[0], tools=schemas_of(self.spec))
-        return replace(frame, asks=(replace(said, say=scene.before) if scene.before else said,))
+        ask = replace(frame.asks[0], tools=schemas_of(self.spec))
+        return replace(frame, asks=(replace(ask, say=scene.before) if scene.before else ask,))
 
     async def _end(
         self, trail: Trail, live: Live, pay: Mapping[str, float], scene: Scene, status: str

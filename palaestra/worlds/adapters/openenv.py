@@ -91,9 +91,9 @@ def load_client(label: str) -> Any:
 def action_schema(url: str) -> Mapping[str, Any]:
     """The JSON schema of a server's actions. Raises UserError where no server answers."""
     try:
-        said = httpx2.get(f"{url.rstrip('/')}/schema", timeout=SECONDS)
-        said.raise_for_status()
-        return said.json()["action"]
+        response = httpx2.get(f"{url.rstrip('/')}/schema", timeout=SECONDS)
+        response.raise_for_status()
+        return response.json()["action"]
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"openenv:{url}: no OpenEnv server answers there ({type(error).__name__}: {error}); "
@@ -151,16 +151,16 @@ class OpenEnvSession:
             except ValueError as why:
                 raise Illegal(f"That is no legal action: {why}") from None
         try:
-            found = json.loads(text.strip().splitlines()[-1])
+            message = json.loads(text.strip().splitlines()[-1])
         except (ValueError, IndexError):
-            found = text.strip()
-        if isinstance(found, dict):
-            return json.dumps(found, sort_keys=True)
+            message = text.strip()
+        if isinstance(message, dict):
+            return json.dumps(message, sort_keys=True)
         name = only_field(self.world.schema)
-        if name is None or found == "":
+        if name is None or message == "":
             raise Illegal(f"That is no legal action. {self.world.ways()}")
         whole = properties(self.world.schema)[name].get("type") == "string"
-        return json.dumps({name: text.strip() if whole else found})
+        return json.dumps({name: text.strip() if whole else message})
 
     def sample(self, rng: np.random.Generator, how: str) -> str:
         raise NotImplementedError(how)

@@ -106,5 +106,5 @@ class Speech:
 
 def mask_of(observation: Any, info: Mapping[str, Any]) -> Any:
     """Which actions are legal, [n] of 0 and 1, where an environment says so; None = all."""
-    told = observation if isinstance(observation, Mapping) else {}
-    return told.get("action_mask", info.get("action_mask"))
+    mapping = observation if isinstance(observation, Mapping) else {}
+    return mapping.get("action_mask", info.get("action_mask"))

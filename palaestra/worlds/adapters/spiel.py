@@ -162,14 +162,14 @@ class SpielWorld(AdaptedWorld):
         if not self.words or self.memory or self.against != "self":
             need = "words for its actions, memory=False and against=self"
             raise UserError(f"{self.label}: a policy is a table only with {need}")
-        found = dict[str, tuple[str, Mapping[int, str]]]()
+        texts = dict[str, tuple[str, Mapping[int, str]]]()
         for state in decisions(self.load()):
             player, legal = state.current_player(), state.legal_actions()
-            told = "\n\n".join((self.describe(), SpielGame(self, state).text(player)))
-            seen = (told, {a: self.words[a] for a in legal})
-            if found.setdefault(state.information_state_string(player), seen) != seen:
-                raise UserError(f"{self.label} shows one situation in two ways: {told!r}")
-        return found
+            text = "\n\n".join((self.describe(), SpielGame(self, state).text(player)))
+            seen = (text, {a: self.words[a] for a in legal})
+            if texts.setdefault(state.information_state_string(player), seen) != seen:
+                raise UserError(f"{self.label} shows one situation in two ways: {text!r}")
+        return texts
 
     async def _refuse(self, trail: Trail, live: Live, scene: Scene, why: str) -> Frame:
         """Asks again, ends the game, or has a random legal action in the place of the reply."""
@@ -217,7 +217,7 @@ def load_game(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
 
 def decisions(game: Any) -> list[Any]:
     """Every state of a game in which a player is to act. Raises UserError for a large game."""
-    found, seen, left = list[Any](), 0, [game.new_initial_state()]
+    states, seen, left = list[Any](), 0, [game.new_initial_state()]
     while left:
         state, seen = left.pop(), seen + 1
         if seen + len(left) > HISTORIES:
@@ -226,9 +226,9 @@ def decisions(game: Any) -> list[Any]:
                 f"spiel:{name} has more than {HISTORIES:,} histories: too many to see all"
             )
         if not state.is_terminal():
-            found += [] if state.is_chance_node() else [state]
+            states += [] if state.is_chance_node() else [state]
             left += [state.child(a) for a in state.legal_actions()]
-    return found
+    return states
 
 
 @lru_cache(maxsize=8)

@@ -140,9 +140,9 @@ class TextArenaGame:
             over, _ = self.game.step(action)
             if not over:
                 return self.scene()
-            rewards, told = self.game.close()
+            rewards, outcome = self.game.close()
         pay = {self.world.sides[i]: float(x) for i, x in (rewards or {}).items()}
-        reason = next((str(t["reason"]) for t in told.values() if t.get("reason")), "")
+        reason = next((str(t["reason"]) for t in outcome.values() if t.get("reason")), "")
         return Scene(pay=pay, status="finished", facts={"reason": reason})
 
     def scene(self) -> Scene:

@@ -329,14 +329,14 @@ class Talk:
         if message is None and not opening:
             raise ValueError("a turn without a message opens a task that has a prompt")
         heard = [*opening, *as_messages(message, library)]
-        said = await self.agent.episode.ask(self.agent.name, *as_seen(heard))
-        reply = library.AssistantMessage(content=said)
+        text_reply = await self.agent.episode.ask(self.agent.name, *as_seen(heard))
+        reply = library.AssistantMessage(content=text_reply)
         for each in (*heard, reply):
             parent = len(self.trace.nodes) - 1 if self.trace.nodes else None
             sampled = each is reply
             node = library.MessageNode(message=each, parent=parent, sampled=sampled)
             self.trace.nodes.append(node)
-        return library.Segment(messages=[reply], root_reply=said)
+        return library.Segment(messages=[reply], root_reply=text_reply)
 
     def opening(self) -> list[Any]:
         library, data = load_library("verifiers"), self.task.data

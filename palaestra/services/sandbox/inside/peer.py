@@ -92,19 +92,19 @@ class Peer(Codec):
         an `all`, a `math` or a list of cases would. One that is a builtin's must be there, or the
         test would be of Python's own.
         """
-        offered, found = {}, {}
+        offered, definitions = {}, {}
         while given := self.receive():
             offered |= {n: (v, given) for n, v in given.items() if n in wanted}
         for name, (sent, given) in offered.items():
             self.decode_records(given.get("records ", {}))
-            found[name] = self.decode(sent)
+            definitions[name] = self.decode(sent)
             # by the usual way of writing names, which is the test's, a class and no function
-            if type(found[name]) is Remote and name.lstrip("_")[:1].isupper():
-                found[name].mark_("class_")
+            if type(definitions[name]) is Remote and name.lstrip("_")[:1].isupper():
+                definitions[name].mark_("class_")
         for name in wanted:
-            if name not in found and hasattr(builtins, name):
+            if name not in definitions and hasattr(builtins, name):
                 raise NameError(f"name {name!r} is not defined")
-        return found
+        return definitions
 
     def ask(self, number: Any, what: str, args: tuple = (), keywords: dict | None = None) -> Any:
         """Has the other end do something; meanwhile it may call functions that it was given."""
@@ -151,7 +151,7 @@ class Peer(Codec):
 
     def serve(self, request: dict):
         """Does what the other end asks for, and says what came of it."""
-        said, touched = None, list[str]()
+        output, touched = None, list[str]()
         try:
             self.decode_records(request["records "])
             touched += request["records "]
@@ -165,7 +165,7 @@ class Peer(Codec):
             on = request["on"]
             target = self.records[on] if isinstance(on, str) else self.objects[on]
             changed = [*args, *keywords.values()] if request["do"] == "call" else []
-            with self.redirected(request) as said:
+            with self.redirected(request) as output:
                 value = self.do(target, request["do"], args, keywords)
             reply: dict[str, Any] = {"files": [[p, self.read(p)] for p in paths]}
             same = [i for i, a in enumerate(changed) if a is value and type(a) not in plain.PLAIN]
@@ -175,7 +175,10 @@ class Peer(Codec):
         except Exception as error:
             reply = {"files": [], "raise": {"error": self.encode_error(error)}}
         self.queue += touched
-        reply |= {"said": said.getvalue()[:MOST] if said else "", "changes": self.encode_changes()}
+        reply |= {
+            "said": output.getvalue()[:MOST] if output else "",
+            "changes": self.encode_changes(),
+        }
         self.write(reply)
 
     def do(self, target: Any, what: str, args: list, keywords: dict):
@@ -227,35 +230,35 @@ class Peer(Codec):
         """In a loop of its own: the one of this thread is waiting for the other side."""
         import asyncio
 
-        found: list[Any] = []
+        threads: list[Any] = []
 
         def inner():
             self.thread.nested = True
             try:
-                found.extend((True, asyncio.run(waiting())))
+                threads.extend((True, asyncio.run(waiting())))
             except BaseException as error:
-                found.extend((False, error))
+                threads.extend((False, error))
 
         thread = threading.Thread(target=inner)
         thread.start()
         thread.join()
-        if not found[0]:
-            raise found[1]
-        return found[1]
+        if not threads[0]:
+            raise threads[1]
+        return threads[1]
 
     # ---- files and streams
 
     def paths(self, args: tuple) -> list[str]:
         """What arguments name in this side's folder, relative to it."""
-        found = []
+        path_list = []
         for x in args:
             if type(x) is str or type(x).__name__ in ("PosixPath", "PurePosixPath"):
                 text = str(x)
                 if 0 < len(text) < PATH and text.isprintable():
                     whole = os.path.normpath(os.path.join(self.folder, text))
                     if whole.startswith(self.folder + "/"):
-                        found.append(whole[len(self.folder) + 1 :])
-        return found
+                        path_list.append(whole[len(self.folder) + 1 :])
+        return path_list
 
     def read(self, path: str):
         """The content of a file of this side's folder in hex; None where there is none."""
@@ -275,14 +278,14 @@ class Peer(Codec):
 
     def streams(self) -> dict[str, Any]:
         """What the test has put in place of standard output, standard input and `input`."""
-        found: dict[str, Any] = {}
+        open_streams: dict[str, Any] = {}
         if sys.stdout is not sys.__stdout__:
-            found["stdout"] = True
+            open_streams["stdout"] = True
         if sys.stdin is not sys.__stdin__:
-            found["stdin"] = {"object": self.number(sys.stdin)}
+            open_streams["stdin"] = {"object": self.number(sys.stdin)}
         if builtins.input is not INPUT:
-            found["input"] = {"object": self.number(builtins.input)}
-        return found
+            open_streams["input"] = {"object": self.number(builtins.input)}
+        return open_streams
 
     @contextlib.contextmanager
     def redirected(self, request: dict) -> Generator[io.StringIO | None]:
@@ -290,12 +293,12 @@ class Peer(Codec):
             yield None
             return
         before = sys.stdout, sys.stdin, builtins.input
-        said = io.StringIO() if "stdout" in request else None
-        sys.stdout = said or sys.stdout
+        output = io.StringIO() if "stdout" in request else None
+        sys.stdout = output or sys.stdout
         sys.stdin = self.decode(request["stdin"]) if "stdin" in request else sys.stdin
         builtins.input = self.decode(request["input"]) if "input" in request else builtins.input
         try:
-            yield said
+            yield output
         finally:
             sys.stdout, sys.stdin, builtins.input = before
 
@@ -316,9 +319,9 @@ class Peer(Codec):
 
     def receive(self):
         try:
-            found = json.loads(wire.receive(self.end, MOST))
-            if type(found) is dict:
-                return found
+            message = json.loads(wire.receive(self.end, MOST))
+            if type(message) is dict:
+                return message
         except (wire.Closed, ValueError, RecursionError):
             pass
         raise Gone("the candidate ended, or answered nonsense")

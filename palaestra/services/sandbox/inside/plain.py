@@ -156,8 +156,8 @@ class Codec:
                 f"a test can't hand a {kind.__name__} to the candidate, only data, functions and "
                 "what it defines itself"
             )
-        if not self.trusting and (found := standard_name(x)):
-            return {"function": found}
+        if not self.trusting and (name := standard_name(x)):
+            return {"function": name}
         return {"object": self.number(x)}
 
     def encode_held(self, x: Any, base: type) -> list:
@@ -169,14 +169,14 @@ class Codec:
 
     def encode_changes(self) -> list:
         """Data held by the other side that is not what it was when it was last sent."""
-        found = []
+        changes = []
         for number, (base, before) in self.changing.items():
             with contextlib.suppress(Large):
                 after = self.encode_data(standins.content(self.objects[number], base), base, 1)
                 if after != before:
                     self.changing[number] = (base, after)
-                    found.append([number, after])
-        return found
+                    changes.append([number, after])
+        return changes
 
     def encode_type(self, x: type) -> Any:
         if issubclass(x, BaseException):
@@ -229,20 +229,20 @@ class Codec:
 
     def encode_records(self) -> dict:
         """The state of all records that what was encoded refers to, and of those that they do."""
-        found: dict[str, Any] = {}
+        records: dict[str, Any] = {}
         while self.queue:
             key = self.queue.pop()
-            if key not in found:
+            if key not in records:
                 x = self.records[key]
-                found[key] = [type(x).__name__, {}]
-                found[key][1] = {n: self.encode(v, 1) for n, v in fields(x).items()}
-        return found
+                records[key] = [type(x).__name__, {}]
+                records[key][1] = {n: self.encode(v, 1) for n, v in fields(x).items()}
+        return records
 
     def decode_records(self, sent: dict):
         for key, (name, _) in sent.items():
             if key not in self.records:
-                found = [k for names in self.kinds if (k := self.record_kind(names, name))]
-                self.keep(str(key), object.__new__(found[0]))
+                kinds = [k for names in self.kinds if (k := self.record_kind(names, name))]
+                self.keep(str(key), object.__new__(kinds[0]))
         for key, (_, given) in sent.items():
             x = self.records[key]
             for name, value in given.items():
@@ -254,8 +254,8 @@ class Codec:
                         object.__setattr__(x, name, new)
 
     def record_kind(self, names: dict, name: Any) -> Any:
-        found = names.get(name) if name in self.names else None
-        return found if isinstance(found, type) else None
+        kind = names.get(name) if name in self.names else None
+        return kind if isinstance(kind, type) else None
 
     # ---- from the other side
 
@@ -317,10 +317,10 @@ class Codec:
         if not self.trusting:
             raise ValueError("a function by name")
         module, name = inner
-        found = importlib.import_module(module)
+        value = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
 
     def decode_module(self, name: Any) -> Any:
         if not self.trusting:
@@ -332,9 +332,9 @@ class Codec:
         if tag == "yours":
             return self.objects[inner]
         if tag == "named":
-            found = getattr(sys.modules.get(inner[0]) or builtins, inner[1], None)
-            if isinstance(found, type) and issubclass(found, Exception) and is_failure(found):
-                return found
+            kind = getattr(sys.modules.get(inner[0]) or builtins, inner[1], None)
+            if isinstance(kind, type) and issubclass(kind, Exception) and is_failure(kind):
+                return kind
             return BaseException if self.trusting else Exception
         number, name, bases = inner
         if number not in self.errors:
@@ -432,17 +432,17 @@ def standard_name(x: Any):
         or module == "__main__"
     ):
         return None
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return [module, name] if found is x else None
+        value = getattr(value, part, None)
+    return [module, name] if value is x else None
 
 
 def fields(x: Any):
     """The public attributes of a record."""
     slots = [n for k in type(x).__mro__ for n in getattr(k, "__slots__", ()) if hasattr(x, n)]
-    found = {n: getattr(x, n) for n in slots if n not in ("__dict__", "__weakref__")}
-    return found | {n: v for n, v in getattr(x, "__dict__", {}).items() if type(n) is str}
+    values = {n: getattr(x, n) for n in slots if n not in ("__dict__", "__weakref__")}
+    return values | {n: v for n, v in getattr(x, "__dict__", {}).items() if type(n) is str}
 
 
 def is_field(kind: type, name: str):
@@ -478,10 +478,10 @@ def mirror(codec: Any, number: int, name: str, bases: list):
     """A class for the other side's exception class, to be caught by and made of."""
 
     def init(self: Any, *args: Any, **keywords: Any):
-        found = codec.ask(number, "call", args, keywords)
-        Exception.__init__(self, *found.args)
-        vars(self)["origin_"] = vars(found)["origin_"]
-        vars(self)["text_"] = vars(found)["text_"]
+        value = codec.ask(number, "call", args, keywords)
+        Exception.__init__(self, *value.args)
+        vars(self)["origin_"] = vars(value)["origin_"]
+        vars(self)["text_"] = vars(value)["text_"]
 
     def read(self: Any, name: str):
         if name.startswith("__") or name in ("origin_", "text_"):
@@ -507,13 +507,13 @@ def new_error(kind: type, args: tuple, text: str) -> Any:
             made = kind(*args)
             if str(made) == text:
                 return made
-        said = type(
+        error_class = type(
             kind.__name__,
             (kind,),
             {"__str__": lambda self: text, "__init__": lambda self, *a: None},
         )
         with contextlib.suppress(Exception):
-            return said(*args)
+            return error_class(*args)
         return RuntimeError(f"{kind.__name__}: {text}")
     made: Any = kind.__new__(kind, *args)
     made.args = args

@@ -135,21 +135,21 @@ class Remote:
         return (Derived,)
 
     def __iter__(self):
-        found = self.ask_("__iter__")
-        if type(found) is Remote and found is not self:
-            object.__setattr__(found, "of_", self)
-            object.__setattr__(found, "count_", 0)
-        return found
+        value = self.ask_("__iter__")
+        if type(value) is Remote and value is not self:
+            object.__setattr__(value, "of_", self)
+            object.__setattr__(value, "count_", 0)
+        return value
 
     def __next__(self):
         try:
-            found = self.ask_("__next__")
+            value = self.ask_("__next__")
         except StopIteration:
             if self.of_ is not None:
                 self.of_.settle_(self.count_)
             raise
         object.__setattr__(self, "count_", self.count_ + 1)
-        return found
+        return value
 
     def __len__(self):
         return self.settle_(self.ask_("__len__"))
@@ -255,12 +255,12 @@ def forward(name: str, to: type):
             return self.ask_(name, args)
         if name in COMPARISONS or not self.made_ or not isinstance(args[0], SCALARS):
             return NotImplemented
-        found = self.ask_(name, args)
-        if type(found) is not Remote:
+        value = self.ask_(name, args)
+        if type(value) is not Remote:
             return NotImplemented
-        found.mark_("made_")
-        found.mark_("inert_")
-        return found
+        value.mark_("made_")
+        value.mark_("inert_")
+        return value
 
     setattr(to, name, method)
 
@@ -349,11 +349,11 @@ def shadow(name: str, itself: bool, standard: list, names: list):
     """A class to show `isinstance` in place of one of the other side: the standard class that it
     is, else one that looks like it. It is never a kind of data.
     """
-    found = [k for k in (standard_class(*s) for s in standard) if k is not None]
-    if itself and found:
-        return found[0]
+    kinds = [k for k in (standard_class(*s) for s in standard) if k is not None]
+    if itself and kinds:
+        return kinds[0]
     body = dict.fromkeys(map(str, names), operator.not_)
-    for bases in ((found[0],) if found else (), ()):
+    for bases in ((kinds[0],) if kinds else (), ()):
         try:
             return types.new_class(str(name), bases, {}, lambda ns: ns.update(body))
         except (TypeError, ValueError, AttributeError):
@@ -363,12 +363,12 @@ def shadow(name: str, itself: bool, standard: list, names: list):
 
 def standard_class(module: Any, name: Any):
     """A class of the standard library by its name; None for a kind of data or what is none."""
-    found = getattr(sys.modules.get(str(module)), str(name), None)
-    if not isinstance(found, type):
-        found = next(
+    kind = getattr(sys.modules.get(str(module)), str(name), None)
+    if not isinstance(kind, type):
+        kind = next(
             (k for k in vars(types).values() if isinstance(k, type) and k.__name__ == name), None
         )
-    return None if found is None or issubclass(found, (*BASES.values(), bool)) else found
+    return None if kind is None or issubclass(kind, (*BASES.values(), bool)) else kind
 
 
 def strangers(x: Any):

@@ -131,14 +131,14 @@ class SandboxRun:
         poll = select.poll()
         poll.register(self.control, READ)
         poll.register(self.channel, HANGUP)
-        found = dict(poll.poll(PATIENCE * 1000))
-        if self.control not in found or os.read(self.control, 1) != work.READY:
+        events = dict(poll.poll(PATIENCE * 1000))
+        if self.control not in events or os.read(self.control, 1) != work.READY:
             self.end()
-            said = OutputBuffer(1000)
-            said.read(self.err, 1000)
+            output = OutputBuffer(1000)
+            output.read(self.err, 1000)
             why = (
-                bytes(said.data[: said.n]).decode(errors="replace")
-                if found
+                bytes(output.data[: output.n]).decode(errors="replace")
+                if events
                 else f"it took over {PATIENCE:g} s"
             )
             sys.exit(f"the run could not be set up: {why}")
@@ -182,19 +182,19 @@ class SandboxRun:
         for end in (self.gone, *kept, *((self.control,) if cell else ())):
             poll.register(end, READ)
         poll.register(self.channel, HANGUP)
-        broken, said = "", b""
-        while not broken and not said:
-            found = dict(poll.poll(max(0.0, min(deadline, look) - now) * 1000))
-            for end in found.keys() & kept.keys():
+        broken, byte = "", b""
+        while not broken and not byte:
+            events = dict(poll.poll(max(0.0, min(deadline, look) - now) * 1000))
+            for end in events.keys() & kept.keys():
                 if kept[end].read(end, room(limits, kept) + 1) is False:
                     poll.unregister(end)
             now = time.monotonic()
-            if self.gone in found:
+            if self.gone in events:
                 broken = "ended"
-            elif self.control in found:
-                said = os.read(self.control, 1)
-                broken = "" if said else "ended"
-            elif self.channel in found:
+            elif self.control in events:
+                byte = os.read(self.control, 1)
+                broken = "" if byte else "ended"
+            elif self.channel in events:
                 raise wire.Closed  # nobody waits for this any more
             elif room(limits, kept) < 0:
                 broken = "output"
@@ -202,7 +202,7 @@ class SandboxRun:
                 broken = "timeout"
             elif now >= look:
                 broken, look = self.excess(limits), now + TICK
-        self.report(broken, CELL_STATUSES.get(said, "error"), kept, limits, now - begin)
+        self.report(broken, CELL_STATUSES.get(byte, "error"), kept, limits, now - begin)
 
     def report(
         self, broken: str, status: str, kept: dict[int, OutputBuffer], limits: dict, seconds: float
@@ -242,13 +242,13 @@ class SandboxRun:
 
     def excess(self, limits: dict):
         """The limit that all processes of the run together break, or ""."""
-        found = self.members()
-        if len(found) > limits["processes"] + 2:  # the candidate, and its tester
+        members = self.members()
+        if len(members) > limits["processes"] + 2:  # the candidate, and its tester
             return "processes"
         most = (limits["memory_mb"] << 20) - (buffered() if self.guarded else 0)
         return (
             "memory"
-            if sum(map(resident, found)) > most and sum(map(proportional, found)) > most
+            if sum(map(resident, members)) > most and sum(map(proportional, members)) > most
             else ""
         )
 
