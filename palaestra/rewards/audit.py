@@ -315,23 +315,12 @@ def probes_for(
     ]
     if any(different):
         right = [not d for d in different]
-        probes += [
-            probe(
-                "another answer beside the gold",
-                [form.format(f"{b} or {a}") for a, b in hedge],
-                right,
-            ),
-            probe(
-                "the gold, then another",
-                [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)],
-                right,
-            ),
-            probe(
-                "the gold denied",
-                [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge],
-                right,
-            ),
-        ]
+        hedged = {
+            "another answer beside the gold": [form.format(f"{b} or {a}") for a, b in hedge],
+            "the gold, then another": [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)],
+            "the gold denied": [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge],
+        }
+        probes += [probe(name, answers, right) for name, answers in hedged.items()]
     probes += [constant(r, name="refusal") for r in REFUSALS]
     probes += [constant(c) for c in (*KEYS, *CONSTANTS)]
     return probes + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
