@@ -14,7 +14,7 @@ from palaestra.errors import UserError
 from palaestra.types import Result, value_class
 
 if TYPE_CHECKING:
-    from palaestra.context import Context, Programs
+    from palaestra.context import Programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class WithModels:
     program: Runnable
     models: Mapping[str, str]
 
-    async def run(self, ctx: Context) -> Result:
+    async def run(self, ctx: Any) -> Result:
         for name, source in self.models.items():
             ctx.reference(name, source)
         return await self.program.run(ctx)

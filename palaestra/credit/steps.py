@@ -87,7 +87,7 @@ def fact(facts: Any, name: str, by: str) -> Any:
 @stage
 class StepProgress:
     """x + alpha * A^mu of the token's own step, mu = the best of `k` tries (PAV, arXiv:2410.08146,
-    eq. 5). Leaves the column "progress", the size of what is added.
+    eq. 5). Logs "progress", the mean size of what is added.
     """
 
     alpha: float = 1.0
@@ -111,7 +111,7 @@ class StepProgress:
                 )
             out_N[table.tokens.episode_N == e] += self.alpha * gain_H[step_N]
         added_N = np.abs(out_N - table.lift(x, "token").x_N)
-        table.add_column("progress", Values(level="token", x_N=added_N))
+        table.track("progress", Values(level="token", x_N=added_N))
         return Values(level="token", x_N=out_N)
 
 

@@ -85,7 +85,7 @@ def feature(table: pl.Table, episode: int) -> np.ndarray:
 @pl.stage
 class Explore:
     """The shaped rewards r'. `placebo` permutes nu within the group: bonuses of the same sizes, on
-    other answers. Leaves the column "novelty_bonus", |r' - r|.
+    other answers. Logs "novelty_bonus", the mean of |r' - r|.
     """
 
     form: Literal["equation", "text"] = "text"
@@ -105,7 +105,7 @@ class Explore:
             r_G = r_E[mine]
             factor_G = 1 + self.weight * (r_G * bonus_G if self.form == "equation" else bonus_G)
             out_E[mine] = np.clip(r_G * factor_G, -self.bound, self.bound)
-        table.add_column("novelty_bonus", pl.Values(level="episode", x_N=abs(out_E - r_E)))
+        table.track("novelty_bonus", pl.Values(level="episode", x_N=abs(out_E - r_E)))
         return replace(x, x_N=out_E)
 
 
@@ -117,6 +117,6 @@ def build(
         credit=pl.chain(
             Explore(form, weight, placebo=placebo), pl.Center("group"), pl.Scale("group")
         ),
-        objective=pl.Clipped(reduce="sequences") + pl.Track(("novelty_bonus",)),
+        objective=pl.Clipped(reduce="sequences"),
         needs=(("policy", "head_gradient"),),
     )

@@ -58,13 +58,13 @@ CARD = pl.Card(
 
 @pl.stage
 class StepCredit:
-    """Leaves the column "step_credit": the size of each turn's weighted step advantage."""
+    """Logs "step_credit": the mean size of the turns' weighted step advantages."""
 
     omega: float
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         size_N = abs(self.omega * table.lift(x, "turn").x_N)
-        table.add_column("step_credit", pl.Values(level="turn", x_N=size_N))
+        table.track("step_credit", pl.Values(level="turn", x_N=size_N))
         return x
 
 
@@ -97,7 +97,7 @@ def build(
         *((pl.Scale(state),) if std else ()),
         StepCredit(omega),
     )
-    loss = pl.Clipped(reduce="tokens") + pl.Track(("peers", "step_credit"))
+    loss = pl.Clipped(reduce="tokens") + pl.Track(("peers",))
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(

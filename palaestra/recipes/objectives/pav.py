@@ -60,13 +60,12 @@ def build(
     alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0, prover: str = "policy"
 ) -> pl.Recipe:
     """`prover` is a model's folder or id; of "policy", and of any other, the best of `k` counts."""
-    loss = pl.Reinforce() + pl.Track(("progress",))
     other = prover != "policy"
     values = pl.rollout.PrefixValues(n=n, model=PROVER if other else "policy")
     made = pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=pl.links(pl.Sample(n=8), pl.Score(), values),
         credit=pl.chain(pl.Center("group"), pl.credit.StepProgress(alpha=alpha, k=k)),
-        objective=loss + kl * pl.KL("k3") if kl else loss,
+        objective=pl.Reinforce() + kl * pl.KL("k3") if kl else pl.Reinforce(),
     )
     return pl.vary(made, references={**made.references, PROVER: prover}) if other else made

@@ -106,7 +106,7 @@ class BonusSize:
     weight: float
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        table.add_column("bonus", replace(x, x_N=abs(self.weight * x.x_N)))
+        table.track("bonus", replace(x, x_N=abs(self.weight * x.x_N)))
         return x
 
 
@@ -114,7 +114,7 @@ def build(
     partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0
 ) -> pl.Recipe:
     """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001."""
-    loss = pl.Clipped(reduce="tokens") + pl.Track(("bonus",))
+    loss = pl.Clipped(reduce="tokens")
     near = (pl.Center("group"), pl.Scale("group"))
     hits = (pl.credit.PassAtK(k), BonusSize(bonus))
     return pl.vary(

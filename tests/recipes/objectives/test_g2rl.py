@@ -60,6 +60,6 @@ def test_the_size_of_the_bonus_is_logged(weight):
     """r' = r (1 + weight nubar), nubar as above."""
     signals = [[[{g2rl.SIGNAL: f[None]}] for f in FEATURES]]
     made, _ = g2rl.build(weight=weight).learners["policy"].credit(groups_of([1, 0, 1]), signals, {})
-    assert [x.columns["novelty_bonus"][1] for x in made] == pytest.approx(
+    assert [x.columns["track:novelty_bonus"][1] for x in made] == pytest.approx(
         [weight * b for b in (0.523188, 1, 1)], abs=1e-5
     )

@@ -74,4 +74,4 @@ def test_similar_states_join_the_first_anchor():
 def test_the_size_of_step_advantages_is_logged(omega, size):
     """Two first turns that return 1 and 0 start in one state: half a point away from their mean."""
     made, _ = gigpo.build(omega=omega).learners["policy"].credit(groups_of([1, 0]), [[[{}], [{}]]], {})
-    assert [x.columns["step_credit"].tolist() for x in made] == [near([0, size, size])] * 2
+    assert [x.columns["track:step_credit"].tolist() for x in made] == [near([0, size, size])] * 2

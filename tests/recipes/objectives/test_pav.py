@@ -46,7 +46,7 @@ def test_the_progress_that_is_added_is_logged(alpha, expected):
     facts = {"prefix_values": (0.1, 0.2, 0.2), "step_ends": ((0, 1), (0, 2))}
     group = replace(group, episodes=(replace(group.episodes[0], facts=facts),))
     (made,), _ = pav.build(alpha=alpha).learners["policy"].credit([group], [[[{}]]], {})
-    assert made.columns["progress"].tolist() == pytest.approx([0, expected, 0])
+    assert made.columns["track:progress"].tolist() == pytest.approx([0, expected, 0])
 
 
 def test_a_prover_of_the_users_goes_on_instead_of_the_policy():

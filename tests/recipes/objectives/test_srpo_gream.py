@@ -53,4 +53,4 @@ def test_what_partial_credit_adds_is_a_part_of_the_reward():
 def test_the_size_of_the_bonus_is_logged(bonus):
     """One hit of five, k = 2: rho .4, sigma .489898; a hit has .6 / sigma, a miss (.6 - .75) / sigma."""
     made, _ = srpo_gream.build(bonus=bonus, k=2).learners["policy"].credit(groups_of([1, 0, 0, 0, 0]), [[[{}]] * 5], {})
-    assert [x.columns["bonus"][1] for x in made[:2]] == near([1.224745 * bonus, 0.306186 * bonus])
+    assert [x.columns["track:bonus"][1] for x in made[:2]] == near([1.224745 * bonus, 0.306186 * bonus])

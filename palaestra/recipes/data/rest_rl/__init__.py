@@ -154,10 +154,11 @@ def embedded(
     parts = build(problems=problems, openings=openings, tokens=tokens, **options).parts
     few = pl.Schedule(prompts=8, steps=4)
     warm = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=12))
+    decode: Any = parts["decode"].runnable
     changed: dict[str, Any] = {
         "rl": pl.vary(parts["rl"].runnable, schedule=few),
         "values": pl.vary(parts["values"].runnable, schedule=few),
-        "decode": replace(parts["decode"].runnable, tasks=32),
+        "decode": replace(decode, tasks=32),
     }
     small = {name: replace(parts[name], runnable=x) for name, x in changed.items()}
     small["rl"] = replace(small["rl"], model=pl.Output("sft"))
