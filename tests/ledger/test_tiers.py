@@ -18,7 +18,7 @@ from tools.pages import holding
 
 from tests.rows import every
 
-ID = "high-entropy-tokens"
+ID = "nsr"
 NAME = f"{ID}@small"
 SMALL = [n for e in catalogue.rows() if e.built for n in tiers_of(e.id)]
 

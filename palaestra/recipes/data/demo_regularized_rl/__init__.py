@@ -2,7 +2,7 @@
 by a KL.
 
     pi_BC = argmax_pi  mean log pi(y_demo | x)                     behaviour cloning: imitation
-    max_pi  E_pi r(x, y) - lambda KL(pi(. | x) | pi_BC(. | x))     RL near the clone
+    max_pi  E_pi r(x, y) - lambda KL(pi || pi_BC)                  RL near the clone
 
 The KL is that of whole replies, as in the paper's trajectories. It is taken from the reward,
 
