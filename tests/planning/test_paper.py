@@ -165,9 +165,8 @@ def test_a_program_that_holds_a_recipe_is_built_by_it():
     given = {"recipe.schedule.prompts": "4"}
     found = paper.dry_run("guru", given, model="qwen2.5-0.5b", tokens=100)
     assert (found["prompts"], found["samples"], found["answer_tokens"]) == (4, 8, 100)
-    assert set(found["trained"]) == {"policy"} and found["tokens_per_step"] == 3200
-    filtered = paper.dry_run("guru", {"candidates": "8"}, model="qwen2.5-0.5b")
-    assert set(filtered["frozen"]) == {"policy", "weak", "strong"} and filtered["frozen"]["weak"] > 0
+    assert [name for name, n in found["trained"].items() if n] == ["policy"] and found["tokens_per_step"] == 3200
+    assert found["frozen"]["weak"] > 0, "a copy of the start filters"
 
 
 def test_recipes_in_a_program_take_the_size_of_the_paper():
