@@ -29,6 +29,7 @@ import torch
 from safetensors.torch import load_file
 
 from palaestra import catalogue, values
+from palaestra.card import Card
 from palaestra.cores import cores
 from palaestra.engines.sampling import observers
 from palaestra.errors import Fault
@@ -296,7 +297,7 @@ def cases_of(name: str) -> Mapping[str, CanaryCase]:
     if entry.built and (entry.shape == "recipe" or not entry.claim):
         module = catalogue.find(name)
         given = Settings(
-            recipe=name, task=module.CARD.task or "chain", model="tiny", evaluate=EVALUATED
+            recipe=name, task=problem_of(module.CARD), model="tiny", evaluate=EVALUATED
         )
         cases[""] = CanaryCase(runnable=default_of(name), settings=given)
     if entry.claim and not (experiment := experiment_of(name)).not_testable:
@@ -305,6 +306,15 @@ def cases_of(name: str) -> Mapping[str, CanaryCase]:
             alone = overrides.change_parts(runnable, without_cluster)
             cases[arm] = CanaryCase(runnable=alone, settings=given, budget=experiment.budget)
     return cases
+
+
+def problem_of(card: Card) -> str:
+    """What a default is watched on: its own problem, but sums where that is a search in which only
+    the larger built-in model finds something, in minutes.
+    """
+    searches = any(place.kind == "tools" for place in card.needs.places)
+    larger = card.needs.own.get("model", "tiny") != "tiny"
+    return "chain" if searches and larger else card.task or "chain"
 
 
 def default_of(name: str) -> Any:
@@ -329,17 +339,18 @@ def without_cluster(part: Any) -> Any:
 
 
 def record(case: CanaryCase) -> Canary:
-    """The canary of a case at the first size at which it learns, with the numbers that a second run
-    gives again.
+    """The canary of a case at the first size at which it learns, or at the smallest where it learns
+    at none, with the numbers that a second run gives again.
 
     Raises:
         Fault: two runs of one case sample other tokens.
     """
-    canary = watch(case, SIZES[0])
+    canary = smallest = watch(case, SIZES[0])
     for size in SIZES[1:]:
         if learns(canary):
             break
         canary = watch(case, size)
+    canary = canary if learns(canary) else smallest
     again = watch(case, canary.size)
     if again.ids != canary.ids:
         raise Fault("canaries", "the same seed sampled other tokens in a second run")

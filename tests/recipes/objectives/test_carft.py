@@ -80,15 +80,6 @@ def test_shuffled_annotations_come_from_the_next_group():
         assert [x.columns["right"] for x in found] == [1, 1]
 
 
-def test_carft_needs_a_worked_solution(context, small):
-    """A demonstration of one line is an answer without working: an error that says how to mend it."""
-    ctx = context(task="add")
-    (group,) = groups_of([1.0])
-    task = replace(ctx.bench.tasks.task("train", 0), meta={"demonstration": "= 4"})
-    with pytest.raises(UserError, match="demonstration"):
-        asyncio.run(carft.Annotate()(ctx, (), replace(group, task=task)))
-
-
 def test_carft_names_what_is_missing():
     group = [{"reward": 1, "value": [0.0], "ref_logp": [-1.0]}, {"reward": 0, "value": [0.0], "ref_logp": [-1.0]}]
     with pytest.raises(UserError, match="embedding"):
