@@ -41,7 +41,7 @@ CARD = pl.Card(
                 "critic",
                 "reads an answer and names its wrong steps",
                 inert=None,
-                example="endpoint(url='http://localhost:8000/v1',model='m'), policy or DIR",
+                example="endpoint(url='http://localhost:8000/v1',model='m')",
             ),
         ),
         shows="penalty",
