@@ -64,7 +64,6 @@ CARD = pl.Card(
             ),
         ),
         shows="refined/shaped",
-        off={"collect.links.3": pl.Score()},
         own={
             "endpoint": "The first step is wrong: carry the one.",
             "schedule.prompts": 2,

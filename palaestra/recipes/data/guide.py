@@ -69,7 +69,6 @@ CARD = pl.Card(
             ),
         ),
         shows="is:guided",
-        off={"collect.links.2": pl.Score()},
         own={"algorithm": "ppo", "n": 2, "size": 4},
     ),
     use="It helps where many prompts are failed by every answer and guidance makes some of them right; "
