@@ -12,7 +12,7 @@ from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
 from palaestra.run.unmet import is_there, too_few, unjudged, unmet_columns
 from palaestra.settings.fields import Settings
-from palaestra.types import Task
+from palaestra.types import Message, Task
 
 BUILT = [e.id for e in catalogue.all_entries() if e.built]
 HINT = NeededColumn("hint", "text", ("a", "b"), "a hint", when={"kind": ("cue",)})
@@ -69,7 +69,8 @@ def test_every_method_says_what_it_needs_and_its_examples_are_of_their_types():
 )
 def test_one_of_two_columns_is_enough(columns, lacks):
     needs = catalogue.find("guide").CARD.needs
-    task = Task(id="0", answer="1", meta=dict.fromkeys(columns, "carry the one"))
+    asked = (Message(role="user", content="1+0"),)
+    task = Task(id="0", prompt=asked, answer="1", meta=dict.fromkeys(columns, "carry the one"))
     bench = SimpleNamespace(tasks=SimpleNamespace(size=1, task=lambda split, i: task))
     found = list(unmet_columns(needs, Settings(recipe="guide", data="rows.jsonl"), bench, {"guidance": "hint"}))
     assert len(found) == lacks
