@@ -98,7 +98,7 @@ class EachAttempt:
         return replace(group, episodes=(*group.episodes, *more))
 
 
-@pl.declare(facts=((CRITIQUE, str, "what a critic says of a wrong answer"),))
+@pl.declare(facts=(("written-critique", str, "what a critic says of a wrong answer"),))
 @pl.stage
 class WriteCritiques:
     """Leaves at each wrong answer the fact "written-critique", in the words of `critic`."""
