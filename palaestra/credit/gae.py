@@ -20,8 +20,8 @@ class Gae:
 
     Values by turn that come in are the rewards instead, each at the last token of its turn. `kl`
     subtracts kl * `kind`, an estimate of KL(pi_old | pi_ref) (see `objective.kl` for what its
-    gradient is in a reward), from every token's reward. The learner must need ("policy", "value")
-    and, with kl, what `kl_needs` says. The target of the value loss, advantage + value, becomes the
+    gradient is in a reward), from every token's reward. The learner must need ("policy", the value
+    head) and, with kl, what `kl_needs` says. The target of the value loss, advantage + value, becomes the
     column "return".
     """
 
@@ -29,11 +29,12 @@ class Gae:
     lam: float = 0.95
     kl: float = 0.0
     kind: KLKind | None = None  # None = k1, the one whose gradient is that of the KL
+    head: str = ""  # the value head; "" = "value"
 
     def __call__(self, x: Values, table: Table) -> Values:
         at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
         reward_N = token_rewards(table) if x.level == "episode" else place_at_turn_ends(x, table)
-        value_N = table_signal(table, "policy_value")
+        value_N = table_signal(table, f"policy_{self.head or 'value'}")
         if self.kl:
             reward_N = reward_N - self.kl * sampled_kl(table, "ref", self.kind or "k1")
         for e in range(len(table.episodes)):

@@ -36,6 +36,8 @@ class NeededColumn:
         examples: values that rows of a template have in turn, at least one.
         meaning: what it is, for people.
         otherwise: what happens in rows without it; "" = it is required.
+        or_else: another declared column that serves in its place, so that one of the two is
+            required; "" = none does.
     """
 
     name: str
@@ -43,6 +45,7 @@ class NeededColumn:
     examples: tuple[Any, ...]
     meaning: str
     otherwise: str = ""
+    or_else: str = ""
     when: Arguments = field(default_factory=dict)
 
 

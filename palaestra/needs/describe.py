@@ -6,7 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from palaestra.needs.declared import NeededModel, NeededPlace, Requirements, holds, is_required
+from palaestra.needs.declared import (
+    NeededColumn,
+    NeededModel,
+    NeededPlace,
+    Requirements,
+    holds,
+    is_required,
+)
 from palaestra.needs.rows import columns_of
 
 REQUIRED = "required"
@@ -22,10 +29,15 @@ def column_rows(
             c.type,
             json.dumps(c.examples[0], ensure_ascii=False),
             c.meaning,
-            c.otherwise or REQUIRED,
+            c.otherwise or required_words(c),
         )
         for c in columns_of(needs, arguments)
     ]
+
+
+def required_words(column: NeededColumn) -> str:
+    """That a column is required, or else the one that serves in its place."""
+    return f"{REQUIRED}, or the column {column.or_else}" if column.or_else else REQUIRED
 
 
 def other_rows(
@@ -63,7 +75,7 @@ def lines(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> Ite
     yield f"  {own_command(method, needs, arguments)}"
     for name, kind, example, meaning, without in column_rows(needs, arguments):
         yield f"column {name} ({kind}, e.g. {example}): {meaning}"
-        yield f"  {without if without == REQUIRED else f'without it: {without}'}"
+        yield f"  {without if without.startswith(REQUIRED) else f'without it: {without}'}"
     for what, given, meaning, without in other_rows(needs, arguments):
         yield f"{what}, {given}: {meaning}"
         yield f"  {without if without == REQUIRED else f'without it: {without}'}"

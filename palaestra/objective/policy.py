@@ -224,18 +224,20 @@ class TargetEntropy(Algebra):
 @stage
 class ValueLoss(Algebra):
     """max((V - R)^2, (clip(V, V_old +- clip) - R)^2) / 2, PPO's clipped value loss; `clip` 0 =
-    plain.
+    plain. V is of the value head `head`.
     """
 
     clip: float = 0.2
     reduce: Reduction = "tokens"
+    head: str = ""  # "" = "value"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("value",)
+        return (self.head or "value",)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        v_BT, old_BT, target_BT = out["value"], batch["policy_value"], batch["return"]
+        (head,) = self.needs
+        v_BT, old_BT, target_BT = out[head], batch[f"policy_{head}"], batch["return"]
         loss_BT = (v_BT - target_BT) ** 2
         if self.clip:
             near_BT = old_BT + (v_BT - old_BT).clamp(-self.clip, self.clip)

@@ -112,8 +112,9 @@ def unmet_columns(
     """Columns that no row has, or that hold something else."""
     tasks = first_tasks(bench)
     for column in columns_of(needs, arguments):
-        values = [x for x in (value_of_task(t, column.name) for t in tasks) if x is not None]
-        if not values and not column.otherwise:
+        values = values_of(tasks, column.name)
+        other = values_of(tasks, column.or_else) if column.or_else else []
+        if not values and not other and not column.otherwise:
             yield missing_column(column, settings.data, tasks)
         wrong = [x for x in values if not fits(x, column.type)]
         if wrong and column.name not in ("prompt", "answer"):
@@ -122,6 +123,11 @@ def unmet_columns(
                 f"{json.dumps(column.examples[0], ensure_ascii=False)}, and a record of "
                 f"{settings.data} has {str(wrong[0])[:60]!r}"
             )
+
+
+def values_of(tasks: list[Task], column: str) -> list[Any]:
+    """What the tasks that have a column have in it."""
+    return [x for x in (value_of_task(t, column) for t in tasks) if x is not None]
 
 
 def first_tasks(bench: Bench) -> list[Task]:
@@ -140,8 +146,7 @@ def unjudged(
     if settings.reward or not reads or any(t.answer is not None for t in tasks):
         return
     for column in needs.columns:
-        has = any(value_of_task(t, column.name) is not None for t in tasks)
-        if has and not holds(column.when, arguments):
+        if values_of(tasks, column.name) and not holds(column.when, arguments):
             words = " ".join(f"{name}={values[0]}" for name, values in column.when.items())
             yield (
                 f"samples answers and compares them by a reward, and no record of {settings.data} "
@@ -168,8 +173,9 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
             "their column, --columns completion=demonstration"
         )
     use = column.name if column.name in USES else f"{META}{column.name}"
+    other = f", or the column {column.or_else!r}" if column.or_else else ""
     return (
-        f"needs the column {column.name!r}, {column.meaning}, and no record of {data} has it{has}: "
+        f"needs the column {column.name!r}, {column.meaning}{other}, and no record of {data} has it{has}: "
         f"--columns {which}={use} says which one it is"
     )
 

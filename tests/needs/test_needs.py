@@ -10,9 +10,9 @@ from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
-from palaestra.run.unmet import is_there, too_few, unjudged
+from palaestra.run.unmet import is_there, too_few, unjudged, unmet_columns
 from palaestra.settings.fields import Settings
-from palaestra.types import Task
+from palaestra.types import Message, Task
 
 BUILT = [e.id for e in catalogue.all_entries() if e.built]
 HINT = NeededColumn("hint", "text", ("a", "b"), "a hint", when={"kind": ("cue",)})
@@ -59,7 +59,23 @@ def test_every_method_says_what_it_needs_and_its_examples_are_of_their_types():
         wrong += [f"{name}: no argument {m.argument}" for m in needs.models if m.argument not in takes]
         named = [n for need in (*needs.columns, *needs.models, *needs.places) for n in need.when]
         wrong += [f"{name}: no argument {n}" for n in named if n not in takes]
+        of = [c.name for c in needs.columns]
+        wrong += [f"{name}: no column {c.or_else}" for c in needs.columns if c.or_else and c.or_else not in of]
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("columns", "lacks"), [(["hint"], 0), (["demonstration"], 0), (["hint", "demonstration"], 0), ([], 1)]
+)
+def test_one_of_two_columns_is_enough(columns, lacks):
+    needs = catalogue.find("guide").CARD.needs
+    asked = (Message(role="user", content="1+0"),)
+    task = Task(id="0", prompt=asked, answer="1", meta=dict.fromkeys(columns, "carry the one"))
+    bench = SimpleNamespace(tasks=SimpleNamespace(size=1, task=lambda split, i: task))
+    found = list(unmet_columns(needs, Settings(recipe="guide", data="rows.jsonl"), bench, {"guidance": "hint"}))
+    assert len(found) == lacks
+    assert not list(unmet_columns(needs, Settings(recipe="guide", data="rows.jsonl"), bench, {"guidance": "answer"}))
+    assert "required, or the column demonstration" in "\n".join(lines("guide", needs, {"guidance": "hint"}))
 
 
 def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
@@ -89,6 +105,8 @@ PLAIN = [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(12)]
         ("embodied-planner-r1", PLAIN, {}, "embodied-planner-r1 needs an environment, which pays"),
         ("loop", PLAIN, {}, "loop needs an environment, which is acted in"),
         ("igpo", PLAIN, {}, "igpo needs tools, whose results"),
+        ("guide", PLAIN, {}, "guide needs the column 'hint', .*, or the column 'demonstration', and no record"),
+        ("rlgf", PLAIN, {}, "rlgf needs a guide, which begins .*: guide=DIR; anyway=True"),
         ("carft", PLAIN, {}, "carft needs the column 'demonstration'"),
         ("mio", PAIRS, {}, "mio samples answers .* no record of .* pairs=data learns from its column 'chosen'"),
         ("dpo", PAIRS, {}, "dpo samples answers .* pairs=data learns from its column 'chosen'"),

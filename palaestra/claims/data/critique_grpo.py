@@ -1,7 +1,6 @@
 """The claim of critique-grpo: improved answers, learned without what improved them."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -44,23 +43,34 @@ class AnyLine:
         return replace(told, prompt=(*told.prompt[:-1], said))
 
 
-def refined(rewrite: "pl.rollout.Rewrite | None" = None, **options: Any) -> pl.Recipe:
-    """8 prompts a step; a wrong answer is shown as `rewrite` puts it in the place of a critique."""
-    setting: dict[str, Any] = {"kind": "critique", "length": LONGEST, **options}
-    learned = build(**setting)
-    if rewrite is not None:
-        learned = pl.override(learned, "collect.links.2.link.rewrite", rewrite)
+def refined(rewrite: "pl.rollout.Rewrite | None" = None) -> pl.Recipe:
+    """8 prompts a step; a wrong answer is shown as `rewrite` puts it. The critique is the number of
+    the first wrong line, which the task knows: a program stands for the critic.
+    """
+    learned = build("verdict", length=LONGEST)
+    shown = rewrite or pl.Feedback("critique")
+    learned = pl.override(learned, "collect.links.2.link.rewrite", shown)
     return pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=200))
+
+
+def own_loss() -> pl.Shaped:
+    """What the recipe takes of the policy's own answers."""
+    return pl.Shaped("power", old="behaviour", reduce="constant", length=LONGEST)
+
+
+def unlearned() -> pl.Recipe:
+    """The refinement counts in the mean of its group, and nothing is learned from it."""
+    own = pl.On(MARK, own_loss(), absent=True)
+    return pl.vary(refined(), objective=own + 0.001 * pl.Entropy())
 
 
 def plain() -> pl.Recipe:
     """Eight answers, and Critique-GRPO's own loss of them."""
-    own = pl.Shaped("power", old="behaviour", reduce="constant", length=LONGEST)
     return pl.vary(
         refined(),
         collect=pl.links(pl.Sample(n=8), pl.Score()),
         credit=pl.chain(pl.Center("group")),
-        objective=own + 0.001 * pl.Entropy(),
+        objective=own_loss() + 0.001 * pl.Entropy(),
     )
 
 
@@ -69,9 +79,9 @@ EXPERIMENT = pl.ledger.Experiment(
     arms={
         "grpo": plain(),
         "critique": refined(),
-        "verdict": refined(kind="verdict"),
-        "answer": refined(kind="answer"),
-        "not learned": refined(refined=False),
+        "verdict": refined(pl.Feedback("verdict")),
+        "answer": refined(pl.Feedback("answer")),
+        "not learned": unlearned(),
         "asked again": refined(OfWrong()),
         "any line": refined(AnyLine()),
         "think instead": refined(OfWrong(ThinkInstead())),

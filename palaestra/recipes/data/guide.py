@@ -1,29 +1,40 @@
-"""Guide-GRPO: prompts that nobody solves are answered again behind guidance, and the bare prompt
-learns from it.
+"""Guide-GRPO and Guide-PPO: a prompt that every answer fails is sampled again with guidance, and the
+update is for the bare prompt.
 
-A group of eight without a right answer is sampled anew under a prompt that says more, and the
-update is on the bare prompt q, with the ratio to where an answer was sampled (released code,
-vaskar-open-source-research/guide_rl, core_algos.py and ray_trainer.py):
+A group of eight without a right answer is sampled again behind a prompt that says more. The update
+raises or lowers the guided answers behind the bare prompt q, so its ratio is to the prompt that they
+were sampled behind (released code, vaskar-open-source-research/guide_rl, core_algos.py and
+ray_trainer.py):
 
     own      -min(rho A, clip(rho, 0.8, 1.2) A),    rho = pi(o | q) / pi_old(o | q)
     guided   -A rho / (rho + gamma),                rho = pi(o | q) / pi_old(o | q, guidance)
 
-gamma is the 0.9-quantile of the guided tokens' rho, at least 1e-4, detached; so a guided token
-weighs r gamma / (r + gamma)^2, at most a quarter, and is never clipped. A = (r - mean r) /
-(std r + 1e-6), ddof 1, over the group as it was collected; a mean over tokens, no KL. Groups of one
-kind of answer are dropped, and prompts drawn until `size` are left; more wait one step.
+gamma is the 0.9-quantile of the guided tokens' rho, at least 1e-4, detached; a guided token has the
+weight rho gamma / (rho + gamma)^2, at most a quarter, and is never clipped. The loss is a mean over
+tokens, without a KL.
 
-gamma is that of the whole batch; in the released code it is of a micro-batch, which its scripts make
-one answer long. Its check of an answer's format is left out.
+    palaestra train guide --data FILE.jsonl --model DIR
+    palaestra train guide algorithm=ppo --data FILE.jsonl --model DIR
 
-`guidance`: "hint" is the column `hint`, else half of the working; "answer" tells a wrong attempt the
-right answer, "verdict" only that it is wrong. `mixin` fills a guided group up with unguided failures in the place of guided ones.
-`every` guides all prompts. `correction` "constant" and "power" are the other shapes of the released
-code; "none" takes the ratio to the bare prompt, with PPO's clip, as if the answers came from there.
-`context="guided"` trains on the prompt that was seen, as GHPO does.
+`algorithm` "grpo": A = (r - mean r) / (std r + 1e-6), ddof 1, over the group as it was collected.
+Groups of one kind of answer are dropped, and prompts are drawn until `size` are left; further ones
+wait one step. "ppo": a value head on the bare prompt, A from GAE (gamma 1, lambda 0.95), whitened over
+all trained tokens of the batch, and half of the clipped value loss; no group is dropped, so each
+step trains `size` prompts.
+
+`guidance` "hint" shows the column `hint`, else half of the column `demonstration`; "answer" tells a
+wrong attempt the right answer, "verdict" only that it is wrong. `mixin` keeps right guided answers
+and puts unguided failures in the place of the others. `every` guides all prompts. `correction`
+"constant" and "power" are the other shapes of the released code; "none" takes the ratio to the bare
+prompt, with PPO's clip. `context="guided"` trains on the prompt that was seen, as GHPO does.
+
+Deviations: gamma is that of the whole batch; in the released code it is of a micro-batch, which its
+scripts make one answer long. Its check of an answer's format is left out. The released code has no
+PPO, which the paper names beside GRPO: settings of the critic are those of `ppo`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +57,23 @@ CARD = pl.Card(
         tokens=3072,
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            replace(pl.needs.HINT, or_else="demonstration", when={"guidance": ("hint",)}),
+            replace(
+                pl.needs.DEMONSTRATION,
+                otherwise="the column `hint` is shown",
+                when={"guidance": ("hint",)},
+            ),
+        ),
+        shows="is:guided",
+        own={"algorithm": "ppo", "n": 2, "size": 4},
+    ),
+    use="It helps where many prompts are failed by every answer and guidance makes some of them right; "
+    "where most groups have a right answer, it is GRPO or PPO at a higher cost.",
+    lacks=("The format of an answer is not checked.",),
 )
 MARK = "guided"
 
@@ -83,8 +111,13 @@ def build(
     mixin: bool = False,
     n: int = 8,
     size: int = 16,
+    algorithm: Literal["grpo", "ppo"] = "grpo",
 ) -> pl.Recipe:
-    """`gamma` is the quantile, the constant or the power. `size` groups are trained on a step."""
+    """Args:
+    gamma: the quantile, the constant or the power of the correction.
+    size: how many groups a step trains on.
+    algorithm: where advantages come from, the group or a value head.
+    """
     hint = pl.rollout.HintColumn(otherwise=pl.Working(0.5))
     shown = (
         pl.Under(pl.Hinted(hint), pl.Sample(n=n), MARK)
@@ -99,19 +132,43 @@ def build(
         loss: Any = own
     else:
         loss = pl.On(MARK, surrogate(correction, gamma)) + pl.On(MARK, own, absent=True)
-    before = context == "bare" and correction == "none"
-    scope = pl.Stratum(fact="")
-    return pl.vary(
+    before = (("policy", "logp"),) if context == "bare" and correction == "none" else ()
+    collect = pl.links(
+        pl.Sample(n=n), pl.Score(), again if every else pl.When(none_accurate, again)
+    )
+    guided = pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(
-            pl.Sample(n=n), pl.Score(), again if every else pl.When(none_accurate, again)
-        ),
-        pool=pl.Mixed(size, trained=True),
-        credit=pl.chain(pl.Fact(MARK), pl.Center(scope), pl.Scale(scope)),
+        collect=collect,
         objective=loss + pl.Track((f"is:{MARK}",)),
-        needs=(("policy", "logp"),) if before else (),
+        needs=before,
         update=pl.Plain(minibatches=2),
         schedule=pl.Schedule(prompts=size, steps=50, max_age=1),
+    )
+    return by_critic(guided) if algorithm == "ppo" else by_group(guided, size)
+
+
+def by_group(guided: pl.Recipe, size: int) -> pl.Recipe:
+    """Advantages of GRPO, on `size` groups a step that have right and wrong answers."""
+    scope = pl.Stratum(fact="")
+    credit = pl.chain(pl.Fact(MARK), pl.Center(scope), pl.Scale(scope))
+    return pl.vary(guided, pool=pl.Mixed(size, trained=True), credit=credit)
+
+
+def trains(table: pl.Table, episode: int) -> bool:
+    """The scope of all answers that are trained: those that guided ones replaced are no part of it."""
+    return not table.episodes[episode].muted
+
+
+def by_critic(guided: pl.Recipe) -> pl.Recipe:
+    """Advantages and value loss of PPO; values are those of the prompt that is trained."""
+    learner = guided.learners["policy"]
+    rewards = pl.Gae(gamma=1.0, lam=0.95)
+    return pl.vary(
+        guided,
+        credit=pl.chain(pl.Fact(MARK), rewards, pl.Center(trains), pl.Scale(trains)),
+        objective=learner.objective + 0.5 * pl.ValueLoss(clip=0.2),
+        needs=(*learner.needs, ("policy", "value")),
+        heads=("value",),
     )
 
 

@@ -111,12 +111,17 @@ def build(
     )
 
 
-def embedded(beta: Any = 0.1, **options: Any) -> pl.Pipeline:
-    """On the embedded problem: the teacher imitates its answers for some steps, then it teaches."""
-    teacher = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=12))
+def embedded(beta: Any = 0.1, teacher: str = "policy", **options: Any) -> pl.Runnable:
+    """On the embedded problem: the teacher imitates its answers for some steps, then it teaches. A
+    teacher of the user takes its place.
+    """
+    taught = build(beta, teacher=teacher, **options)
+    if teacher != "policy":
+        return taught
+    imitates = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=12))
     return pl.Pipeline(
         parts={
-            TEACHER: pl.Part(teacher),
-            "kdrl": pl.Part(build(beta, **options), models={TEACHER: pl.Output(TEACHER)}),
+            TEACHER: pl.Part(imitates),
+            "kdrl": pl.Part(taught, models={TEACHER: pl.Output(TEACHER)}),
         }
     )

@@ -39,11 +39,14 @@ def test_ppo_value_loss(clip, errors, slope):
     assert torch.autograd.grad(loss, value)[0][0, 1:].tolist() == pytest.approx([s / 3 for s in slope])
 
 
-def test_ppo_value_target():
-    """The advantages of `test_ppo_gae` on top of the values .5: what the value is to become."""
+@pytest.mark.parametrize("head", ["value", "other"])
+def test_ppo_value_target(head):
+    """The advantages of `test_ppo_gae` on top of the values .5 of its head: what that is to become."""
     said = Segment(ids=(1, 2), trained=True, policy="policy", logp=(0.0, 0.0))
     episode = Episode(rows=(Row(segments=(Segment(ids=(0,)), said)),), reward=Reward(total=1.0), status="finished")
-    values = [[[{"policy_value": np.array([0, 0.5, 0.5])}]]]
-    (found,), _ = chain(Gae(gamma=1.0, lam=0.95))([Group(task=Task(id="t"), episodes=(episode,))], values, {})
+    values = [[[{"policy_value": np.zeros(3), f"policy_{head}": np.array([0, 0.5, 0.5])}]]]
+    (found,), _ = chain(Gae(gamma=1.0, lam=0.95, head=head))(
+        [Group(task=Task(id="t"), episodes=(episode,))], values, {}
+    )
     assert found.columns["advantage"].tolist() == pytest.approx([0, 0.475, 0.5])
     assert found.columns["return"].tolist() == pytest.approx([0, 0.975, 1.0])

@@ -15,6 +15,8 @@ from tests.recipes.data.guided import Pays, bare_ids, collected, credited, promp
 
 
 def paid(context, bare, guided, **options):
+    """Without a kind an answer hears only that it is wrong, which asks no critic."""
+    options = {"kind": "verdict", **options}
     ctx = context("chain")
     ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("refined", bare=bare, guided=guided)))
     return ctx, collected(ctx, critique_grpo.build(**options))
@@ -43,7 +45,7 @@ def test_right_answers_are_not_refined(context):
     assert credited(critique_grpo.build(), [group]) == [0] * 7
 
 
-@pytest.mark.parametrize("kind", ["verdict", "answer", "critique"])
+@pytest.mark.parametrize("kind", ["verdict", "answer"])
 def test_every_wrong_answer_has_a_refinement_of_its_own(context, kind):
     ctx, group = paid(context, [0, 1, *[0] * 5], [0, 1, 0, 0, 0, 0], kind=kind)
     wrong = [e for i, e in enumerate(group.episodes[:7]) if i != 1]
@@ -54,6 +56,41 @@ def test_every_wrong_answer_has_a_refinement_of_its_own(context, kind):
         assert before.text.strip() in seen and said[kind] in seen
         own = after.rows[0].segments[-1].ids
         assert tuple(after.rows[0].view().ids_T) == (*bare_ids(ctx, group.task), *own)
+
+
+def lost(request):
+    """A critic that fails."""
+    raise pl.Fault("timeout", "no reply")
+
+
+@pytest.mark.parametrize(("critic", "refinements"), [(lambda r: "carry the one", 6), (lambda r: " ", 0), (lost, 0)])
+def test_a_model_says_in_words_what_is_wrong(context, critic, refinements):
+    """It sees question, answer and attempt of each wrong answer; without its words nothing is refined."""
+    asked = []
+
+    def listen(request):
+        asked.append(request.messages[-1].text)
+        return critic(request)
+
+    ctx, group = paid(context, [0, 1, *[0] * 5], [0] * refinements, kind="critique", critic=pl.Scripted(listen))
+    wrong = [e for i, e in enumerate(group.episodes[:7]) if i != 1]
+    assert len(asked) == 6 and len(group.episodes) == 7 + refinements
+    for text, e in zip(sorted(asked), sorted(wrong, key=lambda e: e.text.strip()), strict=True):
+        assert group.task.prompt[-1].content in text and str(group.task.answer) in text and e.text.strip() in text
+    for before, after in zip(wrong, group.episodes[7:], strict=False):
+        seen = prompt_seen(ctx, after)
+        assert before.text.strip() in seen and "carry the one" in seen
+        own = after.rows[0].segments[-1].ids
+        assert tuple(after.rows[0].view().ids_T) == (*bare_ids(ctx, group.task), *own)
+
+
+def test_the_critic_is_the_policy_unless_another_is_named():
+    """On the embedded problem, whose model cannot write critiques, none is asked unless one is named."""
+    other = pl.LocalModel("critic")
+    client = lambda recipe: [x.critic for x in recipe.collect.links if hasattr(x, "critic")]
+    assert client(critique_grpo.build()) == [pl.LocalModel()]
+    assert client(critique_grpo.build(critic=other)) == client(critique_grpo.embedded(critic=other)) == [other]
+    assert not client(critique_grpo.embedded()) and not client(critique_grpo.build("answer"))
 
 
 def loss_of(p, A, marked, behaviour=0.0, **options):
@@ -74,7 +111,8 @@ def test_own_tokens_have_no_clip():
     behaviour = math.log(0.1)
     assert loss_of(0.15, 1.0, 0, behaviour) == pytest.approx((-1.5, -1.5))
     assert loss_of(0.15, 1.0, 0, behaviour, clip=True) == pytest.approx((-1.2, 0.0))
-    assert loss_of(0.3, 1.0, 1, refined=False) == (0, 0)
+    of_refinements = [arm for arm, built in EXPERIMENT.arms.items() if "saturating" in flatten(built).values()]
+    assert set(EXPERIMENT.arms) - set(of_refinements) == {"grpo", "not learned"}
 
 
 def test_settings_of_the_released_code():
@@ -100,7 +138,7 @@ def test_steps_of_every_arm(arm, context):
 
 def test_placebos_of_a_critique(context):
     """Another line, or nothing, of an answer that is wrong; nothing is asked of a right one."""
-    ctx, group = paid(context, [0] * 7, [0] * 7, kind="critique")
+    ctx, group = paid(context, [0] * 7, [0] * 7)
     wrong, right = group.episodes[0], replace(group.episodes[0], reward=pl.Reward(total=1.0, solved=True))
     rng = np.random.default_rng(0)
 

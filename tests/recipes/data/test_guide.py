@@ -112,6 +112,22 @@ def test_groups_of_one_kind_are_dropped(context, bare, guided, kept):
     assert len(ready or []) == kept and len(state["waiting"]) == 0
 
 
+@pytest.mark.parametrize("guidance", ["hint", "answer"])
+def test_ppo_whitens_what_is_trained_and_drops_no_group(context, guidance):
+    """The first answers of a guided prompt train nothing, so they are no part of the batch's mean and deviation."""
+    ctx, recipe = context("chain"), guide.build(guidance, n=2, algorithm="ppo")
+    ctx = ctx.with_bench(replace(ctx.bench, reward=Pays("guided", bare=[0, 0], guided=[1, 0])))
+    group, learner = collected(ctx, recipe), recipe.learners["policy"]
+    assert ("policy", "value") in learner.needs and learner.heads == ("value",)
+    assert recipe.pool == pl.recipe("grpo").pool
+    length = [[len(row.view().ids_T) for row in e.rows] for e in group.episodes]
+    signals = [[[{"policy_value": np.full(n, 0.1 * i)} for n in rows] for i, rows in enumerate(length)]]
+    rows, _ = learner.credit([group], signals, {})
+    whitened = np.concatenate([r.columns["advantage"][r.row.view().trained_T] for r in rows])
+    assert len(rows) == 2 and whitened.mean() == pytest.approx(0, abs=1e-6)
+    assert whitened.std(ddof=1) == pytest.approx(1, abs=1e-4)
+
+
 def test_settings_of_the_released_code():
     found, recipe = flatten(guide.build()), guide.build()
     for end, value in {"links.0.n": 8, ".eps": 1e-6, ".ddof": 1, ".low": 0.2, ".high": 0.2, ".quantile": 0.9}.items():

@@ -5,15 +5,18 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from palaestra import schedule
-from palaestra.credit.table import Table
+from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import experiment_of
 from palaestra.models.load import load
-from palaestra.recipes.data import rlgf
+from palaestra.recipes.data import kdrl, rlgf
+from palaestra.recipes.data.rlgf import rollin
 from palaestra.run.driver import prepare
 from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
-from palaestra.types import Group, Row, Segment
+from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
+from palaestra.update import pack
 from palaestra.values import flatten, override
 
 KINDS = ("ppo++", "aggrevate", "lols", "d2lols")
@@ -32,9 +35,9 @@ def reply(e):
 def test_how_much_is_rolled_in():
     """A guide of five tokens: h is each of 1..4 as often, so with beta .8 it is 2 tokens in the mean."""
     u = (np.arange(1000) + 0.5) / 1000
-    h = [rlgf.kept_tokens(x, 5) for x in u]
+    h = [rollin.kept_tokens(x, 5) for x in u]
     assert [h.count(i) for i in range(6)] == [0, 250, 250, 250, 250, 0] and 0.8 * np.mean(h) == pytest.approx(2)
-    assert {rlgf.kept_tokens(x, 2) for x in u} == {1}
+    assert {rollin.kept_tokens(x, 2) for x in u} == {1}
 
 
 @pytest.mark.parametrize(("trained", "mask"), [(False, [0, 0, 1, 1, 1]), (True, [1, 1, 0, 0, 0])])
@@ -44,7 +47,7 @@ def test_the_mask_of_two_tokens_of_five(trained, mask):
     said = Segment(
         ids=(5, 6, 7, 8), logp=(-1.0, -2.0, -3.0, -4.0), version=0, moved=((1, 1), (2, 2)), finish="eos", **owner
     )
-    kept = rlgf.cut_turn(said, 2, lambda ids: " ".join(map(str, ids)))
+    kept = rollin.cut_turn(said, 2, lambda ids: " ".join(map(str, ids)))
     assert (kept.ids, kept.logp, kept.moved, kept.text, kept.finish) == ((5, 6), (-1.0, -2.0), ((1, 1),), "5 6", "")
     other = {"policy": "" if trained else "policy", "trained": not trained}
     row = Row(segments=(kept, Segment(ids=(1, 2, 3), logp=(-1.0,) * 3, **other)))
@@ -84,7 +87,7 @@ def test_a_share_beta_is_rolled_in(context):
 
 def test_a_guide_that_says_one_token_is_no_start(context, monkeypatch):
     """An end at once is no state to start from."""
-    monkeypatch.setattr(rlgf, "first_turn", lambda e: Segment(ids=(1,), logp=(0.0,)))
+    monkeypatch.setattr(rollin, "first_turn", lambda e: Segment(ids=(1,), logp=(0.0,)))
     assert {e.facts["rolled-in"] for e in collected(context("chain"), rlgf.build("ppo++", beta=1.0)).episodes} == {0}
 
 
@@ -132,6 +135,65 @@ def test_all_attempts_of_a_step_have_the_same_roles(context):
         assert len(roles) == 1
         seen += roles
     assert set(seen) == {True, False}
+
+
+def attempt(guide_ends):
+    """Two tokens of the policy, paid 1 at the last one."""
+    said = Segment(ids=(1, 2), trained=True, policy="policy", logp=(0.0, 0.0))
+    return Episode(
+        rows=(Row(segments=(Segment(ids=(0,)), said)),), reward=Reward(total=1.0), status="finished",
+        facts={"rolled-in": 0.5, "guide-ends": float(guide_ends)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["lols", "d2lols"])
+def test_each_role_has_its_critic(kind):
+    """With gamma 1, lambda .95: values .5 .5 give .475 .5 where the policy ends, 0 .8 give .99 .2 where the guide
+    does, and the targets lie on top of the values of the same critic."""
+    learner = rlgf.build(kind, gamma=1.0, kl=0.0).learners["policy"]
+    signal = {"policy_value": np.array([0, 0.5, 0.5]), "policy_value-of-guide": np.array([0, 0, 0.8])}
+    group = Group(task=Task(id="t"), episodes=(attempt(False), attempt(True)))
+    table = Table([group], [[[signal], [signal]]], {})
+    by_role = next(link for link in learner.credit.links if isinstance(link, rlgf.ByRole))
+    found = by_role(Values(level="episode", x_N=table.reward_E), table)
+    assert found.x_N == pytest.approx([0.475, 0.5, 0.99, 0.2])
+    assert table.columns["return"].x_N == pytest.approx([0.975, 1.0, 0.99, 1.0])
+    assert learner.heads == ("value", "value-of-guide")
+
+
+def test_a_critic_learns_from_its_role_alone():
+    """The gradient of each head lies on the tokens of its own attempts."""
+    objective = rlgf.build("lols", kl=0.0).learners["policy"].objective
+    rows = [e.rows[0] for e in (attempt(False), attempt(True))]
+    column = lambda *xs: np.array([0.0, *xs])
+    examples = [
+        Example(row=row, columns={
+            "advantage": column(0, 0), "return": column(1, 1), "is:guide-ends": column(ends, ends),
+            "is:rolled-in": column(0.5, 0.5), "policy_value": column(0, 0), "policy_value-of-guide": column(0, 0),
+        })
+        for ends, row in enumerate(rows)
+    ]  # fmt: skip
+    batch = pack(examples, dtype=torch.float64)
+    names = ("logp", "value", "value-of-guide")
+    out = {n: torch.zeros(2, 3, dtype=torch.float64, requires_grad=True) for n in names}
+    loss, _ = objective(out, batch)
+    own, guides = torch.autograd.grad(loss, [out["value"], out["value-of-guide"]])
+    assert own[0, 1:].abs().min() > 0 and not own[1].any()
+    assert guides[1, 1:].abs().min() > 0 and not guides[0].any()
+
+
+def test_one_role_has_one_critic():
+    for kind in ("ppo++", "aggrevate"):
+        assert rlgf.build(kind).learners["policy"].heads == ("value",)
+
+
+@pytest.mark.parametrize(("method", "role"), [(rlgf, "guide"), (kdrl, "teacher")])
+def test_the_embedded_problem_makes_its_model_unless_one_is_given(method, role):
+    """A model that the user names was replaced by the one that the pipeline makes."""
+    made = method.embedded()
+    first, trained = made.parts
+    assert first == role and made.parts[trained].models.keys() == {role}
+    assert method.embedded(**{role: "DIR"}).references[role] == "DIR"
 
 
 def test_settings_of_the_released_code():
