@@ -63,7 +63,7 @@ CARD = pl.Card(
         ),
         shows="is:demonstration",
         off={"k": 0},
-        own={"schedule.prompts": 4, "collect.links.0.n": 2},
+        own={"always_on": True, "schedule.prompts": 4, "collect.links.0.n": 3},
     ),
     use="It helps where many prompts are never solved and several models or people have written solutions; "
     "where some answer of most groups is right, no teacher is heard.",

@@ -41,11 +41,14 @@ CARD = pl.Card(
         columns=(pl.needs.PROMPT, pl.needs.ANSWER, pl.needs.DEMONSTRATION),
         shows="is:guided",
         off={"warm": 99},
-        own={"schedule.prompts": 4, "collect.links.0.n": 2},
+        own={"every": True, "schedule.prompts": 3},
     ),
     use="It helps where many prompts are never solved and their solutions are at hand; where some answer of "
     "most groups is right, it is GRPO at a higher cost.",
-    lacks=("A prompt that becomes too long by its hint is an error, not cut off.",),
+    lacks=(
+        "The cold start, about 20 first steps in which every prompt has a fixed hint.",
+        "A prompt that becomes too long by its hint is an error, not cut off.",
+    ),
 )
 MARK = "guided"
 ATTEMPT = pl.Stratum(fact="")  # whatever the number of turns

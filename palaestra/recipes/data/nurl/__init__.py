@@ -73,7 +73,7 @@ CARD = pl.Card(
         ),
         shows="is:guided",
         off={"warm": 99},
-        own={"n": 4, "schedule.prompts": 4},
+        own={"every": True, "n": 3, "schedule.prompts": 3},
     ),
     use="It helps where many prompts are never solved and the model can read a hint and write one; where "
     "some answer of most groups is right, it is GRPO at a higher cost.",
