@@ -56,9 +56,6 @@ CARD = pl.Card(
     ),
     use="It helps where a better model with the same tokenizer fits beside the student, and rewards alone "
     "are rare; a teacher that is no better only holds the student back.",
-    lacks=(
-        "A teacher behind an endpoint or with another tokenizer: its log-probs are read by id.",
-    ),
 )
 TEACHER = "teacher"
 ANNEALED = pl.Linear(5e-3, 1e-3, 80)  # max(5e-3 - 5e-5 t, 1e-3)
