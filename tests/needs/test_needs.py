@@ -95,7 +95,6 @@ JUDGE = {"judge": "endpoint(url='http://127.0.0.1:1/v1',model='m')"}
         ("ghpo", PLAIN, {}, "ghpo needs the column 'demonstration'"),
         ("rl-plus", PLAIN, {}, "rl-plus needs the column 'demonstration'"),
         ("ampo", PLAIN, {}, "ampo needs the column 'demonstrations', right replies"),
-        ("icpo", PLAIN[:1], {}, "icpo needs 2 tasks or more"),
         ("ruscarl", RUBRICS, {}, "ruscarl needs a judge, which says of each criterion .*: judge=endpoint"),
         ("ruscarl", PLAIN, JUDGE, "ruscarl needs the column 'criteria'"),
         ("ruscarl", [{**r, "points": 2} for r in RUBRICS], JUDGE, "ruscarl reads the column 'points' .* as numbers"),
