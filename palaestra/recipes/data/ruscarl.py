@@ -51,7 +51,6 @@ CARD = pl.Card(
         lr=1e-6,
         beside={"the judge": 32},
     ),
-    task="rubrics",
     needs=pl.needs.Requirements(
         columns=(
             replace(pl.needs.PROMPT, examples=("Describe Rome.", "Describe Oslo.")),
@@ -224,6 +223,6 @@ def embedded(steps: int = 40, **options: Any) -> pl.Pipeline:
     return pl.Pipeline(
         parts={
             "sft": pl.warm(imitate, "rubrics(fixed=False)"),
-            "rl": pl.Part(rl, model=pl.Output("sft")),
+            "rl": pl.Part(rl, task="rubrics", model=pl.Output("sft")),
         }
     )

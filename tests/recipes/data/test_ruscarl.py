@@ -88,7 +88,7 @@ def test_the_embedded_problem_first_teaches_to_keep_criteria(context):
     """They are shown in the first part, for topics that say nothing; in the second they fade."""
     made = ruscarl.embedded(steps=10)
     first, second = made.parts["sft"], made.parts["rl"]
-    assert (first.task, second.model) == ("rubrics(fixed=False)", pl.Output("sft"))
+    assert (first.task, second.task, second.model) == ("rubrics(fixed=False)", "rubrics", pl.Output("sft"))
     ctx = context(first.task)
     asked = Group(task=ctx.bench.tasks.task("train", 0))
     group = asyncio.run(first.runnable.collect(ctx, ("k",), asked))
