@@ -114,7 +114,7 @@ class Outcome:
 @stage
 class Fact:
     """Leaves a fact of the episodes, a number or whether it holds, as the column "is:`name`" of
-    their tokens: what `On` acts on. It is 0 where an episode has none.
+    their tokens: what `On` acts on, and whose mean is logged. It is 0 where an episode has none.
     """
 
     name: str
@@ -125,7 +125,9 @@ class Fact:
 
     def __call__(self, x: Values, table: Table) -> Values:
         held_E = np.array([float(e.facts.get(self.name) or 0.0) for e in table.episodes])
-        table.add_column(f"{MARK_PREFIX}{self.name}", Values(level="episode", x_N=held_E))
+        held = Values(level="episode", x_N=held_E)
+        table.add_column(f"{MARK_PREFIX}{self.name}", held)
+        table.track(f"{MARK_PREFIX}{self.name}", held)
         return x
 
 

@@ -21,7 +21,7 @@ from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
-from palaestra.run.unmet import arguments_of_run, check_needs
+from palaestra.run.unmet import arguments_of_run, check_models, check_needs
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import TASK, Settings, flag_of
 from palaestra.settings.overrides import arguments, build, read_arguments
@@ -41,11 +41,13 @@ def context(
         raise UserError(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
-    bench, players = bench_of(settings, judged=brings_reward(recipe))
+    given: Mapping[str, Any] | None = None
     if recipe is not None and not begun:
-        takes = arguments(settings.recipe)
-        given, _ = read_arguments(takes, {k: v for k, v in settings.set.items() if k in takes})
-        check_needs(settings, bench, arguments_of_run(takes, given))
+        given = given_arguments(settings)
+        check_models(settings, given)
+    bench, players = bench_of(settings, judged=brings_reward(recipe))
+    if given is not None:
+        check_needs(settings, bench, given)
     lora = lora_of(settings)
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
@@ -65,6 +67,13 @@ def context(
         open_problem=lambda problem: bench_of_part(settings, problem),
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
+
+
+def given_arguments(settings: Settings) -> dict[str, Any]:
+    """The arguments of the method's `build` in a run, as values, defaults included."""
+    takes = arguments(settings.recipe)
+    given, _ = read_arguments(takes, {k: v for k, v in settings.set.items() if k in takes})
+    return arguments_of_run(takes, given)
 
 
 def lora_of(settings: Settings) -> LoRA | None:

@@ -46,24 +46,46 @@ def arguments_of_run(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -
     return own | {name: value for name, value in given.items() if name in takes}
 
 
-def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> None:
-    """Raises UserError, in one line, for the first thing that the method cannot act without."""
+def check_models(settings: Settings, arguments: Mapping[str, Any]) -> None:
+    """Raises UserError for the first model that the method cannot act without. This comes before
+    data are read: a judge stands for the answers that they lack.
+    """
     needs = needs_of_recipe(settings.recipe)
-    if needs is None or settings.anyway:
-        return
-    for line in unmet(needs, settings, bench, arguments):
+    if needs is not None:
+        refuse(settings, unmet_models(needs, settings, arguments))
+
+
+def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> None:
+    """Raises UserError, in one line, for the first column or place, or number of tasks, that the
+    method cannot act without.
+    """
+    needs = needs_of_recipe(settings.recipe)
+    if needs is not None:
+        refuse(settings, unmet(needs, settings, bench, arguments))
+
+
+def refuse(settings: Settings, missing: Iterator[str]) -> None:
+    """Raises UserError with the first line of what is missing, unless the user goes on anyway."""
+    line = None if settings.anyway else next(missing, None)
+    if line:
         raise UserError(f"{settings.recipe} {line}; --anyway goes on without")
+
+
+def unmet_models(
+    needs: Requirements, settings: Settings, arguments: Mapping[str, Any]
+) -> Iterator[str]:
+    """Models that are missing, a line each."""
+    for model in needs.models:
+        inert = arguments.get(model.argument) == model.inert and not settings.embedded
+        if inert and is_required(model, arguments):
+            yield missing_model(model)
 
 
 def unmet(
     needs: Requirements, settings: Settings, bench: Bench, arguments: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What is missing, a line each."""
+    """What else is missing, a line each."""
     own = bool(settings.data or settings.env or settings.task)
-    for model in needs.models:
-        inert = arguments.get(model.argument) == model.inert and not settings.embedded
-        if inert and is_required(model, arguments):
-            yield missing_model(model)
     for place in needs.places if own else ():
         if is_required(place, arguments) and not is_there(place, settings):
             yield missing_place(place)

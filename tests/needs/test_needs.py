@@ -94,6 +94,8 @@ def test_the_verb_prints_them_and_writes_a_template(tmp_path, capsys):
 PAIRS = [{"prompt": f"{i}+1", "chosen": str(i + 1), "rejected": "0"} for i in range(12)]
 LABELS = [{"prompt": f"{i}+1", "response": str(i), "right": i % 2 == 0} for i in range(12)]
 PLAIN = [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(12)]
+RUBRICS = [{"prompt": f"Praise {i}.", "criteria": ["It is kind."]} for i in range(12)]
+JUDGE = {"judge": "endpoint(url='http://127.0.0.1:1/v1',model='m')"}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,12 @@ PLAIN = [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(12)]
         ("guide", PLAIN, {}, "guide needs the column 'hint', .*, or the column 'demonstration', and no record"),
         ("rlgf", PLAIN, {}, "rlgf needs a guide, which begins .*: guide=DIR; anyway=True"),
         ("carft", PLAIN, {}, "carft needs the column 'demonstration'"),
+        ("ghpo", PLAIN, {}, "ghpo needs the column 'demonstration'"),
+        ("rl-plus", PLAIN, {}, "rl-plus needs the column 'demonstration'"),
+        ("ampo", PLAIN, {}, "ampo needs the column 'demonstrations', right replies"),
+        ("ruscarl", RUBRICS, {}, "ruscarl needs a judge, which says of each criterion .*: judge=endpoint"),
+        ("ruscarl", PLAIN, JUDGE, "ruscarl needs the column 'criteria'"),
+        ("ruscarl", [{**r, "points": 2} for r in RUBRICS], JUDGE, "ruscarl reads the column 'points' .* as numbers"),
         ("mio", PAIRS, {}, "mio samples answers .* no record of .* pairs=data learns from its column 'chosen'"),
         ("dpo", PAIRS, {}, "dpo samples answers .* pairs=data learns from its column 'chosen'"),
         ("oreo", LABELS, {}, "oreo samples answers .* answers=data learns from its column 'response'"),

@@ -14,7 +14,7 @@ from palaestra.objective.policy import KL, Clipped, Entropy, Imitation
 from palaestra.objective.shaped import Shaped
 from palaestra.objective.subset import On
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
-from palaestra.update import backward, pack, recount
+from palaestra.update import backward, pack, recount, tracked_means
 
 REDUCTIONS = ["tokens", "sequences", "constant"]
 
@@ -144,6 +144,7 @@ def test_a_fact_becomes_a_column():
     assert found[0].columns["advantage"][1:] == pytest.approx([2 / 3] * 2)
     batch = pack(found)
     assert batch.totals["is:guided"] == (4, 2, 2)
+    assert tracked_means(batch) == {"is:guided": pytest.approx((0.5 + 0.5 + 1 + 1) / 6)}
     with pytest.raises(UserError, match=r"Fact\('hinted'\)"):
         On("hinted", Clipped())({"logp": batch.mask}, batch)
     assert replace(batch, totals={}).n_tokens == 6

@@ -85,6 +85,9 @@ def rows_of(needs, arguments, n=24):
             for name in ("demonstration", "chosen"):
                 if name in row:
                     row[name] = sums.demonstration(task, np.random.default_rng(i), "work")
+            if "demonstrations" in row:
+                several = (sums.demonstration(task, np.random.default_rng(i), habit) for habit in ("work", "guess"))
+                row["demonstrations"] = list(several)
         elif "prompt" in row:
             row["prompt"] = f"{row['prompt']} ({i})"
     return rows

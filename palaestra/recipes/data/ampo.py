@@ -46,6 +46,32 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"length": 8192},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            pl.needs.NeededColumn(
+                "demonstrations",
+                "texts",
+                (
+                    ["17 + 25 = 30 + 12 = 42", "17 + 20 + 5 = 42"],
+                    ["8 + 31 = 39", "31 + 8 = 39"],
+                    ["40 + 9 = 49", "9 + 40 = 49"],
+                ),
+                "right replies, each by another teacher",
+            ),
+        ),
+        shows="is:demonstration",
+        off={"k": 0},
+        own={"always_on": True, "schedule.prompts": 4, "collect.links.0.n": 3},
+    ),
+    use="It helps where many prompts are never solved and several models or people have written solutions; "
+    "where some answer of most groups is right, no teacher is heard.",
+    lacks=(
+        "Comprehension is measured behind a solution up to its last line that begins with `= `; one without "
+        "such a line scores 0, and of equal ones the shortest is taken.",
+        "Solutions whose answer is wrong are not left out.",
+    ),
 )
 MARK = "demonstration"
 
@@ -64,9 +90,12 @@ def build(
     entropy: float = 0.001,
     length: float = 64,
 ) -> pl.Recipe:
-    """`k` failures give way; `form` is the share of the reward that the answer's form earns."""
+    """`k` failures give way, 0 = none; `form` is the share of the reward that the answer's form
+    earns.
+    """
     score = pl.rewards.AnswerProbability(baseline="policy") if choice == "comprehension" else None
-    swap = pl.rollout.Swap(k=k, when=always if always_on else pl.none_right, mark=MARK, score=score)
+    when = always if always_on else pl.none_right
+    swap = (pl.rollout.Swap(k=k, when=when, mark=MARK, score=score),) if k else ()
     reward = pl.rewards.AccuracyAndFormat(form, accuracy=1 - form) if form else None
     teacher = (
         pl.Shaped("saturating", reduce="constant", length=length)
@@ -77,7 +106,7 @@ def build(
     loss = pl.On(MARK, teacher) + pl.On(MARK, own, absent=True)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward), swap),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward), *swap),
         credit=pl.chain(pl.Fact(MARK), pl.Center("group")),
         objective=loss + entropy * pl.Entropy() if entropy else loss,
         update=pl.Plain(minibatches=2),

@@ -37,6 +37,18 @@ CARD = pl.Card(
         samples=8,
         lr=1e-6,
     ),
+    needs=pl.needs.Requirements(
+        columns=(pl.needs.PROMPT, pl.needs.ANSWER, pl.needs.DEMONSTRATION),
+        shows="is:guided",
+        off={"warm": 99},
+        own={"every": True, "schedule.prompts": 3},
+    ),
+    use="It helps where many prompts are never solved and their solutions are at hand; where some answer of "
+    "most groups is right, it is GRPO at a higher cost.",
+    lacks=(
+        "The cold start, about 20 first steps in which every prompt has a fixed hint.",
+        "A prompt that becomes too long by its hint is an error, not cut off.",
+    ),
 )
 MARK = "guided"
 ATTEMPT = pl.Stratum(fact="")  # whatever the number of turns

@@ -20,6 +20,7 @@ solved. `shaped=False` has p itself as the surrogate.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,26 @@ CARD = pl.Card(
         samples=7,
         tokens=8192,
         lr=1e-6,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.ANSWER,
+            replace(
+                pl.needs.DEMONSTRATION,
+                otherwise="a worked example shows the answer alone, without working",
+            ),
+        ),
+        least={"tasks": 2},
+        shows="is:guided",
+        off={"examples": 0},
+        own={"reject": False, "schedule.prompts": 3, "collect.links.0.n": 3},
+    ),
+    use="It helps where a worked example makes the model answer better than the bare question does; a "
+    "model that examples do not help learns from its own answers alone.",
+    lacks=(
+        "Examples come from the training tasks, not from a data set of their own.",
+        "Examples are not renewed with what the policy solved.",
     ),
 )
 MARK = "guided"
@@ -71,8 +92,11 @@ def build(
     shaped: bool = True,
     kl: float = 0.001,
 ) -> pl.Recipe:
-    """`bonus` falls to 0 in `fades` steps, 0 = it stays; a bonus of 0 is ICPO without RS."""
-    expert = pl.Under(pl.rollout.Examples(examples), pl.Sample(n=1), MARK)
+    """`bonus` falls to 0 in `fades` steps, 0 = it stays; a bonus of 0 is ICPO without RS. Without
+    `examples` nobody is an expert.
+    """
+    shown = pl.rollout.Examples(examples) if examples else None
+    expert = (pl.Under(shown, pl.Sample(n=1), MARK), pl.Hide(MARK)) if shown else ()
     keep = (pl.rollout.Regroup(without_wrong_experts),) if reject else ()
     earned: Any = pl.Linear(bonus, 0.0, fades) if fades else bonus
     scope = pl.Stratum(fact="")
@@ -81,7 +105,7 @@ def build(
     loss = pl.On(MARK, other) + pl.On(MARK, own, absent=True)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=7), expert, pl.Hide(MARK), pl.Score(), *keep),
+        collect=pl.links(pl.Sample(n=7), *expert, pl.Score(), *keep),
         credit=pl.chain(pl.Fact(MARK), ExpertBonus(earned), pl.Center(scope), pl.Scale(scope)),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),

@@ -50,7 +50,12 @@ CARD = pl.Card(
                 "gives the log-probs of the student's tokens and has its tokenizer",
             ),
         ),
+        shows="kl_teacher",
+        off={"beta": 0.0},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
     ),
+    use="It helps where a better model with the same tokenizer fits beside the student, and rewards alone "
+    "are rare; a teacher that is no better only holds the student back.",
 )
 TEACHER = "teacher"
 ANNEALED = pl.Linear(5e-3, 1e-3, 80)  # max(5e-3 - 5e-5 t, 1e-3)
@@ -84,7 +89,7 @@ def build(
     rl: bool = True,
     teacher: str = "policy",
 ) -> pl.Recipe:
-    """`beta` is a number or a schedule; `kind` None is k2 as a loss, and k1 in the reward."""
+    """`beta` is a number or a schedule, 0 = GRPO; `kind` None is k2 as a loss, and k1 in the reward."""
     if how == "reward" and (mask or not rl):
         raise pl.UserError(
             'kdrl: how="reward" puts the teacher into the advantage, so it has no mask and no rl=False; '
@@ -97,7 +102,7 @@ def build(
     if how == "reward":
         links.append(pl.credit.LessKL(beta, model=TEACHER, kind=chosen))
     else:
-        loss = loss + beta * distil if rl else distil
+        loss = (loss + beta * distil if beta else loss) if rl else distil
     if mask:
         links.insert(0, Taught(mask == "groups"))
     return pl.vary(

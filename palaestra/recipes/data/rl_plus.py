@@ -14,11 +14,14 @@ denominator never falls below U / 2, and a token that is mastered has no gradien
 demonstration is Dr. GRPO without a clip. U = 1 is a density, not the 1 / V of a uniform choice.
 
 `external="plain"` has the denominator 1, so that r = pi, and `gamma=0` has C = 1; "luffy" is the
-shape pi / (pi + 0.1) of LUFFY (arXiv:2504.14945). `clip` bounds the own ratios again. With `rescue` a
-demonstration takes the place of one of eight answers, and only where all are wrong.
+shape pi / (pi + 0.1) of LUFFY (arXiv:2504.14945); "none" shows no demonstration. `clip` bounds the own
+ratios again. With `rescue` a demonstration takes the place of one of eight answers, and only where all
+are wrong.
+
+    palaestra train rl-plus --data FILE.jsonl --model DIR
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import palaestra as pl
 
@@ -38,6 +41,14 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"length": 8192},
     ),
+    needs=pl.needs.Requirements(
+        columns=(pl.needs.PROMPT, pl.needs.ANSWER, pl.needs.DEMONSTRATION),
+        shows="is:demonstration",
+        off={"external": "none"},
+        own={"schedule.prompts": 4, "collect.links.0.n": 3},
+    ),
+    use="It helps where right solutions of a better model are at hand that the policy would rarely write; "
+    "without a clip, small batches may take large steps.",
 )
 MARK = "demonstration"
 
@@ -48,7 +59,7 @@ def build(
     entropy: float = 0.001,
     length: float = 64,
     minibatches: int = 2,
-    external: Literal["mis", "plain", "luffy"] = "mis",
+    external: Literal["mis", "plain", "luffy", "none"] = "mis",
     clip: bool = False,
     rescue: bool = False,
 ) -> pl.Recipe:
@@ -59,20 +70,24 @@ def build(
         ),
         "plain": pl.Shaped("power", reduce="constant", length=length),
         "luffy": pl.Shaped("saturating", reduce="constant", length=length),
+        "none": None,
     }[external]
-    shown = pl.objective.TokenWeighted(other, pl.objective.Unmastered(gamma)) if gamma else other
     own = (
         pl.Clipped(reduce="constant", length=length)
         if clip
         else pl.Shaped("power", old="behaviour", reduce="constant", length=length)
     )
-    loss = pl.On(MARK, shown) + pl.On(MARK, own, absent=True)
-    demonstrate = (
-        pl.rollout.Swap(k=1, mark=MARK) if rescue else pl.rollout.Mark(pl.Demonstrate(), MARK)
-    )
+    loss: Any = pl.On(MARK, own, absent=True)
+    demonstrate: tuple[pl.Collect, ...] = ()
+    if other:
+        weigh = pl.objective.Unmastered(gamma)
+        shown = pl.objective.TokenWeighted(other, weigh) if gamma else other
+        loss = pl.On(MARK, shown) + loss
+        give = pl.rollout.Mark(pl.Demonstrate(), MARK)
+        demonstrate = (pl.rollout.Swap(k=1, mark=MARK) if rescue else give,)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=7 + rescue), pl.Score(), demonstrate),
+        collect=pl.links(pl.Sample(n=7 + rescue), pl.Score(), *demonstrate),
         credit=pl.chain(pl.Fact(MARK), pl.Center("group")),
         objective=loss + entropy * pl.Entropy() if entropy else loss,
         needs=(("policy", "logp"),) if external == "mis" else (),

@@ -16,9 +16,12 @@ before the update are taken there, so the ratio begins at 1 and nothing corrects
 it, and "scaffolded" trains on that prompt. GRPO with the standard deviation (ddof 1), mean over
 tokens, two minibatches, 0.001 of KL (k3) to the start; temperature 0.7, top-p 0.8, top-k 20.
 
+    palaestra train ruscarl --data FILE.jsonl judge=endpoint(url='http://HOST:PORT/v1',model='NAME')
+
 `judge` is asked about each criterion by itself, as its rubric, and a verdict of a half or more means
-met; without one the problem's own reward counts. A judge that fails makes a failed episode; in the
-released code it is a 0 (`pl.Judge(unparsed=0.0)` for a verdict that cannot be read). `graded=False` tells all answers as much,
+met; no `answer` is read. Without a judge (`--anyway`) the problem's own reward counts, which may check
+criteria by a program. A judge that fails makes a failed episode; in the released code it is a 0
+(`pl.Judge(unparsed=0.0)` for a verdict that cannot be read). `graded=False` tells all answers as much,
 `fades=False` never stops. A chat template that has a system message of its own needs
 `place="prompt"`. Whoever judges by what was shown can be told what is asked for without its being
 done: keep a held-out judge. The released data are medical: for research, no advice to anyone.
@@ -48,6 +51,42 @@ CARD = pl.Card(
         lr=1e-6,
         beside={"the judge": 32},
     ),
+    needs=pl.needs.Requirements(
+        columns=(
+            replace(pl.needs.PROMPT, examples=("Describe Rome.", "Describe Oslo.")),
+            pl.needs.NeededColumn(
+                "criteria",
+                "texts",
+                (
+                    ["It names the river.", "It says when to go.", "It invents a place."],
+                    ["It names the fjord.", "It says what it costs.", "It invents a place."],
+                ),
+                "what a good answer does, or a bad one, a sentence each",
+            ),
+            pl.needs.NeededColumn(
+                "points",
+                "numbers",
+                ([5, 3, -4],),
+                "what each criterion is worth if it is met, in their order; below 0 for what is bad",
+                otherwise="each criterion is worth 1",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "judge",
+                "judge",
+                "says of each criterion whether an answer meets it",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+            ),
+        ),
+        shows="is:guided",
+        off={"share": 0.0},
+        own={"schedule.prompts": 2, "collect.links.0.n": 3, "endpoint": "It is met. [[9]]"},
+    ),
+    use="It helps where only criteria say what a good answer is and the model keeps those that it is shown "
+    "more often than it guesses them; a step asks the judge once for each criterion of each answer.",
+    lacks=("Criteria are not written: they are a column of the file.",),
 )
 MARK = "guided"
 
@@ -167,4 +206,23 @@ def build(
         needs=(*((("policy", "logp"),) if here else ()), *((("ref", "logp"),) if kl else ())),
         update=pl.Plain(minibatches=2),
         schedule=pl.Schedule(prompts=16, steps=steps),
+    )
+
+
+def embedded(steps: int = 40, **options: Any) -> pl.Pipeline:
+    """On the embedded problem, whose criteria a program checks: the model first learns by imitation to
+    keep criteria that it is shown, where a topic says nothing.
+    """
+    shown = pl.Under(pl.rollout.Criteria(1.0), pl.Demonstrate())
+    imitate = pl.vary(
+        pl.recipe("sft"),
+        collect=pl.links(shown, pl.Demonstrate()),
+        schedule=pl.Schedule(prompts=16, steps=20),
+    )
+    rl = pl.vary(build(steps=steps, **options), schedule=pl.Schedule(prompts=8, steps=steps))
+    return pl.Pipeline(
+        parts={
+            "sft": pl.warm(imitate, "rubrics(fixed=False)"),
+            "rl": pl.Part(rl, task="rubrics", model=pl.Output("sft")),
+        }
     )

@@ -49,6 +49,7 @@ def test_two_teachers_in_the_place_of_eight_failures(context):
 def test_guidance_is_only_where_no_answer_is_right(context):
     assert not shown(swapped(context, [0] * 7 + [1], form=0.0))
     always = swapped(context, [0] * 7 + [1], solutions(context).values(), form=0.0, always_on=True)
+    assert not shown(swapped(context, [0] * 8, solutions(context).values(), form=0.0, k=0))
     assert len(shown(always)) == 2 and any(e.total and not e.facts.get("demonstration") for e in always.episodes)
 
 

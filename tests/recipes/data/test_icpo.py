@@ -56,6 +56,11 @@ def test_a_wrong_expert_is_left_out(context):
     assert credited(at(0, reject=False), [group])[-1] == pytest.approx(-0.353553, abs=1e-5)
 
 
+def test_without_examples_there_is_no_expert(context):
+    _, group = paid(context, [1, *[0] * 6], [], examples=0)
+    assert len(trained(group)) == len(group.episodes) == 7 and not any("guided" in e.facts for e in group.episodes)
+
+
 def test_no_bonus_for_own_answers_or_wrong_ones(context):
     _, group = paid(context, [1] * 7, [0], reject=False)
     assert credited(at(0, reject=False), [group])[:7] == pytest.approx([0.353553] * 7, abs=1e-5)

@@ -59,6 +59,13 @@ def test_the_loss_is_the_surrogate_plus_beta_times_the_kl():
     batch = token_batch([2.0], math.log(0.6), teacher_logp=[np.array([0.0, math.log(0.9)])])
     loss, _, _ = token_gradient(learner(beta=0.5).objective, batch, logp=[math.log(0.6)])
     assert loss == pytest.approx(-2 + 0.25 * math.log(0.6 / 0.9) ** 2)
+    assert token_gradient(learner(beta=0.0).objective, batch, logp=[math.log(0.6)])[0] == pytest.approx(-2)
+
+
+def test_without_a_teacher_one_is_made_on_the_embedded_problem():
+    made = kdrl.embedded(0.2)
+    assert made.parts["kdrl"].models == {"teacher": pl.Output("teacher")}
+    assert made.parts["kdrl"].runnable == kdrl.build(0.2)
 
 
 def credit_of(totals, **options):

@@ -75,7 +75,9 @@ def test_a_rescue_takes_the_place_of_one_of_eight_wrong_answers(context):
     assert not any(e.facts.get("demonstration") for e in group_of(ctx, recipe, [1] + [0] * 7).episodes)
 
 
-@pytest.mark.parametrize("options", [{}, {"external": "plain"}, {"external": "luffy", "gamma": 0.0}, {"clip": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"external": "plain"}, {"external": "luffy", "gamma": 0.0}, {"external": "none"}, {"clip": True}]
+)
 def test_the_own_tokens_without_a_clip(options):
     """rho = 1.5 and A = 1: -1.5 with a gradient; the clip gives -1.2 and none. A group without a demonstration is Dr. GRPO."""
     from tests.objective.helpers import token_batch
@@ -85,6 +87,15 @@ def test_the_own_tokens_without_a_clip(options):
     loss, grads, _ = token_gradient(objective, batch, logp=[math.log(1.5) - 1])
     clipped = options.get("clip", False)
     assert (loss, grads["logp"][0]) == pytest.approx((-1.2, 0) if clipped else (-1.5, -1.5))
+
+
+def test_without_external_nothing_is_demonstrated(context):
+    group = asyncio.run(rl_plus.build(external="none").collect(ctx := context("chain"), ("k", 1), first_of(ctx)))
+    assert len(group.episodes) == 7 and not any("demonstration" in e.facts for e in group.episodes)
+
+
+def first_of(ctx):
+    return Group(task=ctx.bench.tasks.task("train", 0))
 
 
 def test_settings_of_the_released_code():

@@ -11,6 +11,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.ledger.experiment import experiment_of
 from palaestra.recipes.data import ruscarl
 from palaestra.run.driver import prepare
+from palaestra.run.setup import brings_reward
 from palaestra.settings.overrides import make_smallest
 from palaestra.step import start, step
 from palaestra.types import Group, Reward, Task
@@ -76,6 +77,24 @@ def test_a_judge_is_asked_about_each_criterion(context):
         judged()
     recipe = ruscarl.build(judge=Judging())
     assert recipe.collect.links[-1].reward == ruscarl.Points(Judging())
+
+
+def test_rubrics_need_no_answers():
+    """The judge's points are the reward, so data without answers is taken."""
+    assert brings_reward(ruscarl.build(judge=pl.Judge())) and not brings_reward(ruscarl.build())
+
+
+def test_the_embedded_problem_first_teaches_to_keep_criteria(context):
+    """They are shown in the first part, for topics that say nothing; in the second they fade."""
+    made = ruscarl.embedded(steps=10)
+    first, second = made.parts["sft"], made.parts["rl"]
+    assert (first.task, second.task, second.model) == ("rubrics(fixed=False)", "rubrics", pl.Output("sft"))
+    ctx = context(first.task)
+    asked = Group(task=ctx.bench.tasks.task("train", 0))
+    group = asyncio.run(first.runnable.collect(ctx, ("k",), asked))
+    assert ["judged by" in heard(ctx, e) for e in group.episodes] == [True, False]
+    most = [schedule.resolve(second.runnable.collect, t).links[0].most for t in (0, 9)]
+    assert most == near([1, 0], 1e-3) and second.runnable.schedule.steps == 10
 
 
 def collected(ctx, at=0, **options):
