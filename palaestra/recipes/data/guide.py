@@ -162,11 +162,12 @@ def trains(table: pl.Table, episode: int) -> bool:
 def by_critic(guided: pl.Recipe) -> pl.Recipe:
     """Advantages and value loss of PPO; values are those of the prompt that is trained."""
     learner = guided.learners["policy"]
+    loss: Any = learner.objective
     rewards = pl.Gae(gamma=1.0, lam=0.95)
     return pl.vary(
         guided,
         credit=pl.chain(pl.Fact(MARK), rewards, pl.Center(trains), pl.Scale(trains)),
-        objective=learner.objective + 0.5 * pl.ValueLoss(clip=0.2),
+        objective=loss + 0.5 * pl.ValueLoss(clip=0.2),
         needs=(*learner.needs, ("policy", "value")),
         heads=("value",),
     )
