@@ -123,7 +123,7 @@ def catalogue_page() -> str:
     families: list[tuple[str, int, list[tuple[str, ...]]]] = []
     for family in dict.fromkeys(e.family for e in everything):
         mine = [e for e in everything if e.family == family]
-        rows = [(entry_link(e), e.title, e.shape, status(e)) for e in mine]
+        rows = [(entry_link(e), e.title, e.shape, grade(e), status(e)) for e in mine]
         families.append((family, sum(e.built or bool(e.page) for e in mine), rows))
     return render("catalogue.md", families=families)
 
@@ -131,6 +131,11 @@ def catalogue_page() -> str:
 def entry_link(entry: catalogue.Entry) -> str:
     page = f"{METHODS}/{entry.id}.md" if entry.built else entry.page
     return f"[{entry.id}]({page})" if page else entry.id
+
+
+def grade(entry: catalogue.Entry) -> str:
+    card: Card | None = catalogue.find(entry.id).CARD if entry.built else None
+    return card.grade if card else ""
 
 
 def status(entry: catalogue.Entry) -> str:
