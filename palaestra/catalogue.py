@@ -28,6 +28,8 @@ from palaestra.suggest import METHODS_ELSEWHERE, from_elsewhere, suggestion
 from palaestra.tasks.user_code import module_of, path_of
 
 PLUGINS = "plugins"  # the family of what other packages add
+# families that are no rows of the literature: base methods, and losses by the names people type
+BASE, LOSSES = "base", "losses"
 # anything else that runs is a program
 SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}
 # by the recipe that is being built
@@ -86,7 +88,7 @@ class Entry:
 
 
 def all_entries() -> list[Entry]:
-    """The base methods, then the literature, in the catalogue's order."""
+    """The base methods, losses by name, then the literature, in the catalogue's order."""
     return list(_entries())
 
 
@@ -98,7 +100,7 @@ def _entries() -> tuple[Entry, ...]:
 
 def rows() -> list[Entry]:
     """The 221 rows of the literature."""
-    return [e for e in all_entries() if e.family != "base"]
+    return [e for e in all_entries() if e.family not in (BASE, LOSSES)]
 
 
 def find(method: str) -> ModuleType:
