@@ -125,7 +125,8 @@ def find(method: str) -> ModuleType:
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
     names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]
-    closest = from_elsewhere(method, METHODS_ELSEWHERE)
+    spelt = method.lower().replace("_", "-")  # as other trainers write names
+    closest = f"; write {spelt}" if spelt in names else from_elsewhere(method, METHODS_ELSEWHERE)
     hint = closest or suggestion(method, names, cutoff=0.5) or "; `palaestra list` shows all"
     hint = f"; did you mean {method}.py?" if Path(f"{method}.py").is_file() else hint
     raise UserError(f"no method {method!r}{hint}")

@@ -77,5 +77,5 @@ from .turns import (
     turn_rewards as turn_rewards,
 )
 from .unpaired import (
-    Label as Label,
+    LabelAnswers as LabelAnswers,
 )

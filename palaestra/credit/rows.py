@@ -35,8 +35,8 @@ def check_pairs(groups: Groups) -> None:
     if groups and len(alone) == len(groups) and authors == {"demonstration"}:
         raise UserError(
             f"task {groups[0].task.id!r} has one recorded answer and no pair, as all of this step; "
-            "write columns chosen and rejected; `palaestra train kto` and `bco` learn from labels "
-            "without pairs"
+            "write columns chosen and rejected; `palaestra train kto` and `palaestra train bco` learn "
+            "from labels without pairs"
         )
 
 

@@ -11,9 +11,9 @@ MISMATCHED = "mismatched"  # the fact of an answer that stands behind another pr
 
 
 @stage
-class Label:
+class LabelAnswers:
     """Every row of every valid, unmuted episode, with the column `label`: +1 where its reward is
-    above `above`, -1 elsewhere, and 0 where it is an answer to another prompt (`Mismatched`). An
+    above `above`, -1 elsewhere, and 0 where it is an answer to another prompt (`MismatchedAnswer`). An
     episode of several rows has its label in each of them.
     """
 

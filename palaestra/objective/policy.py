@@ -52,9 +52,9 @@ class Clipped(Algebra):
 
     `high` > `low` is clip-higher (DAPO, arXiv:2503.14476 eq. 10). `ratio="sequence"` is a bandit
     over whole rows; "sequence-mean" is GSPO, whose rho is the geometric mean of the row's token
-    ratios, and "sequence-mean-token" is GSPO-token. rho is against the behaviour; `old="policy"` takes it against the policy before
-    the update, which leaves the age of a sample uncorrected (the learner must need ("policy",
-    "logp")).
+    ratios, and "sequence-mean-token" is GSPO-token. rho is against the behaviour; `old="policy"`
+    takes it against the policy before the update, which leaves the age of a sample uncorrected (the
+    learner must need ("policy", "logp")).
     """
 
     low: float = 0.2

@@ -107,7 +107,8 @@ class SoftGated(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         rho_BT, A_BT = log_ratio(out, batch).exp(), batch["advantage"]
-        tau_BT = torch.where(A_BT > 0, self.positive, self.negative)
+        up_BT = (A_BT > 0).to(rho_BT)
+        tau_BT = self.positive * up_BT + self.negative * (1 - up_BT)
         gate_BT = torch.sigmoid(tau_BT * (rho_BT - 1))
         loss = reduce_terms(-A_BT * gate_BT * 4 / tau_BT, batch, self.reduce, self.length)
         return loss, {

@@ -69,7 +69,7 @@ class KTO(LabelLoss):
             size.
         bad: the weight of bad answers, lambda_U.
         point: z = max(0, mean h). "mismatched": over answers to other prompts, as in the paper
-            (rows with label 0, from `Mismatched`); "batch": over the labelled rows themselves,
+            (rows with label 0, from `MismatchedAnswer`); "batch": over the labelled rows themselves,
             which estimates the KL where the policy has just sampled them; "zero": z = 0, the
             unpaired form of APO-zero (arXiv:2408.06266).
 
@@ -95,7 +95,7 @@ class KTO(LabelLoss):
         if not on_B.any():
             raise UserError(
                 "KTO: no answer to another prompt is in the batch, from which the reference point "
-                "is estimated; collect with pl.rollout.Mismatched(), or set objective.point=batch"
+                "is estimated; collect with pl.rollout.MismatchedAnswer(), or set objective.point=batch"
             )
         return mean_where(h_B, on_B).clamp(min=0)
 

@@ -51,7 +51,7 @@ from .hints import (
     leaks_answer as leaks_answer,
 )
 from .mismatched import (
-    Mismatched as Mismatched,
+    MismatchedAnswer as MismatchedAnswer,
 )
 from .player import (
     EnginePlayer as EnginePlayer,

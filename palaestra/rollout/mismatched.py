@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @declare(facts=(("mismatched", float, "1 where the answer belongs to another prompt"),))
 @stage
-class Mismatched:
+class MismatchedAnswer:
     """Adds the recorded answer of another training task behind this task's prompt, with the fact
     `mismatched`: from such answers KTO estimates how far the policy is from the reference
     (arXiv:2402.01306, section 4.1). The answer measures nothing and trains nothing.

@@ -62,7 +62,7 @@ def build(
         collect=pl.links(pl.Sample(n=8), pl.Score())
         if answers == "sampled"
         else pl.links(pl.Recorded()),
-        credit=pl.credit.Label(),
+        credit=pl.credit.LabelAnswers(),
         objective=pl.objective.BCO(beta=beta, good=good, bad=bad),
     )
 

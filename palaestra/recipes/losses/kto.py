@@ -62,8 +62,8 @@ def build(
         pl.recipe("dpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score())
         if sampled
-        else pl.links(pl.Recorded(), pl.rollout.Mismatched()),
-        credit=pl.credit.Label(),
+        else pl.links(pl.Recorded(), pl.rollout.MismatchedAnswer()),
+        credit=pl.credit.LabelAnswers(),
         objective=pl.objective.KTO(
             beta=beta, good=good, bad=bad, point="batch" if sampled else "mismatched"
         ),
