@@ -31,9 +31,9 @@ class TIS(Algebra):
 
     Args:
         cap: the largest ratio.
-        low: the smallest ratio; 0 = it has none.
-        drop: a token whose ratio lies outside [low, cap] has no weight, instead of the weight of
-            the bound, though it counts in means. By token with a `low` this is IcePop (0.5 to 5,
+        floor: the smallest ratio; 0 = it has none.
+        drop: a token whose ratio lies outside [floor, cap] has no weight, instead of the weight of
+            the bound, though it counts in means. By token with a `floor` this is IcePop (0.5 to 5,
             arXiv:2510.18855); without one the decoupled loss of AReaL (arXiv:2505.24298, cap 5 in
             ASearcher).
         level: None takes the ratio of each token; "sequence" that of the whole row, which is
@@ -46,15 +46,15 @@ class TIS(Algebra):
     model: str = "policy"
     cap: float = 2.0
     drop: bool = False
-    low: float = 0.0
+    floor: float = 0.0
     level: Literal["sequence", "geometric"] | None = None
     plain: bool = False
 
     def __post_init__(self) -> None:
-        check_bounds("TIS.low", self.low, least=0)
-        numbers = all(isinstance(x, int | float) for x in (self.low, self.cap))
-        if numbers and self.low >= self.cap:
-            raise UserError(f"TIS.low is {self.low:g}; it must be below TIS.cap, {self.cap:g}")
+        check_bounds("TIS.floor", self.floor, least=0)
+        numbers = all(isinstance(x, int | float) for x in (self.floor, self.cap))
+        if numbers and self.floor >= self.cap:
+            raise UserError(f"TIS.floor is {self.floor:g}; it must be below TIS.cap, {self.cap:g}")
         if self.plain and not self.drop:
             raise UserError("TIS.plain makes it a mask, which drops tokens: say drop=True as well")
 
@@ -71,10 +71,10 @@ class TIS(Algebra):
             return self.objective(out, batch)
         old_BT = batch[f"{self.model}_logp"]
         ratio_BT = self._ratio(old_BT - batch["behaviour_logp"], batch)
-        above_BT, below_BT = ratio_BT > self.cap, ratio_BT < self.low
+        above_BT, below_BT = ratio_BT > self.cap, ratio_BT < self.floor
         weight_BT = torch.where(above_BT, 0.0 if self.drop else self.cap, ratio_BT)
-        if self.low:
-            weight_BT = torch.where(below_BT, 0.0 if self.drop else self.low, weight_BT)
+        if self.floor:
+            weight_BT = torch.where(below_BT, 0.0 if self.drop else self.floor, weight_BT)
         if self.plain:
             weight_BT = (weight_BT > 0).to(ratio_BT)
         columns = {

@@ -279,14 +279,14 @@ def mismatch_rows():
     ("mask", "weights"),
     [
         ({"cap": 1.5}, [[1.5, math.exp(-1)], [1, math.exp(0.2)], [1, 1]]),
-        ({"cap": 1.5, "low": 0.5}, [[1.5, 0.5], [1, math.exp(0.2)], [1, 1]]),
+        ({"cap": 1.5, "floor": 0.5}, [[1.5, 0.5], [1, math.exp(0.2)], [1, 1]]),
         # IcePop: two sides, dropped
-        ({"cap": 1.5, "low": 0.5, "drop": True}, [[0, 0], [1, math.exp(0.2)], [1, 1]]),
+        ({"cap": 1.5, "floor": 0.5, "drop": True}, [[0, 0], [1, math.exp(0.2)], [1, 1]]),
         # MIS: the row's ratio e^-.5 or e^.2, dropped above the cap
         ({"cap": 1.1, "drop": True, "level": "sequence"}, [[math.exp(-0.5)] * 2, [0, 0], [1, 1]]),
         ({"cap": 1.1, "level": "sequence"}, [[math.exp(-0.5)] * 2, [1.1, 1.1], [1, 1]]),
         # geometric mean e^-.25 or e^.1, as a mask alone
-        ({"cap": 1.2, "low": 0.9, "drop": True, "level": "geometric", "plain": True}, [[0, 0], [1, 1], [1, 1]]),
+        ({"cap": 1.2, "floor": 0.9, "drop": True, "level": "geometric", "plain": True}, [[0, 0], [1, 1], [1, 1]]),
     ],
 )
 def test_masks_against_the_mismatch_of_sampler_and_trainer(mask, weights):
@@ -296,8 +296,8 @@ def test_masks_against_the_mismatch_of_sampler_and_trainer(mask, weights):
 
 
 def test_bounds_of_a_mask():
-    with pytest.raises(UserError, match=r"TIS\.low is 3"):
-        TIS(Reinforce(), low=3.0)
+    with pytest.raises(UserError, match=r"TIS\.floor is 3"):
+        TIS(Reinforce(), floor=3.0)
     with pytest.raises(UserError, match="say drop=True"):
         TIS(Reinforce(), plain=True)
 

@@ -148,7 +148,7 @@ def test_corrections_of_the_mismatch(mode, low):
     trainer = grpo_trainer("grpo", use_vllm=True, vllm_importance_sampling_correction=True)
     theirs = trl_grpo(trainer, old, new, ratio=ratio)
     advantage = [[a] * n for a, n in zip(ADVANTAGE, LENGTHS, strict=True)]
-    tis = TIS(Clipped(**CLIP), cap=3.0, low=low, **MODES[mode])
+    tis = TIS(Clipped(**CLIP), cap=3.0, floor=low, **MODES[mode])
     same(ours(tis, new, behaviour=sampled, policy_logp=old, advantage=advantage), theirs)
 
 
