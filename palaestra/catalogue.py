@@ -28,6 +28,8 @@ from palaestra.suggest import METHODS_ELSEWHERE, from_elsewhere, suggestion
 from palaestra.tasks.user_code import module_of, path_of
 
 PLUGINS = "plugins"  # the family of what other packages add
+# families that are no rows of the literature: base methods, and losses by the names people type
+BASE, LOSSES = "base", "losses"
 # anything else that runs is a program
 SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}
 # by the recipe that is being built
@@ -86,7 +88,7 @@ class Entry:
 
 
 def all_entries() -> list[Entry]:
-    """The base methods, then the literature, in the catalogue's order."""
+    """The base methods, losses by name, then the literature, in the catalogue's order."""
     return list(_entries())
 
 
@@ -98,7 +100,7 @@ def _entries() -> tuple[Entry, ...]:
 
 def rows() -> list[Entry]:
     """The 221 rows of the literature."""
-    return [e for e in all_entries() if e.family != "base"]
+    return [e for e in all_entries() if e.family not in (BASE, LOSSES)]
 
 
 def find(method: str) -> ModuleType:
@@ -123,7 +125,8 @@ def find(method: str) -> ModuleType:
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
     names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]
-    closest = from_elsewhere(method, METHODS_ELSEWHERE)
+    spelt = method.lower().replace("_", "-")  # as other trainers write names
+    closest = f"; write {spelt}" if spelt in names else from_elsewhere(method, METHODS_ELSEWHERE)
     hint = closest or suggestion(method, names, cutoff=0.5) or "; `palaestra list` shows all"
     hint = f"; did you mean {method}.py?" if Path(f"{method}.py").is_file() else hint
     raise UserError(f"no method {method!r}{hint}")

@@ -55,16 +55,22 @@ ELSEWHERE: Mapping[str, str] = {
     "vllm_tensor_parallel_size": "--engine 'vllm(tp=2)'",
     "vllm_enable_sleep_mode": "--engine 'vllm(sleep=True)'",
 }
-# methods of other trainers that are no recipe here, and what comes closest
+# methods of other trainers, in names that no recipe has here, and what is written instead
 METHODS_ELSEWHERE: Mapping[str, str] = {
-    "dapo": "grpo with objective.high=0.28, or dr-grpo",
-    "gspo": "grpo, which takes the ratio of each token; the ratio of whole answers is not built",
-    "kto": "dpo, for which data needs `chosen` and `rejected`; unpaired labels are not built",
-    "orpo": "dpo",
-    "simpo": "dpo",
-    "ipo": "dpo",
-    "reinforce++": "reinforce",
-    "reinforce_plus_plus": "reinforce",
+    "reinforce++": "reinforce-plus-plus",
+    "reinforce_plus_plus": "reinforce-plus-plus",
+    "reinforce_plus_plus_baseline": "reinforce-plus-plus baseline=true",
+    "gspo_token": "gspo token=true",
+    "luspo": "gspo objective.reduce=constant objective.length=1",
+    "rpo": "dpo pairs=data sft=1.0",
+    "cdpo": "dpo pairs=data smoothing=0.1",
+    "robust": "dpo pairs=data smoothing=0.1 robust=true",
+    "robust_dpo": "dpo pairs=data smoothing=0.1 robust=true",
+    "sigmoid": "dpo pairs=data",
+    "sigmoid_norm": "dpo pairs=data normalise=true",
+    "aot_unpaired": "aot paired=false",
+    "bco_pair": "mio pairs=data, whose loss is half of it",
+    "apo_zero_unpaired": "kto objective.point=zero",
 }
 
 

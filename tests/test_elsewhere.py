@@ -21,7 +21,16 @@ def test_a_setting_of_another_trainer_is_translated(capsys, words, told):
     assert f"; write {told}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("method", "told"), [("dapo", "grpo"), ("kto", "dpo"), ("gspo", "grpo"), ("GSPO", "grpo")])
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("GSPO", "gspo"),
+        ("dr_grpo", "dr-grpo"),
+        ("reinforce++", "reinforce-plus-plus"),
+        ("robust", "dpo pairs=data smoothing=0.1 robust=true"),
+        ("apo_zero_unpaired", "kto objective.point=zero"),
+    ],
+)
 def test_a_method_of_another_trainer_is_translated(capsys, method, told):
     assert main(["train", method]) == 2
     assert f"; write {told}" in capsys.readouterr().err

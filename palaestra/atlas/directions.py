@@ -238,9 +238,13 @@ def survey(
 
 
 def build_recipes(methods: Sequence[str]) -> dict[str, Any]:
-    """Recipes by id, in the catalogue's order; without names all that are built."""
+    """Recipes by id, in the catalogue's order; without names all base methods and rows of the
+    literature that are built. Losses by name are variants of these.
+    """
     names = list(methods) or [
-        e.id for e in catalogue.all_entries() if e.built and e.shape == "recipe"
+        e.id
+        for e in catalogue.all_entries()
+        if e.built and e.shape == "recipe" and e.family != catalogue.LOSSES
     ]
     return {m: catalogue.find(m).build() for m in names}
 

@@ -20,7 +20,7 @@ from palaestra.suggest import suggestion_or_all
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = (
         catalogue.rows()
-        if arguments.json and arguments.family != "base"
+        if arguments.json and arguments.family not in (catalogue.BASE, catalogue.LOSSES)
         else catalogue.all_entries()
     )
     entries = [
@@ -96,8 +96,10 @@ def show(entries: list[dict[str, Any]]) -> None:
         package = f"  [{e['package']}]" if "package" in e else ""
         print(f"  {e['id']:<26} {e['status']:<15} {e['title']}{package}")
     counts = Counter(e["status"] for e in entries)
-    base = sum(e["family"] == "base" for e in entries)
-    beside = f", {base} of them base methods" if 0 < base < len(entries) else ""
+    kinds = {catalogue.BASE: "base methods", catalogue.LOSSES: "losses by name"}
+    counted = {of: sum(e["family"] == family for e in entries) for family, of in kinds.items()}
+    named = " and ".join(f"{n} {of}" for of, n in counted.items() if 0 < n < len(entries))
+    beside = f", of them {named}" if named else ""
     print(
         f"\n{len(entries)} methods{beside}: "
         + ", ".join(f"{n} {s}" for s, n in counts.most_common())

@@ -19,9 +19,11 @@ from .gae import (
 from .length import (
     AdaptiveLength as AdaptiveLength,
     LengthReward as LengthReward,
+    Overlong as Overlong,
     Shortest as Shortest,
 )
 from .links import (
+    AgainstGreedy as AgainstGreedy,
     Outcome as Outcome,
     Shift as Shift,
     TaskColumn as TaskColumn,
@@ -30,6 +32,7 @@ from .pass_at_k import (
     PassAtK as PassAtK,
 )
 from .penalty import (
+    KLToGo as KLToGo,
     LessKL as LessKL,
 )
 from .preferences import (
@@ -72,4 +75,7 @@ from .turns import (
     TurnReturns as TurnReturns,
     discounted_turn_sums as discounted_turn_sums,
     turn_rewards as turn_rewards,
+)
+from .unpaired import (
+    LabelAnswers as LabelAnswers,
 )

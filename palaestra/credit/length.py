@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.schedule import check_bounds
 from palaestra.types import SOLVED_TOTAL, Example, Groups, Signals, State, stage
 
 
@@ -80,6 +81,29 @@ class LengthReward:
         reward_E = self.weight * bonus_E
         table.track("length_reward", Values(level="episode", x_N=np.abs(reward_E)))
         return Values(level="episode", x_N=x.x_N + reward_E)
+
+
+@stage
+class Overlong:
+    """x - the soft punishment of overlong answers, muted ones included (DAPO, arXiv:2503.14476 eq.
+    13): 0 up to length - cache tokens, then rising to 1 at `length` tokens, and 1 beyond.
+
+    It counts after the gate for equal rewards, which in DAPO looks at the accuracy alone.
+    """
+
+    length: float = 64
+    cache: float = 12.8
+
+    def __post_init__(self) -> None:
+        check_bounds("Overlong.length", self.length, above=0)
+        check_bounds("Overlong.cache", self.cache, above=0)
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        x = table.lift(x, "episode")
+        over_E = (table.lengths_E - (self.length - self.cache)) / self.cache
+        punishment_E = np.clip(over_E, 0.0, 1.0)
+        table.track("overlong", Values(level="episode", x_N=punishment_E))
+        return Values(level="episode", x_N=x.x_N - punishment_E)
 
 
 @stage

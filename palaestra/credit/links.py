@@ -75,6 +75,25 @@ class Scale:
 
 
 @stage
+class AgainstGreedy:
+    """x - x of the greedy answer to the same prompt (ReMax, arXiv:2310.10505). The greedy answer is
+    the one with the fact `greedy`; without one the baseline of a group is 0.
+    """
+
+    equal: ClassVar[bool] = True  # sampled answers may all differ from the greedy one
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        x = table.lift(x, "episode")
+        greedy_E = np.array([float(e.facts.get("greedy") or 0.0) for e in table.episodes])
+        baseline_E = np.zeros(len(x.x_N))
+        for g in np.unique(table.group_E):
+            mine = table.group_E == g
+            baseline_E[mine] = (x.x_N * greedy_E)[mine].sum() / max(greedy_E[mine].sum(), 1.0)
+        table.track("greedy_reward", Values(level="episode", x_N=baseline_E))
+        return Values(level="episode", x_N=x.x_N - baseline_E)
+
+
+@stage
 class Shift:
     """x + by: a free baseline."""
 

@@ -31,3 +31,27 @@ class LessKL:
         kl_N = sampled_kl(table, self.model, self.kind or "k1")
         kl_E = np.bincount(table.tokens.episode_N, kl_N, minlength=len(table.episodes))
         return Values(level="episode", x_N=x.x_N - self.beta * kl_E)
+
+
+@stage
+class KLToGo:
+    """By token: x - beta sum_{i >= t} `kind` of token i, an estimate of the KL to a frozen model over
+    the rest of the episode, pi as it was when sampling: the return of REINFORCE with a KL in every
+    token's reward and the outcome at the end (REINFORCE++, arXiv:2501.03262).
+
+    Values by token that come in stay where they are. The learner must need what `gae.kl_needs`
+    says.
+    """
+
+    beta: float = 0.01
+    model: str = "ref"
+    kind: KLKind | None = None  # None = k1, the one whose gradient is that of the KL
+    spreads: ClassVar[bool] = True
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        x = table.lift(x, "token")
+        kl_N, to_go_N = sampled_kl(table, self.model, self.kind or "k1"), np.zeros(len(x.x_N))
+        for e in range(len(table.episodes)):
+            mine = table.tokens.episode_N == e
+            to_go_N[mine] = kl_N[mine][::-1].cumsum()[::-1]
+        return Values(level="token", x_N=x.x_N - self.beta * to_go_N)

@@ -35,9 +35,8 @@ def check_pairs(groups: Groups) -> None:
     if groups and len(alone) == len(groups) and authors == {"demonstration"}:
         raise UserError(
             f"task {groups[0].task.id!r} has one recorded answer and no pair, as all of this step; "
-            "write columns chosen and rejected; no loss here takes labels without pairs (KTO does), but "
-            "`palaestra train sft` imitates answers: keep the records whose label is true, and name "
-            "their column: --columns completion=demonstration"
+            "write columns chosen and rejected; `palaestra train kto` and `palaestra train bco` learn "
+            "from labels without pairs"
         )
 
 

@@ -18,13 +18,17 @@ from .mismatch import (
     TIS as TIS,
 )
 from .policy import (
+    RatioLevel as RatioLevel,
     TargetEntropy as TargetEntropy,
     Trust as Trust,
 )
 from .preference import (
+    AOT as AOT,
     Hinge as Hinge,
+    IPO as IPO,
     ImitatePreferred as ImitatePreferred,
     JensenShannon as JensenShannon,
+    OddsRatio as OddsRatio,
     chosen_nll as chosen_nll,
     pair_column as pair_column,
     preference_margins as preference_margins,
@@ -38,8 +42,15 @@ from .reward_model import (
     CritiqueNLL as CritiqueNLL,
     Gaussian as Gaussian,
 )
+from .shaped import (
+    SoftGated as SoftGated,
+)
 from .tokens import (
     TokenWeighted as TokenWeighted,
     TopTokens as TopTokens,
     Unmastered as Unmastered,
+)
+from .unpaired import (
+    BCO as BCO,
+    KTO as KTO,
 )

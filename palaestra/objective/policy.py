@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,23 +14,33 @@ from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
 Trust = Literal["all", "one-side", "two-side", "ring"]
+RatioLevel: TypeAlias = Literal["token", "turn", "sequence", "sequence-mean", "sequence-mean-token"]
 
 
 def log_ratio(
-    out: Outputs,
-    batch: Batch,
-    level: Literal["token", "turn", "sequence"] = "token",
-    old: str = "behaviour",
+    out: Outputs, batch: Batch, level: RatioLevel = "token", old: str = "behaviour"
 ) -> Tensor:
-    """log pi - log pi_old [B, T] at trained tokens, summed over the turn or the row where asked.
+    """log pi - log pi_old [B, T] at trained tokens, by token or the same for a turn or a row.
+
+    Args:
+        level: "turn" and "sequence" sum it over the turn or the row; "sequence-mean" is the mean
+            over the row's tokens (GSPO, arXiv:2507.18071 eq. 7); "sequence-mean-token" has the
+            value of that mean, and each token the gradient of its own log-prob (GSPO-token, eq.
+            14).
+        old: the column of the log-probs is `old`_logp.
 
     Turns count over an episode of several rows, so a number may exceed its row's length.
     """
     x_BT = (out["logp"] - batch[f"{old}_logp"]) * batch.mask
     if level == "token":
         return x_BT
-    if level == "sequence":
-        return x_BT.sum(1, keepdim=True).expand_as(x_BT) * batch.mask
+    if level in ("sequence", "sequence-mean", "sequence-mean-token"):
+        sum_B1 = x_BT.sum(1, keepdim=True)
+        if level == "sequence":
+            return sum_B1.expand_as(x_BT) * batch.mask
+        mean_BT = (sum_B1 / batch.mask.sum(1, keepdim=True).clamp(min=1)) * batch.mask
+        # the value is that of the row; the gradient is that of the token alone
+        return mean_BT if level == "sequence-mean" else mean_BT.detach() + x_BT - x_BT.detach()
     turn_BT = batch["turn"]
     total_BN = x_BT.new_zeros(len(x_BT), int(turn_BT.max()) + 1).scatter_add(1, turn_BT, x_BT)
     return total_BN.gather(1, turn_BT) * batch.mask
@@ -41,14 +51,15 @@ class Clipped(Algebra):
     """-min(rho A, clip(rho, 1 - low, 1 + high) A), PPO, arXiv:1707.06347 eq. 7.
 
     `high` > `low` is clip-higher (DAPO, arXiv:2503.14476 eq. 10). `ratio="sequence"` is a bandit
-    over whole rows. rho is against the behaviour; `old="policy"` takes it against the policy before
-    the update, which leaves the age of a sample uncorrected (the learner must need ("policy",
-    "logp")).
+    over whole rows; "sequence-mean" is GSPO, whose rho is the geometric mean of the row's token
+    ratios, and "sequence-mean-token" is GSPO-token. rho is against the behaviour; `old="policy"`
+    takes it against the policy before the update, which leaves the age of a sample uncorrected (the
+    learner must need ("policy", "logp")).
     """
 
     low: float = 0.2
     high: float = 0.2
-    ratio: Literal["token", "turn", "sequence"] = "token"
+    ratio: RatioLevel = "token"
     reduce: Reduction = "sequences"
     length: float | None = None
     old: str = "behaviour"

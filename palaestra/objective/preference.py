@@ -47,6 +47,24 @@ def pair_column(batch: Batch, name: str) -> Tensor:
     return sum_by_unit(batch[name], batch) / rows_U
 
 
+def preference_scores(
+    out: Outputs, batch: Batch, *, reference_free: bool = False, normalise: bool = False
+) -> tuple[Tensor, Tensor]:
+    """[units in this part] the scores of the chosen and of the rejected answer, in nats.
+
+    Args:
+        reference_free: log pi(y) instead of h(y), which needs no reference.
+        normalise: per token of the answer instead of the sum over its tokens.
+    """
+    score_B = (out["logp"] * batch.mask).sum(1) if reference_free else log_ratios(out, batch)
+    sides: list[Tensor] = []
+    for on_B in (batch["sign"] > 0, batch["sign"] < 0):
+        score_U = sum_by_unit(score_B * on_B, batch)
+        tokens_U = sum_by_unit(batch.mask.sum(1) * on_B, batch).clamp(min=1)
+        sides.append(score_U / tokens_U if normalise else score_U)
+    return sides[0], sides[1]
+
+
 def chosen_nll(out: Outputs, batch: Batch, *, total: bool = False) -> Tensor:
     """[units in this part] -log pi of the chosen answer: per token of it, or in `total`, in nats."""
     on_BT = batch.mask * (batch["sign"] > 0)[:, None]
@@ -90,18 +108,44 @@ class PairLoss(Algebra):
 
 @stage
 class DPO(PairLoss):
-    """-log sigmoid(m), arXiv:2305.18290 eq. 7; `smoothing` mixes in the flipped label (cDPO).
+    """-log sigmoid(m), arXiv:2305.18290 eq. 7, and what differs from it in m alone.
 
-    `offset` > 0 takes offset * (A(chosen) - A(rejected)) from m, the column `gap` of the credit: a
-    clearer pair is to be further apart (Step-APO of CPL, arXiv:2409.08642; ODPO,
-    arXiv:2402.10571). `length_weight` > 0 adds it times (|chosen| - |rejected|), in tokens: what is
-    preferred for being longer teaches less (arXiv:2403.19159).
+    Args:
+        beta: the weight of h in m.
+        smoothing: the share of flipped labels, which is mixed in (conservative DPO).
+        offset: above 0 takes offset * (A(chosen) - A(rejected)) from m, the column `gap` of the
+            credit: a clearer pair is to be further apart (Step-APO of CPL, arXiv:2409.08642; ODPO,
+            arXiv:2402.10571).
+        length_weight: above 0 adds it times (|chosen| - |rejected|), in tokens: what is preferred
+            for being longer teaches less (arXiv:2403.19159).
+        robust: the flipped label is subtracted, and the loss divided by 1 - 2 * smoothing, so that
+            it is unbiased where that share of the labels is wrong (arXiv:2403.00409).
+        normalise: m is of log-ratios per token instead of their sums.
+        reference_free: m is of log pi instead of h (CPO, arXiv:2401.08417).
+        target: is taken from m; with the two before it this is SimPO's gamma (arXiv:2405.14734).
     """
 
     beta: float = 0.1
     smoothing: float = 0.0
     offset: float = 0.0
     length_weight: float = 0.0
+    robust: bool = False
+    normalise: bool = False
+    reference_free: bool = False
+    target: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # at one half the labels say nothing, and the correction divides by 0
+        check_bounds("DPO.smoothing", self.smoothing, least=0, most=0.49 if self.robust else 1)
+
+    def margins(self, out: Outputs, batch: Batch) -> Tensor:
+        if not (self.normalise or self.reference_free):
+            return super().margins(out, batch)
+        chosen_U, rejected_U = preference_scores(
+            out, batch, reference_free=self.reference_free, normalise=self.normalise
+        )
+        return self.beta * (chosen_U - rejected_U)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         m_U = self.margins(out, batch)
@@ -109,8 +153,98 @@ class DPO(PairLoss):
             m_U = m_U - self.offset * pair_column(batch, "gap")
         if self.length_weight:
             m_U = m_U + self.length_weight * sum_by_unit(batch["sign"] * batch.mask.sum(1), batch)
-        loss_U = (1 - self.smoothing) * softplus(-m_U) + self.smoothing * softplus(m_U)
-        return self.finish(loss_U, out, batch)
+        if self.target:
+            m_U = m_U - self.target
+        return self.finish(smooth_logistic(m_U, self.smoothing, self.robust), out, batch)
+
+
+def smooth_logistic(m_U: Tensor, smoothing: float = 0.0, robust: bool = False) -> Tensor:
+    """-log sigmoid(m) with a share of flipped labels mixed in, or, if `robust`, corrected for."""
+    if robust:
+        flipped_U = smoothing * softplus(m_U)
+        return ((1 - smoothing) * softplus(-m_U) - flipped_U) / (1 - 2 * smoothing)
+    return (1 - smoothing) * softplus(-m_U) + smoothing * softplus(m_U)
+
+
+@stage
+class IPO(PairLoss):
+    """((h(chosen) - h(rejected)) - 1 / (2 beta))^2, arXiv:2310.12036 eq. 17: the margin is drawn to
+    a number, so pairs that are far enough apart are not pushed further.
+
+    `normalise` takes h per token, as the authors' experiments do; the paper's formula has sums.
+    """
+
+    beta: float = 0.1
+    normalise: bool = True
+
+    def margins(self, out: Outputs, batch: Batch) -> Tensor:
+        chosen_U, rejected_U = preference_scores(out, batch, normalise=self.normalise)
+        return self.beta * (chosen_U - rejected_U)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        apart_U = self.margins(out, batch) / self.beta
+        return self.finish((apart_U - 1 / (2 * self.beta)) ** 2, out, batch)
+
+
+@stage
+class AOT(PairLoss):
+    """-log sigmoid(beta (u - v)) over u and v each in ascending order: the whole distribution of u is to
+    exceed that of v, not each pair by itself (arXiv:2406.05882).
+
+    `paired`: u is log pi(chosen) - log pi(rejected), v the same of the reference. Otherwise u is
+    h(chosen) and v is h(rejected), which need not answer the same prompts. Order is that of the
+    whole batch.
+    """
+
+    beta: float = 0.1
+    paired: bool = True
+    smoothing: float = 0.0
+
+    @property
+    def couples(self) -> Couples:
+        return "batch"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        if self.paired:
+            total_B, ref_B = (
+                (x_BT * batch.mask).sum(1) for x_BT in (out["logp"], batch[f"{REF}_logp"])
+            )
+            u_U, v_U = (sum_by_unit(batch["sign"] * x_B, batch) for x_B in (total_B, ref_B))
+        else:
+            u_U, v_U = preference_sides(out, batch)
+        m_U = self.beta * (u_U.sort().values - v_U.sort().values)
+        return self.finish(smooth_logistic(m_U, self.smoothing), out, batch)
+
+
+@stage
+class OddsRatio(PairLoss):
+    """-log sigmoid(beta (logit(p_c) - logit(p_r))), p the geometric mean of the probabilities of an
+    answer's tokens: the odds-ratio term of ORPO, arXiv:2403.07691 eq. 4 and 7. It has no reference.
+
+    ORPO is `ImitatePreferred() + 0.1 * OddsRatio()`. The paper has beta 1.
+    """
+
+    beta: float = 1.0
+
+    def margins(self, out: Outputs, batch: Batch) -> Tensor:
+        sides = preference_scores(out, batch, reference_free=True, normalise=True)
+        odds_c_U, odds_r_U = (logp_U - log1mexp(logp_U) for logp_U in sides)
+        return self.beta * (odds_c_U - odds_r_U)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.finish(softplus(-self.margins(out, batch)), out, batch)
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """log(1 - exp(x)) for x < 0, stable near 0 and far from it. A probability that rounds to 1 counts as 1 - eps."""
+    x = x.clamp(max=-torch.finfo(x.dtype).eps)
+    near = x > -0.6931
+    # each side gets a value that it can take, as the gradient of `where` reaches both
+    return torch.where(
+        near,
+        torch.log(-torch.expm1(torch.where(near, x, -0.5))),
+        torch.log1p(-torch.exp(torch.where(near, -1.0, x))),
+    )
 
 
 @stage

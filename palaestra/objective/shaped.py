@@ -9,6 +9,7 @@ from torch import Tensor
 
 from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce_terms, token_mean
+from palaestra.objective.policy import log_ratio
 from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
@@ -82,3 +83,35 @@ class Shaped(Algebra):
         raise UserError(
             f"unknown form {self.form!r}; there are power, saturating, quantile, mixture"
         )
+
+
+@stage
+class SoftGated(Algebra):
+    """-A (4 / tau) sigmoid(tau (rho - 1)), rho = pi / pi_behaviour: a soft trust region in the place
+    of a clip (SAPO, arXiv:2511.20347 eq. 5 and 6).
+
+    tau is `positive` where A > 0 and `negative` elsewhere. The gradient of a token is that of rho A
+    times sech^2(tau (rho - 1) / 2): 1 on policy, and falling smoothly on both sides. A larger tau
+    for negative advantages makes their gradients fall faster.
+    """
+
+    positive: float = 1.0
+    negative: float = 1.05
+    reduce: Reduction = "sequences"
+    length: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds("SoftGated.positive", self.positive, above=0)
+        check_bounds("SoftGated.negative", self.negative, above=0)
+        check_bounds("SoftGated.length", self.length, above=0)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        rho_BT, A_BT = log_ratio(out, batch).exp(), batch["advantage"]
+        up_BT = (A_BT > 0).to(rho_BT)
+        tau_BT = self.positive * up_BT + self.negative * (1 - up_BT)
+        gate_BT = torch.sigmoid(tau_BT * (rho_BT - 1))
+        loss = reduce_terms(-A_BT * gate_BT * 4 / tau_BT, batch, self.reduce, self.length)
+        return loss, {
+            "ratio": token_mean(rho_BT, batch),
+            "gate": token_mean(4 * gate_BT * (1 - gate_BT), batch),
+        }

@@ -33,6 +33,9 @@ from .collect import (
     Until as Until,
     apply_reward as apply_reward,
 )
+from .greedy import (
+    Greedy as Greedy,
+)
 from .guide import (
     Begin as Begin,
     GuidanceSource as GuidanceSource,
@@ -46,6 +49,9 @@ from .hints import (
     Unleaked as Unleaked,
     another_task as another_task,
     leaks_answer as leaks_answer,
+)
+from .mismatched import (
+    MismatchedAnswer as MismatchedAnswer,
 )
 from .player import (
     EnginePlayer as EnginePlayer,

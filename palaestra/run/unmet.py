@@ -191,8 +191,7 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
     if column.name in ("chosen", "rejected") and {"response", "right"} <= set(names):
         return (
             f"needs pairs, the columns chosen and rejected, and {data} has labels without pairs; "
-            "`palaestra train sft` imitates answers: keep the records whose label is true, and name "
-            "their column, --columns completion=demonstration"
+            "`palaestra train kto` and `palaestra train bco` learn from these"
         )
     use = column.name if column.name in USES else f"{META}{column.name}"
     other = f", or the column {column.or_else!r}" if column.or_else else ""

@@ -178,7 +178,7 @@ def table_page(everything: Sequence[MethodRow]) -> str:
         legend={n: t for n, t in LEGEND.items() if count[n]},
         needs=sorted({n for r in everything if r.status != "planned" for n in r.needs}),
         built=sum(r.status != "planned" and not r.page for r in everything),
-        literature=sum(r.family != "base" for r in everything),
+        literature=len(catalogue.rows()),
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import palaestra as pl
 import pytest
+from palaestra import catalogue, values
 from palaestra.cli.main import main, parser_of
 from palaestra.cli.train import read_settings
 from palaestra.models.load import OWN_MODELS
@@ -126,3 +127,27 @@ def test_the_words_of_others_are_settings_of_a_run():
     settings = read_settings(parser_of("train").parse_intermixed_args(["grpo", *words]))
     recipe = overrides.recipe_of(settings)
     assert (recipe.schedule.prompts, recipe.collect.links[0].n, settings.max_tokens) == (16, 8, 256)
+
+
+SAME = PAGE.split("## The same losses in other trainers\n")[1].split("\n## ")[0]
+HERE = [x for line in SAME.splitlines() if line.startswith("| ") for x in re.findall(r"`(.*?)`", line.split(" | ")[2])]
+
+
+def test_every_loss_that_the_table_names_is_built():
+    """A command as it is typed, or a part of `pl`; each of them is another recipe."""
+    built = [x for x in HERE if x != "mio"]
+    parts = [x for x in built if "pl." in x]
+    commands = [x for x in built if x not in parts and x != "here"]
+    assert len(commands) > 30 and len(parts) == 2
+    recipes = []
+    for command in commands:
+        settings = read_settings(parser_of("train").parse_intermixed_args(shlex.split(command)))
+        recipes.append(json.dumps(values.describe(overrides.recipe_of(settings)), sort_keys=True))
+    assert len(set(recipes)) == len(set(commands))
+    names = re.compile(r"pl\.objective\.(\w+)\(beta=0\.1\)")
+    assert [getattr(pl.objective, names.search(x)[1])(beta=0.1).beta for x in parts] == [0.1, 0.1]
+
+
+def test_every_loss_by_name_is_in_the_table():
+    named = {x.split()[0] for x in HERE}
+    assert {e.id for e in catalogue.all_entries() if e.family == catalogue.LOSSES} <= named

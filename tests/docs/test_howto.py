@@ -32,6 +32,7 @@ def place(tmp_path, monkeypatch):
         "problems": [{"prompt": q, "answer": a} for q, a in sums],
         "demos": [{"prompt": q, "demonstration": f"= {a}"} for q, a in sums],
         "pairs": [{"prompt": q, "chosen": f"= {a}", "rejected": "= x"} for q, a in sums],
+        "labels": [{"prompt": q, "completion": f"= {a}", "label": i % 2 > 0} for i, (q, a) in enumerate(sums)],
     }
     for name, lines in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))

@@ -125,7 +125,10 @@ def test_a_listing_tells_where_every_method_stands_without_building_one(monkeypa
     monkeypatch.setattr(standing, "standing", None)
     assert main(["list"]) == 0
     said = capsys.readouterr().out
-    assert "asymre                     reproduced" in said and " methods, 8 of them base methods: " in said
+    assert (
+        "asymre                     reproduced" in said
+        and " methods, of them 8 base methods and 14 losses by name: " in said
+    )
 
 
 def test_a_listing_imports_nothing_heavy():

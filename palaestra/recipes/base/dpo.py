@@ -5,10 +5,14 @@ loss = -log sigmoid(beta * [(log pi - log ref)(chosen) - (log pi - log ref)(reje
 (arXiv:2305.18290v3, eq. 7). Pairs are recorded (`pairs="data"`: columns prompt, chosen, rejected)
 or built from the policy's own rollouts, the best against the worst of a group (`pairs="rollouts"`,
 online DPO as in arXiv:2402.04792).
+
+Options, all off: `smoothing` is the share of labels taken to be flipped (conservative DPO); with
+`robust` the loss is corrected for that share instead (arXiv:2403.00409); `normalise` takes log-ratios
+per token; `sft` adds that much of the chosen answer's loss per token (RPO, arXiv:2404.19733).
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import palaestra as pl
 
@@ -40,14 +44,22 @@ CARD = pl.Card(
 )
 
 
-def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) -> pl.Recipe:
+def build(
+    pairs: Literal["data", "rollouts"] = "rollouts",
+    beta: float = 0.1,
+    smoothing: float = 0.0,
+    robust: bool = False,
+    normalise: bool = False,
+    sft: float = 0.0,
+) -> pl.Recipe:
+    loss: Any = pl.DPO(beta=beta, smoothing=smoothing, robust=robust, normalise=normalise)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score())
         if pairs == "rollouts"
         else pl.links(pl.Recorded()),
         credit=pl.credit.Prefer(),
-        objective=pl.DPO(beta=beta),
+        objective=loss + sft * pl.objective.ImitatePreferred() if sft else loss,
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
     )
