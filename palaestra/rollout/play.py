@@ -164,6 +164,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         row = row.add(segment)
     book.heard[who] = (*book.heard.get(who, ()), *ask.say)
     sample = await player.act(row, book.heard[who], ask, key)
+    warm = player.temperature if ask.temperature is None else ask.temperature or 1.0
     sampled = Segment(
         ids=sample.ids,
         logp=sample.logp if sample.ids or player.policy else None,  # a script has no tokens
@@ -171,7 +172,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         policy=player.policy,
         trained=bool(player.policy),
         turn=n,
-        temperature=player.temperature,
+        temperature=warm,
         version=sample.version,
         moved=sample.moved,
         text=sample.text,
@@ -199,6 +200,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         n_tokens=len(sample.ids),
         sample=sample,
         n_context=len(row.context()),
+        temperature=warm,
     )
 
 

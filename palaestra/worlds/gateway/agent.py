@@ -207,7 +207,7 @@ class AgentWorld:
     async def reset(self, task: Task, key: Key) -> Frame:
         server, seed = gateway(), seed_of(key)
         await self._room().acquire()
-        session = server.open(task_json(task, seed))
+        session = server.open(task_json(task, seed), asyncio.get_running_loop())
         try:
             env = environment(server, session.id, seed)
             program = await Program.start(self.command, session.task, env)
@@ -215,7 +215,7 @@ class AgentWorld:
             server.leave(session)
             self._room().release()
             raise
-        episode = AgentEpisode(session, self.seconds, self.most_tokens)
+        episode = AgentEpisode(session, self.seconds, most_tokens=self.most_tokens)
         over = asyncio.create_task(program.process.wait())
         _played[session.id] = Played(episode, program, over)
         try:
@@ -268,7 +268,8 @@ class AgentWorld:
         if not reported:
             episode.session.outcome |= self._printed(program.last_line(program.out))
         reward = episode.session.outcome.get("reward")
-        if reward is None and (self.last_line == "reward" or not episode.facts().get("agent_answer")):
+        answer = episode.session.outcome.get("answer")
+        if reward is None and (self.last_line == "reward" or answer is None):
             line = program.last_line(program.out)
             raise Fault("reward", NO_REWARD.format(line))
         pay = {} if reward is None else {(SEAT, episode.thread): reward}

@@ -38,11 +38,13 @@ class AgentEpisode:
     Args:
         most_tokens: of a turn, whatever a request asks; 0 = what it asks.
         seconds: that the agent may take between an answer and its next request.
+        obeys: whether the temperature of a request holds, not that of the players.
     """
 
     session: Session
     seconds: float
     most_tokens: int = 0
+    obeys: bool = False
     histories: Histories = field(default_factory=Histories)
     batch: list[tuple[Waiting, int]] = field(default_factory=list)  # in hand, with their `n`
     turns: int = 0
@@ -81,7 +83,9 @@ class AgentEpisode:
             waiting.append(self.session.inbox.get_nowait())
         self.batch = [(w, w.request.n) for w in waiting]
         asks = tuple(
-            self.histories.ask(w.request, SEAT, self.most_tokens) for w, n in self.batch for _ in range(n)
+            self.histories.ask(w.request, SEAT, self.most_tokens, self.obeys)
+            for w, n in self.batch
+            for _ in range(n)
         )
         self.thread = asks[-1].thread
         return asks
@@ -106,6 +110,10 @@ class AgentEpisode:
             )
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
+            asked, own = request.temperature, mine[0].temperature
+            if asked not in (None, own) and not self.obeys:
+                line = f"requests ask for temperature {asked:g}; the run samples at {own:g}"
+                self.session.note((line,))
             first, self.turns = first + n, self.turns + n
         self.batch = []
 
@@ -116,5 +124,6 @@ class AgentEpisode:
     def facts(self) -> Mapping[str, Any]:
         """What is known of the agent at its end."""
         agents = {c.agent for c in self.histories.known}
-        said = {"agent_answer": str(self.session.outcome["answer"])} if "answer" in self.session.outcome else {}
+        answer = self.session.outcome.get("answer")
+        said = {} if answer is None else {"agent_answer": str(answer)}
         return {"agent_calls": self.turns, "agent_names": tuple(sorted(agents)), **said}

@@ -46,8 +46,15 @@ class Histories:
 
     known: list[Conversation] = field(default_factory=list)
 
-    def ask(self, request: CompletionRequest, seat: str, most_tokens: int = 0) -> Ask:
-        """A request as the turn of a row. `most_tokens` 0 = as many as it asks for."""
+    def ask(
+        self, request: CompletionRequest, seat: str, most_tokens: int = 0, obeys: bool = False
+    ) -> Ask:
+        """A request as the turn of a row.
+
+        Args:
+            most_tokens: of the turn; 0 = as many as it asks for.
+            obeys: whether its temperature holds.
+        """
         marks = [line.mark for line in request.lines]
         mine = [c for c in self.known if (c.agent, c.tools) == (request.agent, request.tools)]
         parent = max(mine, key=lambda c: c.ends[c.shared(marks) - 1] if c.shared(marks) else 0,
@@ -74,6 +81,7 @@ class Histories:
             max_tokens=min(limits, default=None),
             tools=request.tools,
             begins=begins,
+            temperature=request.temperature if obeys else None,
         )
 
     def answer(self, thread: str, message: dict[str, object]) -> None:

@@ -5,7 +5,7 @@
     POST /episodes/ID/reward                 {"reward": 0.5} or {"answer": "..."}; also below /v1
     GET  /episodes/ID/task                   the task as JSON
     GET  /v1/models                          what may stand as `model`
-    POST /episodes                           the next task of a server that gives them
+    POST /episodes                           the next task, of a server that gives them
 
 Every request has the server's key, which is drawn anew for each process, as its bearer token. A
 request is handed to the event loop of its episode and waits there for its answer.
@@ -57,6 +57,7 @@ class Session:
     id: str
     task: Mapping[str, Any]
     loop: asyncio.AbstractEventLoop
+    note: Callable[[Iterable[str]], None]  # says each line once
     inbox: asyncio.Queue[Waiting] = field(default_factory=lambda: asyncio.Queue())
     outcome: dict[str, Any] = field(default_factory=dict)  # "reward" or "answer"
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # it has reported that
@@ -138,9 +139,11 @@ class Gateway(ThreadingHTTPServer):
         """Serves in a thread that does not keep the process alive."""
         threading.Thread(target=self.serve_forever, name="gateway", daemon=True).start()
 
-    def open(self, task: Mapping[str, Any], name: str = "") -> Session:
-        """An episode whose requests are answered in the running event loop."""
-        session = Session(name or uuid.uuid4().hex, task, asyncio.get_running_loop())
+    def open(
+        self, task: Mapping[str, Any], loop: asyncio.AbstractEventLoop, name: str = ""
+    ) -> Session:
+        """An episode whose requests are answered in an event loop."""
+        session = Session(name or uuid.uuid4().hex, task, loop, self.note)
         self.sessions[session.id] = session
         return session
 
@@ -285,7 +288,8 @@ class GatewayHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         if notes:
-            self.send_header("x-palaestra-note", "; ".join(notes)[:1000].encode("ascii", "replace").decode())
+            said = "; ".join(notes)[:1000].encode("ascii", "replace").decode()
+            self.send_header("x-palaestra-note", said)
         self.end_headers()
         self.wfile.write(data)
 
