@@ -90,5 +90,3 @@ class Histories:
         talk.marks = [*talk.marks, read_message(message, "the reply").mark]
         talk.ends = [*talk.ends, len(talk.marks)]
         talk.waits = False
-
-

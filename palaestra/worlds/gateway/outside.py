@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from palaestra.abilities import split_size
 from palaestra.errors import Fault
@@ -28,7 +28,7 @@ class OutsideWorld:
 
     episode: AgentEpisode
     single: bool = False  # it is over after its first answer
-    seats: ClassVar[tuple[str, ...]] = (SEAT,)
+    seats: tuple[str, ...] = (SEAT,)
 
     async def reset(self, task: Task, key: Key) -> Frame:
         return await self._next()

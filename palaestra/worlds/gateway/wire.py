@@ -110,7 +110,7 @@ def _ignored(body: Body) -> Iterator[str]:
     for name, value in body.items():
         if name in USED or name in WITHOUT_EFFECT or value is None:
             continue
-        if name == "tool_choice" and value == "none" or value in HARMLESS.get(name, ()):
+        if (name == "tool_choice" and value == "none") or value in HARMLESS.get(name, ()):
             continue
         yield f"the parameter {name!r} of a request has no effect here"
 
