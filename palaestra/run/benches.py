@@ -253,6 +253,7 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
         processes=settings.agent_processes,
         most_tokens=settings.max_tokens,
         last_line="answer" if bench.reward else "reward",
+        keep=settings.agent_keep,
     )
     judge = JudgeAnswer(bench.reward) if bench.reward else None
     return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)

@@ -151,6 +151,11 @@ class ProblemSettings:
         least=0,
         use=PLAYED,
     )
+    agent_keep: bool = setting(
+        False,
+        "keep each agent's process, and give it a task on each line; for agents that start slowly",
+        use=PLAYED,
+    )
     agent_processes: int = setting(64, "agents at the same time", metavar="N", least=1)
     model: str = setting(
         "tiny",

@@ -48,6 +48,7 @@ class RunKeywords(TypedDict, total=False):
     tool_chars: int
     agent: str
     agent_seconds: float
+    agent_keep: bool
     agent_processes: int
     dtype: str
     device: str

@@ -94,6 +94,30 @@ def test_several_agents_keep_rows_apart_and_share_the_reward(engine, tmp_path):
     assert e.facts["agent_names"] == ("critic", "planner") and time.monotonic() - begin < 20
 
 
+def test_a_kept_agent_plays_one_episode_after_the_other(engine, tmp_path):
+    """Its process stays as long as it answers; one that ends or says nothing is another's place."""
+    code = (
+        "print(json.dumps(task))\n"  # a line of its own, which is no answer
+        "while True:\n"
+        '    base = task["base_url"]; chat(task["messages"])\n'
+        '    if task["id"] == "die": raise SystemExit("gone")\n'
+        '    print(json.dumps({"reward": os.getpid()}), flush=True); task = json.loads(sys.stdin.readline())'
+    )
+    made = world(tmp_path, code.replace("print(json.dumps(task))\n", "print(1)\n"), keep=True, processes=1)
+    made_file = tmp_path / "agent.py"
+    made_file.write_text(made_file.read_text().replace("json.load(sys.stdin)", "json.loads(sys.stdin.readline())"))
+    tasks = [TASK, TASK, Task(id="die", prompt=TASK.prompt), TASK]
+
+    async def one_by_one():
+        player = scripted(engine, lambda _: "z")
+        return [await play(made, {"policy": player}, t, (i,), (i,)) for i, t in enumerate(tasks)]
+
+    a, b, died, c = asyncio.run(one_by_one())
+    made.close()
+    assert a.total == b.total != c.total and died.status == "error:agent" and "gone" in died.facts["error"]
+    assert not running(int(c.total))
+
+
 def test_several_choices_are_rows(engine, tmp_path):
     code = 'r = json.load(post(base + "/chat/completions", {"messages": task["messages"], "n": 3}))\nprint(len(r["choices"]))'
     e = episode(world(tmp_path, code), scripted(engine, lambda _: "z"))

@@ -34,6 +34,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "tool_chars": ("9", 9),
     "agent": ("python a.py", "python a.py"),
     "agent_seconds": ("2.5", 2.5),
+    "agent_keep": (None, True),
     "agent_processes": ("9", 9),
     "model": ("smollm2", "smollm2"),
     "dtype": ("bfloat16", "bfloat16"),
@@ -112,7 +113,7 @@ def test_what_a_setting_decides():
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
         *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env"),
-        *("tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds"),
+        *("tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(

@@ -10,6 +10,9 @@ the end what its episode was worth:
     PALAESTRA_TASK                    the file with the task
     PALAESTRA_REWARD_URL              where {"reward": 1.0} may be posted
     PALAESTRA_SEED                    a number that the episodes of a group share
+
+A program that takes long to start is kept from episode to episode (`keep`): it reads a task on each
+line, whose "base_url" is the address, and answers by a line {"reward": 1.0} or {"answer": "..."}.
 """
 
 from __future__ import annotations
@@ -19,12 +22,9 @@ import json
 import os
 import shlex
 import shutil
-import signal
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
@@ -42,96 +42,23 @@ from palaestra.types import (
     Row,
     Segment,
     Task,
+    ToolSchema,
     need_at_least,
     seed_of,
     stage,
 )
 from palaestra.worlds.gateway.episode import SEAT, AgentEpisode, task_json
-from palaestra.worlds.gateway.server import Gateway, gateway, read_outcome
+from palaestra.worlds.gateway.program import Program, end_all, in_programs
+from palaestra.worlds.gateway.server import Gateway, Session, gateway, read_outcome
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-KEPT = 1 << 16  # bytes of the end of what an agent writes
-GRACE = 2.0  # seconds between SIGTERM and SIGKILL, and for pipes to close
 MOST_TURNS = 256  # of an episode
 NO_REWARD = (
     "the agent said no reward: print a number on the last line, or post it to PALAESTRA_REWARD_URL; "
     "for answers that are to be judged give --reward; its last line is {!r:.80}"
 )
-
-
-@dataclass(eq=False)
-class Program:
-    """A command under way, with the end of what it wrote."""
-
-    process: asyncio.subprocess.Process
-    folder: Path
-    out: bytearray = field(default_factory=bytearray)
-    err: bytearray = field(default_factory=bytearray)
-    tasks: tuple[asyncio.Task[None], ...] = ()
-
-    @classmethod
-    async def start(cls, command: str, given: Mapping[str, Any], env: Mapping[str, str]) -> Program:
-        """Raises UserError where there is no such program."""
-        folder, text = Path(tempfile.mkdtemp(prefix="palaestra-agent-")), json.dumps(given)
-        file = folder / "task.json"
-        file.write_text(text, encoding="utf-8")
-        pipe = asyncio.subprocess.PIPE
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *shlex.split(command), stdin=pipe, stdout=pipe, stderr=pipe,
-                env={**env, "PALAESTRA_TASK": str(file)}, start_new_session=True,
-            )  # fmt: skip
-        except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise UserError(f"--agent {command!r} cannot be started: {error}") from None
-            raise
-        program = cls(process, folder)
-        work = (
-            program._give(text.encode()),
-            program._read(process.stdout, program.out),
-            program._read(process.stderr, program.err),
-        )
-        program.tasks = tuple(asyncio.create_task(w) for w in work)
-        return program
-
-    async def _give(self, data: bytes) -> None:
-        stdin = self.process.stdin
-        assert stdin is not None
-        with suppress(ConnectionError):  # an agent need not read it
-            stdin.write(data)
-            await stdin.drain()
-        stdin.close()
-
-    async def _read(self, stream: asyncio.StreamReader | None, kept: bytearray) -> None:
-        assert stream is not None
-        while data := await stream.read(KEPT):
-            kept += data
-            del kept[:-KEPT]
-
-    async def end(self) -> None:
-        """Ends the process group, and reads what was written before."""
-        self._signal(signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                await self.process.wait()
-        self._signal(signal.SIGKILL)
-        await self.process.wait()
-        _, late = await asyncio.wait(self.tasks, timeout=GRACE)
-        for task in late:  # somebody who left the group holds the pipe
-            task.cancel()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
-
-    def last_line(self, written: bytearray) -> str:
-        """The last line that is not empty."""
-        lines = written.decode(errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
 
 
 def environment(server: Gateway, session: str, seed: int) -> dict[str, str]:
@@ -157,11 +84,12 @@ class Played:
 
     episode: AgentEpisode
     program: Program
-    over: asyncio.Task[int]
+    over: asyncio.Future[None]
 
 
 # under way in this process, by the episode's name
 _played: dict[str, Played] = {}
+_idle: dict[str, list[Program]] = {}  # that wait for their next task, by command
 _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -183,6 +111,7 @@ class AgentWorld:
         processes: agents at the same time.
         most_tokens: of a turn, whatever a request asks; 0 = what it asks.
         last_line: what the last line on standard output is: the reward, or an answer to be judged.
+        keep: a program plays one episode after the other, and gets a task on each line.
     """
 
     command: str
@@ -190,6 +119,7 @@ class AgentWorld:
     processes: int = 64
     most_tokens: int = 0
     last_line: Literal["reward", "answer"] = "reward"
+    keep: bool = False
     seats: ClassVar[tuple[str, ...]] = (SEAT,)
 
     def __post_init__(self) -> None:
@@ -209,14 +139,13 @@ class AgentWorld:
         await self._room().acquire()
         session = server.open(task_json(task, seed), asyncio.get_running_loop())
         try:
-            env = environment(server, session.id, seed)
-            program = await Program.start(self.command, session.task, env)
+            program = await self._program(server, session, seed)
         except BaseException:
             server.leave(session)
             self._room().release()
             raise
         episode = AgentEpisode(session, self.seconds, most_tokens=self.most_tokens)
-        over = asyncio.create_task(program.process.wait())
+        over = asyncio.ensure_future(in_programs(program.over()))
         _played[session.id] = Played(episode, program, over)
         try:
             return await self._next(_played[session.id])
@@ -241,10 +170,35 @@ class AgentWorld:
         if played is None:
             return
         gateway().leave(played.episode.session)
+        played.over.cancel()
         try:
-            await played.program.end()
+            if played.program.kept and played.program.alive and played.program.outcome:
+                _idle.setdefault(self.command, []).append(played.program)
+            else:
+                await in_programs(played.program.end())
         finally:
             self._room().release()
+
+    async def open(self) -> tuple[ToolSchema, ...]:
+        """An agent brings its own tools."""
+        return ()
+
+    def close(self) -> None:
+        """Ends the programs that wait for their next task."""
+        end_all(_idle.pop(self.command, ()))
+
+    async def _program(self, server: Gateway, session: Session, seed: int) -> Program:
+        """A program that has the task: one that waits, or a new one."""
+        env = environment(server, session.id, seed)
+        given = dict(session.task)
+        if self.keep:
+            given |= {"base_url": env["OPENAI_BASE_URL"], "reward_url": env["PALAESTRA_REWARD_URL"]}
+        while waiting := _idle.get(self.command):
+            if (program := waiting.pop()).alive:
+                await in_programs(program.give(given))
+                return program
+            await in_programs(program.end())
+        return await in_programs(Program.start(self.command, given, env, kept=self.keep))
 
     def _room(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -257,8 +211,10 @@ class AgentWorld:
     async def _last(self, played: Played) -> Frame:
         """The end: what the agent reported or printed."""
         episode, program = played.episode, played.program
+        episode.session.outcome |= program.outcome
         reported = bool(episode.session.outcome)
-        await program.end()
+        if not program.kept or not reported:
+            await in_programs(program.end())
         code = program.process.returncode
         if code and not reported:
             why = program.last_line(program.err).replace(gateway().key, "...")

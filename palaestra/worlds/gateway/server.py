@@ -36,7 +36,8 @@ BACKLOG = 256  # connections that wait to be accepted
 IDLE = 600  # seconds that a connection may be silent
 GLANCE = 5.0  # seconds between looks at whether the episode's loop is still alive
 MODEL = "policy"
-PATH = re.compile(r"(?:/episodes/(\w[\w.-]{0,99}))?(?:/v1)?/(chat/completions|models|reward|task)")
+NAME = re.compile(r"\w[\w.-]{0,99}")
+PATH = re.compile(r"(?:/episodes/([\w.-]{1,100}))?(?:/v1)?/(chat/completions|models|reward|task)")
 EPISODE, AGENT = "x-palaestra-episode", "x-palaestra-agent"
 NAMES = ("127.0.0.1", "localhost")
 OVER = "the episode is over"
@@ -269,7 +270,10 @@ class GatewayHandler(BaseHTTPRequestHandler):
         match = PATH.fullmatch(self.path.split("?")[0])
         if match is None:
             raise Refusal(404, "there is nothing under this address", "not_found")
-        return match[1] or self.headers.get(EPISODE, ""), match[2]
+        name = match[1] or self.headers.get(EPISODE, "")
+        if name and NAME.fullmatch(name) is None:
+            raise Refusal(400, f"{EPISODE} takes up to 100 letters, digits, _, - and .")
+        return name, match[2]
 
     def _body(self) -> Any:
         length = self.headers.get("Content-Length", "")
