@@ -60,7 +60,7 @@ def test_command_trains(command, place, capsys):
     assert run.summary["steps"] == 2
     lines = (place / "run" / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in lines]
-    assert all(s.get("errors", 0) == 0 for s in steps)
+    assert all(s["errors"] == 0 and abs(s["kl_behaviour"]) < 1e-6 for s in steps)
     assert "PALAESTRA" not in (place / "run" / "config.toml").read_text()
 
 
