@@ -570,12 +570,17 @@ class Ask:
     # the replies that are legal, which follow `prefix`: one of them is said, and then the turn
     # ends; None = any
     choices: tuple[str, ...] | None = None
+    # a row that begins as another of the seat does: (its thread, replies of it), whose tokens are
+    # context here, as they are; the thread has no row before
+    begins: tuple[str, int] | None = None
+    temperature: float | None = None  # of this turn; None = as the player samples
 
 
 @value_class
 class Act:
     """What a seat did. `text` is cut after the stop string; the tokens are in the row. `calls` are
-    all it made, in order, and `call` is the first.
+    all it made, in order, and `call` is the first. `sample` is what the player produced, after
+    `n_context` tokens at a `temperature`.
     """
 
     ask: Ask
@@ -584,6 +589,9 @@ class Act:
     finish: str
     n_tokens: int
     calls: tuple[Call | Malformed, ...] = ()
+    sample: Completion | None = field(default=None, compare=False, repr=False)
+    n_context: int = field(default=0, compare=False, repr=False)
+    temperature: float = field(default=1.0, compare=False, repr=False)
 
 
 @value_class

@@ -81,6 +81,32 @@ def evaluate(parser: FlagParser) -> None:
     )
 
 
+def gateway(parser: FlagParser) -> None:
+    run_flags(parser)
+    add = parser.add_argument
+    add("words", nargs="*", metavar="@FILE.toml", help="settings files")
+    add("--port", type=whole_number(0), default=8765, help="0 = any free one (default: 8765)")
+    add(
+        "--out",
+        metavar="FILE.jsonl",
+        default="episodes.jsonl",
+        help="add the episodes to this file (default: episodes.jsonl)",
+    )
+    add(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="sampling temperature of requests that name none (default: 1)",
+    )
+    add(
+        "--key-env",
+        metavar="NAME",
+        default="",
+        help="the environment variable with the API key that clients must have "
+        "(default: a random key, which is printed)",
+    )
+
+
 def view(parser: FlagParser) -> None:
     add = parser.add_argument
     add(
@@ -563,6 +589,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "submit": submit,
     "eval": evaluate,
+    "gateway": gateway,
     "view": view,
     "track": track,
     "push": push,

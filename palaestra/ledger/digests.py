@@ -79,6 +79,7 @@ def configuration(
         **files,
         **of_parts,
         **({"tools": _tools(settings)} if settings.tools else {}),
+        **({"agent": [settings.agent, settings.agent_seconds]} if settings.agent else {}),
         "model": model_sha256(settings.model),
         "dtype": settings.precision,
         "lora": settings.lora,

@@ -9,7 +9,7 @@ import inspect
 import math
 import time
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palaestra.abilities import HoldsEpisodes, ReadsCalls
@@ -155,7 +155,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     who, player = (ask.seat, ask.thread), cast[ask.seat]
     if ask.choices == ():
         raise UserError(f"the seat {ask.seat!r} is asked and no reply is legal: choices is empty")
-    at = _row_of(book, who, ask.new_row)
+    at = _row_of(book, who, ask, player.name)
     row = book.rows[at]
     first = not row.segments
     closed = not first and row.segments[-1].finish == "eos"
@@ -164,6 +164,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         row = row.add(segment)
     book.heard[who] = (*book.heard.get(who, ()), *ask.say)
     sample = await player.act(row, book.heard[who], ask, key)
+    warm = player.temperature if ask.temperature is None else ask.temperature or 1.0
     sampled = Segment(
         ids=sample.ids,
         logp=sample.logp if sample.ids or player.policy else None,  # a script has no tokens
@@ -171,7 +172,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         policy=player.policy,
         trained=bool(player.policy),
         turn=n,
-        temperature=player.temperature,
+        temperature=warm,
         version=sample.version,
         moved=sample.moved,
         text=sample.text,
@@ -197,6 +198,9 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         calls=calls,
         finish=sample.finish,
         n_tokens=len(sample.ids),
+        sample=sample,
+        n_context=len(row.context()),
+        temperature=warm,
     )
 
 
@@ -236,12 +240,34 @@ def _state_text(state_key: Any) -> str | None:
     return state_key if state_key is None or isinstance(state_key, str) else repr(state_key)
 
 
-def _row_of(book: Transcript, who: Who, new: bool) -> int:
-    if new or who not in book.live:
-        book.rows.append(Row(seat=who[0], thread=who[1]))
+def _row_of(book: Transcript, who: Who, ask: Ask, name: str) -> int:
+    """The place of the row that a turn goes on with, which may be a new one."""
+    if ask.new_row or who not in book.live:
+        segments, heard = _beginning(book, who[0], ask.begins, name)
+        book.rows.append(Row(segments=segments, seat=who[0], thread=who[1]))
         book.live[who] = len(book.rows) - 1
-        book.heard[who] = ()
+        book.heard[who] = heard
     return book.live[who]
+
+
+def _beginning(
+    book: Transcript, seat: str, begins: tuple[str, int] | None, name: str
+) -> tuple[tuple[Segment, ...], tuple[Message, ...]]:
+    """What a new row has before its first turn: the first replies of another one, with all that
+    came before them. They are context, for they are trained where they were sampled.
+    """
+    if begins is None:
+        return (), ()
+    other = (seat, begins[0])
+    row, heard = book.rows[book.live[other]], book.heard[other]
+    replies = [n for n, s in enumerate(row.segments, 1) if s.finish]
+    spoken = [n for n, m in enumerate(heard, 1) if m.role == "assistant" and m.author == name]
+    kept = row.segments[: replies[begins[1] - 1]]
+    context = (
+        replace(s, trained=False, policy="", logp=None, version=None, moved=(), choices=None)
+        for s in kept
+    )
+    return tuple(context), heard[: spoken[begins[1] - 1]]
 
 
 def _payment(book: Transcript, who: Who, amount: float) -> Event:

@@ -110,8 +110,10 @@ class EnginePlayer:
         return tuple(texts)
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
+        own = self.sampling.temperature
         sampling = replace(
             self.sampling,
+            temperature=own if ask.temperature is None else ask.temperature,
             max_tokens=self.limit(ask),
             stop=self.stop(ask),
             choices=self.replies(ask),

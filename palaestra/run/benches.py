@@ -236,6 +236,29 @@ def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mappin
     return bench, scripts(players_of(spec))
 
 
+def add_agent(bench: Bench, settings: Settings) -> Bench:
+    """The same questions, answered by the user's own agent. Raises UserError where the bench asks in
+    a world of its own.
+    """
+    from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAnswer
+
+    if not isinstance(bench.world, Question):
+        raise UserError(
+            f"--agent: {bench.name} is a world of its own; an agent goes with questions, from --data "
+            "or a --task that asks a single one"
+        )
+    world = AgentWorld(
+        settings.agent,
+        seconds=settings.agent_seconds,
+        processes=settings.agent_processes,
+        most_tokens=settings.max_tokens,
+        last_line="answer" if bench.reward else "reward",
+        keep=settings.agent_keep,
+    )
+    judge = JudgeAnswer(bench.reward) if bench.reward else None
+    return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)
+
+
 def add_tools(bench: Bench, world: WithTools) -> Bench:
     """The same questions, answered with tools. Raises UserError where the bench asks in a world of
     its own.

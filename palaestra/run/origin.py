@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -78,8 +80,8 @@ def classes(recipe: Any) -> dict[str, str]:
 
 
 def named_files(settings: Settings) -> list[str]:
-    """The settings that may name files: the recipe, what is learned, and tools."""
-    return ["recipe", *setting_names(Use.PROBLEM), "tools"]
+    """The settings that may name files: the recipe, what is learned, tools, and an agent."""
+    return ["recipe", *setting_names(Use.PROBLEM), "tools", "agent"]
 
 
 def code_of(given: Any) -> list[str]:
@@ -117,7 +119,17 @@ def digests(given: Any) -> dict[str, str]:
 
 def files_of_settings(settings: Settings, folder: Path) -> dict[str, dict[str, str]]:
     """By setting, the files that it names as a run in a folder sees them, with their digests."""
-    return {n: seen_from(folder, digests(getattr(settings, n))) for n in named_files(settings)}
+    return {n: seen_from(folder, digests(_files_named(settings, n))) for n in named_files(settings)}
+
+
+def _files_named(settings: Settings, name: str) -> Any:
+    """The value of a setting, and of a command the words that are files."""
+    given = getattr(settings, name)
+    if name != "agent":
+        return given
+    with suppress(ValueError):  # whoever starts it says that it cannot be read
+        return [w for w in shlex.split(given) if Path(w).expanduser().is_file()]
+    return []
 
 
 def seen_from(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
@@ -199,6 +211,7 @@ def conditions(settings: Settings, recipe: Any, files: Files) -> dict[str, dict[
 def problem_conditions(settings: Settings, files: Files) -> dict[str, str]:
     """The part of `conditions` that says what is learned."""
     names = [*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"]
+    names += ["agent"] if settings.agent else []
     plain = {n: str(getattr(settings, n)) for n in (*names, "max_tokens")}
     return plain | _digests_told(files, names)
 
@@ -224,7 +237,7 @@ def changed_files(folder: Path, stored: Settings, kept: list[str]) -> list[str]:
         return changed
     for name in kept:
         old = before.files.get(name, {})
-        new = seen_from(folder, digests(getattr(stored, name)))
+        new = seen_from(folder, digests(_files_named(stored, name)))
         for path in sorted({**old, **new}):
             if old.get(path) != new.get(path):
                 how = (

@@ -228,7 +228,15 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
 
     `judged`: the recipe has a reward of its own, so that data needs no answers.
     """
-    from palaestra.run.benches import add_tools, bench_by_name, from_data, from_env, records_of
+    from palaestra.run.benches import (
+        add_agent,
+        add_tools,
+        bench_by_name,
+        from_data,
+        from_env,
+        records_of,
+    )
+    from palaestra.worlds.question import Question
     from palaestra.worlds.tools import WithTools
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
@@ -240,6 +248,10 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
     if settings.env:
         records = records_of(settings) if settings.data else None
         bench, players = from_env(settings.env, records)
+    elif settings.agent and settings.data and not settings.reward:
+        bench = Bench(  # the agent says what its episode was worth
+            name=settings.data, tasks=records_of(settings), world=Question(), max_tokens=256
+        )
     elif settings.data:
         bench = from_data(
             settings.data,
@@ -259,6 +271,10 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         )
     if settings.test_data and not settings.data:
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
+    if settings.agent and settings.tools:
+        raise UserError("--agent and --tools exclude each other: an agent brings its own tools")
+    if settings.agent:
+        bench = add_agent(bench, settings)
     if settings.tools:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = add_tools(bench, WithTools(settings.tools, *limits))

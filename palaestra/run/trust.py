@@ -2,7 +2,7 @@
 has not run before, unless the user says so.
 
 A settings file or a run folder may name Python files (a recipe, a reward, an environment, tools) and
-commands (servers of tools). Whoever starts it need not have written it. So what it names is executed
+commands (servers of tools, agents). Whoever starts it need not have written it. So what it names is executed
 only if this user ran it before: each file by its place or its content, with the files beside it that
 it imports, and each command in the folder that it was run in. Otherwise a person at a terminal is
 asked, and any other program gets a UserError that names `--trust`.
@@ -50,6 +50,7 @@ class Executables:
 
     files: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    agent: str = ""  # the command of one
     keys: tuple[str, ...] = ()  # environment variables
     urls: tuple[str, ...] = ()  # addresses that a key may be sent to; empty without a key
     imports: Mapping[str, str] = field(default_factory=dict)  # a file that is imported: by which
@@ -75,6 +76,7 @@ class Executables:
             files=tuple(dict.fromkeys(x for f in named for x in (f, *beside[f]))),
             imports={x: f for f in reversed(named) for x in beside[f] if x not in named},
             commands=tuple(c for n in names if (c := command_of(n))),
+            agent=str(given.get("agent") or ""),
         )
 
     def marks(self) -> dict[str, set[str]]:
@@ -85,7 +87,8 @@ class Executables:
         for f, by in self.imports.items():
             files[f].add(_place(by))
         here = str(Path.cwd())
-        commands = {c: {_mark("command", c, here)} for c in self.commands}
+        started = [*self.commands, *([self.agent] if self.agent else [])]
+        commands = {c: {_mark("command", c, here)} for c in started}
         return files | commands | self.key_marks()
 
     def key_marks(self) -> dict[str, set[str]]:
@@ -223,6 +226,8 @@ def check_code(source: Path, given: Mapping[str, Any]) -> None:
             f"note: {source} names servers of tools, which this starts: {names_text}",
             file=sys.stderr,
         )
+    if named.agent:
+        print(f"note: {source} names an agent, which this starts: {named.agent}", file=sys.stderr)
     if named.keys:
         names_text, to = ", ".join(named.keys), ", ".join(named.urls) or "an address of its own"
         print(f"note: {source} sends the API key in {names_text} to {to}", file=sys.stderr)

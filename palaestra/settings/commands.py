@@ -20,7 +20,11 @@ def eval_command(given: Mapping[str, Any], model: str) -> str:
     if not {"task", "data", "env"} & named.keys():
         named = {"task": Settings().problem, **named}
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
-    words = (f"{flags[n]} {shlex.quote(x)}" for n, v in named.items() for x in words_of(v))
+    words = (
+        flags[n] if v is True else f"{flags[n]} {shlex.quote(x)}"
+        for n, v in named.items()
+        for x in words_of(v)
+    )
     return " ".join(["palaestra eval --model", shlex.quote(model), *words, "--k 8"])
 
 

@@ -137,6 +137,26 @@ class ProblemSettings:
     tool_chars: int = setting(
         2000, "most characters of a tool result", metavar="N", least=1, use=PLAYED
     )
+    agent: str = setting(
+        "",
+        "your own agent: a command that is started for each episode and talks to the model through "
+        "OPENAI_BASE_URL; see docs/agents.md",
+        metavar="COMMAND",
+        use=PLAYED,
+    )
+    agent_seconds: float = setting(
+        300.0,
+        "time that an agent may take between an answer and its next request, in seconds",
+        metavar="S",
+        least=0,
+        use=PLAYED,
+    )
+    agent_keep: bool = setting(
+        False,
+        "keep each agent's process, and give it a task on each line; for agents that start slowly",
+        use=PLAYED,
+    )
+    agent_processes: int = setting(64, "agents at the same time", metavar="N", least=1)
     model: str = setting(
         "tiny",
         "the model: tiny, tiny-agent, smollm2, a Hugging Face folder or hub id",

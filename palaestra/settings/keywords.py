@@ -46,6 +46,10 @@ class RunKeywords(TypedDict, total=False):
     tool_turns: int
     tool_seconds: float
     tool_chars: int
+    agent: str
+    agent_seconds: float
+    agent_keep: bool
+    agent_processes: int
     dtype: str
     device: str
     lora: int

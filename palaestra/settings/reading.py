@@ -67,6 +67,8 @@ def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
         del whole["track_seconds"]
     if not settings.tools:
         whole = {k: v for k, v in whole.items() if not k.startswith("tool_")}
+    if not settings.agent:
+        whole = {k: v for k, v in whole.items() if not k.startswith("agent_")}
     leaves, takes = values.flatten(recipe), overrides.arguments(settings.recipe)
     # a leaf stands under its full path only: what a resumed run sets by a shorter one must come
     # after it

@@ -32,6 +32,10 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "tool_turns": ("3", 3),
     "tool_seconds": ("2.5", 2.5),
     "tool_chars": ("9", 9),
+    "agent": ("python a.py", "python a.py"),
+    "agent_seconds": ("2.5", 2.5),
+    "agent_keep": (None, True),
+    "agent_processes": ("9", 9),
     "model": ("smollm2", "smollm2"),
     "dtype": ("bfloat16", "bfloat16"),
     "device": ("cpu", "cpu"),
@@ -76,7 +80,9 @@ def test_flag_file_and_program_say_the_same(name, tmp_path):
     assert getattr(settings, name) == given != getattr(Settings(), name)
     assert settings == overrides.merge(Settings(), reading.check_types({name: given}))
     # without which a file does not name their seconds and limits
-    kept = replace(settings, track=("trackio",), tools=settings.tools or ("python",))
+    kept = replace(
+        settings, track=("trackio",), tools=settings.tools or ("python",), agent=settings.agent or "python a.py"
+    )
     write_settings(tmp_path, kept, overrides.recipe_of(kept))
     again = reading.from_file(tmp_path / "config.toml")
     assert getattr(overrides.merge(Settings(), again), name) == getattr(kept, name)
@@ -107,7 +113,7 @@ def test_what_a_setting_decides():
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
         *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env"),
-        *("tools", "tool_turns", "tool_seconds", "tool_chars"),
+        *("tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(

@@ -1,0 +1,1 @@
+"""Agents that are programs of the user: they talk to an OpenAI-compatible endpoint of the run."""
