@@ -76,7 +76,7 @@ class Moved:
     received: int
     norms: int  # received
     arrived: int | None  # at sockets, headers and all; None where the system does not say
-    kept_twice: int  # held before, and not needed after
+    kept_twice: int  # held before beside what it holds after; 0 where it holds nothing then
     tensors: int  # that this rank holds, or a shard of them, after the move
     different: int  # of these: not bit-identical to the model's
     seconds: float
@@ -260,7 +260,7 @@ def reallocate(
         received=sum(p.size for p in brought if p.shared),
         norms=sum(p.size for p in brought if not p.shared),
         arrived=None if now is None or arrived is None else now - arrived,
-        kept_twice=sum(p.size for p in held.get(rank, set()) - mine if p.shared),
+        kept_twice=sum(p.size for p in held.get(rank, set()) - mine if p.shared and mine),
         tensors=len({p.weight for p in mine}),
         different=len(differ),
         seconds=seconds,
