@@ -66,4 +66,5 @@ from .reallocation import (
     passing_slots as passing_slots,
     reallocate as reallocate,
     transition as transition,
+    transition_share as transition_share,
 )

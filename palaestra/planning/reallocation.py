@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from palaestra.errors import UserError
 from palaestra.models.load import load
-from palaestra.planning.costs import grouped_traffic
+from palaestra.planning.costs import gather_all_traffic, gather_model_traffic, grouped_traffic
 from palaestra.planning.plan import Parallelism
 from palaestra.planning.resharding import COLUMNS, ROWS, Way, bytes_arrived
 from palaestra.types import value_class
@@ -147,6 +147,15 @@ def passing_slots(way: Way, train: Parallelism) -> tuple[dict[int, Slot], bool]:
     if way == "all ranks":  # ZeRO stage 3
         return {rank: Slot(shard=rank, shards=len(every)) for rank in every}, True
     return slots_of(train, every), way == "model group"
+
+
+def transition_share(way: Way, train: Parallelism, stages: int, shards: int) -> float:
+    """What a rank receives by the paper's table, as a share of the model."""
+    if way == "grouped":
+        return grouped_traffic(train.pipeline, train.tensor, stages, shards)
+    if way == "model group":
+        return gather_model_traffic(train.pipeline, train.tensor)
+    return gather_all_traffic(train.pipeline, train.tensor, train.data)
 
 
 # ---- pieces
