@@ -24,7 +24,7 @@ from palaestra.planning.plan import (
     Reallocation,
     plan_of,
 )
-from palaestra.planning.reallocation import Slot, slots_of
+from palaestra.planning.reallocation import ModelSlot, slots_of
 from palaestra.types import value_class
 
 REWARD = "reward"  # the model that judges answers
@@ -42,14 +42,14 @@ class Deployment:
     plan: ExecutionPlan
     overlapped: float  # seconds of an iteration whose rollouts are one step ahead
 
-    def slots(self) -> tuple[dict[int, Slot], dict[int, Slot]]:
+    def slots(self) -> tuple[dict[int, ModelSlot], dict[int, ModelSlot]]:
         """What ranks hold of the policy before and after its weights are sent: those of the learner
         come first, and share all weights out; then the rollout processes.
         """
         first = self.learners
         replicas = Parallelism(data=self.workers, tensor=self.tensor)
         return (
-            {rank: Slot(shard=rank, shards=first) for rank in range(first)},
+            {rank: ModelSlot(shard=rank, shards=first) for rank in range(first)},
             slots_of(replicas, range(first, first + self.workers * self.tensor)),
         )
 

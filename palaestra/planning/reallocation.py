@@ -32,7 +32,7 @@ from palaestra.planning.resharding import COLUMNS, ROWS, Way, bytes_arrived
 from palaestra.types import value_class
 
 
-class Slot(NamedTuple):
+class ModelSlot(NamedTuple):
     """What a rank holds of a model."""
 
     stage: int = 0
@@ -41,10 +41,10 @@ class Slot(NamedTuple):
     shards: int = 1
 
 
-Slots = Mapping[int, Slot]  # by rank; a rank that is not there holds nothing
+Slots = Mapping[int, ModelSlot]  # by rank; a rank that is not there holds nothing
 
 
-class Piece(NamedTuple):
+class WeightPiece(NamedTuple):
     """Part `part` of a weight that is cut along dimension `dim` into equal `parts`."""
 
     weight: str
@@ -60,16 +60,16 @@ class Piece(NamedTuple):
         return weight.detach().narrow(self.dim, begin, end - begin)
 
 
-class Fetched(NamedTuple):
+class WeightFetch(NamedTuple):
     """A piece goes from rank `source` to rank `rank`."""
 
-    piece: Piece
+    piece: WeightPiece
     source: int
     rank: int
 
 
 @value_class
-class Moved:
+class WeightMove:
     """What one rank saw. Bytes are those of weights that shards share out, `norms` of the others."""
 
     model: int  # of all ranks together, each weight once
@@ -85,7 +85,7 @@ class Moved:
 # ---- who holds what
 
 
-def slots_of(layout: Parallelism, ranks: Sequence[int]) -> dict[int, Slot]:
+def slots_of(layout: Parallelism, ranks: Sequence[int]) -> dict[int, ModelSlot]:
     """A layout on ranks in order: the shards of a stage lie beside each other, then the stages of a
     replica, then replicas.
 
@@ -99,13 +99,13 @@ def slots_of(layout: Parallelism, ranks: Sequence[int]) -> dict[int, Slot]:
             f"{layout.data} replicas takes {each * layout.data} ranks, not {len(ranks)}"
         )
     return {
-        rank: Slot(i // layout.tensor, layout.pipeline, i % layout.tensor, layout.tensor)
+        rank: ModelSlot(i // layout.tensor, layout.pipeline, i % layout.tensor, layout.tensor)
         for n, rank in enumerate(ranks)
         for i in [n % each]
     }
 
 
-def strided_slots(train: Parallelism, stages: int, shards: int) -> dict[int, Slot]:
+def strided_slots(train: Parallelism, stages: int, shards: int) -> dict[int, ModelSlot]:
     """Generation slots of HybridFlow, `stages` x `shards` a replica: each rank generates with the
     part of the model in which its training shard lies, so groups are at stride.
 
@@ -115,7 +115,7 @@ def strided_slots(train: Parallelism, stages: int, shards: int) -> dict[int, Slo
     grouped_traffic(train.pipeline, train.tensor, stages, shards)
     every = slots_of(train, range(train.data * train.tensor * train.pipeline))
     return {
-        rank: Slot(
+        rank: ModelSlot(
             x.stage // (train.pipeline // stages),
             stages,
             x.shard // (train.tensor // shards),
@@ -125,7 +125,9 @@ def strided_slots(train: Parallelism, stages: int, shards: int) -> dict[int, Slo
     }
 
 
-def generation_slots(way: Way, train: Parallelism, stages: int, shards: int) -> dict[int, Slot]:
+def generation_slots(
+    way: Way, train: Parallelism, stages: int, shards: int
+) -> dict[int, ModelSlot]:
     """Slots of the ranks of `train` when they generate: at stride, or neighbours."""
     strided = strided_slots(train, stages, shards)
     if way == "grouped":
@@ -139,13 +141,13 @@ def replicas(train: Parallelism, stages: int, shards: int) -> Parallelism:
     return Parallelism(data=each, tensor=shards, pipeline=stages)
 
 
-def passing_slots(way: Way, train: Parallelism) -> tuple[dict[int, Slot], bool]:
+def passing_slots(way: Way, train: Parallelism) -> tuple[dict[int, ModelSlot], bool]:
     """What ranks hold while they train, and whether they gather all of the model before they keep
     their share of it, as "model group" and "all ranks" do.
     """
     every = range(train.data * train.tensor * train.pipeline)
     if way == "all ranks":  # ZeRO stage 3
-        return {rank: Slot(shard=rank, shards=len(every)) for rank in every}, True
+        return {rank: ModelSlot(shard=rank, shards=len(every)) for rank in every}, True
     return slots_of(train, every), way == "model group"
 
 
@@ -180,24 +182,24 @@ def cuts_of(module: nn.Module) -> list[tuple[str, Tensor, int | None, int | None
     return rows
 
 
-def pieces_of(module: nn.Module, slot: Slot, cut: int) -> set[Piece]:
+def pieces_of(module: nn.Module, slot: ModelSlot, cut: int) -> set[WeightPiece]:
     """The pieces of a slot, where weights are cut into `cut` pieces, a multiple of its shards."""
     rows = cuts_of(module)
     depth = 1 + max((layer for *_, layer in rows if layer is not None), default=0)
-    pieces = set[Piece]()
+    pieces = set[WeightPiece]()
     for name, weight, dim, layer in rows:
         at = 0 if layer is None else depth - 1 if layer < 0 else layer
         if at * slot.stages // depth != slot.stage:
             continue
         if dim is None:
-            pieces.add(Piece(name, 0, 1, 0, weight.nbytes, False))
+            pieces.add(WeightPiece(name, 0, 1, 0, weight.nbytes, False))
             continue
         first, last = (cut * (slot.shard + i) // slot.shards for i in (0, 1))
         other = weight.nbytes // weight.shape[dim]
         for i in range(first, last):
             begin, end = bounds(weight.shape[dim], i, cut)
             if end > begin:
-                pieces.add(Piece(name, i, cut, dim, (end - begin) * other, True))
+                pieces.add(WeightPiece(name, i, cut, dim, (end - begin) * other, True))
     return pieces
 
 
@@ -207,20 +209,20 @@ def bounds(size: int, part: int, parts: int) -> tuple[int, int]:
 
 
 def fetches_of(
-    held: Mapping[int, set[Piece]], needed: Mapping[int, set[Piece]], per_node: int
-) -> list[Fetched]:
+    held: Mapping[int, set[WeightPiece]], needed: Mapping[int, set[WeightPiece]], per_node: int
+) -> list[WeightFetch]:
     """Who fetches what, in the same order on every rank: from a rank of the same node where one
     has the piece, and of these from the one that has sent the fewest bytes so far.
 
     Raises:
         UserError: a piece that nobody holds.
     """
-    holders: dict[Piece, list[int]] = defaultdict(list)
+    holders: dict[WeightPiece, list[int]] = defaultdict(list)
     for rank, pieces in sorted(held.items()):
         for piece in pieces:
             holders[piece].append(rank)
     sent: Counter[int] = Counter()
-    fetches: list[Fetched] = []
+    fetches: list[WeightFetch] = []
     for rank, pieces in sorted(needed.items()):
         for piece in sorted(pieces - held.get(rank, set())):
             if piece not in holders:
@@ -228,7 +230,7 @@ def fetches_of(
             away = lambda r, to=rank: r // per_node != to // per_node
             source = min(holders[piece], key=lambda r: (away(r), sent[r], r))
             sent[source] += piece.size
-            fetches.append(Fetched(piece, source, rank))
+            fetches.append(WeightFetch(piece, source, rank))
     return fetches
 
 
@@ -236,24 +238,32 @@ def fetches_of(
 
 
 def reallocate(
-    world: DeviceMesh, model: str, before: Slots, after: Slots, gather: bool, per_node: int
-) -> Moved:
-    """Moves a model on this rank: `work` of `run_ranks`. Each rank reads the model, keeps what it
-    holds before, fetches what it lacks, and compares what it holds then with what it read.
+    world: DeviceMesh, model: str, moves: Sequence[tuple[Slots, Slots, bool]], per_node: int
+) -> list[WeightMove]:
+    """Moves a model on this rank, as often as there are `moves`: `work` of `run_ranks`. Each rank
+    reads the model, keeps what it holds before, fetches what it lacks, and compares what it holds
+    then with what it read.
 
     Args:
         world: of all ranks.
         model: a name that `load` takes.
-        before, after: what ranks hold.
-        gather: ranks that hold something before gather the whole model, and then keep their share.
+        moves: what ranks hold before and after; and whether those that hold something before
+            gather the whole model, and then keep their share.
         per_node: ranks of a node.
     """
-    rank, module = world.get_rank(), load(model).module
+    module = load(model).module
+    return [move(world.get_rank(), module, *given, per_node) for given in moves]
+
+
+def move(
+    rank: int, module: nn.Module, before: Slots, after: Slots, gather: bool, per_node: int
+) -> WeightMove:
+    """One of the moves of `reallocate` on this rank."""
     weights = dict(module.named_parameters())
     cut = math.lcm(*(slot.shards for slot in (*before.values(), *after.values())))
     held = {r: pieces_of(module, slot, cut) for r, slot in before.items()}
     needed = {r: pieces_of(module, slot, cut) for r, slot in after.items()}
-    whole, mine = pieces_of(module, Slot(), cut), needed.get(rank, set[Piece]())
+    whole, mine = pieces_of(module, ModelSlot(), cut), needed.get(rank, set[WeightPiece]())
     wanted = {**needed, **dict.fromkeys(before, whole)} if gather else needed
     fetches = fetches_of(held, wanted, per_node)
     own = {piece: piece.of(weights[piece.weight]).clone() for piece in held.get(rank, set())}
@@ -264,7 +274,7 @@ def reallocate(
     seconds, now = time.perf_counter() - begin, bytes_arrived()
     brought = [f.piece for f in fetches if f.rank == rank]
     differ = {p.weight for p in mine if not torch.equal(own[p], p.of(weights[p.weight]))}
-    return Moved(
+    return WeightMove(
         model=sum(p.size for p in whole if p.shared),
         received=sum(p.size for p in brought if p.shared),
         norms=sum(p.size for p in brought if not p.shared),
@@ -277,8 +287,11 @@ def reallocate(
 
 
 def exchange(
-    rank: int, fetches: Sequence[Fetched], own: Mapping[Piece, Tensor], like: Mapping[str, Tensor]
-) -> dict[Piece, Tensor]:
+    rank: int,
+    fetches: Sequence[WeightFetch],
+    own: Mapping[WeightPiece, Tensor],
+    like: Mapping[str, Tensor],
+) -> dict[WeightPiece, Tensor]:
     """The pieces that come to this rank, in one message of each rank that sends some.
 
     Args:
@@ -287,7 +300,7 @@ def exchange(
         own: what this rank holds.
         like: weights by name, whose shapes the pieces have.
     """
-    ways: dict[tuple[int, int], list[Piece]] = defaultdict(list)
+    ways: dict[tuple[int, int], list[WeightPiece]] = defaultdict(list)
     for fetch in fetches:
         ways[fetch.source, fetch.rank].append(fetch.piece)
     works: list[dist.Work | None] = []
@@ -303,7 +316,7 @@ def exchange(
     for work in works:
         if work is not None:
             work.wait()
-    brought: dict[Piece, Tensor] = {}
+    brought: dict[WeightPiece, Tensor] = {}
     for source, buffer in buffers.items():
         pieces = ways[source, rank]
         for piece, part in zip(pieces, buffer.split([p.size for p in pieces]), strict=True):
@@ -315,7 +328,7 @@ def exchange(
 # ---- what came of it
 
 
-def transition(moved: Sequence[Moved]) -> dict[str, float]:
+def transition(moved: Sequence[WeightMove]) -> dict[str, float]:
     """The overhead of a move: shares of the model that a rank received, on average and at most, and
     held twice; the bytes of all ranks; the longest seconds; how many tensors differ.
     """

@@ -8,7 +8,7 @@ from palaestra.models.load import load
 from palaestra.planning.costs import gather_all_traffic, gather_model_traffic, grouped_traffic
 from palaestra.planning.plan import Parallelism
 from palaestra.planning.reallocation import (
-    Slot,
+    ModelSlot,
     bounds,
     cuts_of,
     fetches_of,
@@ -29,9 +29,9 @@ SHARED = sum(weight.nbytes for _, weight, dim, _ in cuts_of(MODULE) if dim is no
 def test_pieces_of_all_slots_are_the_model():
     """Each weight once, with sizes that no number of shards divides."""
     for stages, shards, cut in ((1, 3, 3), (2, 2, 4), (3, 1, 5)):
-        parts = [pieces_of(MODULE, Slot(s, stages, t, shards), cut) for s in range(stages) for t in range(shards)]
+        parts = [pieces_of(MODULE, ModelSlot(s, stages, t, shards), cut) for s in range(stages) for t in range(shards)]
         assert sum(p.size for part in parts for p in part if p.shared) == SHARED
-        assert set().union(*parts) == pieces_of(MODULE, Slot(), cut)
+        assert set().union(*parts) == pieces_of(MODULE, ModelSlot(), cut)
     assert [bounds(7, i, 3) for i in range(3)] == [(0, 2), (2, 4), (4, 7)]
 
 
@@ -50,7 +50,7 @@ def test_ranks_at_stride_receive_what_the_paper_says(train, to):
         before, gather = passing_slots(way, layout)
         held = {r: pieces_of(MODULE, slot, cut) for r, slot in before.items()}
         after = {r: pieces_of(MODULE, slot, cut) for r, slot in generation_slots(way, layout, *to).items()}
-        wanted = dict.fromkeys(held, pieces_of(MODULE, Slot(), cut)) if gather else after
+        wanted = dict.fromkeys(held, pieces_of(MODULE, ModelSlot(), cut)) if gather else after
         received = sum(f.piece.size for f in fetches_of(held, wanted, 8) if f.piece.shared)
         assert received / len(held) / SHARED == pytest.approx(share)
         twice = sum(p.size for r in held for p in held[r] - after[r] if p.shared)
@@ -73,7 +73,7 @@ def test_pieces_come_from_the_own_node_and_from_all_who_have_them():
     """Ranks 0 to 3 on one node, 4 to 7 on the other: 0, 1, 4 and 5 hold the model, and half of the rest each is sent
     by those of the own node.
     """
-    whole = pieces_of(MODULE, Slot(), 2)
+    whole = pieces_of(MODULE, ModelSlot(), 2)
     fetches = fetches_of(dict.fromkeys((0, 1, 4, 5), whole), dict.fromkeys((2, 3, 6, 7), whole), 4)
     assert all(f.source // 4 == f.rank // 4 for f in fetches)
     sent = Counter({r: sum(f.piece.size for f in fetches if f.source == r) for r in (0, 1, 4, 5)})
@@ -99,7 +99,7 @@ def test_processes_move_a_model_and_compare_every_tensor(work, differs):
     """Two stages on ranks 0 and 1, both weights in two shards on ranks 1 and 2."""
     before = slots_of(Parallelism(pipeline=2), [0, 1])
     after = slots_of(Parallelism(tensor=2), [1, 2])
-    moved = run_ranks(3, work, "tiny", before, after, False, 8)
+    moved = [each for (each,) in run_ranks(3, work, "tiny", [(before, after, False)], 8)]
     found = transition(moved)
     assert (found["different"] > 0) == differs
     assert found["tensors"] == 2 * len(list(MODULE.parameters())) and moved[0].received == 0

@@ -96,14 +96,16 @@ class HybridEngine:
         """What the three ways move, by way."""
         p, t, d = self.train
         train = pl.planning.Parallelism(data=d, tensor=t, pipeline=p)
+        moves = [
+            (before, pl.planning.generation_slots(way, train, *self.generate), gather)
+            for way in WAYS
+            for before, gather in [pl.planning.passing_slots(way, train)]
+        ]
+        each = pl.scale.run_ranks(
+            p * t * d, pl.planning.reallocate, ctx.model("policy").source, moves, p * t * d
+        )
         moved: dict[str, dict[str, float]] = {}
-        for way in WAYS:
-            before, gather = pl.planning.passing_slots(way, train)
-            after = pl.planning.generation_slots(way, train, *self.generate)
-            ranks = pl.scale.run_ranks(
-                len(before), pl.planning.reallocate, ctx.model("policy").source, before, after,
-                gather, len(before),
-            )  # fmt: skip
+        for way, ranks in zip(WAYS, zip(*each, strict=True), strict=True):
             moved[way] = x = pl.planning.transition(ranks) | {
                 "formula": pl.planning.transition_share(way, train, *self.generate)
             }

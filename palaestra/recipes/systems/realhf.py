@@ -159,12 +159,11 @@ class PlanForCluster:
             ))  # fmt: skip
             return {}
         before, after = deployed.slots()
-        found = pl.planning.transition(
-            pl.scale.run_ranks(
-                len(before) + len(after), pl.planning.reallocate, ctx.model("policy").source,
-                before, after, False, self.device.per_node,
-            )
+        ranks = pl.scale.run_ranks(
+            len(before) + len(after), pl.planning.reallocate, ctx.model("policy").source,
+            [(before, after, False)], self.device.per_node,
         )  # fmt: skip
+        found = pl.planning.transition([moved for (moved,) in ranks])
         ctx.say(f"learner to rollout processes: {found['bytes']:,.0f} bytes in "
                 f"{found['seconds']:.2g} s, {found['different']:.0f} of {found['tensors']:.0f} "
                 "tensors differ")  # fmt: skip
