@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answers",
+    "BeginsEarly",
     "Casts",
     "Checks",
     "CountsSamples",
@@ -402,6 +403,33 @@ class GivesBatches(Protocol):
     @property
     def size(self) -> int:
         """Groups of a batch."""
+        ...
+
+
+@runtime_checkable
+class BeginsEarly(Protocol):
+    """An update that begins with the groups of a batch before all of them are there."""
+
+    @property
+    def one_process(self) -> bool:
+        """Whether only a learner in one process can do so."""
+        ...
+
+    def begin(
+        self,
+        ctx: Any,
+        name: str,
+        learner: Any,
+        groups: list[Group],
+        over: Callable[[], Sequence[bool]],
+    ) -> None:
+        """Learns from groups that have come.
+
+        Args:
+            ctx, name, learner: as an update is called with.
+            groups: that have come since it was last called.
+            over: says of each attempt that waits in the queue, in order, whether it is finished.
+        """
         ...
 
 

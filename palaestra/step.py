@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from palaestra.abilities import draw_numbers
+from palaestra.abilities import BeginsEarly, draw_numbers
 from palaestra.errors import Fault
 from palaestra.rollout import queue
 from palaestra.rollout.outcomes import outcomes
@@ -70,6 +70,7 @@ async def gather_groups(
     for n in range(recipe.schedule.rounds):
         new = await queue.take(recipe, ctx, state, n)
         seen += new
+        begin_early(recipe, ctx, state, new)
         ready, state["again"], state["pool"] = await recipe.pool(ctx, new, state["pool"])
         if ready is not None:
             return queue.drop_old(ready, oldest), seen
@@ -78,6 +79,15 @@ async def gather_groups(
         f"the pool had no batch after {recipe.schedule.rounds} rounds; its gate keeps nothing of "
         "what is drawn",
     )
+
+
+def begin_early(recipe: Recipe, ctx: Context, state: State, new: list[Group]) -> None:
+    """Gives groups to the updates that begin before their batch is whole."""
+    for name, learner in recipe.learners.items():
+        if isinstance(learner.update, BeginsEarly):
+            learner.update.begin(
+                ctx, name, learner, new, lambda: [queue.is_over(x) for x in state["queue"]]
+            )
 
 
 def learn(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from palaestra.errors import UserError
 from palaestra.method import Recipe
-from palaestra.models.files import NO_CODE, explain_failures, silence_transformers
-from palaestra.models.limits import check_config
+from palaestra.planning.dimensions import module_of
 from palaestra.planning.paper import FROZEN_STATE, STATE
 from palaestra.run import setup
 from palaestra.scale.cluster import Cluster
@@ -85,22 +81,6 @@ def count_needs(path: Path, settings: Settings) -> dict[str, Any]:
         "gpus": gpus_for([g for _, _, g in asked]),
         "processes": rows,
     }
-
-
-def module_of(path: Path) -> Any:
-    """The model of a config.json, without weights."""
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: {str(error).splitlines()[0]}; give a model's config.json"
-        ) from None
-    if not isinstance(given, dict) or not isinstance(given.get("model_type"), str):
-        raise UserError(f"{path} has no model_type, so it is no model's config.json")
-    check_config(given, str(path))
-    with silence_transformers(), explain_failures(str(path)), torch.device("meta"):
-        config = AutoConfig.from_pretrained(path, **NO_CODE)
-        return AutoModelForCausalLM.from_config(config, **NO_CODE)
 
 
 def gpus_for(asked: list[float]) -> int:

@@ -6,9 +6,21 @@ from .dataflows import (
     DATAFLOWS as DATAFLOWS,
     Algorithm as Algorithm,
     calls_of as calls_of,
+    calls_without as calls_without,
+    check_room as check_room,
+    with_options as with_options,
+)
+from .deploy import (
+    Deployment as Deployment,
+    best_deployment as best_deployment,
+    deployments as deployments,
+)
+from .dimensions import (
+    decoder_named as decoder_named,
 )
 from .estimate import (
     DECODERS as DECODERS,
+    DecoderSize as DecoderSize,
     Device as Device,
     Workload as Workload,
     moves_of as moves_of,
@@ -48,4 +60,11 @@ from .resharding import (
     TensorLayout as TensorLayout,
     Way as Way,
     reshard as reshard,
+)
+from .reallocation import (
+    generation_slots as generation_slots,
+    passing_slots as passing_slots,
+    reallocate as reallocate,
+    transition as transition,
+    transition_share as transition_share,
 )

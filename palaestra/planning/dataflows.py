@@ -4,10 +4,11 @@ for what.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from palaestra.errors import UserError
 from palaestra.planning.estimate import DecoderSize, Device, Workload, options_of
 from palaestra.planning.plan import CallKind, ModelCall
 
@@ -48,6 +49,13 @@ DATAFLOWS: Mapping[Algorithm, tuple[ModelCall, ...]] = {
 }
 
 
+def calls_without(calls: Sequence[ModelCall], absent: Collection[str]) -> list[ModelCall]:
+    """The calls of an algorithm without those of the models that are `absent`, by role."""
+    kept = [c for c in calls if c.model not in absent]
+    names = {c.name for c in kept}
+    return [replace(c, after=tuple(n for n in c.after if n in names)) for c in kept]
+
+
 def calls_of(
     algorithm: Algorithm,
     sizes: Mapping[str, DecoderSize],
@@ -55,13 +63,34 @@ def calls_of(
     device: Device,
     nodes: int,
 ) -> list[ModelCall]:
-    """The calls of an algorithm with every option that `options_of` estimates.
+    """`with_options` of an algorithm's calls.
 
     Args:
+        algorithm: of `DATAFLOWS`.
         sizes: of the models, by name: actor, reward, reference, and for PPO critic.
         work, device, nodes: of `options_of`.
     """
+    return with_options(DATAFLOWS[algorithm], sizes, work, device, nodes)
+
+
+def with_options(
+    calls: Sequence[ModelCall],
+    sizes: Mapping[str, DecoderSize],
+    work: Workload,
+    device: Device,
+    nodes: int,
+) -> list[ModelCall]:
+    """Calls with every option that `options_of` estimates; arguments as in `calls_of`."""
     return [
-        replace(c, options=options_of(c.kind, sizes[c.model], work, device, nodes))
-        for c in DATAFLOWS[algorithm]
+        replace(c, options=options_of(c.kind, sizes[c.model], work, device, nodes)) for c in calls
     ]
+
+
+def check_room(calls: Sequence[ModelCall], device: Device) -> None:
+    """Raises UserError where a call has no option."""
+    for call in calls:
+        if not call.options:
+            raise UserError(
+                f"the call {call.name!r} fits no mesh of devices with {device.capacity_gb:g} GB; give "
+                "more nodes or devices, fewer sequences, or a smaller model"
+            )

@@ -14,7 +14,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from palaestra.errors import UserError
 from palaestra.planning.trace import Span
@@ -35,6 +35,11 @@ class Parallelism:
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{self.data} replicas x {self.tensor} tensor-parallel x {self.pipeline} stages"
 
 
 @value_class
@@ -91,10 +96,28 @@ class ExecutionPlan:
             for d in sorted(self.choice[r.name].mesh)
         ]
 
+    def table(self) -> list[dict[str, Any]]:
+        """Of every call its devices, layout and seconds, as plain data."""
+        return [
+            {
+                "call": name,
+                "devices": span_of(option.mesh),
+                "layout": option.layout.text,
+                "seconds": option.seconds,
+            }
+            for name, option in self.choice.items()
+        ]
+
     @property
     def score(self) -> float:
         """What a search makes small: the makespan, three times as long where memory is short."""
         return self.makespan * (1.0 if self.fits else OVER_MEMORY)
+
+
+def span_of(mesh: Mesh) -> str:
+    """The numbers of a mesh's devices, which are neighbours, for people."""
+    first, last = min(mesh), max(mesh)
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def no_reallocation(model: str, source: CallOption, target: CallOption) -> float:

@@ -6,3 +6,12 @@ from .local_ranks import (
 from .placement import (
     OnCluster as OnCluster,
 )
+from .streaming import (
+    Arrivals as Arrivals,
+)
+from .streaming import (
+    Streamed as Streamed,
+)
+from .streaming import (
+    TransferQueue as TransferQueue,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from palaestra.abilities import BeginsEarly
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.method import Recipe
@@ -74,6 +75,12 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
             "learners: several ranks learn one recipe; run the parts of a pipeline one by one, each "
             "from the model of the one before"
         )
+    for name, learner in runnable.learners.items():
+        if isinstance(learner.update, BeginsEarly) and learner.update.one_process:
+            raise UserError(
+                f"learners: {name!r} learns from groups as they come, which several ranks cannot; set "
+                "learners = 1, or streaming=false"
+            )
     for name, reference in runnable.references.items():
         if isinstance(reference, Snapshots):
             raise UserError(

@@ -28,7 +28,7 @@ def waiting(lag: int) -> pl.Recipe:
     processor.
     """
     return pl.vary(
-        build(),
+        build(streaming=False),
         collect=pl.links(pl.Sample(n=8), pl.Score(), Wait()),
         schedule=pl.Schedule(prompts=8, steps=50, lag=lag),
     )

@@ -1,7 +1,37 @@
-"""The claim of hybridflow: HybridFlow (verl): hybrid controller, resharding."""
+"""The claim of hybridflow: HybridFlow (verl): hybrid controller, resharding.
+
+`Resharding` does one of the three ways with DTensor on processes of this machine, counts what
+arrives, and runs the model in its generation groups.
+"""
 
 import palaestra as pl
-from palaestra.recipes.systems.hybridflow import Resharding
+
+
+@pl.stage
+class Resharding:
+    """A program: the share of the linear weights that a rank receives, the most of any rank."""
+
+    way: pl.planning.Way = "grouped"
+    train: int = 4  # ranks of a tensor-parallel group
+    generate: int = 2
+    data: int = 2  # replicas
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        return pl.Result(metrics={**self.measure(ctx.seed), "sampled_tokens": 0})
+
+    def measure(self, seed: int) -> dict[str, float]:
+        layout = pl.planning.TensorLayout(train=self.train, generate=self.generate, data=self.data)
+        found = pl.scale.run_ranks(layout.ranks, pl.planning.reshard, self.way, layout, seed)
+        arrived = [x.arrived / x.model for x in found if x.arrived is not None]
+        return {
+            "received": max(x.received / x.model for x in found),
+            "least_received": min(x.received / x.model for x in found),
+            "arrived": max(arrived, default=float("nan")),
+            "formula": layout.traffic(self.way),
+            "kept_twice": max(x.kept / x.model for x in found),
+            "logits": max(x.logits for x in found),
+        }
+
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,

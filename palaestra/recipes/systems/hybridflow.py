@@ -1,5 +1,5 @@
 """HybridFlow: a model trains and generates on the same devices, and its weights go from one layout
-to the other with the least traffic.
+to the other with the least traffic; one controller runs the algorithm over the processes.
 
 Training layout p, t, d (stages, tensor-parallel ranks, replicas), generation layout p_g, t_g on the
 same ranks. Bytes that a rank receives, as a share of the model (arXiv:2409.19256, table 2):
@@ -11,13 +11,17 @@ Grouped: ranks that generate together are at stride t / t_g, so that a rank's tr
 its generation shard. It receives only what is missing, from its micro data-parallel group, and
 keeps nothing twice.
 
-Two programs. `Resharding` does one of the three with DTensor on processes of this machine, counts
-what arrives, and compares logits. `HybridEngine`, which `palaestra train hybridflow` runs, does all
-three, and then searches placements by the simulator: every way to put the models of PPO into groups
-with devices of their own. One controller over worker groups is the engine itself: where a recipe's
-parts run is said by a cluster file alone (docs/cluster.md).
+The program has three parts, all of the run's model:
+1. It moves the weights from `train` to `generate` in the three ways between processes of this
+   machine, counts the bytes, and compares every tensor; every other generation layout of the same
+   ranks stands beside, by the formula.
+2. It searches placements of the four models of PPO on `nodes` by a simulator: every way to put them
+   into groups with devices of their own.
+3. It trains PPO with a reference. The controller is the program's process; the roles are where
+   `--cluster FILE` places them (learner, rollout processes, judges), or `workers` and `judges`.
 
-Deviations: p = 1; the embedded model in float64; weights at rest, no optimiser beside them.
+Deviations: the weights are at rest in processes for the move, without an optimiser beside them, and
+each process reads the model; in training, the weights go to the rollout processes as a whole.
 """
 
 import palaestra as pl
@@ -33,79 +37,112 @@ CARD = pl.Card(
         setting="Llama models of 7B to 70B, PPO, ReMax and Safe-RLHF, 8 to 128 GPUs, 1,024 prompts "
         "and answers of 1,024 tokens"
     ),
-    needs=pl.needs.Requirements(columns=(), own={"nodes": (1,), "layout": (2, 1, 1)}),
-    use="It helps to place the models of PPO on devices before renting them; training itself places "
-    "models by a cluster file.",
+    needs=pl.needs.Requirements(
+        shows="resharded",
+        off={"generate": (1, 2)},
+        own={"nodes": (1,), "train": (1, 2, 1), "generate": (1, 1), "prompts": 2},
+    ),
+    use="It helps to see what a change of layout moves for your model, and to place the models of PPO "
+    "before devices are rented; training places them by a cluster file.",
     lacks=(
-        "Resharding runs on the embedded model between processes of one machine, without an optimiser.",
-        "Placements are simulated with assumed speeds, not run.",
+        "Resharding moves weights at rest between processes of one machine; in training whole "
+        "weights go from the learner to rollout processes.",
+        "Placements of the search are simulated with assumed speeds; PPO runs where a cluster file "
+        "says.",
+        "The critic of PPO is a value head on the actor; Safe-RLHF is not there.",
     ),
 )
 WAYS: tuple[pl.planning.Way, ...] = ("grouped", "model group", "all ranks")
 WORK = pl.planning.Workload(sequences=256, prompt=512, answer=512)
-
-
-@pl.stage
-class Resharding:
-    """A program: the share of the linear weights that a rank receives, the most of any rank."""
-
-    way: pl.planning.Way = "grouped"
-    train: int = 4  # ranks of a tensor-parallel group
-    generate: int = 2
-    data: int = 2  # replicas
-
-    async def run(self, ctx: pl.Context) -> pl.Result:
-        return pl.Result(metrics={**self.measure(ctx.seed), "sampled_tokens": 0})
-
-    def measure(self, seed: int) -> dict[str, float]:
-        layout = pl.planning.TensorLayout(train=self.train, generate=self.generate, data=self.data)
-        found = pl.scale.run_ranks(layout.ranks, pl.planning.reshard, self.way, layout, seed)
-        arrived = [x.arrived / x.model for x in found if x.arrived is not None]
-        return {
-            "received": max(x.received / x.model for x in found),
-            "least_received": min(x.received / x.model for x in found),
-            "arrived": max(arrived, default=float("nan")),
-            "formula": layout.traffic(self.way),
-            "kept_twice": max(x.kept / x.model for x in found),
-            "logits": max(x.logits for x in found),
-        }
+KL = 0.05  # of the reference in PPO's reward, as in RLHF (arXiv:2203.02155)
 
 
 @pl.stage
 class HybridEngine:
-    """A program: the three ways of resharding in a `layout`, and the best placements for so many `nodes` of eight
-    assumed devices, with all four models of the size `decoder`.
+    """A program: resharding, placements, and PPO, see the module.
+
+    `train` is p, t, d, `generate` p_g, t_g. `nodes` of eight assumed devices each are planned for,
+    with four models of the size `decoder`. `cluster`: where PPO's roles are; None = as the run says.
     """
 
-    nodes: tuple[int, ...] = (1, 2, 4, 8)
-    decoder: str = "7b"
-    layout: tuple[int, int, int] = (4, 2, 2)
+    train: tuple[int, int, int]
+    generate: tuple[int, int]
+    nodes: tuple[int, ...]
+    decoder: str
+    prompts: int
+    cluster: pl.Cluster | None = None
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        moved = {way: Resharding(way, *self.layout).measure(ctx.seed) for way in WAYS}
-        for way, found in moved.items():
-            ctx.say(f"{way}: a rank receives {found['received']:.4f} of the weights, by the formula "
-                    f"{found['formula']:.4f}; logits differ by {found['logits']:.1e}")  # fmt: skip
-        for line in pl.planning.Device().assumptions():
+        moved = await ctx.once("resharding", lambda: self.reshard(ctx))
+        ctx.log({"resharded": moved["grouped"]["received"]})
+        size = pl.planning.decoder_named(self.decoder, ctx.model("policy").module)
+        for line in pl.planning.Device().assumptions() if self.nodes else ():
             ctx.say(f"assumed: {line}")
-        placed = {str(n): best_placements(n, self.decoder) for n in self.nodes}
-        for n, found in placed.items():
-            said = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found.items())
-            ctx.say(f"{n} nodes: {said}")
-        return pl.Result(metrics={"ways": moved, "placements": placed, "sampled_tokens": 0})
+        placed = {str(n): best_placements(n, size) for n in self.nodes}
+        for n, plans in placed.items():
+            seconds = ", ".join(f"{name} {s:.3g} s" for name, s in plans.items())
+            ctx.say(f"{n} nodes: {seconds}")
+        trained = await ctx.once("ppo", self.algorithm()) if self.prompts else None
+        return pl.Result(
+            metrics={
+                "ways": moved,
+                "placements": placed,
+                "ppo": dict(trained.metrics) if trained else {},
+                "sampled_tokens": 0,
+            }
+        )
+
+    def reshard(self, ctx: pl.Context) -> dict[str, dict[str, float]]:
+        """What the three ways move, by way."""
+        p, t, d = self.train
+        train = pl.planning.Parallelism(data=d, tensor=t, pipeline=p)
+        moves = [
+            (before, pl.planning.generation_slots(way, train, *self.generate), gather)
+            for way in WAYS
+            for before, gather in [pl.planning.passing_slots(way, train)]
+        ]
+        each = pl.scale.run_ranks(
+            p * t * d, pl.planning.reallocate, ctx.model("policy").source, moves, p * t * d
+        )
+        moved: dict[str, dict[str, float]] = {}
+        for way, ranks in zip(WAYS, zip(*each, strict=True), strict=True):
+            moved[way] = x = pl.planning.transition(ranks) | {
+                "formula": pl.planning.transition_share(way, train, *self.generate)
+            }
+            ctx.say(f"{way}: a rank receives {x['received']:.4f} of the weights, by the formula "
+                    f"{x['formula']:.4f}; {x['bytes']:,.0f} bytes in {x['seconds']:.2g} s; kept "
+                    f"twice {x['kept_twice']:.2f}; {x['different']:.0f} of {x['tensors']:.0f} "
+                    "tensors differ")  # fmt: skip
+        for stages in (n for n in range(1, p + 1) if p % n == 0):
+            for shards in (n for n in range(1, t + 1) if t % n == 0):
+                shares = (pl.planning.transition_share(w, train, stages, shards) for w in WAYS)
+                said = ", ".join(f"{w} {s:.4f}" for w, s in zip(WAYS, shares, strict=True))
+                ctx.say(f"p {p}, t {t}, d {d} to p_g {stages}, t_g {shards}: {said}")
+        return moved
+
+    def algorithm(self) -> pl.Runnable:
+        """PPO with a reference, where the roles are placed."""
+        recipe = pl.vary(
+            pl.recipe("ppo", kl=KL), schedule=pl.Schedule(prompts=self.prompts, steps=10)
+        )
+        if self.cluster is None:
+            return recipe
+        return pl.scale.OnCluster(runnable=recipe, cluster=self.cluster)
 
 
-def best_placements(nodes: int, decoder: str = "7b", iterations: int = 3) -> dict[str, float]:
+def best_placements(
+    nodes: int, size: pl.planning.DecoderSize, iterations: int = 3
+) -> dict[str, float]:
     """Seconds of an iteration of PPO, three times as many where memory is short: all models on all
     devices, the best of each number of groups, and the best of a search without groups.
     """
     device = pl.planning.Device()
-    size = device.per_node * nodes
+    devices = device.per_node * nodes
     models = ("actor", "critic", "reference", "reward")
-    sizes = {model: pl.planning.DECODERS[decoder] for model in models}  # noqa: C420  (keys stay strings)
+    sizes = {model: size for model in models}  # noqa: C420  (keys stay strings)
     calls = pl.planning.calls_of("ppo", sizes, WORK, device, nodes)
     step = device.per_node if nodes > 1 else 2  # devices that stay together
-    units = [frozenset(range(at, at + step)) for at in range(0, size, step)]
+    units = [frozenset(range(at, at + step)) for at in range(0, devices, step)]
     moves, cap = pl.planning.moves_of(sizes, device), device.capacity_gb
     found: dict[str, float] = {}
     for placement in pl.planning.placements(
@@ -119,13 +156,26 @@ def best_placements(nodes: int, decoder: str = "7b", iterations: int = 3) -> dic
 
 
 def build(
+    train: tuple[int, int, int] = (1, 4, 1),
+    generate: tuple[int, int] = (1, 2),
     nodes: tuple[int, ...] = (1, 2, 4, 8),
     decoder: str = "7b",
-    layout: tuple[int, int, int] = (4, 2, 2),
+    prompts: int = 8,
+    workers: int = 0,
+    judges: int = 0,
 ) -> HybridEngine:
-    """`nodes` of eight devices each are planned for, with models of the size `decoder`. `layout`:
-    tensor-parallel ranks that train together, those that generate together, and replicas.
+    """`train`: stages, tensor-parallel ranks, replicas; `generate`: stages and tensor-parallel ranks
+    that divide them. `nodes` of eight devices each are planned for, with models of the size
+    `decoder`: 7b, 13b, 34b, "policy" or the folder of a model. `prompts` of a step of PPO, 0 =
+    it is not trained. `workers` rollout processes and `judges`; 0 = as `--cluster` says.
     """
-    if decoder not in pl.planning.DECODERS:
-        raise pl.UserError(f"decoder {decoder!r} is not one of {', '.join(pl.planning.DECODERS)}")
-    return HybridEngine(nodes, decoder, layout)
+    sizes = (*train, *generate)
+    if min(sizes) < 1:
+        raise pl.UserError("hybridflow: the numbers of train and generate are at least 1")
+    if judges and not workers:
+        raise pl.UserError("hybridflow: judges reward what rollout processes collect; give workers")
+    p, t, d = train
+    layout = pl.planning.Parallelism(data=d, tensor=t, pipeline=p)
+    pl.planning.generation_slots("grouped", layout, *generate)  # refuses what does not divide
+    cluster = pl.Cluster(workers=workers, judges=judges) if workers else None
+    return HybridEngine(train, generate, nodes, decoder, prompts, cluster)

@@ -13,8 +13,8 @@ the loss. In a group of equal rewards A is 0.
 The executors and channels of the paper are a run's `--cluster`, see docs/cluster.md; without one
 the same numbers come from one process. Its theory, by which separate devices are strictly faster than
 shared ones, is evaluated on measured seconds by `palaestra plan --run DIR`: the best split of devices,
-and a step's seconds with and without it. Not built: generation in low precision, and weights that go
-from GPU to GPU without a copy in host memory.
+and a step's seconds with and without it. Not built: generation in low precision, weights that go
+from GPU to GPU without a copy in host memory, and offloading of colocated models.
 """
 
 import palaestra as pl
@@ -35,6 +35,8 @@ CARD = pl.Card(
     lacks=(
         "Nothing is sampled in low precision.",
         "Weights pass through host memory, not from GPU to GPU.",
+        "References stay where they are: they are not offloaded to host memory between uses.",
+        "`length` does not follow --max-tokens; give the same number to both.",
     ),
 )
 

@@ -6,22 +6,30 @@ parameters move (arXiv:2406.14088). The search walks from every call's fastest o
 call to an option drawn uniformly, and takes what is dr worse with probability exp(-beta dr); a plan
 that lacks memory counts three times.
 
-Two programs. `PlanSearch` estimates, for random graphs of PPO, GRPO and ReMax on nodes of eight
-assumed devices, how fast the plan of one rule is beside all calls on all devices, each in its
-fastest layout. `Rehearsal`, which `palaestra train realhf` runs, measures the calls of the run's
-model, plans them for two devices, and has threads that wait for what was measured run the plans.
+The program plans for a cluster and models that the user names:
+
+    palaestra train realhf nodes=2 devices=8 algorithm=ppo actor=DIR critic=7b reward=7b
+
+It compares the searched plan with the best symmetric one (all calls on all devices in one layout),
+and searches the plans that a cluster file can say (rollout processes, ranks of the learner, judges).
+It writes plan.json and cluster.toml into the run folder; `palaestra train ppo --cluster
+RUN/cluster.toml` runs the plan. Where this machine has as many devices, the program moves the run's
+model from the layout that trains to the one that generates between real processes, counts the bytes
+and compares every tensor, and trains a few steps by the cluster file.
 
 Deviations: ReaLHF profiles layers on its devices, here the seconds of a layer are computed from
-assumed speeds; it searches for two minutes, here for a number of proposals; where devices lack
-memory for every call's fastest option, the walk starts from slower ones that fit.
+assumed speeds; it searches for two minutes, here for a number of proposals; its runtime runs any
+plan, here `--cluster` runs the best that a cluster file can say. A critic of its own is planned for
+PPO; the recipe `ppo`, which runs, has its value head on the policy.
 """
 
-from collections.abc import Sequence
+import importlib.util
+import json
+import os
 from dataclasses import replace
-from statistics import median
 from typing import Literal
 
-import numpy as np
+import torch
 
 import palaestra as pl
 
@@ -35,221 +43,189 @@ CARD = pl.Card(
         setting="four models of PPO, Llama 2 of 7B to 70B, 512 sequences of 2,048 tokens, 16 to "
         "128 GPUs; accuracies are not claimed"
     ),
-    needs=pl.needs.Requirements(columns=(), own={"repeats": 3}),
-    use="It helps to see what a plan of calls would bring on your own model's seconds, before it is "
-    "run; gains are small where one call takes most of the time.",
+    needs=pl.needs.Requirements(
+        shows="reallocated", off={"devices": 1}, own={"on": "cores", "execute": False, "tries": 50}
+    ),
+    use="It helps before devices are rented: which roles get how many, and what a searched plan "
+    "brings; gains are small where one call takes most of the time.",
     lacks=(
-        "Plans are rehearsed by threads that wait, and run by no learner.",
-        "Parameters are not reallocated between layouts while training.",
+        "Seconds are estimated from assumed speeds of devices, not profiled.",
+        "A plan with meshes that overlap, or with stages, is written and not run: --cluster runs the "
+        "best plan of learner ranks, rollout processes and judges on devices of their own.",
+        "Moves on real processes are between processes of one machine.",
     ),
 )
-Rule = Literal[
-    "symmetric", "megatron", "colocated", "searched", "searched on all devices", "random plans"
-]
+SAME = "the layout that trains is the one that generates, so nothing moves"
+NONE = "none"
 ITERATIONS = 5  # that are unrolled, as in ReaLHF
-FEW = 6  # options of a call of a small graph
-DECODERS = tuple(pl.planning.DECODERS.values())
 
 
 @pl.stage
-class PlanSearch:
-    """A program: how many times as fast as `colocated` a rule's plans are, on a graph of each
-    algorithm for each number of `nodes`, and by how much they are slower than the best of all plans
-    on `small` graphs of three calls with six options each.
+class PlanForCluster:
+    """A program: the plans of an algorithm's calls on `nodes` of `devices`, see the module.
 
-    A seed draws the graphs, the same for every rule: sizes of models, sequences, lengths. Those
-    where `colocated` lacks memory are drawn again. `tries` are the proposals of a search,
-    `tries_small` those on a small graph, which has 216 plans.
+    `models` are dimensions by role, as `build` takes them. `work` is what an iteration works on,
+    `device` what is assumed of devices, `tries` the proposals of the search.
     """
 
-    rule: Rule
-    nodes: tuple[int, ...] = (2, 4, 8)
+    algorithm: pl.planning.Algorithm
+    nodes: int
+    models: tuple[tuple[str, str], ...]
+    work: pl.planning.Workload
+    device: pl.planning.Device
+    on: Literal["gpus", "cores"] = "gpus"
     tries: int = 1_500
-    small: int = 10
-    tries_small: int = 60
-    rehearsal: "Rehearsal | None" = None  # whose measurements stand beside
+    execute: bool = True
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        rng = pl.rng_of(("realhf", ctx.seed))
-        graphs = [Graph.draw(rng, name, n) for n in self.nodes for name in pl.planning.DATAFLOWS]
-        plans = [(g.plan("colocated"), g.plan(self.rule, self.tries)) for g in graphs]
-        smalls = [Graph.draw(rng, "grpo", 2).cut(rng) for _ in range(self.small)]
-        gaps = [g.plan(self.rule, self.tries_small).score / g.best().score - 1 for g in smalls]
+        sizes = {
+            role: pl.planning.decoder_named(text, ctx.model("policy").module)
+            for role, text in self.models
+            if text != NONE
+        }
+        calls = pl.planning.calls_without(
+            pl.planning.DATAFLOWS[self.algorithm], {r for r, text in self.models if text == NONE}
+        )
+        plans, deployed = self.plans(calls, sizes)
+        numbers = self.report(ctx, plans, deployed)
+        file = deployed.toml(self.on == "gpus")
+        if ctx.out is not None:
+            (ctx.out / "cluster.toml").write_text(file)
+            (ctx.out / "plan.json").write_text(json.dumps(plans["searched"].table(), indent=1))
+        ctx.say("cluster.toml:\n" + file + f"run it: palaestra train {self.algorithm} --cluster "
+                f"{ctx.out or 'RUN'}/cluster.toml (schedule.lag=1: one step ahead)")  # fmt: skip
+        moved = await ctx.once("reallocation", lambda: self.move(ctx, deployed))
+        ctx.log({**numbers, "reallocated": moved.get("received_most", 0.0)})
+        ran = await self.train(ctx, deployed)
         return pl.Result(
-            metrics={
-                "speed": float(np.mean([one.score / own.score for one, own in plans])),
-                "fits": float(np.mean([own.fits for _, own in plans])),
-                "gap": {"mean": float(np.mean(gaps)), "largest": max(gaps)},
-                "rehearsal": await self.rehearsal.measure(ctx) if self.rehearsal else {},
-                "sampled_tokens": 0,
-            }
+            metrics={"plan": numbers, "reallocation": moved, "run": ran, "sampled_tokens": 0}
         )
 
+    def plans(
+        self, calls: list[pl.planning.ModelCall], sizes: dict[str, pl.planning.DecoderSize]
+    ) -> tuple[dict[str, pl.planning.ExecutionPlan], pl.planning.Deployment]:
+        """The searched plan, the best symmetric one, and the best that a cluster file can say."""
+        moves, cap = pl.planning.moves_of(sizes, self.device), self.device.capacity_gb
+        given = pl.planning.with_options(calls, sizes, self.work, self.device, self.nodes)
+        pl.planning.check_room(given, self.device)
+        plans = {
+            "searched": pl.planning.best_plan(
+                given, reallocation=moves, cap_gb=cap, tries=self.tries, iterations=ITERATIONS
+            ),
+            "symmetric": pl.planning.plan_of(
+                given,
+                pl.planning.symmetric_choice(given, cap),
+                reallocation=moves,
+                cap_gb=cap,
+                iterations=ITERATIONS,
+            ),
+        }
+        deployed = pl.planning.deployments(
+            calls, sizes, self.work, self.device, self.nodes * self.device.per_node,
+            reallocation=moves, iterations=ITERATIONS,
+        )  # fmt: skip
+        return plans, pl.planning.best_deployment(list(deployed))
 
-@pl.value_class
-class Graph:
-    """Calls with options, and what moving a model costs."""
+    def report(
+        self, ctx: pl.Context, plans: dict[str, pl.planning.ExecutionPlan],
+        deployed: pl.planning.Deployment,
+    ) -> dict[str, float]:  # fmt: skip
+        for line in self.device.assumptions():
+            ctx.say(f"assumed: {line}")
+        for name, plan in {**plans, "cluster file": deployed.plan}.items():
+            lacks = "" if plan.fits else ", and devices lack memory"
+            ctx.say(f"{name}: {plan.makespan / ITERATIONS:.3g} s an iteration{lacks}")
+            for row in plan.table():
+                ctx.say("    {call}: devices {devices}, {layout}, {seconds:.3g} s".format(**row))
+        ctx.say(f"cluster file with schedule.lag=1: {deployed.overlapped:.3g} s an iteration")
+        return {
+            "searched_seconds": plans["searched"].makespan / ITERATIONS,
+            "symmetric_seconds": plans["symmetric"].makespan / ITERATIONS,
+            "cluster_seconds": deployed.plan.makespan / ITERATIONS,
+            "cluster_lag_seconds": deployed.overlapped,
+            "speed": plans["symmetric"].score / plans["searched"].score,
+        }
 
-    calls: tuple[pl.planning.ModelCall, ...]
-    moves: pl.planning.Reallocation
-    cap_gb: float
+    def fits_here(self) -> bool:
+        """Whether this machine has the devices that are planned for."""
+        here = torch.cuda.device_count() if self.on == "gpus" else os.cpu_count() or 1
+        return self.nodes * self.device.per_node <= here
 
-    @classmethod
-    def draw(
-        cls, rng: np.random.Generator, algorithm: pl.planning.Algorithm, nodes: int
-    ) -> "Graph":
-        """Until all calls in their fastest layouts fit all devices."""
-        pick = lambda *given: given[int(rng.integers(len(given)))]
-        device = pl.planning.Device()
-        while True:
-            actor, judge = pick(*DECODERS), pick(*DECODERS)
-            sizes = {"actor": actor, "reference": actor, "reward": judge, "critic": judge}
-            lengths = (256, 512, 1024)
-            work = pl.planning.Workload(
-                sequences=pick(64, 128, 256, 512), prompt=pick(*lengths), answer=pick(*lengths)
-            )
-            calls = tuple(pl.planning.calls_of(algorithm, sizes, work, device, nodes))
-            found = cls(
-                calls=calls, moves=pl.planning.moves_of(sizes, device), cap_gb=device.capacity_gb
-            )
-            try:
-                if found.plan("colocated").fits and found.plan("megatron"):
-                    return found
-            except pl.UserError:  # a call, or a layout for all, has no room on all devices
-                continue
+    def move(self, ctx: pl.Context, deployed: pl.planning.Deployment) -> dict[str, float]:
+        """The run's model from the ranks of the learner to the rollout processes."""
+        if not self.fits_here() or not deployed.workers:
+            ctx.say("no parameters are moved here: " + (
+                SAME if not deployed.workers else f"this machine has fewer {self.on} than planned"
+            ))  # fmt: skip
+            return {}
+        before, after = deployed.slots()
+        ranks = pl.scale.run_ranks(
+            len(before) + len(after), pl.planning.reallocate, ctx.model("policy").source,
+            [(before, after, False)], self.device.per_node,
+        )  # fmt: skip
+        found = pl.planning.transition([moved for (moved,) in ranks])
+        ctx.say(f"learner to rollout processes: {found['bytes']:,.0f} bytes in "
+                f"{found['seconds']:.2g} s, {found['different']:.0f} of {found['tensors']:.0f} "
+                "tensors differ")  # fmt: skip
+        return found
 
-    def judge(self, choice: pl.planning.Choice) -> pl.planning.ExecutionPlan:
-        return pl.planning.plan_of(
-            self.calls, choice, reallocation=self.moves, cap_gb=self.cap_gb, iterations=ITERATIONS
-        )
-
-    def plan(self, rule: Rule, tries: int = 0) -> pl.planning.ExecutionPlan:
-        """What a rule chooses."""
-        calls, cap = self.calls, self.cap_gb
-        if rule == "symmetric":
-            return self.judge(pl.planning.symmetric_choice(calls, cap))
-        if rule == "megatron":
-            return self.judge(
-                pl.planning.megatron_choice(calls, pl.planning.Device().per_node, cap)
-            )
-        colocated = self.judge(pl.planning.colocated_choice(calls, cap))
-        if rule == "colocated":
-            return colocated
-        if rule == "searched on all devices":
-            largest = {c.name: tuple(pl.planning.on_largest(calls, c)) for c in calls}
-            kept = tuple(replace(c, options=largest[c.name]) for c in calls)
-            return replace(self, calls=kept).walk(tries)
-        return self.walk(tries, at_random=rule == "random plans")
-
-    def walk(self, tries: int, at_random: bool = False) -> pl.planning.ExecutionPlan:
-        every = {c.name: c.options for c in self.calls}
-        begin = self.judge(pl.planning.fast_choice(self.calls, every, self.cap_gb))
-        search = pl.planning.random_plan if at_random else pl.planning.metropolis
-        return search(self.calls, self.judge, begin, tries=tries, seed=0)
-
-    def best(self) -> pl.planning.ExecutionPlan:
-        """Of all plans, one by one."""
-        return min(map(self.judge, pl.planning.every_choice(self.calls)), key=lambda p: p.score)
-
-    def cut(self, rng: np.random.Generator) -> "Graph":
-        """Without the reference model, each call with what `colocated` and `megatron` give it, and
-        with options drawn from the others.
-        """
-        kept: list[pl.planning.ModelCall] = []
-        given = [self.plan(rule).choice for rule in ("colocated", "megatron", "symmetric")]
-        for call in self.calls:
-            if call.model == "reference":
-                continue
-            own = list(dict.fromkeys(choice[call.name] for choice in given))
-            rest = [o for o in call.options if o not in own]
-            drawn = [rest[i] for i in rng.permutation(len(rest))[: FEW - len(own)].tolist()]
-            after = tuple(name for name in call.after if name != "reference")
-            kept.append(replace(call, after=after, options=(*own, *drawn)))
-        return replace(self, calls=tuple(kept))
-
-
-# ---- on this machine
-
-ROWS = 8  # that an iteration's calls work on
-HALVES = (frozenset({0}), frozenset({1}), frozenset({0, 1}))
+    async def train(self, ctx: pl.Context, deployed: pl.planning.Deployment) -> dict[str, object]:
+        """A few steps by the cluster file, where this machine has the devices."""
+        if not self.execute or not self.fits_here() or deployed.learners > 1:
+            return {}
+        if importlib.util.find_spec("ray") is None:
+            ctx.say("the plan is not run: it needs Ray, pip install 'palaestra[ray]'")
+            return {}
+        recipe = pl.recipe(self.algorithm)
+        recipe = pl.vary(recipe, schedule=replace(recipe.schedule, prompts=8, steps=3))
+        share = 1.0 * (self.on == "gpus")
+        cluster = pl.Cluster(workers=deployed.workers, gpus=share * deployed.tensor)
+        result = await ctx.once("run", pl.scale.OnCluster(runnable=recipe, cluster=cluster))
+        return {k: result.metrics.get(k) for k in ("steps", "seconds", "phase_seconds")}
 
 
-@pl.stage
-class Rehearsal:
-    """A program: predicted and rehearsed seconds of three plans of each algorithm on two devices,
-    where a call on both works on half of the rows.
-
-    Plans are made with medians of `repeats` measurements and rehearsed with the others, of which
-    there are as many. All models have the size of the run's; moving weights costs nothing, as on
-    one machine.
+def build(
+    algorithm: pl.planning.Algorithm = "ppo",
+    nodes: int = 1,
+    devices: int = 2,
+    actor: str = "policy",
+    critic: str = "policy",
+    reference: str = "policy",
+    reward: str = NONE,
+    sequences: int = 64,
+    prompt: int = 512,
+    answer: int = 512,
+    memory_gb: float = 80.0,
+    tflops: float = 150.0,
+    on: Literal["gpus", "cores"] = "gpus",
+    tries: int = 1_500,
+    execute: bool = True,
+) -> PlanForCluster:
+    """`nodes` of so many `devices`. Roles are "policy" (the run's model), the folder of a model or
+    its config.json, 7b, 13b or 34b, four numbers "parameters,layers,hidden,key_values", or none.
+    `sequences` of `prompt` and `answer` tokens are an iteration. `on`: devices are GPUs or cores.
     """
-
-    repeats: int = 3
-    iterations: int = 3
-
-    async def run(self, ctx: pl.Context) -> pl.Result:
-        return pl.Result(metrics={**await self.measure(ctx), "sampled_tokens": 0})
-
-    async def measure(self, ctx: pl.Context) -> dict[str, object]:
-        if self.repeats < self.iterations:
-            raise pl.UserError(f"{self.iterations} iterations need as many repeats")
-        rows = (ROWS, ROWS // 2)
-        known, other = [
-            [await pl.planning.measure_calls(ctx, n, self.repeats) for n in rows] for _ in "ab"
-        ]
-        told: dict[str, dict[str, float]] = {}
-        for name, graph in pl.planning.DATAFLOWS.items():
-            calls = [replace(c, options=options_of(c, known)) for c in graph]
-            for kind, choice in choices_of(calls, self.iterations).items():
-                plan = pl.planning.plan_of(calls, choice, iterations=self.iterations)
-                seconds = {c.name: other[len(choice[c.name].mesh) - 1][c.kind] for c in calls}
-                took = pl.planning.rehearse(calls, choice, seconds, self.iterations)
-                told[f"{name}, {kind}"] = {"predicted": plan.makespan, "rehearsed": took}
-                ctx.say(f"{name}, {kind}: predicted {plan.makespan:.2f} s, rehearsed {took:.2f} s")
-        return {"plans": told, **agreement(list(told.values()))}
-
-
-def options_of(
-    call: pl.planning.ModelCall, measured: Sequence[pl.planning.CallSeconds]
-) -> tuple[pl.planning.CallOption, ...]:
-    """A call on either device or on both, by the median of what was measured of as many rows."""
-    return tuple(
-        pl.planning.CallOption(
-            mesh=mesh,
-            layout=pl.planning.Parallelism(data=len(mesh)),
-            seconds=median(measured[len(mesh) - 1][call.kind]),
+    models = {"actor": actor, "critic": critic, "reference": reference, "reward": reward}
+    if actor == NONE:
+        raise pl.UserError("actor=none: a plan needs the model that is trained")
+    if min(nodes, devices, sequences, prompt, answer, tries) < 1:
+        raise pl.UserError(
+            "realhf: nodes, devices, sequences, prompt, answer and tries are above 0"
         )
-        for mesh in HALVES
+    return PlanForCluster(
+        algorithm=algorithm,
+        nodes=nodes,
+        models=tuple((r, m) for r, m in models.items() if r != "critic" or algorithm == "ppo"),
+        work=pl.planning.Workload(
+            sequences=sequences, prompt=prompt, answer=answer, minibatches=min(4, sequences)
+        ),
+        device=pl.planning.Device(flops=tflops * 1e12, capacity_gb=memory_gb, per_node=devices),
+        on=on,
+        tries=tries,
+        execute=execute,
     )
 
 
-def choices_of(
-    calls: Sequence[pl.planning.ModelCall], iterations: int
-) -> dict[str, pl.planning.Choice]:
-    """All calls on both devices; the actor on one, other models on the other; the best plan."""
-    apart = {c.name: c.options[c.model != "actor"] for c in calls}
-    best = pl.planning.best_plan(calls, iterations=iterations).choice
-    return {
-        "all on both": pl.planning.symmetric_choice(calls),
-        "actor apart": apart,
-        "searched": best,
-    }
-
-
-def agreement(plans: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Spearman's rank correlation of predicted and rehearsed seconds, and the largest error as a
-    share of what was rehearsed.
-    """
-    predicted_N, rehearsed_N = (np.array([p[k] for p in plans]) for k in ("predicted", "rehearsed"))
-    ranks = [
-        [np.mean(x_N < x) + np.mean(x_N <= x) for x in x_N] for x_N in (predicted_N, rehearsed_N)
-    ]
-    return {
-        "rank_correlation": float(np.corrcoef(ranks)[0, 1]),
-        "largest_error": float(np.abs(predicted_N / rehearsed_N - 1).max()),
-    }
-
-
-def build(repeats: int = Rehearsal.repeats) -> Rehearsal:
-    """`repeats` measurements of each call of the run's model."""
-    return Rehearsal(repeats=repeats)
+def embedded(**options: object) -> PlanForCluster:
+    """On the cores of this machine, with the embedded model."""
+    return build(**{"on": "cores", **options})  # pyright: ignore[reportArgumentType]

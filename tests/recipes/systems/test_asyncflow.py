@@ -24,7 +24,9 @@ from palaestra.types import Task
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_nothing_is_older_than_the_threshold(context, small, lag):
     """Batch k is `lag` versions old once there are so many, and every attempt is learned from once, in order."""
-    ages, keys = trained(small(asyncflow.build(lag)), context(seed=3), lambda r, c: InProcess(), steps=5)
+    ages, keys = trained(
+        small(asyncflow.build(lag, streaming=False)), context(seed=3), lambda r, c: InProcess(), steps=5
+    )
     assert [max(a) for a in ages] == [min(k, lag) for k in range(5)]
     assert len(keys) == len(set(keys)) == 5 * 2 * 4  # steps, prompts, answers
 
@@ -89,14 +91,14 @@ def test_a_declared_arm_on_a_cluster_imports_no_ray():
 
 def test_a_learner_on_several_ranks_is_no_arm():
     with pytest.raises(UserError, match="--cluster FILE"):
-        pl.scale.OnCluster(runnable=asyncflow.build(), cluster=pl.Cluster(learners=2))
+        pl.scale.OnCluster(runnable=asyncflow.build(streaming=False), cluster=pl.Cluster(learners=2))
 
 
 @pytest.mark.timeout(600)
 def test_a_killed_worker_loses_nothing_and_makes_nothing_older(context, small):
     """I1: no age above eta. Every attempt is learned from once, and the rows are those of one process."""
     ray = pytest.importorskip("ray")
-    recipe, steps, cluster, killed = small(asyncflow.build(1)), 5, pl.Cluster(workers=2), []
+    recipe, steps, cluster, killed = small(asyncflow.build(1, streaming=False)), 5, pl.Cluster(workers=2), []
 
     def kill(n, ctx):
         if n == 2:

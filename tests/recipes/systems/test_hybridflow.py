@@ -1,11 +1,16 @@
 """Resharding of real ranks against the formula, and placements of groups of models against all plans."""
 
+import palaestra as pl
 import pytest
+from palaestra.claims.systems.hybridflow import Resharding
 from palaestra.errors import UserError
+from palaestra.models.load import load
 from palaestra.planning import resharding
+from palaestra.planning.estimate import DECODERS
 from palaestra.planning.plan import CallOption, ModelCall, Parallelism, best_plan, placements, set_partitions
 from palaestra.planning.resharding import TensorLayout
-from palaestra.recipes.systems.hybridflow import Resharding, best_placements
+from palaestra.recipes.systems import hybridflow
+from palaestra.recipes.systems.hybridflow import best_placements
 from palaestra.scale.local_ranks import run_ranks
 
 
@@ -67,5 +72,35 @@ def test_groups_are_worth_it_where_devices_do_not_help(seconds, groups, makespan
 
 
 def test_colocated_is_best_on_few_devices():
-    found = best_placements(2, iterations=1)
+    found = best_placements(2, DECODERS["7b"], iterations=1)
     assert found["colocated"] < found["2 groups"] and found["searched"] <= found["colocated"]
+
+
+def test_the_users_model_is_resharded(context, tmp_path):
+    """Its own folder is what the processes read, with bytes of its own; a layout that stays moves nothing."""
+    ctx = context()
+    folder = tmp_path / "own"
+    model = ctx.model("policy")
+    model.module.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    ctx.models["policy"] = load(str(folder))
+    found = hybridflow.build(train=(2, 1, 1), generate=(1, 1), nodes=(), prompts=0).reshard(ctx)
+    for way, share in {"grouped": 1 / 2, "model group": 1 / 2, "all ranks": 1 / 2}.items():
+        assert found[way]["received"] == pytest.approx(share, abs=1e-4) and found[way]["formula"] == share
+        assert found[way]["different"] == 0 < found[way]["tensors"]
+
+
+def test_layouts_that_cannot_be_are_refused():
+    with pytest.raises(UserError, match="divides the training layout"):
+        hybridflow.build(train=(1, 4, 1), generate=(1, 3))
+    with pytest.raises(UserError, match="at least 1"):
+        hybridflow.build(train=(1, 0, 1))
+    with pytest.raises(UserError, match="give workers"):
+        hybridflow.build(judges=1)
+
+
+def test_roles_are_where_they_are_placed():
+    """PPO with a reference, in rollout processes and judges where these are asked for, else as the run says."""
+    placed, plain = (hybridflow.build(workers=n, judges=n).algorithm() for n in (1, 0))
+    assert placed.cluster == pl.Cluster(workers=1, judges=1) and placed.runnable == plain
+    assert plain.references == {"ref": "policy"} and plain.learners["policy"].heads == ("value",)

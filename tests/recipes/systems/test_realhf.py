@@ -1,14 +1,27 @@
 """Graphs, rules and rehearsals of ReaLHF's row."""
 
 import asyncio
+import json
 import math
 
 import palaestra as pl
 import pytest
-from palaestra.claims.systems.realhf import EXPERIMENT
+from palaestra.claims.systems.realhf import (
+    EXPERIMENT,
+    FEW,
+    Graph,
+    PlanSearch,
+    Rehearsal,
+    agreement,
+    choices_of,
+    options_of,
+)
 from palaestra.errors import UserError
+from palaestra.planning.deploy import shared_out
+from palaestra.planning.dimensions import decoder_named
+from palaestra.planning.estimate import option_of
 from palaestra.planning.rehearsal import rehearse
-from palaestra.recipes.systems.realhf import FEW, Graph, PlanSearch, Rehearsal, agreement, choices_of, options_of
+from palaestra.recipes.systems import realhf
 
 
 def test_a_graph_of_a_seed_is_the_same_for_every_rule():
@@ -81,3 +94,59 @@ def test_arms_and_rehearsal_run(context):
         assert math.isnan(found["largest error of a prediction"]) == (name == "colocated")
     with pytest.raises(UserError, match="as many repeats"):
         asyncio.run(Rehearsal(repeats=1).run(context()))
+
+
+CLUSTER = {"nodes": 2, "devices": 8, "actor": "7b", "critic": "7b", "reference": "7b", "reward": "7b", "tries": 60}
+
+
+@pytest.mark.parametrize("changes", [{}, {"algorithm": "grpo", "reward": "none"}, {"reference": "6.7e9,32,4096,8192"}])
+def test_a_plan_for_a_cluster_is_a_file_that_runs_take(context, tmp_path, changes):
+    """The searched plan is not slower than the symmetric one; the file has processes for no more devices than there
+    are, and the plan that it stands for uses them.
+    """
+    program = realhf.build(**{**CLUSTER, **changes})
+    ctx = context(out=tmp_path)
+    metrics = asyncio.run(program.run(ctx)).metrics
+    assert metrics["plan"]["searched_seconds"] <= metrics["plan"]["symmetric_seconds"] * 1.001
+    assert metrics["reallocation"] == {} and metrics["run"] == {}  # no 16 GPUs here
+    cluster = pl.Cluster.read(str(tmp_path / "cluster.toml"))
+    asked = cluster.asked_for(on_gpus=True)
+    assert cluster.workers and sum(gpus for _, _, gpus in asked) <= 16
+    rows = json.loads((tmp_path / "plan.json").read_text())
+    names = [row["call"] for row in rows]
+    assert names[0] == "generate" and ("reward" in names) == ("algorithm" not in changes)
+
+
+def test_a_plan_says_what_it_cannot_do(context):
+    run = lambda **more: asyncio.run(realhf.build(**{**CLUSTER, **more}).run(context()))
+    with pytest.raises(UserError, match="fits no mesh"):
+        run(nodes=1, devices=1, actor="34b")
+    with pytest.raises(UserError, match="no folder of a model"):
+        run(actor="8b")
+    with pytest.raises(UserError, match="four numbers"):
+        run(actor="a,b,c,d")
+    with pytest.raises(UserError, match="actor=none"):
+        realhf.build(actor="none")
+
+
+def test_ranks_that_share_weights_gather_them():
+    """Seconds of replicas and of three passes of gathers for each minibatch, in a share of the memory."""
+    size, device = pl.planning.DECODERS["7b"], pl.planning.Device()
+    work = pl.planning.Workload(sequences=64, prompt=512, answer=512)
+    plain = option_of("train", size, work, device, frozenset(range(4)), pl.planning.Parallelism(data=4))
+    shared = shared_out("train", size, work, device, range(4))
+    gathers = 3 * 4 * 2 * 6.7e9 * 3 / 4 / (1800 * 2**30 / 8)
+    assert shared.seconds - plain.seconds == pytest.approx(gathers)
+    assert shared.static_gb == pytest.approx(plain.static_gb / 4)
+    assert shared_out("train", size, work, device, [0]).seconds == pytest.approx(
+        option_of("train", size, work, device, frozenset({0}), pl.planning.Parallelism()).seconds
+    )
+
+
+def test_dimensions_of_a_model(context, tmp_path):
+    policy = context().model("policy").module
+    own = decoder_named("policy", policy)
+    config = policy.config
+    assert own.layers == config.num_hidden_layers and own.parameters == sum(p.numel() for p in policy.parameters())
+    config.save_pretrained(tmp_path)
+    assert decoder_named(str(tmp_path), policy) == own == decoder_named(str(tmp_path / "config.json"), policy)
