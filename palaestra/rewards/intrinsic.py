@@ -26,6 +26,7 @@ from palaestra.rewards.verify import response_text
 from palaestra.tasks.procedural import ANSWER_PREFIX, final_answer
 from palaestra.types import Episode, Event, Group, Reward, Row, Tasks, stage
 from palaestra.verifiers.answers.place import answer_place
+from palaestra.verifiers.answers.short import stated_answer
 
 if TYPE_CHECKING:
     from palaestra.context import Context, Models
@@ -150,6 +151,14 @@ def answer_opening(tasks: Tasks, group: Group) -> str:
         return ANSWER_PREFIX
     asked = "\n".join(m.content for m in group.task.prompt if isinstance(m.content, str))
     return next((form for form in ("\\boxed{", "<answer>") if form in asked), "The answer is ")
+
+
+def read_answer(text: str) -> str | None:
+    """What a reply states as its answer: on an answer line `= `, in a box, in <answer>, or behind
+    "the answer is". None where it states none.
+    """
+    answer = final_answer(text)
+    return stated_answer(text) if answer is None else answer
 
 
 def lines(text: str) -> list[str]:
@@ -395,7 +404,7 @@ class Majority:
     and "gold" (Score(shadow=True)).
     """
 
-    read: Callable[[str], str | None] = final_answer
+    read: Callable[[str], str | None] = read_answer
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
         answers = [self.read(response_text(e)) for e in group.episodes]

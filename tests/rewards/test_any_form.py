@@ -77,6 +77,15 @@ def test_an_unstated_answer_is_opened_as_the_prompt_asks(context):
 
 
 @forms
+def test_a_vote_and_the_pay_for_form_read_every_form(context, opening):
+    group = a_group(context(), FORMS[opening], FORMS[opening], "no answer at all")
+    assert [r.total for r in asyncio.run(pl.rewards.Majority()(None, group))] == [1, 1, 0]
+    form = pl.rewards.AccuracyAndFormat(0.1, accuracy=0.9)
+    paid = [form.add(pl.Reward(total=1.0), pl.response_text(e)).parts["format"] for e in group.episodes]
+    assert paid == [1, 1, 0]
+
+
+@forms
 def test_a_guided_answer_that_only_quotes_shows_no_work(opening):
     text = FORMS[opening]
     closing = {"\\boxed{": "}", "<answer>": "</answer>"}.get(opening, "")
