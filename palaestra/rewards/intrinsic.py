@@ -227,7 +227,8 @@ class AnswerProbability:
     `before(text)` is the reasoning with the start of the answer, None where there is none (then the
     score is 0); the reference follows it, and `how` makes one number of its token probabilities.
     With `baseline`, a frozen model's score of the reference without reasoning, behind `opening`
-    (empty = what opens the answers of the group), is taken off. Reward = (1 - w) * score + w * format(text), less 1 where the reply repeats itself.
+    (empty = what opens the answers of the group), is taken off. Reward = (1 - w) * score + w *
+    format(text), less 1 where the reply repeats itself.
     """
 
     model: str = "policy"

@@ -73,6 +73,7 @@ CARD = pl.Card(
         "Solutions whose answer is wrong are not left out.",
     ),
 )
+BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 MARK = "demonstration"
 
 
@@ -110,4 +111,5 @@ def build(
         credit=pl.chain(pl.Fact(MARK), pl.Center("group")),
         objective=loss + entropy * pl.Entropy() if entropy else loss,
         update=pl.Plain(minibatches=2),
+        instruction=BOXED if form else "",
     )

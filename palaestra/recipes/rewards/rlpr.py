@@ -57,6 +57,8 @@ CARD = pl.Card(
     "is the cleaner reward. Pass form=tags for the paper's <think> and <answer>.",
     lacks=("The seven benchmarks of the paper.",),
 )
+TAGGED = "Reason in <think></think>, then give the answer in <answer></answer>."
+BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 
 
 @pl.stage
@@ -157,5 +159,6 @@ def build(
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
         objective=pl.Clipped(low=0.2, high=0.27),
         references={"ref": "policy"},
+        instruction=TAGGED if form == "tags" else BOXED,
     )
     return pl.vary(rlpr, pool=Spread(coefficient)) if coefficient else rlpr
