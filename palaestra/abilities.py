@@ -367,6 +367,16 @@ class ReadsRight(Protocol):
 
 
 @runtime_checkable
+class WeighsFact(Protocol):
+    """A part that weighs a fact by turn which an episode may lack: then each turn has the same."""
+
+    @property
+    def weighs_fact(self) -> str:
+        """Its name; "" = its weight is 0."""
+        ...
+
+
+@runtime_checkable
 class DropsEqual(Protocol):
     """A pool that says whether it drops groups of equal rewards. Without it, no."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from palaestra import values
-from palaestra.abilities import ReadsRight
+from palaestra.abilities import ReadsRight, WeighsFact
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.types import Group, Metrics
@@ -31,7 +31,7 @@ def first_step_notes(
         seen: the groups that the step sampled or read.
         recipe: that was run; None = any.
     """
-    lines = [*_untried(metrics), *_nothing_right(seen, recipe)]
+    lines = [*_untried(metrics), *_nothing_right(seen, recipe), *_lacking(seen, recipe)]
     reason = _why_nothing(metrics, seen)
     return [*lines, reason] if reason else lines
 
@@ -67,6 +67,19 @@ def _nothing_right(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str
             f"this method takes an answer for right {describe_right(least)}; right=... sets another "
             "reward from which on it is"
         )
+
+
+def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """No episode has a fact that a part weighs, so the part is inert."""
+    weighed = {x.weighs_fact for _, x in values.walk(recipe) if isinstance(x, WeighsFact)} - {""}
+    episodes = [e for g in seen for e in g.valid]
+    for name in sorted(weighed) if episodes else ():
+        if not any(name in e.facts for e in episodes):
+            yield (
+                f"no episode of the first step has the fact {name!r}, which the method weighs, so that "
+                "part of it does nothing; an environment writes it with its frames, one truth value a "
+                f"turn so far: Frame(..., facts={{{name!r}: (True, False)}})"
+            )
 
 
 def describe_right(least: float | None) -> str:
