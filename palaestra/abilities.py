@@ -358,6 +358,26 @@ class KeepsEqual(Protocol):
 
 
 @runtime_checkable
+class ReadsRight(Protocol):
+    """A part that tells right answers from wrong ones, see `Episode.is_right`: where all answers are
+    wrong it does nothing, or nothing else. Without it, it takes rewards as they are.
+    """
+
+    @property
+    def reads_right(self) -> bool: ...
+
+
+@runtime_checkable
+class WeighsFact(Protocol):
+    """A part that weighs a fact by turn which an episode may lack: then each turn has the same."""
+
+    @property
+    def weighs_fact(self) -> str:
+        """Its name; "" = its weight is 0."""
+        ...
+
+
+@runtime_checkable
 class DropsEqual(Protocol):
     """A pool that says whether it drops groups of equal rewards. Without it, no."""
 

@@ -15,7 +15,7 @@ from palaestra.curriculum.pool import Everything
 from palaestra.errors import UserError
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.queue import Schedule
-from palaestra.types import Need, Objective, State, stage
+from palaestra.types import EXACT, Need, Objective, State, stage
 from palaestra.update import AdamW, Plain
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Recipe:
 
     `references` are frozen models by name: "policy" = a copy of the start, else a name or folder;
     or `Snapshots` of a learner as it goes.
+    `instruction` stands behind the prompts of a user's data, in training and on held-out problems, but
+    for prompts with a system message and those that ask for the form themselves; "" = nothing does.
     `evaluate`: what is measured beside the held-out problems, by name.
     """
 
@@ -70,6 +72,8 @@ class Recipe:
     evaluate: Mapping[str, Evaluator] = field(default_factory=dict)
     references: Mapping[str, str | Snapshots] = field(default_factory=dict)
     schedule: Schedule = Schedule()
+    # it counts where it acts, as a field of the data, and nowhere on problems that are built in
+    instruction: str = field(default="", metadata=EXACT)
 
     def __post_init__(self) -> None:
         keeps = [name for name, learner in self.learners.items() if keeps_equal(learner.credit)]

@@ -407,8 +407,16 @@ class Episode:
 
         Raises ValueError where it has not been scored.
         """
+        return self.is_right()
+
+    def is_right(self, right: float | None = None) -> bool:
+        """Whether its answer is right: as `solved` says, or where its total reward is `right` or
+        more. What tells right from wrong asks this, and takes an argument `right`.
+        """
         known = None if self.reward is None else self.reward.solved
-        return self.total >= SOLVED_TOTAL if known is None else known
+        if right is not None or known is None:
+            return self.total >= (1.0 if right is None else right) - (1 - SOLVED_TOTAL)
+        return known
 
     @property
     def text(self) -> str:

@@ -419,7 +419,11 @@ def cell_of(outcome: CellOutcome) -> Cell:
 def origin(request: CellRequest) -> dict[str, Any]:
     """What other packages made a method's numbers, where there are any."""
     settings, recipe = request.settings, request.runnable()
-    bench, players = setup.bench_of(settings, judged=setup.brings_reward(recipe))
+    bench, players = setup.bench_of(
+        settings,
+        judged=setup.brings_reward(recipe),
+        instruction=setup.instruction_of(recipe),
+    )
     added = packages(recipe, settings, bench, players)
     return {"packages": added} if added else {}
 

@@ -281,7 +281,8 @@ def remarks(
     numbers = "" if dtype else setup.describe_numbers(settings)
     lone = describe_lone_answers(runnable)
     late = setup.describe_schedules(settings, runnable)
-    return [line for line in (rate, numbers, idle, lone, late) if line]
+    asked = setup.describe_instruction(settings, runnable)
+    return [line for line in (rate, numbers, idle, lone, late, asked) if line]
 
 
 def place_parts(settings: Settings, runnable: Any, ctx: RunContext) -> RunContext:

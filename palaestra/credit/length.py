@@ -118,15 +118,18 @@ class Shortest:
 
     pairs: bool = False
     factor: float = 1.5
+    right: float | None = None  # the total from which on an answer is; None = the reward says it
+    reads_right: ClassVar[bool] = True
 
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
         examples: list[Example] = []
+        right_E = table.right_E(self.right)
         for g in np.unique(table.group_E):
             mine = np.flatnonzero((table.group_E == g) & [not e.muted for e in table.episodes])
-            right = [int(e) for e in mine if table.reward_E[e] >= SOLVED_TOTAL]
+            right = [int(e) for e in mine if right_E[e]]
             if not right:
                 continue
             best = min(right, key=lambda e: table.lengths_E[e])

@@ -109,8 +109,8 @@ class Shift:
 
 @stage
 class Outcome:
-    """`right` where the reward exceeds `above`, else `wrong`: the sign of the outcome as the
-    advantage, without a baseline.
+    """`right` where the reward exceeds `above` (None: where the answer is right, see
+    `Episode.is_right`), else `wrong`: the sign of the outcome as the advantage, without a baseline.
 
     Episodes of a side of weight 0 are muted: they are left out of the denominators too, not only of
     the gradient.
@@ -118,11 +118,15 @@ class Outcome:
 
     right: float = 1.0
     wrong: float = -1.0
-    above: float = 0.5
+    above: float | None = 0.5
     equal: ClassVar[bool] = True
 
+    @property
+    def reads_right(self) -> bool:
+        return self.above is None
+
     def __call__(self, x: Values, table: Table) -> Values:
-        right_E = table.reward_E > self.above
+        right_E = table.right_E() if self.above is None else table.reward_E > self.above
         out_E = np.where(right_E, self.right, self.wrong)
         table.track("wrong_answers", Values(level="episode", x_N=1.0 - right_E))
         for e in np.flatnonzero(out_E == 0).tolist():

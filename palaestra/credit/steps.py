@@ -128,21 +128,20 @@ class StepPairs:
     """
 
     form: Literal["root", "branch", "whole"] = "root"
+    right: float | None = None  # the total from which on an answer is; None = the reward says it
+    reads_right: ClassVar[bool] = True
 
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
         examples: list[Example] = []
+        right_E = table.right_E(self.right)
         for e, episode in enumerate(table.episodes):
-            if episode.total > 0 or episode.muted or episode.origin is not None:
+            if right_E[e] or episode.muted or episode.origin is not None:
                 continue
             values = fact(episode.facts, "prefix_values", "the choice of its worst step")
-            others = [
-                o
-                for o in np.flatnonzero(table.group_E == table.group_E[e])
-                if table.episodes[o].total > 0
-            ]
+            others = [o for o in np.flatnonzero(table.group_E == table.group_E[e]) if right_E[o]]
             own = [
                 o
                 for o in others

@@ -76,6 +76,10 @@ class Table:
         self.group_E = np.array([g for g, _ in self.where], np.int64)
         self.reward_E = np.array([ep.total for ep in self.episodes], np.float64)
 
+    def right_E(self, right: float | None = None) -> np.ndarray:
+        """[E] Whether each answer is right, see `Episode.is_right`."""
+        return np.array([ep.is_right(right) for ep in self.episodes], np.bool_)
+
     def mute(self, episode: int) -> None:
         """From here on the episode counts in the statistics and trains nothing."""
         self.episodes[episode] = replace(self.episodes[episode], muted=True)

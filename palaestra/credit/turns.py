@@ -92,6 +92,10 @@ class Executed:
 
     penalty: float = 0.1
 
+    @property
+    def weighs_fact(self) -> str:
+        return "executed" if self.penalty else ""
+
     def __call__(self, x: Values, table: Table) -> Values:
         done_N = np.array(fact_by_turn(table, "executed", default=True), bool)
         return Values(level="turn", x_N=table.lift(x, "turn").x_N - self.penalty * ~done_N)

@@ -28,7 +28,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.benches import bench_by_name
-from palaestra.run.setup import bench_of, brings_reward
+from palaestra.run.setup import bench_of, brings_reward, instruction_of
 from palaestra.services.tools.names import is_function
 from palaestra.settings.fields import VALUE, Settings
 from palaestra.settings.rewards import files_of_spec
@@ -189,7 +189,8 @@ def own_code_sha256(runnable: Any, settings: Settings) -> str:
 
 
 def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
-    parts = _parts(runnable, *bench_of(settings, judged=brings_reward(runnable)))
+    asked = bench_of(settings, judged=brings_reward(runnable), instruction=instruction_of(runnable))
+    parts = _parts(runnable, *asked)
     return parts + [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
 
 

@@ -58,11 +58,21 @@ class AnswerF1:
         return replace(e, reward=replace(e.reward, total=total, parts=parts, solved=e.solved))
 
     def _thinks(self, e: Episode) -> bool:
-        texts = (s.text for row in e.rows for s in row.segments if s.logp is not None)
-        return not self.think or all(t.lstrip().startswith("<think>") for t in texts)
+        return not self.think or all(t.lstrip().startswith("<think>") for t in turns_of(e))
 
     def _malformed(self, e: Episode) -> bool:
         return bool(e.facts.get("malformed") or e.facts.get("tool_malformed"))
+
+
+def turns_of(e: Episode) -> list[str]:
+    """What was said in each turn of the policy, with what the chat template opened it with."""
+    texts = dict[tuple[int, int], str]()
+    for r, row in enumerate(e.rows):
+        said = {s.turn for s in row.segments if s.logp is not None}
+        for s in row.segments:
+            if s.replies and s.turn in said:
+                texts[r, s.turn] = texts.get((r, s.turn), "") + s.text
+    return list(texts.values())
 
 
 def last_answer(e: Episode) -> str | None:

@@ -11,7 +11,6 @@ Log-probabilities in nats; n = tokens of a reply, k = its steps.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -19,12 +18,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from torch import Tensor
 
+from palaestra.abilities import Demonstrates, source_of
 from palaestra.errors import Fault, UserError
 from palaestra.models.score import logit_and_value, score_pairs
 from palaestra.rewards.together import judge_together
 from palaestra.rewards.verify import response_text
-from palaestra.tasks.procedural import final_answer
-from palaestra.types import Episode, Event, Group, Reward, Row, stage
+from palaestra.tasks.procedural import ANSWER_PREFIX, final_answer
+from palaestra.types import Episode, Event, Group, Reward, Row, Tasks, stage
+from palaestra.verifiers.answers.place import answer_place
+from palaestra.verifiers.answers.short import stated_answer
 
 if TYPE_CHECKING:
     from palaestra.context import Context, Models
@@ -130,9 +132,33 @@ def last_policy_row(episode: Episode) -> int:
 
 
 def reasoning_prefix(text: str) -> str | None:
-    """Up to the start of the last answer line `= `; None where there is none."""
-    ends = [m.end() for m in re.finditer(r"^= ", text, re.MULTILINE)]
-    return text[: ends[-1]] if ends else None
+    """Up to where the reply begins its answer, the form that opens it included: \\boxed{, <answer>,
+    "the answer is" or an answer line `= `. None where the reply states no answer.
+    """
+    place = answer_place(text)
+    return None if place is None else text[: place[1]]
+
+
+def answer_opening(tasks: Tasks, group: Group) -> str:
+    """What opens an answer in a group: what most of its replies write before theirs; where none of
+    them states an answer, the form that the prompt asks for, else "The answer is ".
+    """
+    texts = [response_text(e) for e in group.episodes]
+    places = [(text, place) for text in texts if (place := answer_place(text))]
+    if places:
+        return Counter(text[a:b] for text, (a, b) in places).most_common(1)[0][0]
+    if isinstance(source_of(tasks, group.task), Demonstrates):  # an embedded problem
+        return ANSWER_PREFIX
+    asked = "\n".join(m.content for m in group.task.prompt if isinstance(m.content, str))
+    return next((form for form in ("\\boxed{", "<answer>") if form in asked), "The answer is ")
+
+
+def read_answer(text: str) -> str | None:
+    """What a reply states as its answer: on an answer line `= `, in a box, in <answer>, or behind
+    "the answer is". None where it states none.
+    """
+    answer = final_answer(text)
+    return stated_answer(text) if answer is None else answer
 
 
 def lines(text: str) -> list[str]:
@@ -200,15 +226,16 @@ class AnswerProbability:
 
     `before(text)` is the reasoning with the start of the answer, None where there is none (then the
     score is 0); the reference follows it, and `how` makes one number of its token probabilities.
-    With `baseline`, a frozen model's score of the reference without reasoning, behind `opening`, is
-    taken off. Reward = (1 - w) * score + w * format(text), less 1 where the reply repeats itself.
+    With `baseline`, a frozen model's score of the reference without reasoning, behind `opening`
+    (empty = what opens the answers of the group), is taken off. Reward = (1 - w) * score + w *
+    format(text), less 1 where the reply repeats itself.
     """
 
     model: str = "policy"
     baseline: str = ""
     how: Reducer = "mean"
     before: Callable[[str], str | None] = reasoning_prefix
-    opening: str = "= "
+    opening: str = ""
     format: Callable[[str], float] | None = None
     format_weight: float = 0.1
 
@@ -238,7 +265,11 @@ class AnswerProbability:
 
     def _bases(self, ctx: Context, groups: list[Group]) -> dict[str, float]:
         """Of the reference without reasoning, once a task."""
-        first = {g.task.id: (g, g.episodes[0], self.opening) for g in groups if g.episodes}
+        first = {
+            g.task.id: (g, g.episodes[0], self.opening or answer_opening(ctx.bench.tasks, g))
+            for g in groups
+            if g.episodes
+        }
         return dict(zip(first, self._scores(ctx, self.baseline, list(first.values())), strict=True))
 
     def _scores(
@@ -296,14 +327,15 @@ class InformationGain:
     """What each step of a reply adds to the probability of the reference answer: J(after) -
     J(before), at the step's last token.
 
-    `steps(text)` cuts the reply; `opening` stands between a step and the reference. The gains sum
+    `steps(text)` cuts the reply; `opening` stands between a step and the reference; empty: what opens the
+    answers of the group. The gains sum
     to J(end) - J(start), so more steps earn nothing. The total is weight * that sum, beside
     `outcome` (the bench's own reward) if asked for.
     """
 
     model: str = "policy"
     steps: Callable[[str], Sequence[str]] = lines
-    opening: str = "= "
+    opening: str = ""
     weight: float = 0.8
     outcome: bool = True
 
@@ -314,9 +346,10 @@ class InformationGain:
 
         async def rewards(groups: list[Group]) -> list[list[Event]]:
             asked = [(g, e, [*self._starts(response_text(e))]) for g in groups for e in g.episodes]
+            openings = [self.opening or answer_opening(ctx.bench.tasks, g) for g, _, _ in asked]
             flat = [
-                (e, start + self.opening, reference(g))
-                for g, e, starts in asked
+                (e, start + opening, reference(g))
+                for (g, e, starts), opening in zip(asked, openings, strict=True)
                 for start in starts
             ]
             j = iter([answer_score(x) for x in reference_logp(ctx, self.model, flat)])
@@ -372,7 +405,7 @@ class Majority:
     and "gold" (Score(shadow=True)).
     """
 
-    read: Callable[[str], str | None] = final_answer
+    read: Callable[[str], str | None] = read_answer
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
         answers = [self.read(response_text(e)) for e in group.episodes]

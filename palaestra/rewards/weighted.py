@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from palaestra.abilities import ChecksGold, bounds_of
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, NotApplicable, UserError
+from palaestra.rewards.intrinsic import read_answer
 from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import judge_group
-from palaestra.tasks.procedural import final_answer
 from palaestra.types import Group, Reward, Task, stage
-from palaestra.verifiers.answers.final import boxed_answer
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -40,7 +39,7 @@ class AccuracyAndFormat:
         return [r if isinstance(r, Fault) else self.add(r, response_text(e)) for r, e in pairs]
 
     def add(self, accuracy: Reward, text: str) -> Reward:
-        has_answer = final_answer(text) is not None or boxed_answer(text) is not None
+        has_answer = read_answer(text) is not None
         parts = {**accuracy.parts, "accuracy": accuracy.total, "format": float(has_answer)}
         total = self.accuracy * accuracy.total + self.weight * has_answer
         return replace(accuracy, total=total, parts=parts)

@@ -206,12 +206,13 @@ class PrefixValues:
     temperature: float = 1.0
     wrong_only: bool = False
     model: str = "policy"
+    right: float | None = None  # the total from which on an answer is; None = the reward says it
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         chosen = [
             i
             for i, e in enumerate(group.episodes)
-            if e.ok and not (self.wrong_only and e.total > 0)
+            if e.ok and not (self.wrong_only and e.is_right(self.right))
         ]
         cuts = {i: answer_steps(group.episodes[i], ctx.decode, self.most) for i in chosen}
         wanted = {
@@ -284,6 +285,7 @@ class Rescue:
 
     n: int = 4
     model: str = "policy"
+    right: float | None = None
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         rescued = await asyncio.gather(
@@ -298,7 +300,7 @@ class Rescue:
     async def _of(self, ctx: Context, key: Key, group: Group, parent: int) -> list[Episode]:
         e = group.episodes[parent]
         at = pit(e.facts["prefix_values"])
-        if e.total > 0 or at == 0:
+        if e.is_right(self.right) or at == 0:
             return []
         step = answer_steps(e, ctx.decode, len(e.facts["step_ends"]))[at - 1]
         tried = await sample_continuations(

@@ -17,7 +17,7 @@ from palaestra.context import Collect
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, rewards
-from palaestra.types import Episode, Group, Key, need_at_least, stage
+from palaestra.types import SOLVED_TOTAL, Episode, Group, Key, need_at_least, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -134,13 +134,17 @@ class Few:
 
     right: int = 2
     wrong: int = 2
-    above: float = 0.7  # a reward above it is a right answer
+    above: float | None = 0.7  # a reward above it is a right answer; None = 1, or more
 
     def __post_init__(self) -> None:
         need_at_least(self, right=0, wrong=0)
 
+    @property
+    def reads_right(self) -> bool:
+        return self.above is None
+
     def __call__(self, rewards_G: np.ndarray) -> list[int]:
-        is_right = rewards_G > self.above
+        is_right = right_rewards(rewards_G, self.above)
         sides = np.flatnonzero(is_right), np.flatnonzero(~is_right)
         n = self.right + self.wrong
         right = max(self.right, n - len(sides[1]))
@@ -154,11 +158,19 @@ class Enough:
 
     right: int = 1
     wrong: int = 0
-    above: float = 0.7
+    above: float | None = 0.7
+
+    @property
+    def reads_right(self) -> bool:
+        return self.above is None
 
     def __call__(self, rewards_G: np.ndarray) -> bool:
-        right = int((rewards_G > self.above).sum())
+        right = int(right_rewards(rewards_G, self.above).sum())
         return right >= self.right and len(rewards_G) - right >= self.wrong
+
+
+def right_rewards(rewards_G: np.ndarray, above: float | None) -> np.ndarray:
+    return rewards_G >= SOLVED_TOTAL if above is None else rewards_G > above
 
 
 @stage

@@ -160,6 +160,7 @@ def from_data(
     judged: bool = False,
     skip: str = "",
     longest: int = 0,
+    instruction: str = "",
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
@@ -171,6 +172,7 @@ def from_data(
             answers that are objects, which it reads; then nothing is measured on held-out problems.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
+        instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
     """
     from palaestra.rewards.verified import Verified
     from palaestra.settings.rewards import reward_by_name
@@ -183,6 +185,7 @@ def from_data(
         columns=columns,
         skip=skip,
         longest=longest,
+        instruction=instruction,
     )
     judge: RewardFn | None = None
     if reward:

@@ -90,7 +90,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
-            keep_tool_use(ctx, state, metrics)
+            keep_tool_use(recipe, ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             record |= seconds_since(ctx, phases)
             if log is not None:
@@ -344,7 +344,7 @@ def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
     run["phase_seconds"] = dict(ctx.seconds)
 
 
-def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
+def keep_tool_use(recipe: Recipe, ctx: RunContext, state: State, metrics: Metrics) -> None:
     """Keeps how tools were used in the step that is over."""
     used = {
         k.removeprefix("tools/"): x
@@ -353,14 +353,14 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
     }
     if used:
         state["run"] |= {"tools": used}
-    say_what_hinders(ctx, state, metrics)
+    say_what_hinders(recipe, ctx, state, metrics)
 
 
-def say_what_hinders(ctx: RunContext, state: State, metrics: Metrics) -> None:
+def say_what_hinders(recipe: Recipe, ctx: RunContext, state: State, metrics: Metrics) -> None:
     """Raises UserError if a weight is not finite; says why the first step learned nothing."""
     check_weights(ctx, metrics)
     if state["step"] == 1:
-        for line in first_step_notes(metrics, ctx.seen):
+        for line in first_step_notes(metrics, ctx.seen, recipe):
             ctx.say(f"note: {line}")
 
 

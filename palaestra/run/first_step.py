@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
+from palaestra import values
+from palaestra.abilities import ReadsRight, WeighsFact
 from palaestra.errors import UserError
+from palaestra.method import Recipe
 from palaestra.types import Group, Metrics
 
 # why an answer was cut, and what gives it more room
@@ -18,14 +21,17 @@ CUT: Mapping[str, str] = {
 }
 
 
-def first_step_notes(metrics: Metrics, seen: Sequence[Group]) -> list[str]:
+def first_step_notes(
+    metrics: Metrics, seen: Sequence[Group], recipe: Recipe | None = None
+) -> list[str]:
     """One line, with its remedy, for each reason that the first step learned nothing.
 
     Args:
         metrics: of the step.
         seen: the groups that the step sampled or read.
+        recipe: that was run; None = any.
     """
-    lines = list(_untried(metrics))
+    lines = [*_untried(metrics), *_nothing_right(seen, recipe), *_lacking(seen, recipe)]
     reason = _why_nothing(metrics, seen)
     return [*lines, reason] if reason else lines
 
@@ -44,6 +50,42 @@ def _untried(metrics: Metrics) -> Iterator[str]:
             "a column `demonstration`, e.g. --columns solution=demonstration), or one too short (of "
             "one line a share of its steps is nothing; see `unit` of pl.Working)"
         )
+
+
+def _nothing_right(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """The method tells right from wrong, and rewards differ, but none is that of a right answer."""
+    parts = [x for _, x in values.walk(recipe) if isinstance(x, ReadsRight) and x.reads_right]
+    episodes = [e for g in seen for e in g.valid if e.reward is not None and e.reward.judged]
+    totals = [e.total for e in episodes]
+    if not parts or len(set(totals)) < 2:
+        return
+    # of a part with `above`, `right` is something else, and this is None
+    least = None if hasattr(parts[0], "above") else getattr(parts[0], "right", None)
+    if not any(e.is_right(least) for e in episodes):
+        yield (
+            f"no answer of the first step counts as right: the best reward was {max(totals):.3g}, and "
+            f"this method takes an answer for right {describe_right(least)}; right=... sets another "
+            "reward from which on it is"
+        )
+
+
+def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """No episode has a fact that a part weighs, so the part is inert."""
+    weighed = {x.weighs_fact for _, x in values.walk(recipe) if isinstance(x, WeighsFact)} - {""}
+    episodes = [e for g in seen for e in g.valid]
+    for name in sorted(weighed) if episodes else ():
+        if not any(name in e.facts for e in episodes):
+            yield (
+                f"no episode of the first step has the fact {name!r}, which the method weighs, so that "
+                "part of it does nothing; an environment writes it with its frames, one truth value a "
+                f"turn so far: Frame(..., facts={{{name!r}: (True, False)}})"
+            )
+
+
+def describe_right(least: float | None) -> str:
+    if least is None:
+        return "where its reward says so (`solved`), or is 1 or more"
+    return f"from a reward of {least:g} on"
 
 
 def _why_nothing(metrics: Metrics, seen: Sequence[Group]) -> str:

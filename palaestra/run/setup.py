@@ -45,7 +45,9 @@ def context(
     if recipe is not None and not begun:
         given = given_arguments(settings)
         check_models(settings, given)
-    bench, players = bench_of(settings, judged=brings_reward(recipe))
+    bench, players = bench_of(
+        settings, judged=brings_reward(recipe), instruction=instruction_of(recipe)
+    )
     if given is not None:
         check_needs(settings, bench, given)
     lora = lora_of(settings)
@@ -223,10 +225,34 @@ def brings_reward(recipe: Any) -> bool:
     return bool(judges) and all(part.reward is not None for part in judges)
 
 
-def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mapping[str, Player]]:
+def instruction_of(runnable: Any) -> str:
+    """What stands behind the prompts of a user's data; "" = nothing. The parts of a pipeline have
+    the same prompts, so there it is that of the last part which has one.
+    """
+    if isinstance(runnable, Pipeline):
+        each = [instruction_of(part.runnable) for part in runnable.parts.values()]
+        return next((text for text in reversed(each) if text), "")
+    return runnable.instruction if isinstance(runnable, Recipe) else ""
+
+
+def describe_instruction(settings: Settings, runnable: Any) -> str:
+    """A line where the recipe adds an instruction to the prompts of a user's data; "" = it does not."""
+    instruction = instruction_of(runnable)
+    if not instruction or not settings.data or settings.env:
+        return ""
+    return (
+        f"prompts without a system message end with {values.brief(instruction)}, the form that the "
+        "reward reads; instruction= leaves it off"
+    )
+
+
+def bench_of(
+    settings: Settings, *, judged: bool = False, instruction: str = ""
+) -> tuple[Bench, Mapping[str, Player]]:
     """What is learned, and who plays the seats that the policy does not.
 
-    `judged`: the recipe has a reward of its own, so that data needs no answers.
+    `judged`: the recipe has a reward of its own, so that data needs no answers. `instruction`:
+    what stands behind the prompts of data, see `Recipe`.
     """
     from palaestra.run.benches import (
         add_agent,
@@ -262,6 +288,7 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
             judged=judged,
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
+            instruction=instruction,
         )
     else:
         bench, players = bench_by_name(settings.task or TASK)

@@ -42,6 +42,7 @@ from palaestra.tasks.conversations import (
 )
 from palaestra.tasks.domains import DomainTasks, domain_tasks
 from palaestra.tasks.omissions import RecordFaults, most_omissions
+from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
 from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, nothing_to_hold_out
@@ -68,7 +69,8 @@ class FileTasks:
     """Problems from files, folders or a data set of the hub. `answers=False`: records need no
     answer; `columns`: what is read as what; `skip`: how many records may be left out that are at
     fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
-    records that are no tasks, by split.
+    records that are no tasks, by split; `instruction`: what stands behind their prompts, see
+    `Recipe`.
     """
 
     path: str
@@ -79,6 +81,7 @@ class FileTasks:
     skip: str = ""
     longest: int = 0
     omissions: tuple[tuple[str, int], ...] = ()
+    instruction: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -140,7 +143,8 @@ class FileTasks:
             raise IndexError(
                 f"{self.path} has {len(part.rows_N)} {split} tasks, there is no number {index}"
             )
-        return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
+        task = task_of(part.records, int(part.rows_N[index]), answers=self.answers)
+        return ask_for_form(task, self.instruction) if self.instruction else task
 
     @property
     def omissions_left(self) -> int:

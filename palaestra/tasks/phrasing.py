@@ -7,6 +7,7 @@ everything here is text around it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -39,6 +40,22 @@ def rephrase(task: Task, content: str) -> Task:
 def add_instruction(task: Task, system: Message) -> Task:
     """The task with a system message before its prompt."""
     return replace(task, prompt=(system, *task.prompt))
+
+
+FORM_MARK = re.compile(r"<[a-z]+>|\\\\[a-z]+\{")
+
+
+def ask_for_form(task: Task, instruction: str) -> Task:
+    """The task with an instruction behind its question. It stays as it is where it has a system
+    message, or where its prompt has a mark of the instruction, such as <think> or \\boxed{, itself.
+    """
+    asked = next((m for m in reversed(task.prompt) if m.role == "user"), None)
+    if asked is None or any(m.role == "system" for m in task.prompt):
+        return task
+    text = "\n".join(m.content for m in task.prompt)
+    if instruction in text or any(mark in text for mark in FORM_MARK.findall(instruction)):
+        return task
+    return rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
 
 
 def add_hint(task: Task, steps: Sequence[str]) -> Task:

@@ -19,6 +19,9 @@ from .answers.judgement import (
     read_verdict as read_verdict,
     split_statements as split_statements,
 )
+from .answers.place import (
+    answer_place as answer_place,
+)
 from .answers.short import (
     Abstention as Abstention,
     ExactAnswer as ExactAnswer,

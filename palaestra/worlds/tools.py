@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from palaestra.chat.reply import forged_mark
 from palaestra.declared import declare
@@ -21,6 +21,8 @@ from palaestra.types import (
 )
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 
+# messages with calls, and the counts of the calls in them; by turn, whether it was executed
+ToolState: TypeAlias = tuple[tuple[int, ...], tuple[bool, ...]]
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
 
@@ -29,6 +31,7 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
         ("tool_calls", int, "calls of tools"),
         ("tool_malformed", int, "calls that could not be read"),
         ("tool_errors", int, "calls that gave an error"),
+        "executed",
         "answered",
     )
 )
@@ -36,7 +39,9 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 class WithTools:
     """A question whose answer is the first message without a call; what is called is done, and the
     results are the next message. It pays nothing: a verifier scores the answer later. The state of
-    a turn is what its results say, so that turns after equal results can be compared.
+    a turn is what its results say, so that turns after equal results can be compared. A turn is
+    executed (the fact "executed", by turn) where its calls could be read and gave no error, or it
+    answers.
 
     An episode that calls after `turns` messages with calls is cut, and has no answer. Neither has
     one whose last message is cut by its length, or one that writes what only a host may write, such
@@ -64,26 +69,30 @@ class WithTools:
         return await toolbox(self.tools).schemas()
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return await self._ask(task.prompt, (0, 0, 0, 0), "start")
+        return await self._ask(task.prompt, ((0, 0, 0, 0), ()), "start")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        turn, *counts = state
+        (turn, *counts), done = state
         calls = acts[0].calls
         if end := end_of(acts[0]):
-            return Frame(state=state, facts=facts(counts, answered=end[1]), status=end[0])
+            said = facts(counts, (*done, end[1]), answered=end[1])
+            return Frame(state=state, facts=said, status=end[0])
         if turn == self.turns:
-            return Frame(state=state, facts=facts(counts), status="truncated:turns")
+            cut = facts(counts, (*done, False))
+            return Frame(state=state, facts=cut, status="truncated:turns")
         results = await toolbox(self.tools).answer(calls, self.seconds, self.chars)
         malformed = [isinstance(c, Malformed) for c in calls]
         failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
         more = (1, len(calls), sum(malformed), sum(failed))
-        after = tuple(a + b for a, b in zip(state, more, strict=True))
+        after = tuple(a + b for a, b in zip(state[0], more, strict=True))
         said = "\n".join(m.content for m, _ in results)
-        return await self._ask(tuple(m for m, _ in results), after, said)
+        worked = not any(f for _, f in results)
+        return await self._ask(tuple(m for m, _ in results), (after, (*done, worked)), said)
 
-    async def _ask(self, say: tuple[Any, ...], state: tuple[int, ...], key: str) -> Frame:
+    async def _ask(self, say: tuple[Any, ...], state: ToolState, key: str) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
-        return Frame(state=state, asks=(ask,), facts=facts(state[1:]), state_key=key)
+        told = facts(state[0][1:], state[1])
+        return Frame(state=state, asks=(ask,), facts=told, state_key=key)
 
     def close(self) -> None:
         """Ends the tools' servers."""
@@ -99,8 +108,11 @@ def end_of(act: Act) -> tuple[str, bool] | None:
     return ("truncated:length", False) if act.finish == "length" else ("finished", True)
 
 
-def facts(counts: Iterable[int], answered: bool = False) -> dict[str, Any]:
-    return {**dict(zip(COUNTS, counts, strict=True)), "answered": answered}
+def facts(
+    counts: Iterable[int], executed: tuple[bool, ...], answered: bool = False
+) -> dict[str, Any]:
+    named = dict(zip(COUNTS, counts, strict=True))
+    return {**named, "executed": executed, "answered": answered}
 
 
 def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:

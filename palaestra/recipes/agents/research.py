@@ -47,6 +47,8 @@ CARD = pl.Card(
     "the question suffices it costs turns.",
     lacks=("The benchmarks and the retriever of the paper are not there.",),
 )
+THINK = "Begin every message with your reasoning in <think></think>."
+BOX = "Give the final answer in \\boxed{}."
 
 
 def build(
@@ -57,4 +59,5 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=samples, turns=turns), pl.Score(), reward),
+        instruction=" ".join((*([THINK] if think else ()), *([BOX] if boxed else ()))),
     )

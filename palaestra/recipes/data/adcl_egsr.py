@@ -16,7 +16,7 @@ question:
 
 so the ratio begins at 1. `ratio="seen"` divides by pi_old(o|q, expert) instead. If the guided answers
 are wrong too, the group stays as it was, without a gradient. A guided answer with nothing before its
-answer line only quotes, and counts as wrong (arXiv:2505.08364; NIR and ADCL by a public review, details
+answer only quotes, and counts as wrong (arXiv:2505.08364; NIR and ADCL by a public review, details
 of EGSR are inferred).
 
 A batch of the curriculum lasts many steps, so the order inside it is that of the updates. Each half
@@ -24,6 +24,7 @@ stands alone: `curriculum="random"`, `expert=""`; "static" keeps the order of th
 that are not used are muted, so that their tokens are counted.
 """
 
+import re
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -116,9 +117,14 @@ def in_stratum(e: pl.Episode, number: int) -> pl.Episode:
 
 
 def shows_work(text: str) -> bool:
-    """Whether a line stands before the answer."""
-    lines = pl.tasks.answer_lines(text)
-    return bool(lines) and not lines[0].startswith(pl.tasks.ANSWER_PREFIX)
+    """Whether anything stands before the answer, thoughts included; of a reply that states none,
+    whether it is more than one word.
+    """
+    place = pl.verifiers.answer_place(text)
+    if place is None:
+        return len(text.split()) > 1
+    before = text.lstrip()[: text.lstrip().find(text[slice(*place)])]
+    return bool(re.sub(r"\b(?:the|final|answer|is|so|thus|hence)\b|[\W_]", "", before, flags=re.I))
 
 
 def curriculum_of(

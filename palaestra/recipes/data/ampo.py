@@ -68,11 +68,12 @@ CARD = pl.Card(
     use="It helps where many prompts are never solved and several models or people have written solutions; "
     "where some answer of most groups is right, no teacher is heard.",
     lacks=(
-        "Comprehension is measured behind a solution up to its last line that begins with `= `; one without "
-        "such a line scores 0, and of equal ones the shortest is taken.",
+        "Comprehension is measured where a solution states its answer; one that states none scores 0, and of "
+        "equal ones the shortest is taken.",
         "Solutions whose answer is wrong are not left out.",
     ),
 )
+BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 MARK = "demonstration"
 
 
@@ -110,4 +111,5 @@ def build(
         credit=pl.chain(pl.Fact(MARK), pl.Center("group")),
         objective=loss + entropy * pl.Entropy() if entropy else loss,
         update=pl.Plain(minibatches=2),
+        instruction=BOXED if form else "",
     )

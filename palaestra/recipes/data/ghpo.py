@@ -50,6 +50,7 @@ CARD = pl.Card(
         "A prompt that becomes too long by its hint is an error, not cut off.",
     ),
 )
+BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 MARK = "guided"
 ATTEMPT = pl.Stratum(fact="")  # whatever the number of turns
 
@@ -98,4 +99,5 @@ def build(
         collect=collect,
         credit=pl.chain(pl.Fact(MARK), pl.Center(ATTEMPT), pl.Scale(ATTEMPT, eps=1e-4)),
         objective=pl.Clipped(reduce="tokens") + pl.Track((f"is:{MARK}",)),
+        instruction=BOXED if form else "",
     )

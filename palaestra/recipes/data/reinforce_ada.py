@@ -51,15 +51,18 @@ def build(
     rounds: int = 4,
     each: int = 8,
     until: Literal["balance", "positive"] = "balance",
+    right: float | None = None,
 ) -> pl.Recipe:
-    """A round draws `each` answers; `n` of all rounds train."""
-    right, wrong = n // 2, n - n // 2
-    enough = pl.rollout.Enough(right, wrong) if until == "balance" else pl.rollout.Enough(1, 0)
+    """A round draws `each` answers; `n` of all rounds train. An answer is right above the reward
+    `right`; None = from 1 on.
+    """
+    good, bad = n // 2, n - n // 2
+    enough = pl.rollout.Enough(*((good, bad) if until == "balance" else (1, 0)), above=right)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(
             pl.rollout.Until(enough, pl.links(pl.Sample(n=each), pl.Score()), rounds),
-            pl.rollout.Pick(pl.rollout.Few(right, wrong)),
+            pl.rollout.Pick(pl.rollout.Few(good, bad, above=right)),
         ),
         credit=pl.chain(pl.Center("group")),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens"),

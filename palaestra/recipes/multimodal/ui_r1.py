@@ -75,6 +75,12 @@ CARD = pl.Card(
         "The exams of the paper, AndroidControl and ScreenSpot-Pro, are not there.",
     ),
 )
+THINK = "Reason in <think></think>, then write the action in <answer></answer>"
+ANSWER = "Write the action in <answer></answer>"
+FORM = (
+    " as [{'action': NAME, 'coordinate': [x, y]}], where NAME is click, open_app, scroll, "
+    "navigate_back or input_text."
+)
 PARTS = ("type", "point", "format")
 
 
@@ -182,5 +188,6 @@ def build(
         objective=loss + kl * pl.KL("k3") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
+        instruction=(THINK if thinking else ANSWER) + FORM,
         heads=("eyes",),
     )

@@ -19,6 +19,7 @@ Numbers of a step: "kl_released" is the mean of 1 - f over its tokens, "long_wro
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,9 +49,9 @@ CARD = pl.Card(
 )
 
 
-def right_answers(table: pl.Table) -> np.ndarray:
+def right_answers(table: pl.Table, right: float | None) -> np.ndarray:
     """[E] c_i: 1.0 for a right answer."""
-    return (table.reward_E >= 1).astype(float)
+    return table.right_E(right).astype(float)
 
 
 def kl_share(difficulty_N: np.ndarray) -> np.ndarray:
@@ -63,8 +64,11 @@ def kl_share(difficulty_N: np.ndarray) -> np.ndarray:
 class Dads:
     """Leaves the column "kl_weight": f(difficulty) for positive advantages, else 1."""
 
+    right: float | None = None
+    reads_right: ClassVar[bool] = True
+
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        difficulty_E = 1 - pl.group_mean(right_answers(table), table.group_E)
+        difficulty_E = 1 - pl.group_mean(right_answers(table, self.right), table.group_E)
         weight_E = np.where(x.x_N > 0, kl_share(difficulty_E), 1.0)
         table.add_column("kl_weight", replace(x, x_N=weight_E))
         table.track("kl_released", replace(x, x_N=1 - weight_E))
@@ -76,12 +80,14 @@ class Stcr:
     """Wrong answers longer than the group's right ones: A (2 - base^-(L - Lbar))."""
 
     base: float = 1.00001
+    right: float | None = None
+    reads_right: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         pl.check_bounds("Stcr.base", self.base, least=1)
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        c_E, key_E = right_answers(table), table.group_E
+        c_E, key_E = right_answers(table, self.right), table.group_E
         share_E = pl.group_mean(c_E, key_E)
         mean_E = pl.group_mean(c_E * table.lengths_E, key_E) / np.where(share_E > 0, share_E, 1)
         excess_E = np.where((c_E == 0) & (share_E > 0), np.maximum(table.lengths_E - mean_E, 0), 0)
@@ -91,9 +97,14 @@ class Stcr:
 
 
 def build(
-    kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001
+    kl: float = 1e-3,
+    dads: bool = True,
+    stcr: bool = True,
+    base: float = 1.00001,
+    right: float | None = None,
 ) -> pl.Recipe:
-    shaping = ((Dads(),) if dads else ()) + ((Stcr(base),) if stcr else ())
+    """`right` is the reward from which on an answer is right; None = as the reward says, else 1."""
+    shaping = ((Dads(right),) if dads else ()) + ((Stcr(base, right),) if stcr else ())
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         credit=pl.Chain((pl.Center("group"), pl.Scale("group", ddof=1, eps=1e-9), *shaping)),

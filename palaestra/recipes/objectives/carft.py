@@ -22,6 +22,7 @@ numbers.
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -117,6 +118,8 @@ class WithAnnotation:
 
     credit: pl.Credit
     shuffled: bool = False
+    right: float | None = None
+    reads_right: ClassVar[bool] = True
 
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
@@ -159,7 +162,7 @@ class WithAnnotation:
         known = vector is not None
         columns = {
             "annotation": vector if known else np.zeros_like(z2),
-            "right": float(known and episode.total >= 1),
+            "right": float(known and episode.is_right(self.right)),
             "span": span_T,
         }
         return replace(x, columns={**x.columns, **columns})
@@ -208,9 +211,15 @@ class InfoNCE(pl.Algebra):
 
 
 def build(
-    contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1
+    contrast: float = 1.0,
+    shuffled: bool = False,
+    kl: float = 0.05,
+    value: float = 0.1,
+    right: float | None = None,
 ) -> pl.Recipe:
-    """`value` weighs the value loss; the released configuration class says 5, its help text 0.1."""
+    """`value` weighs the value loss; the released configuration class says 5, its help text 0.1.
+    `right` is the reward from which on an answer is right; None = as the reward says, else 1.
+    """
     parent = pl.recipe("ppo", kl=kl)
     (learner,) = parent.learners.values()
     surrogate = pl.Clipped(reduce="sequences") + value * pl.ValueLoss(clip=0.2)
@@ -225,7 +234,7 @@ def build(
     return pl.vary(
         reft,
         collect=pl.links(pl.Sample(1), pl.Score(), Annotate()),
-        credit=WithAnnotation(learner.credit, shuffled),
+        credit=WithAnnotation(learner.credit, shuffled, right),
         objective=surrogate + contrast * InfoNCE(),
         needs=(*learner.needs, ("policy", "embedding")),
         heads=("value", "projection"),

@@ -70,9 +70,11 @@ def build(
     pshw: bool = True,
     length: float = 64,
     squared: bool = False,
+    right: float | None = None,
 ) -> pl.Recipe:
     """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing
-    its sign there.
+    its sign there. An answer is right above the reward `right`; None = as the reward says, else
+    from 1 on.
     """
     if phase == 1:
         return pl.vary(
@@ -83,7 +85,9 @@ def build(
         pl.recipe("grpo"),
         pool=pl.Mixed(size=16),
         schedule=pl.Schedule(prompts=16, max_age=int(rsr), steps=50),
-        credit=pl.chain(pl.credit.Outcome(1.0, -1.0), Hardness() if pshw else pl.Center("group")),
+        credit=pl.chain(
+            pl.credit.Outcome(1.0, -1.0, above=right), Hardness() if pshw else pl.Center("group")
+        ),
         objective=pl.Clipped(high=0.28, reduce="constant", length=length, old="policy"),
         needs=(("policy", "logp"),),
     )

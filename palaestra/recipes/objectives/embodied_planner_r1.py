@@ -13,6 +13,7 @@ mean by trajectory.
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import palaestra as pl
 
@@ -54,24 +55,30 @@ CARD = pl.Card(
 
 @pl.stage
 class TaskCompletion:
-    """1 if any payment was positive and the transcript is whole, else 0. What the world paid
+    """1 if a payment was `right` or more and the transcript is whole, else 0. What the world paid
     becomes the part "paid".
     """
+
+    right: float | None = None  # None = 1
+    reads_right: ClassVar[bool] = True
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(
             group,
             episodes=tuple(
-                replace(e, reward=completion(e.reward, e.status)) if e.ok and e.reward else e
+                replace(e, reward=completion(e.reward, e.status, self.right))
+                if e.ok and e.reward
+                else e
                 for e in group.episodes
             ),
         )
 
 
-def completion(reward: pl.Reward, status: str) -> pl.Reward:
+def completion(reward: pl.Reward, status: str, right: float | None = None) -> pl.Reward:
     """Success is sticky: a payment counts whatever came after it."""
     paid = [e.value for e in reward.events] or [reward.total]
-    done = any(x > 0 for x in paid) and status != "truncated:length"
+    least = pl.SOLVED_TOTAL if right is None else right - 1e-9
+    done = any(x >= least for x in paid) and status != "truncated:length"
     return pl.Reward(total=float(done), parts={"paid": reward.total})
 
 
@@ -93,14 +100,19 @@ def build(
     entropy: float = 0.001,
     reduce: pl.objective.Reduction = "tokens",
     observe: bool = True,
+    right: float | None = None,
 ) -> pl.Recipe:
-    """Without `observe` the agent is not shown what its actions do."""
+    """Without `observe` the agent is not shown what its actions do. A payment of `right` (None: 1)
+    or more is that of a completed task; smaller ones are those of steps on the way.
+    """
     loss = pl.Clipped(reduce=reduce)
     loss = loss + kl * pl.KL("k3", reduce=reduce) if kl else loss
     sample = pl.Sample(n=8)
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(sample if observe else Unobserved(sample), pl.Score(), TaskCompletion()),
+        collect=pl.links(
+            sample if observe else Unobserved(sample), pl.Score(), TaskCompletion(right)
+        ),
         objective=loss + entropy * pl.Entropy(reduce=reduce) if entropy else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},

@@ -65,15 +65,21 @@ def build(
     n: int = 5,
     beta: float = 0.1,
     sft: float = 0.0,
+    right: float | None = None,
 ) -> pl.Recipe:
-    """`sft` weighs the imitation of the preferred answers."""
+    """`sft` weighs the imitation of the preferred answers. `right` is the reward from which on an
+    answer is right; None = as the reward says, else 1.
+    """
     loss = pl.DPO(beta=beta) + Late()
-    rescue = (pl.rollout.Rescue(n=n),) if form == "branch" else ()
+    rescue = (pl.rollout.Rescue(n=n, right=right),) if form == "branch" else ()
     return pl.vary(
         pl.recipe("dpo", beta=beta),
         collect=pl.links(
-            pl.Sample(n=8), pl.Score(), pl.rollout.PrefixValues(n=n, wrong_only=True), *rescue
+            pl.Sample(n=8),
+            pl.Score(),
+            pl.rollout.PrefixValues(n=n, wrong_only=True, right=right),
+            *rescue,
         ),
-        credit=pl.credit.StepPairs(form=form),
+        credit=pl.credit.StepPairs(form=form, right=right),
         objective=loss + sft * pl.objective.ImitatePreferred() if sft else loss,
     )

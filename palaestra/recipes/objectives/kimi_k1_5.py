@@ -64,9 +64,13 @@ def build(
     sampling: Literal["uniform", "prioritised", "curriculum"] = "uniform",
     partial: int = 0,
     long2short: Literal["", "rejection", "dpo"] = "",
+    right: float | None = None,
 ) -> pl.Recipe:
+    """`right` is the reward from which on `long2short` takes an answer for right; None = as the
+    reward says, else 1.
+    """
     if long2short:
-        return long2short_recipe(pairs=long2short == "dpo")
+        return long2short_recipe(long2short == "dpo", right)
     weight: Any = pl.Jump(0.0, length, length_from)
     bonus = (pl.credit.LengthReward(weight),) if length else ()
     centre = pl.Center("group") if baseline == "mean" else pl.credit.SoftCenter(tau)
@@ -87,13 +91,13 @@ def build(
     )
 
 
-def long2short_recipe(pairs: bool) -> pl.Recipe:
+def long2short_recipe(pairs: bool, right: float | None) -> pl.Recipe:
     """Long-to-short: the shortest right answer to imitate, or to prefer to the start
     policy's odds.
     """
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.credit.Shortest(pairs=pairs),
+        credit=pl.credit.Shortest(pairs=pairs, right=right),
         objective=pl.DPO() if pairs else pl.Imitation(),
         needs=(("ref", "logp"),) if pairs else (),
         references={"ref": "policy"} if pairs else {},

@@ -72,6 +72,10 @@ class Contributions:
     beta: float = 0.5
     by: Literal["progress", "uniform", "outcome"] = "progress"
 
+    @property
+    def weighs_fact(self) -> str:
+        return "executed" if self.beta else ""
+
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         turn = table.turns
         last_N = np.append(turn.episode_N[1:] != turn.episode_N[:-1], [True])[: len(turn.episode_N)]

@@ -76,6 +76,10 @@ CARD = pl.Card(
         "Proofs in words are not judged: the rubric model of the process evaluation is not run.",
     ),
 )
+ASK = (
+    "Reason step by step, and end with <answer>\\boxed{proved}</answer> or "
+    "<answer>\\boxed{disproved}</answer>."
+)
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
 
@@ -139,5 +143,9 @@ def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "p
     """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
     theorem = pl.Verified("theorem" if variant == "paper" else "theorem(released=True)")
     reward = pl.Where("theorem", pl.Where("steps", ProofLabel(), theorem))
-    theorems = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    theorems = pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
+        instruction=ASK,
+    )
     return pl.vary(theorems, draw=OfAnswer(only)) if only else theorems

@@ -136,7 +136,7 @@ class Introspect:
         meta: dict[str, Any] = {**group.task.meta, "wrote": text, "asked": can}
         if isinstance(form, OwnAnswers) and ctx.bench.reward is not None and wrote.valid:
             (found,) = await ctx.bench.reward(ctx, replace(wrote, task=group.task))
-            meta |= {} if isinstance(found, pl.Fault) else {"truth": found.total >= 1}
+            meta |= {} if isinstance(found, pl.Fault) else {"truth": found.total >= pl.SOLVED_TOTAL}
         return pl.Group(task=replace(form.analyse(group.task, text, can), meta=meta))
 
 

@@ -2,7 +2,8 @@
 the right answer, less a penalty on how much the model would have to learn from it.
 
 A rollout has K steps z_k: its lines, or what `mark` separates (the paper cuts at <think> marks).
-`opening` is how a reply begins its answer; the reference is read behind it. With J the policy's own
+The reference is read behind what opens the answers of the group, \\boxed{ or <answer>, or behind
+`opening`. With J the policy's own
 probability of the reference answer behind a prefix (arXiv:2505.10425, eqs. 3 to 5 and section 4.3),
 
     r_k  = J(s_k, z_k) - J(s_k) - beta C_k,      R_k = r_out / K + alpha r_k
@@ -103,7 +104,7 @@ class InformationStepRewards:
     rank: int = 16
     model: str = "policy"
     mark: str = ""
-    opening: str = "= "
+    opening: str = ""
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         gain = pl.rewards.InformationGain(
@@ -213,7 +214,7 @@ class ByShare:
         return pl.Values(level="token", x_N=table.lift(x, "token").x_N * table.columns["share"].x_N)
 
 
-def build(alpha: float = 0.8, beta: float = 0.6, mark: str = "", opening: str = "= ") -> pl.Recipe:
+def build(alpha: float = 0.8, beta: float = 0.6, mark: str = "", opening: str = "") -> pl.Recipe:
     reward = InformationStepRewards(alpha, beta, mark=mark, opening=opening)
     return pl.vary(
         pl.recipe("grpo"),

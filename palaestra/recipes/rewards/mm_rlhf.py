@@ -198,7 +198,7 @@ class ScoredPairs:
 
 def written_critique(task: pl.Task, episode: pl.Episode) -> str:
     """What people wrote of a recorded answer; "" = nothing."""
-    column = "chosen_critique" if episode.total >= 1 else "rejected_critique"
+    column = "chosen_critique" if episode.solved else "rejected_critique"
     return str(task.meta.get(column) or "")
 
 

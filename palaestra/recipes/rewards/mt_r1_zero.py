@@ -68,6 +68,7 @@ CARD = pl.Card(
     "the policy drifts to what that metric overlooks.",
     lacks=("COMET and COMETKiwi are not installed: you bring the metric as a function.",),
 )
+ASK = "Reason in <think></think>, then write the translation in <translate></translate>."
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}
 
 
@@ -125,4 +126,5 @@ def build(
         collect=pl.links(
             pl.Sample(n=8), pl.Score(Metrics(reward, *METRICS[metric], threshold, gate))
         ),
+        instruction=ASK,
     )

@@ -80,6 +80,7 @@ RUBRIC = (
     "A good query asks for what the question asks for, with the tables, conditions and columns of "
     "the reference."
 )
+ASK = "Reason in <reasoning></reasoning>, then write the query in <answer></answer>."
 PARTIAL = pl.Rewritten(
     pl.Verified("sql-partial", paper=True),
     unless="schema",
@@ -115,4 +116,8 @@ def build(judge: pl.Source | None = None, reward: pl.RewardFn = PARTIAL) -> pl.R
         reward = WithFeedback(
             reward, pl.Judge(client=judge, rubric=RUBRIC, extract=pl.verifiers.extract_query)
         )
-    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=6), pl.Score(reward=reward)))
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=6), pl.Score(reward=reward)),
+        instruction=ASK,
+    )

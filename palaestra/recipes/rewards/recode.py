@@ -70,6 +70,10 @@ CARD = pl.Card(
         "The 2,000 migrations of the paper and CodeUpdateArena.",
     ),
 )
+ASK = (
+    "Reason in <think></think>, then write the migrated code in <answer></answer>, in a block that "
+    "begins with ```python and ends with ```."
+)
 
 
 @pl.stage
@@ -111,6 +115,7 @@ def rewarded(reward: pl.RewardFn, kl: float) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
+        instruction=ASK,
     )
 
 

@@ -87,7 +87,7 @@ def judge(template: str = pl.judges.ENTAILMENT_PROMPT) -> pl.Judge:
 
 def recorded_verdict(task: pl.Task, episode: pl.Episode) -> str:
     """The data's verdict on a recorded response."""
-    return "Yes" if episode.total >= 1 else "No"
+    return "Yes" if episode.solved else "No"
 
 
 def rate(steps: int = 40, template: str = pl.judges.ENTAILMENT_PROMPT) -> pl.Recipe:

@@ -13,8 +13,8 @@ reference is empty. Groups whose rewards spread less than b_t are dropped and ot
 
     b_t = c m_t,  m_t = 0.99 m_{t-1} + 0.01 (mean spread of the last step),  m first the mean of steps 6 to 10, used from 11
 
-`form="tags"` reads <think>...</think><answer>...</answer> as in the paper, "line" the answer line
-`= ` of the built-in tasks. A text that names every candidate before it answers raises r for any
+`form="tags"` reads <think>...</think><answer>...</answer> as in the paper, "stated" an answer in any
+form: in \\boxed{}, in <answer>, behind "the answer is". A text that names every candidate before it answers raises r for any
 reference: watch `length`.
 """
 
@@ -54,9 +54,11 @@ CARD = pl.Card(
         own={"collect.links.0.n": 2, "schedule.prompts": 8},
     ),
     use="It helps where answers are short texts that no rule can compare; where a rule can, exact match "
-    "is the cleaner reward. Pass form=tags where the prompt asks for <think> and <answer>.",
+    "is the cleaner reward. Pass form=tags for the paper's <think> and <answer>.",
     lacks=("The seven benchmarks of the paper.",),
 )
+TAGGED = "Reason in <think></think>, then give the answer in <answer></answer>."
+BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 
 
 @pl.stage
@@ -113,13 +115,15 @@ def moving_average(mean: float, value: float, momentum: float) -> float:
     return momentum * mean + (1 - momentum) * value
 
 
-def has_one_answer_line(text: str) -> float:
-    """1 if the reply has one answer line, its last."""
-    return float(
-        pl.tasks.final_answer(text) is not None
-        and sum(line.startswith(pl.tasks.ANSWER_PREFIX) for line in pl.tasks.answer_lines(text))
-        == 1
-    )
+def states_answer_once(text: str) -> float:
+    """1 if the reply states its answer, once, and nothing but punctuation and markup behind it."""
+    text = text.strip()
+    place = pl.verifiers.answer_place(text)
+    if place is None:
+        return 0.0
+    opening, behind = text[slice(*place)], text[place[1] :].strip(" \t\n}$.*`")
+    again = sum(line.startswith(opening) for line in text.splitlines())
+    return float(again <= 1 and bool(behind) and "\n" not in behind)
 
 
 def text_before_answer(text: str) -> str | None:
@@ -137,13 +141,13 @@ def build(
     coefficient: float = 0.5,
     how: pl.rewards.Reducer = "mean",
     baseline: str = "ref",
-    form: Literal["line", "tags"] = "line",
+    form: Literal["stated", "tags"] = "stated",
 ) -> pl.Recipe:
     """`coefficient` c: 0.5 for Qwen, 0.9 for Llama, 1.0 for Gemma; 0 = no filter. `baseline` "" =
     none is taken off.
     """
     read = {
-        "line": (pl.rewards.reasoning_prefix, pl.tasks.ANSWER_PREFIX, has_one_answer_line),
+        "stated": (pl.rewards.reasoning_prefix, "", states_answer_once),
         "tags": (text_before_answer, "<answer>", tags),
     }
     before, opening, well_formed = read[form]
@@ -155,5 +159,6 @@ def build(
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
         objective=pl.Clipped(low=0.2, high=0.27),
         references={"ref": "policy"},
+        instruction=TAGGED if form == "tags" else BOXED,
     )
     return pl.vary(rlpr, pool=Spread(coefficient)) if coefficient else rlpr

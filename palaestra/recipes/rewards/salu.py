@@ -117,7 +117,7 @@ class Honest:
         return [
             g
             if isinstance(g, pl.Fault)
-            else self._reward(pl.response_text(e), known, g.total >= 1, c)
+            else self._reward(pl.response_text(e), known, g.total >= pl.SOLVED_TOTAL, c)
             for e, g, c in zip(group.episodes, gold, sure, strict=True)
         ]
 

@@ -63,6 +63,15 @@ CARD = pl.Card(
         "The scaffold that finds the files, and SWE-bench.",
     ),
 )
+ASK = """Reason in <think></think>, then write the edits in <solution></solution>, each as a block
+```
+### path/of/the/file
+<<<<<<< SEARCH
+lines as they are in the file
+=======
+lines that take their place
+>>>>>>> REPLACE
+```"""
 
 
 @pl.stage
@@ -98,7 +107,9 @@ def build() -> pl.Recipe:
 def rewarded(reward: pl.RewardFn) -> pl.Recipe:
     """The method's learner under a reward."""
     return pl.vary(
-        pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True))
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
+        instruction=ASK,
     )
 
 

@@ -64,6 +64,7 @@ CARD = pl.Card(
         "BIRD and Spider are not evaluated.",
     ),
 )
+ASK = "Reason in <think></think>, then write the query in <answer></answer>."
 
 
 def build(
@@ -81,4 +82,5 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)),
+        instruction=ASK,
     )

@@ -92,6 +92,7 @@ class Trail:
     actions: tuple[str, ...] = ()
     turns: int = 0  # replies so far
     illegal: int = 0  # of these, replies that were no action
+    executed: tuple[bool, ...] = ()  # by turn, whether its reply was an action
     plays: str = ""  # the player that the policy is; "" = all of them
     asked: tuple[str, ...] = ()  # players who were asked before
     seen: str = ""  # digest of what was shown last
@@ -152,6 +153,7 @@ class Lives:
     facts=(
         ("actions", int, "actions that the environment took"),
         ("illegal", int, "actions that it refused"),
+        "executed",
         ("reason", str, "why a game of TextArena ended"),
         "*",
     )
@@ -309,7 +311,8 @@ class AdaptedWorld:
             after: Scene = await await_if_needed(live.act(action))
         except Illegal as why:
             return await self._refuse(trail, live, scene, str(why))
-        return await self._go_on(replace(trail, actions=(*trail.actions, action)), live, after)
+        done = replace(trail, actions=(*trail.actions, action), executed=(*trail.executed, True))
+        return await self._go_on(done, live, after)
 
     async def _play_anew(self, trail: Trail) -> tuple[Live, Scene]:
         """A fresh environment brought to where a trail ends."""
@@ -365,7 +368,7 @@ class AdaptedWorld:
 
     async def _refuse(self, trail: Trail, live: Live, scene: Scene, why: str) -> Frame:
         """Asks again, or ends the episode."""
-        trail = replace(trail, illegal=trail.illegal + 1)
+        trail = replace(trail, illegal=trail.illegal + 1, executed=(*trail.executed, False))
         if trail.illegal > self.retries:
             return await self._end(trail, live, self.forfeit(scene.seat), scene, "finished")
         if trail.turns >= self.max_turns:
@@ -422,7 +425,8 @@ class AdaptedWorld:
         }
 
     def _facts(self, trail: Trail, scene: Scene) -> dict[str, Any]:
-        return {**scene.facts, "actions": len(trail.actions), "illegal": trail.illegal}
+        told = {"actions": len(trail.actions), "illegal": trail.illegal}
+        return {"executed": trail.executed, **scene.facts, **told}
 
 
 @declare(columns=("seed", "plays"))

@@ -165,6 +165,7 @@ class MethodsEpisode:
         self.object: Any = guard_call(spec, load(spec, "class"))
         self.box = Toolbox((), tools_of(self.object, spec))
         self.counts = (0, 0, 0)  # calls, those that could not be read, errors of the others
+        self.executed: tuple[bool, ...] = ()  # by turn, whether all its calls worked
 
     async def start(self, seed: int, columns: Mapping[str, Any] | None = None) -> Scene:
         """`columns`: of the row that the episode begins with; None = it begins with its seed."""
@@ -194,10 +195,12 @@ class MethodsEpisode:
         failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
         n, unread, errors = self.counts
         self.counts = (n + len(calls), unread + sum(malformed), errors + sum(failed))
+        self.executed = (*self.executed, not any(f for _, f in results))
         return self.scene(before=tuple(message for message, _ in results))
 
     def scene(self, answered: bool = False, **shown: Any) -> Scene:
-        return Scene(facts=facts(self.counts, answered=answered), **shown)
+        done = (*self.executed, answered) if shown.get("status") else self.executed
+        return Scene(facts=facts(self.counts, done, answered=answered), **shown)
 
     async def reward(self) -> float:
         where = f"{self.spec}.get_reward"

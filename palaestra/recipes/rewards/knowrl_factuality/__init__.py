@@ -253,6 +253,9 @@ def is_refusal(answer: str) -> bool:
     return any(pl.verifiers.matches_gold([r], answer) for r in pl.verifiers.REFUSAL_PHRASES)
 
 
+ASK = "Reason in <think></think>, then give the answer in <answer></answer>."
+
+
 def build(
     facts: float = 1.0,
     refusal: float = 1.0,
@@ -270,5 +273,7 @@ def build(
     library = Library(read_library(documents), entails) if documents else None
     reward = Knowledge(facts, refusal, score, variant, judge, library)
     return pl.vary(
-        pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=n), pl.Score(reward=reward))
+        pl.recipe("grpo", kl=kl),
+        collect=pl.links(pl.Sample(n=n), pl.Score(reward=reward)),
+        instruction=ASK,
     )

@@ -109,7 +109,7 @@ class VerifySteps:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
         steps = [s for s in pl.rollout.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
-        verdict, right = self.form.read(reply, [s.text for s in steps]), e.total >= 1
+        verdict, right = self.form.read(reply, [s.text for s in steps]), e.solved
         pay = (
             0.0
             if verdict.final is None
