@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from palaestra.cli.main import main
 from palaestra.services import sandbox
@@ -82,6 +83,18 @@ def test_a_trained_model_is_asked(place, capsys):
     capsys.readouterr()
     runpy.run_path("ask.py")
     assert capsys.readouterr().out.strip()
+
+
+def test_answers_of_a_larger_model_become_demonstrations(place):
+    """Of what `eval --out` stores, the right ones alone."""
+    argv = ["eval", "--task", "chain", "--n", "16", "--k", "1", "--out", "answers"]
+    assert main(argv) == 0
+    runpy.run_path("teach.py")
+    answers = pq.read_table("answers/evaluations/held-out").to_pylist()
+    right = [row for row in answers if row["solved"]]
+    rows = [json.loads(line) for line in Path("taught.jsonl").read_text().splitlines()]
+    assert 0 < len(right) < 16
+    assert [r["demonstration"] for r in rows] == [r["text"] for r in right]
 
 
 def test_every_metric_of_the_page_is_one(place, capsys):
