@@ -8,6 +8,7 @@ from .arithmetic import (
     PermuteUnits as PermuteUnits,
     TaskArithmetic as TaskArithmetic,
     Ties as Ties,
+    common_weights as common_weights,
     linear_barrier as linear_barrier,
     weights_of as weights_of,
     write_weights as write_weights,

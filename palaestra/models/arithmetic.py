@@ -23,6 +23,7 @@ from palaestra.types import rng_of, stage
 Weights: TypeAlias = Mapping[str, Tensor]
 # of the base and of the models that are merged
 Merge: TypeAlias = Callable[[Weights, Sequence[Weights]], dict[str, Tensor]]
+HEAD = "lm_head.weight"
 GATE, UP, DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
 
 
@@ -47,6 +48,54 @@ def check_shapes(base: Weights, models: Sequence[Weights]) -> None:
                     f"{tuple(tensor.shape)} in one and {tuple(model[name].shape)} in number {i}; "
                     "merge fine-tunes of one base"
                 )
+
+
+def common_weights(
+    base: nn.Module, modules: Sequence[nn.Module]
+) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], list[str]]:
+    """Weights under the same names and of the same shapes, of models that differ in whether the head
+    is tied to the embedding, or in the rows of both: releases of one base pad the vocabulary
+    differently.
+
+    Returns:
+        The base's weights, those of each module, and notes on what was done. A tied head stands for
+        itself where another model's is not tied. Rows that a module lacks are the base's, and those
+        that the base lacks are left out.
+    """
+    whole, *given = (weights_of(m) for m in (base, *modules))
+    notes: list[str] = []
+    if any((HEAD in whole) != (HEAD in w) for w in given):
+        for module, weights in zip((base, *modules), (whole, *given), strict=True):
+            weights.setdefault(HEAD, head_of(module))
+        notes.append("the head is tied to the embedding in some of the models: it is untied")
+    for name in embedding_names(base) & whole.keys():
+        for weights in given:
+            own, theirs = whole[name], weights.get(name)
+            if theirs is None or len(theirs) == len(own) or theirs.shape[1:] != own.shape[1:]:
+                continue
+            rows = min(len(own), len(theirs))
+            weights[name] = torch.cat([theirs[:rows].to(own), own[rows:]])
+            notes.append(f"{name} has {len(own)} and {len(theirs)} rows: {rows} are merged")
+    return whole, given, notes
+
+
+def head_of(module: nn.Module) -> Tensor:
+    """The weight of the head, which may be the embedding's."""
+    layer: nn.Linear = module.get_output_embeddings()  # type: ignore[operator]
+    return layer.weight.detach()
+
+
+def embedding_names(module: nn.Module) -> set[str]:
+    """The names of the weights that have a row for each token."""
+    table: nn.Embedding = module.get_input_embeddings()  # type: ignore[operator]
+    return {HEAD} | {n for n, p in module.named_parameters() if p is table.weight}
+
+
+def untie_head(module: nn.Module) -> None:
+    """Gives the head a weight of its own, equal to the embedding's, in place."""
+    layer: nn.Linear = module.get_output_embeddings()  # type: ignore[operator]
+    layer.weight = nn.Parameter(layer.weight.detach().clone())
+    module.config.tie_word_embeddings = False  # type: ignore[union-attr]
 
 
 def task_vectors(base: Weights, models: Sequence[Weights]) -> list[dict[str, Tensor]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
@@ -22,6 +22,7 @@ from palaestra.rollout.player import Script
 from palaestra.services.index import BM25
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
+from palaestra.tasks.spec import parse_alone
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
@@ -45,6 +46,7 @@ from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
+from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.search import Search
@@ -54,6 +56,7 @@ from palaestra.worlds.tools import WithTools
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
 
+NOTEBOOK = "notebook"  # as --env names it
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -260,6 +263,42 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
     )
     judge = JudgeAnswer(bench.reward) if bench.reward else None
     return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)
+
+
+def is_notebook(env: str) -> bool:
+    """Whether --env names the notebook, alone or with settings."""
+    return env.partition("(")[0] == NOTEBOOK
+
+
+def in_notebook(settings: Settings) -> Bench:
+    """The user's own questions, answered in the notebook, whose cells may call the user's tools."""
+    if not settings.data:
+        raise UserError(
+            f"--env {NOTEBOOK} asks questions of yours; give them with --data FILE.jsonl"
+        )
+    tasks = FileTasks(
+        settings.data,
+        test=settings.test_data,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        longest=settings.max_prompt_tokens,
+    )
+    given = {
+        "tools": settings.tools,
+        "turns": settings.tool_turns,
+        "seconds": settings.tool_seconds,
+        "chars": settings.tool_chars,
+    } | parse_alone(settings.env, f"{NOTEBOOK}(context=N,...)").settings
+    taken = {f.name: f.default for f in fields(NotebookQuestions)}
+    for name, value in given.items():
+        if name not in taken or type(value) not in (type(taken[name]), int):
+            raise UserError(
+                f"--env {settings.env}: {name}={value} is no setting of the notebook; it takes "
+                f"{', '.join(f'{k}={x}' for k, x in taken.items() if isinstance(x, int | float))}"
+            )
+    world = NotebookQuestions(**given)
+    turns = max(Bench.max_turns, world.turns)
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
 def add_tools(bench: Bench, world: WithTools) -> Bench:

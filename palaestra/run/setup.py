@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue, values
+from palaestra.card import Card
 from palaestra.context import Bench
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -118,22 +119,25 @@ def describe_adapters(model: Model) -> str:
 
 def settings_for(runnable: Any, settings: Settings) -> Settings:
     """The settings of a run; where it names no problem and every part of its pipeline has one of its
-    own, the last one's is the run's, and of other recipes that of their card.
+    own, the last one's is the run's, and of other recipes that of their card. Questions of data are
+    asked where the card says.
     """
+    if settings.data and not settings.env:
+        return replace(settings, env=card_of(settings.recipe).world)
     if settings.task or settings.data or settings.env:
         return settings
     parts = list(runnable.parts.values()) if isinstance(runnable, Pipeline) else []
     if parts and all(p.problem for p in parts):
         return replace(settings, **parts[-1].problem)
-    return replace(settings, task=card_task(settings.recipe))
+    return replace(settings, task=card_of(settings.recipe).task)
 
 
-def card_task(method: str) -> str:
-    """The task that a method's card names; "" = none, or the recipe is a value without a card."""
+def card_of(method: str) -> Card:
+    """A method's card; an empty one where the recipe is a value, or a file without a card."""
     try:
-        return catalogue.find(method).CARD.task
+        return getattr(catalogue.find(method), "CARD", Card(title=""))
     except UserError:
-        return ""
+        return Card(title="")
 
 
 def problems_of(runnable: Any, settings: Settings) -> str:
@@ -254,14 +258,7 @@ def bench_of(
     `judged`: the recipe has a reward of its own, so that data needs no answers. `instruction`:
     what stands behind the prompts of data, see `Recipe`.
     """
-    from palaestra.run.benches import (
-        add_agent,
-        add_tools,
-        bench_by_name,
-        from_data,
-        from_env,
-        records_of,
-    )
+    from palaestra.run import benches
     from palaestra.worlds.question import Question
     from palaestra.worlds.tools import WithTools
 
@@ -271,15 +268,20 @@ def bench_of(
             f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
         )
     players: Mapping[str, Player] = {}
-    if settings.env:
-        records = records_of(settings) if settings.data else None
-        bench, players = from_env(settings.env, records)
+    if benches.is_notebook(settings.env):
+        bench = benches.in_notebook(settings)
+    elif settings.env:
+        records = benches.records_of(settings) if settings.data else None
+        bench, players = benches.from_env(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
         bench = Bench(  # the agent says what its episode was worth
-            name=settings.data, tasks=records_of(settings), world=Question(), max_tokens=256
+            name=settings.data,
+            tasks=benches.records_of(settings),
+            world=Question(),
+            max_tokens=256,
         )
     elif settings.data:
-        bench = from_data(
+        bench = benches.from_data(
             settings.data,
             settings.test_data,
             settings.reward,
@@ -291,7 +293,7 @@ def bench_of(
             instruction=instruction,
         )
     else:
-        bench, players = bench_by_name(settings.task or TASK)
+        bench, players = benches.bench_by_name(settings.task or TASK)
     if settings.reward and (settings.env or not settings.data):
         raise UserError(
             "--reward needs --data: the built-in tasks and environments have their own rewards"
@@ -301,10 +303,10 @@ def bench_of(
     if settings.agent and settings.tools:
         raise UserError("--agent and --tools exclude each other: an agent brings its own tools")
     if settings.agent:
-        bench = add_agent(bench, settings)
-    if settings.tools:
+        bench = benches.add_agent(bench, settings)
+    if settings.tools and not benches.is_notebook(settings.env):
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
-        bench = add_tools(bench, WithTools(settings.tools, *limits))
+        bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
     if settings.columns and not settings.data:
         raise UserError("--columns needs --data: it says how your own rows are read")
     for name in ("skip_bad", "max_prompt_tokens"):

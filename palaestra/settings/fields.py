@@ -120,7 +120,13 @@ class ProblemSettings:
     reward_timeout: int = setting(
         60, "time limit of one call of your reward function, in seconds", metavar="S", least=1
     )
-    env: str = setting("", "your own multi-turn environment", metavar="FILE.py:NAME", use=LEARNED)
+    env: str = setting(
+        "",
+        "your own multi-turn environment, or notebook: the questions of --data, answered by running "
+        "Python in the sandbox, which may call what --tools names",
+        metavar="FILE.py:NAME | notebook",
+        use=LEARNED,
+    )
     tools: tuple[str, ...] = setting(
         (),
         'tools that the model may call: typed functions, python (the sandbox), mcp:"COMMAND" '

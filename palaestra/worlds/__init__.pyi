@@ -42,6 +42,9 @@ from .lookup import (
 from .notebook import (
     Notebook as Notebook,
 )
+from .notebook_questions import (
+    NotebookQuestions as NotebookQuestions,
+)
 from .pair import (
     Pair as Pair,
 )

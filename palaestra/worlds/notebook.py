@@ -96,9 +96,7 @@ class Notebook:
         state = replace(state, formed=(*state.formed, self._is_formed(text)))
         if match is None:
             return self._go_on(replace(state, clean=(*state.clean, 0.0)), NO_CODE)
-        state = replace(state, session=await self._stand(state))
-        ran = await self._pool.run(state.session, match[1])
-        state = replace(state, cells=(*state.cells, match[1]))
+        state, ran = await self._run(replace(state, session=await self._stand(state)), match[1])
         if ran.status == "refused":
             return self._end(replace(state, clean=(*state.clean, 0.0)), "truncated:seconds")
         answer, shown = ANSWERED.search(ran.stdout), ANSWERED.sub("", ran.stdout).strip()
@@ -106,6 +104,11 @@ class Notebook:
         clean = 1 - failed / (failed + bool(shown)) if failed or shown else 1.0
         state = replace(state, clean=(*state.clean, clean), answer=answer and answer[1].strip())
         return self._end(state) if answer else self._go_on(state, output(ran, shown, self.chars))
+
+    async def _run(self, state: Any, code: str) -> tuple[Any, Ran]:
+        """Runs a cell in the session of the state; the state afterwards."""
+        ran = await self._pool.run(state.session, code)
+        return replace(state, cells=(*state.cells, code)), ran
 
     async def leave(self, state: NotebookState) -> None:
         """Ends the episode's session and all that it started."""
@@ -125,8 +128,11 @@ class Notebook:
         )
 
     async def _open(self, task: Task) -> int:
-        tools = ANSWER + task.meta.get("tools", "")
-        return await self._pool.open(tools, self._limits(), self.lifetime)
+        return await self._pool.open(self._prelude(task), self._limits(), self.lifetime)
+
+    def _prelude(self, task: Task) -> str:
+        """Python that a session begins with."""
+        return ANSWER + task.meta.get("tools", "")
 
     async def _stand(self, state: NotebookState) -> int:
         """The session in which these cells were run, and no others: where somebody else went on in
@@ -153,11 +159,17 @@ class Notebook:
         return self._ask(state, (Message(role="tool", content=shown),))
 
     def _ask(self, state: NotebookState, say: tuple[Message, ...]) -> Frame:
-        return Frame(state=state, asks=(Ask(seat="policy", say=say),), facts=facts(state))
+        return Frame(state=state, asks=(Ask(seat="policy", say=say),), facts=self._facts(state))
 
     def _end(self, state: NotebookState, status: str = "finished") -> Frame:
-        pay = {("policy", ""): float(state.answer == str(state.task.answer))}
-        return Frame(state=state, pay=pay, facts=facts(state), status=status)
+        pay = {("policy", ""): float(self._is_right(state))}
+        return Frame(state=state, pay=pay, facts=self._facts(state), status=status)
+
+    def _is_right(self, state: NotebookState) -> bool:
+        return state.answer == str(state.task.answer)
+
+    def _facts(self, state: Any) -> Mapping[str, Any]:
+        return facts(state)
 
 
 def output(ran: Ran, shown: str, chars: int) -> str:

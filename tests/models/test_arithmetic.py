@@ -234,8 +234,7 @@ def test_a_part_merges_models(context, tmp_path):
 def test_a_vocabulary_of_another_model_is_refused(context, tmp_path):
     ctx = context(out=tmp_path)
     own = ctx.model("policy")
-    other = copy.deepcopy(own.tokenizer)
-    other.add_tokens(["<another>"])
+    other = own.tokenizer.train_new_from_iterator(["other words"] * 9, 300)
     ctx.models["other"] = Model("other", own.module, other, "elsewhere")
     with pytest.raises(UserError, match="elsewhere has another vocabulary"):
         asyncio.run(Merged(("other",), a.Average()).run(ctx))

@@ -10,11 +10,13 @@ errors / outputs of the cell. Every token of step i gets A_i; one on-policy poli
 times in all; then the batch is filled with them, for steps still differ where sums do not.
 
 The cells run in sessions of the sandbox (`worlds.notebook`), at most two a core at once, without
-network and with an empty environment; the released sandbox has both. A world without the facts
-"formed" and "clean" by turn pays no format and no exec. A row is a whole trajectory here, one step
-in the released code: with a token mean the loss is the same. The notepad that survives a trimmed
-context is left out. The weight of the KL is not known to us. `level="trajectory"` whitens sums of
-trajectories instead, and `shaped=False` takes the format and exec rewards away.
+network and with an empty environment; the released sandbox has both. Questions of a file are asked
+in `worlds.notebook_questions`: tools run outside the sandbox, and a notepad stays where earlier cells are
+left out. An environment without the facts "formed" and "clean" by turn is refused. A row is a
+whole trajectory here, one step in the released code: with a token mean the loss is the same. The
+weight of the KL is not known to us. `level="trajectory"` whitens sums of trajectories instead,
+`shaped=False` takes the format and exec rewards away, and `quality="f1"` pays the F1 of the answer's
+words in place of the exact match.
 """
 
 from dataclasses import replace
@@ -40,22 +42,51 @@ CARD = pl.Card(
         arguments={"collect.sample.max_tokens": 3072},
     ),
     task="lookup",
+    world="notebook",
     needs=pl.needs.Requirements(
-        columns=(),
+        columns=(
+            pl.needs.NeededColumn(
+                "prompt",
+                "text",
+                ("Who wrote Emma?", "What is 17 * 25?", "k7+p2"),
+                "the question; the third is one of values that a tool knows",
+            ),
+            pl.needs.NeededColumn(
+                "answer",
+                "any",
+                ("Jane Austen", "425", "61"),
+                "the right answer, or a list of them",
+            ),
+        ),
         places=(
+            pl.needs.NeededPlace(
+                "tools",
+                "which cells may call, such as a search",
+                otherwise="cells have Python alone",
+            ),
             pl.needs.NeededPlace(
                 "environment",
                 "in which turns are cells of code, with the facts `formed` and `clean` by turn",
                 built_in=("lookup",),
+                flag="--env notebook",
             ),
         ),
-        own={"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2},
+        shows="part/steps",
+        off={"shaped": False},
+        own={
+            "env": "notebook(told=False,turns=2,seconds=1)",
+            "model": "tiny-agent",
+            "schedule.prompts": 3,
+            "collect.links.0.n": 2,
+            "pool.size": 2,
+            "max_tokens": 48,
+        },
     ),
     use="It helps where steps can be checked by themselves, as cells of code can; elsewhere only the "
     "answer is paid.",
     lacks=(
-        "There is no notepad that survives a trimmed context.",
-        "Questions of a file are not asked in the notebook: that takes an environment of yours.",
+        "The tools of the paper, web search and a reader of pages, are yours to bring with --tools.",
+        "One process samples and trains; the paper's agents run on machines of their own.",
     ),
 )
 
@@ -63,13 +94,17 @@ CARD = pl.Card(
 @pl.stage
 class StepRewards:
     """Rewards by step from the facts "formed" and "clean" and from whether the episode is solved
-    and "answered". Their sum is the total; whether it is solved stays as it was.
+    and "answered". Their sum is the total; whether it is solved stays as it was. The part "steps" is
+    what format and execution paid. `part` is paid in place of whether it is solved, where named.
+
+    Raises UserError where they are to be paid and the world has no such facts.
     """
 
     answer: float = 0.8
     format: float = 0.1
     execution: float = 0.1
     exact: float = 0.9  # of QA; the rest is for any answer
+    part: str = ""
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(map(self._paid, group.episodes)))
@@ -78,13 +113,16 @@ class StepRewards:
         ends = step_ends(e)
         if not e.ok or e.reward is None or not ends:
             return e
+        self._check(e)
         n, solved = len(ends), e.solved
+        right = e.reward.parts[self.part] if self.part else solved
         answered = bool(e.facts.get("answered", e.status == "finished"))
-        quality = self.answer * (self.exact * solved + (1 - self.exact) * answered)
+        quality = self.answer * (self.exact * right + (1 - self.exact) * answered)
         formed, clean = (_by_step(e, name, n) for name in ("formed", "clean"))
         paid = [
             (self.format * f + self.execution * c) / n for f, c in zip(formed, clean, strict=True)
         ]
+        steps = sum(paid)
         paid[-1] += quality
         events = tuple(
             pl.Event(row=row, token=token, value=r, part="step")
@@ -95,9 +133,19 @@ class StepRewards:
             "answered": float(answered),
             "formed": sum(formed) / n,
             "clean": sum(clean) / n,
+            "steps": steps,
         }
         found = replace(e.reward, total=sum(paid), parts=parts, events=events, solved=solved)
         return replace(e, reward=found)
+
+    def _check(self, e: pl.Episode) -> None:
+        lacking = [name for name in ("formed", "clean") if name not in e.facts]
+        if lacking and (self.format or self.execution):
+            raise pl.UserError(
+                f"l0 pays steps by the fact {lacking[0]!r}, which this environment does not give; ask "
+                "questions of --data without --env, give the fact by turn, or pay the answer alone "
+                "with shaped=false"
+            )
 
 
 def step_ends(episode: pl.Episode) -> list[tuple[int, int]]:
@@ -113,7 +161,7 @@ def step_ends(episode: pl.Episode) -> list[tuple[int, int]]:
 
 
 def _by_step(episode: pl.Episode, name: str, n: int) -> list[float]:
-    """A fact by turn; 0 for what the world says nothing of."""
+    """A fact by turn; 0 for turns that the world says nothing of."""
     held = [float(x) for x in episode.facts.get(name, ())][:n]
     return held + [0.0] * (n - len(held))
 
@@ -144,17 +192,27 @@ def build(
     gamma: float = 1.0,
     kl: float = 0.001,
     batches: int = 3,
+    quality: Literal["exact", "f1"] = "exact",
 ) -> pl.Recipe:
-    """`level` is what credit is given to; without `shaped` only the answer is paid."""
+    """`level` is what credit is given to; without `shaped` only the answer is paid, by `quality`."""
     returns = (pl.credit.TurnReturns(gamma),) if level == "step" else ()
-    paid = StepRewards() if shaped else StepRewards(format=0.0, execution=0.0)
+    part = "f1" if quality == "f1" else ""
+    paid = StepRewards(part=part) if shaped else StepRewards(format=0.0, execution=0.0, part=part)
+    read = (pl.rewards.AnswerF1(),) if part else ()
     loss = pl.Reinforce(reduce="tokens")
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=4), pl.Score(), paid),
+        collect=pl.links(pl.Sample(n=4), pl.Score(), *read, paid),
         pool=DrawAgain(batches=batches),
         credit=pl.chain(*returns, pl.Center("batch"), pl.Scale("batch", ddof=1, eps=1e-9)),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )
+
+
+def embedded() -> pl.Pipeline:
+    """On T-lookup, from the small agent, which writes cells already."""
+    learned = pl.override(build(), "pool.size", 4)
+    learned = pl.vary(learned, schedule=pl.Schedule(prompts=6, steps=20))
+    return pl.Pipeline(parts={"rl": pl.Part(learned, model="tiny-agent")})

@@ -70,9 +70,60 @@ def test_a_model_writes_rules_and_then_the_playbook():
     run = type("Run", (), {"client": lambda self, source: source.open()})()
     write = WriteByModel(Scripted(reply), limit=8)
     found = asyncio.run(write(run, ("k",), BOARD, e, WorldTexts(rules="u4", playbook="t8", episodes=2)))
-    assert found == WorldTexts(rules="d rrrrrr", playbook="t9", episodes=2), "the front is cut"
+    assert found == WorldTexts(rules="d rrrrrr", playbook="t9", episodes=2, cut=True), "the front is cut"
+    assert all("at most 8 characters" in text for text in asked)
     assert "u4" in asked[0] and "at b2" in asked[0] and "won" not in asked[0]
     assert "d rrrrrr" in asked[1] and "t8" in asked[1] and "that was won" in asked[1]
+
+
+@pytest.mark.parametrize(("facts", "toy"), [({"thing": "9"}, True), ({"score": 3}, False)])
+def test_the_grammar_of_the_toy_is_asked_for_on_the_toy_alone(facts, toy):
+    asked = []
+    e = Episode(rows=(Row(segments=(Segment(ids=(1,), text="a board"),)),), reward=Reward(total=1.0), facts=facts)
+    run = type("Run", (), {"client": lambda self, source: source.open()})()
+    write = WriteByModel(Scripted(lambda r: asked.append(r.messages[0].content) or "right wins"))
+    found = asyncio.run(write(run, ("k",), Task(id="t"), e, WorldTexts()))
+    assert found.cut is False and [g in text for g, text in zip(('"u4 l7"', '"t9"'), asked, strict=True)] == [toy, toy]
+
+
+def test_the_policy_is_told_to_predict_value_and_choose_and_the_game_sees_the_move_alone(context):
+    heard, frames = [], []
+
+    class Door:
+        seats = ("policy",)
+
+        def reset(self, task, key):
+            say = (Message(role="user", content="You are at 2."),)
+            return pl.Frame(state=0, asks=(pl.Ask(seat="policy", say=say),))
+
+        def step(self, state, acts, key):
+            heard.append(acts[0].text)
+            return pl.Frame(state=1)
+
+    async def collect(ctx, key, group):
+        frames.append(await ctx.bench.world.reset(group.task, key))
+        act = pl.Act(ask=frames[0].asks[0], text="<think>left: 0, right: 1</think>\nright", call=None, finish="eos",
+                     n_tokens=3)  # fmt: skip
+        await ctx.bench.world.step(0, (act,), key)
+        return group
+
+    ctx = context("lake")
+    ctx = ctx.with_bench(replace(ctx.bench, world=Door()))
+    asyncio.run(replace(cel.build().collect.links[0], link=collect)(ctx, ("k",), Group(task=Task(id="t"))))
+    told = frames[0].asks[0].say[0].content
+    assert all(word in told for word in ("predict", "how good", "choose")) and told.endswith("You are at 2.")
+    assert heard == ["right"]
+    assert cel.build(plans=False).collect.links[0].acting == "" == cel.embedded().collect.links[0].acting
+
+
+def test_a_text_that_was_cut_is_said(context):
+    writer = replace(cel.build(limit=5).collect.links[2], writer=write_cut)
+    group = asyncio.run(writer(None, ("k",), Group(task=BOARD, episodes=(Episode(reward=Reward(total=1.0)),))))
+    assert group.episodes[0].reward.parts["cut"] == 1.0 and cel.build(limit=5).collect.links[2].writer.limit == 5
+
+
+async def write_cut(ctx, key, task, episode, known):
+    return replace(known, rules="long", cut=True)
 
 
 @pytest.mark.parametrize(("updates", "episodes", "rules"), [(0, 5, "u4"), (1, 0, "u4"), (1, 1, ""), (2, 1, "u4")])

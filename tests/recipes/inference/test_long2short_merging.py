@@ -1,14 +1,15 @@
 """Long to short by merging: the line between two models, what lies above it, and the arms of its claim."""
 
 import asyncio
+import copy
 
 import palaestra
 import pytest
 import torch
 from palaestra.claims.inference.long2short_merging import EXPERIMENT
 from palaestra.errors import UserError
-from palaestra.models.arithmetic import Average, PermuteUnits, TaskArithmetic, Ties, weights_of
-from palaestra.models.load import trainable_copy
+from palaestra.models.arithmetic import HEAD, Average, PermuteUnits, TaskArithmetic, Ties, untie_head, weights_of
+from palaestra.models.load import load, trainable_copy
 from palaestra.pipeline import Output
 from palaestra.recipes.inference import long2short_merging as l2s
 from palaestra.recipes.inference.long2short_merging import exam, merges
@@ -105,6 +106,58 @@ def test_the_exam_leaves_the_policy_as_it_was(two):
     assert found["length_by_domain"] == {"add(d=1)": found["length"]["merged"]}
     greedy = asyncio.run(attempt_tasks(two, 6, Sample(n=1, temperature=0.0)))
     assert exam.mean_length(greedy) == found["length"]["merged"]
+
+
+def as_released(ctx):
+    """A long model with a special token, a template and three rows of its own; a short one with an untied head."""
+    long, short = ctx.models["long"], ctx.models["short"]
+    for model, token in ((long, "<|thinks|>"), (short, "<|answers|>")):
+        model.tokenizer = copy.deepcopy(model.tokenizer)
+        model.tokenizer.add_special_tokens({"additional_special_tokens": [token]})
+    long.tokenizer.chat_template += "{# long #}"
+    long.module.resize_token_embeddings(len(long.module.get_input_embeddings().weight) + 3)
+    untie_head(short.module)
+    with torch.no_grad():
+        short.module.get_output_embeddings().weight += 1.0
+
+
+def test_models_that_differ_in_special_tokens_rows_and_a_tied_head_are_merged(two, tmp_path):
+    """The vocabularies of R1-Distill and Qwen2.5-Math are unequal as a whole, and were refused."""
+    as_released(two)
+    said, two.say, two.out = [], lambda text: said.append(text), tmp_path
+    program = l2s.build("average", template="long").parts["merged"].runnable
+    folder = asyncio.run(program.run(two)).artifacts["policy"]
+    made = load(folder)
+    own = weights_of(two.model("policy").module)
+    (table,) = (n for n in own if n.endswith("embed_tokens.weight"))
+    assert torch.allclose(made.module.get_output_embeddings().weight, own[table] + 0.5, atol=1e-5)
+    assert torch.allclose(made.module.get_input_embeddings().weight, own[table], atol=1e-6)
+    assert made.tokenizer.chat_template.endswith("{# long #}") and "<|thinks|>" in made.tokenizer.get_vocab()
+    assert "answers" not in str(made.tokenizer.get_added_vocab()) and HEAD not in own, "the base stays tied"
+    for text in ("<|thinks|>", "<|answers|>", "it is untied", f"and {len(own[table]) + 3} rows"):
+        assert any(text in line for line in said), (text, said)
+    two.models["policy"] = made
+    assert 0 <= asyncio.run(exam.MergeExam(tasks=2, shares=(0.0, 1.0)).run(two)).metrics["barrier"] < 20
+
+
+def test_ordinary_tokens_with_other_ids_are_refused(two):
+    class Moved:
+        """Its tokenizer calls two ordinary tokens by each other's id."""
+
+        def __init__(self, inner):
+            self.inner, vocabulary = inner, inner.get_vocab()
+            one, other = sorted(set(vocabulary) - set(inner.get_added_vocab()))[:2]
+            self.vocabulary = vocabulary | {one: vocabulary[other], other: vocabulary[one]}
+
+        def get_vocab(self):
+            return self.vocabulary
+
+        def get_added_vocab(self):
+            return self.inner.get_added_vocab()
+
+    two.models["long"].tokenizer = Moved(two.model("policy").tokenizer)
+    with pytest.raises(UserError, match="another vocabulary"):
+        asyncio.run(l2s.WAYS["average"].run(two))
 
 
 def test_arms_differ_in_the_merge_alone():

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from palaestra.claims.systems.l0 import DemonstrateCells
+from palaestra.errors import UserError
 from palaestra.recipes.systems import l0
 from palaestra.run.driver import prepare
 from palaestra.services.sandbox import sandbox_kind
@@ -65,14 +66,23 @@ def test_rewards_by_step():
     assert [e.value for e in lost.reward.events] == near([0.18]) and not lost.solved
     cut = paid(episode(3, 0.0, formed=(True, False, True), clean=(0.5, 0.0, 1.0), answered=False))
     assert [e.value for e in cut.reward.events] == near([0.05, 0.0, 0.2 / 3])
-    assert cut.reward.parts == {"right": 0.0, "answered": 0.0, "formed": near(2 / 3), "clean": near(0.5)}
+    assert cut.reward.parts == {
+        "right": 0.0,
+        "answered": 0.0,
+        "formed": near(2 / 3),
+        "clean": near(0.5),
+        "steps": near(0.35 / 3),
+    }
     bare = paid(episode(2, 1.0, formed=(True, True), clean=(1.0, 1.0), answered=True), format=0.0, execution=0.0)
     assert [e.value for e in bare.reward.events] == near([0.0, 0.8])
 
 
 def test_rewards_of_a_world_without_such_facts_and_of_no_episode():
-    assert [e.value for e in paid(episode(2, 1.0)).reward.events] == near([0.0, 0.8])
-    assert [e.value for e in paid(episode(1, 0.0)).reward.events] == near([0.08])  # finished: it answered
+    alone = {"format": 0.0, "execution": 0.0}
+    assert [e.value for e in paid(episode(2, 1.0), **alone).reward.events] == near([0.0, 0.8])
+    assert [e.value for e in paid(episode(1, 0.0), **alone).reward.events] == near([0.08])  # finished: it answered
+    with pytest.raises(UserError, match="'formed', which this environment does not give"):
+        paid(episode(2, 1.0))
     assert paid(episode(1, None)).reward is None and paid(episode(0, 1.0)).total == 1.0
 
 

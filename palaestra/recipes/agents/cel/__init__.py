@@ -3,26 +3,27 @@
 Of every world there are two texts: rules G (what actions do) and a playbook P (what to do). Both
 are empty before the first episode. With tau the first episode of a group, Z its outcome:
 
-    acting        the policy sees G_k and P_k above the board; one reply names what is aimed at,
-                  what the action is expected to do, and the action itself
+    acting        the policy sees G_k and P_k above the board; in a thought it predicts what each
+                  action leads to, values that and chooses, and then names the action
     reflection    G_{k+1} = writer(tau, G_k),    P_{k+1} = writer(tau, Z, G_{k+1}, P_k)
 
 and GRPO on the outcomes (0 or 1) of the episodes of a group, which share world and board. Each
 world is met `length` times, a board of its own each time: the tasks' `boards`. Of a text over
-`limit` characters the front is cut off. The part "rules" of a reward: the share of the episode's
-moves that the rules known before it predict.
+`limit` characters the front is cut off, and the part "cut" of the rewards says so. The part "rules"
+of a reward: the share of the episode's moves that the rules known before it predict.
 
 `writer` is a language model, the policy itself unless another is named. The game is any environment
 of yours whose episodes are won or lost. Without one T-lake is played, where `lake.py`, a program that
 makes no mistake, writes in place of the embedded model, which cannot.
 
 Deviations: reflections are not trained, so the policy gradient is that of acting alone (the
-reward that would train them, the mean outcome of the next group, is not built); the lookahead over
-all actions is the one expectation that the reply names; there are no verbal values. The formulas of
-the paper were not read.
+reward that would train them, the mean outcome of the next group, is not built). On T-lake (`plans`
+false) a reply names one expectation and has no verbal values. The formulas of the paper were not
+read.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,6 +65,7 @@ CARD = pl.Card(
         off={"texts": False},
         own={
             "endpoint": "Right leads to the door.",
+            "plans": False,
             "worlds": 0,
             "samples": 2,
             "schedule.prompts": 2,
@@ -73,9 +75,16 @@ CARD = pl.Card(
     "met once, the texts only cost context.",
     lacks=(
         "Reflections are not trained.",
-        "The lookahead over all actions is the one expectation that a reply names.",
+        "Predictions and values are thoughts of the policy, trained by the outcome alone; the run's own "
+        "held-out evaluation, unlike `new worlds`, shows neither them nor the texts.",
     ),
 )
+
+THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
+ACTING = """\
+Before every move think in <think>...</think>, by the rules and the playbook below, if there are any:
+predict for each action that you may take what it will lead to, say how good each outcome is for
+winning, and choose the best. After </think> write the move alone, in the form that the game asks for."""
 
 
 def world_of(task: pl.Task) -> str:
@@ -113,10 +122,13 @@ class PutKnowledge:
 @pl.declare(columns=(("learned", object, "what was written of the world after the episode"),))
 @pl.stage
 class TextAbove:
-    """A world with a text above what it says first: for worlds whose tasks have no prompt."""
+    """A world with a text above what it says first. With `thinks` a thought before a move is not
+    the move's: the world is given what stands after it.
+    """
 
     world: pl.World
     text: str
+    thinks: bool = False
 
     @property
     def seats(self) -> tuple[str, ...]:
@@ -128,6 +140,8 @@ class TextAbove:
         return replace(frame, asks=tuple(map(self._above, frame.asks)))
 
     async def step(self, state: Any, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
+        if self.thinks:
+            acts = tuple(replace(a, text=THOUGHT.sub("", a.text)) for a in acts)
         went: Any = self.world.step(state, acts, key)
         return await went if inspect.isawaitable(went) else went
 
@@ -146,16 +160,19 @@ class TextAbove:
 @pl.stage
 class Informed:
     """Collects as `link` does; where a task has no prompt to put what is known above, the world
-    says it.
+    says it. `acting`: how to act by it, said above that; what is thought is not shown to the world.
     """
 
     link: pl.Collect
+    acting: str = ""
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         known: WorldTexts = group.task.meta.get("known", WorldTexts())
-        if group.task.prompt or not known.text:
+        told = [self.acting, "" if group.task.prompt else known.text]
+        text = "\n".join(filter(None, told))
+        if not text:
             return await self.link(ctx, key, group)
-        world = TextAbove(ctx.bench.world, known.text)
+        world = TextAbove(ctx.bench.world, text, thinks=bool(self.acting))
         return await self.link(ctx.with_bench(replace(ctx.bench, world=world)), key, group)
 
 
@@ -175,10 +192,10 @@ class WriteDown:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         known: WorldTexts = group.task.meta.get("known", WorldTexts())
-        episodes = tuple(self._told(e, known) for e in group.episodes)
         learned = replace(known, episodes=known.episodes + 1)
         if group.valid and not 0 < self.updates <= known.episodes:
             learned = await self._written(ctx, key, group, learned)
+        episodes = tuple(self._told(e, known, learned.cut) for e in group.episodes)
         task = replace(group.task, meta={**group.task.meta, "learned": learned})
         return replace(group, task=task, episodes=episodes)
 
@@ -192,12 +209,13 @@ class WriteDown:
         except pl.Fault:  # its client has counted it
             return known
 
-    def _told(self, e: pl.Episode, known: WorldTexts) -> pl.Episode:
+    def _told(self, e: pl.Episode, known: WorldTexts, cut: bool | None) -> pl.Episode:
         if e.reward is None:
             return e
         quality = rule_quality(known.rules, e.facts.get("steps", ()))
         rules = {} if quality is None else {"rules": quality}
         parts = {**e.reward.parts, "known": float(bool(known.text)), **rules}
+        parts |= {} if cut is None else {"cut": float(cut)}
         return replace(e, reward=replace(e.reward, parts=parts))
 
 
@@ -221,9 +239,10 @@ def remembering(
     show: Callable[[pl.Task, WorldTexts], pl.Task] = show_knowledge,
     samples: int = 8,
     worlds: int = 64,
+    acting: str = "",
 ) -> pl.Recipe:
     """`updates` 1 freezes the texts after the first episode; `worlds` new ones are played `length`
-    times each where a run is measured, 0 = none.
+    times each where a run is measured, 0 = none. `acting` is told above the first message.
     """
 
     def recalled(draw: pl.Draw) -> pl.curriculum.Recalled:
@@ -233,7 +252,7 @@ def remembering(
     reflect = WriteDown(writer, updates)
     exam = pl.run.MemoryExam(
         draw=recalled(pl.curriculum.Series(length, split="test", staggered=False)),
-        collect=pl.links(Informed(pl.Sample(n=1)), pl.Score(), reflect),
+        collect=pl.links(Informed(pl.Sample(n=1), acting), pl.Score(), reflect),
         observe=memory,
         rounds=length,
         n=max(1, worlds),
@@ -241,7 +260,7 @@ def remembering(
     return pl.vary(
         pl.recipe("grpo"),
         draw=recalled(pl.curriculum.Series(length)),
-        collect=pl.links(Informed(pl.Sample(n=samples)), pl.Score(), reflect),
+        collect=pl.links(Informed(pl.Sample(n=samples), acting), pl.Score(), reflect),
         observe=memory,
         evaluate={"new worlds": exam} if worlds else {},
     )
@@ -253,12 +272,16 @@ def build(
     texts: bool = True,
     samples: int = 8,
     worlds: int = 64,
+    limit: int = 2000,
+    plans: bool = True,
 ) -> pl.Recipe:
-    """`writer` None is the policy. Each world is met `length` times. Without `texts` nothing is
-    remembered. `worlds` new ones are played where a run is measured, 0 = none.
+    """`writer` None is the policy, which writes at most `limit` characters a text. Each world is met
+    `length` times. Without `texts` nothing is remembered. `worlds` new ones are played where a run
+    is measured, 0 = none. With `plans` the policy is told to predict, value and choose.
     """
-    writes = WriteByModel(writer or pl.LocalModel()) if texts else write_nothing
-    return remembering(writes, length, samples=samples, worlds=worlds)
+    writes = WriteByModel(writer or pl.LocalModel(), limit) if texts else write_nothing
+    acting = ACTING if plans else ""
+    return remembering(writes, length, samples=samples, worlds=worlds, acting=acting)
 
 
 async def write_nothing(

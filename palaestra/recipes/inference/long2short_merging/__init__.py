@@ -12,7 +12,9 @@ The two models are yours: fine-tunes of one base, which is the run's own --model
 saved, and then greedy answers to held-out problems are compared. The question is whether the merge is
 more accurate than answers of the two models, mixed to the same mean length, would be (`above_line`).
 The barrier test stands beside it: if the loss between the two is not above the line of their own
-losses, they lie in one basin, without which nobody merges. Without models both are fine-tunes of the
+losses, they lie in one basin, without which nobody merges. The models may differ in special tokens, in
+the padding of the vocabulary and in a tied head, as R1-Distill and Qwen2.5-Math do: ordinary tokens
+have to have the same ids. Without models both are fine-tunes of the
 embedded one: the short one imitates answers alone, the long one workings.
 
 Sens-Merging, which weighs layers by their gradients, is left out.
@@ -50,6 +52,8 @@ CARD = pl.Card(
     "pre-training do not merge.",
     lacks=(
         "Sens-Merging is not there.",
+        "Twin's router is a constant weight of each model, and LoRE's estimate a closed form.",
+        "Models of the paper's sizes were not merged here.",
         "Self-critique and self-correction of the merge are not measured.",
     ),
 )
@@ -77,20 +81,28 @@ def fine_tune(habit: Literal["guess", "work"], steps: int, lr: float) -> pl.Reci
     )
 
 
-def merging(how: How, tasks: int, ends: dict[str, pl.Output | str]) -> dict[str, pl.Part]:
+def merging(
+    how: How, tasks: int, ends: dict[str, pl.Output | str], template: str = ""
+) -> dict[str, pl.Part]:
     """The merge of two models, and what it is worth on `tasks` held-out problems."""
+    way = pl.override(WAYS[how], "tokenizer", template) if template else WAYS[how]
     return {
-        "merged": pl.Part(WAYS[how], models=ends),
+        "merged": pl.Part(way, models=ends),
         "exam": pl.Part(MergeExam(tasks), model=pl.Output("merged"), models=ends),
     }
 
 
-def build(how: How = "ties", short: str = "", long: str = "", tasks: int = 256) -> pl.Pipeline:
-    """`short` and `long` are folders or hub ids; without one, the embedded model stands for
-    it."""
-    return pl.Pipeline(
-        parts=merging(how, tasks, {"short": short or "tiny", "long": long or "tiny"})
-    )
+def build(
+    how: How = "ties",
+    short: str = "",
+    long: str = "",
+    tasks: int = 256,
+    template: Literal["", "short", "long"] = "",
+) -> pl.Pipeline:
+    """`short` and `long` are folders or hub ids; without one, the embedded model stands for it.
+    `template` names the one whose tokenizer and chat template the merge has; "" = the base's."""
+    ends: dict[str, pl.Output | str] = {"short": short or "tiny", "long": long or "tiny"}
+    return pl.Pipeline(parts=merging(how, tasks, ends, template))
 
 
 def embedded(how: How = "ties", steps: int = 20, lr: float = 3e-4, tasks: int = 256) -> pl.Pipeline:

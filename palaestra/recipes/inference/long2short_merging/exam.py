@@ -69,7 +69,8 @@ class MergeExam:
         measured.
         """
         policy = ctx.model("policy")
-        ends = [pl.models.weights_of(ctx.model(n).module) for n in ("short", "long")]
+        modules = [ctx.model(n).module for n in ("short", "long")]
+        _, ends, _ = pl.models.common_weights(policy.module, modules)
         made = pl.models.Average((1 - share, share))(ends[0], ends)
         ctx.moving("policy")
         undo = pl.models.write_weights(policy.module, made)

@@ -100,10 +100,12 @@ class ActivationInformed:
     )
     omega: float = 0.4
     tasks: int = 32
+    tokenizer: str = ""  # as in `pl.run.Merged`
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         scale = self._scales(ctx)
-        return await pl.run.Merged(self.inputs, Relaxed(self.how, scale)).run(ctx)
+        how = Relaxed(self.how, scale)
+        return await pl.run.Merged(self.inputs, how, self.tokenizer).run(ctx)
 
     @torch.no_grad()
     def _scales(self, ctx: pl.Context) -> dict[str, Tensor]:
