@@ -235,8 +235,8 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         from_data,
         from_env,
         records_of,
+        rows_alone,
     )
-    from palaestra.worlds.question import Question
     from palaestra.worlds.tools import WithTools
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
@@ -249,9 +249,7 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         records = records_of(settings) if settings.data else None
         bench, players = from_env(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
-        bench = Bench(  # the agent says what its episode was worth
-            name=settings.data, tasks=records_of(settings), world=Question(), max_tokens=256
-        )
+        bench = rows_alone(settings)
     elif settings.data:
         bench = from_data(
             settings.data,
@@ -271,8 +269,6 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         )
     if settings.test_data and not settings.data:
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
-    if settings.agent and settings.tools:
-        raise UserError("--agent and --tools exclude each other: an agent brings its own tools")
     if settings.agent:
         bench = add_agent(bench, settings)
     if settings.tools:
