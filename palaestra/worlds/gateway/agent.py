@@ -49,7 +49,7 @@ from palaestra.types import (
 )
 from palaestra.worlds.gateway.episode import SEAT, AgentEpisode, task_json
 from palaestra.worlds.gateway.program import AgentProgram, end_all, in_programs
-from palaestra.worlds.gateway.server import AgentSession, Gateway, gateway, read_outcome
+from palaestra.worlds.gateway.server import Gateway, GatewaySession, gateway, read_outcome
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -187,7 +187,7 @@ class AgentWorld:
         """Ends the programs that wait for their next task."""
         end_all(_idle.pop(self.command, ()))
 
-    async def _program(self, server: Gateway, session: AgentSession, seed: int) -> AgentProgram:
+    async def _program(self, server: Gateway, session: GatewaySession, seed: int) -> AgentProgram:
         """A program that has the task: one that waits, or a new one."""
         env = environment(server, session.id, seed)
         given = dict(session.task)

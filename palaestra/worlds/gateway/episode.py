@@ -11,7 +11,7 @@ from typing import Any
 from palaestra.errors import Fault
 from palaestra.types import Act, Ask, Frame, Task
 from palaestra.worlds.gateway.history import Histories
-from palaestra.worlds.gateway.server import MODEL, AgentSession, Waiting
+from palaestra.worlds.gateway.server import MODEL, GatewaySession, Waiting
 from palaestra.worlds.gateway.wire import CompletionAnswer, reply_message
 
 SEAT = "policy"
@@ -41,7 +41,7 @@ class AgentEpisode:
         obeys: whether the temperature of a request holds, not that of the players.
     """
 
-    session: AgentSession
+    session: GatewaySession
     seconds: float
     most_tokens: int = 0
     obeys: bool = False

@@ -52,7 +52,7 @@ class Waiting:
 
 
 @dataclass(eq=False)
-class AgentSession:
+class GatewaySession:
     """One episode as the server knows it: what its agent asks, and what it reports at the end."""
 
     id: str
@@ -109,11 +109,11 @@ class AgentSession:
 class GivesEpisodes(Protocol):
     """Who opens episodes for clients that come from outside."""
 
-    def open_named(self, name: str) -> AgentSession | None:
+    def open_named(self, name: str) -> GatewaySession | None:
         """An episode of this name without a task; None = such are not opened."""
         ...
 
-    def open_next(self) -> AgentSession | None:
+    def open_next(self) -> GatewaySession | None:
         """The next task as an episode; None = there are no more."""
         ...
 
@@ -127,7 +127,7 @@ class Gateway(ThreadingHTTPServer):
     def __init__(self, port: int = 0, key: str = "", source: GivesEpisodes | None = None):
         self.key = key or secrets.token_urlsafe(32)
         self.source = source
-        self.sessions: dict[str, AgentSession] = {}
+        self.sessions: dict[str, GatewaySession] = {}
         self._notes: set[str] = set()
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", port), GatewayHandler)
@@ -142,17 +142,17 @@ class Gateway(ThreadingHTTPServer):
 
     def open(
         self, task: Mapping[str, Any], loop: asyncio.AbstractEventLoop, name: str = ""
-    ) -> AgentSession:
+    ) -> GatewaySession:
         """An episode whose requests are answered in an event loop."""
-        session = AgentSession(name or uuid.uuid4().hex, task, loop, self.note)
+        session = GatewaySession(name or uuid.uuid4().hex, task, loop, self.note)
         self.sessions[session.id] = session
         return session
 
-    def leave(self, session: AgentSession) -> None:
+    def leave(self, session: GatewaySession) -> None:
         session.close()
         self.sessions.pop(session.id, None)
 
-    def find(self, name: str) -> AgentSession:
+    def find(self, name: str) -> GatewaySession:
         """An episode by its name. Raises Refusal where there is none."""
         with self._lock:
             session = self.sessions.get(name)
