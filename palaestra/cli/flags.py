@@ -86,25 +86,12 @@ def gateway(parser: FlagParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="@FILE.toml", help="settings files")
     add("--port", type=whole_number(0), default=8765, help="0 = any free one (default: 8765)")
-    add(
-        "--out",
-        metavar="FILE.jsonl",
-        default="episodes.jsonl",
-        help="add the episodes to this file (default: episodes.jsonl)",
-    )
-    add(
-        "--temperature",
-        type=float,
-        default=1.0,
-        help="sampling temperature of requests that name none (default: 1)",
-    )
-    add(
-        "--key-env",
-        metavar="NAME",
-        default="",
-        help="the environment variable with the API key that clients must have "
-        "(default: a random key, which is printed)",
-    )
+    text = "add the episodes to this file (default: episodes.jsonl)"
+    add("--out", metavar="FILE.jsonl", default="episodes.jsonl", help=text)
+    text = "sampling temperature of requests that name none (default: 1)"
+    add("--temperature", type=float, default=1.0, help=text)
+    text = "the environment variable with the key of clients (default: a random key, printed)"
+    add("--key-env", metavar="NAME", default="", help=text)
 
 
 def view(parser: FlagParser) -> None:

@@ -21,7 +21,7 @@ from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.settings.fields import Settings
 from palaestra.types import Episode, Group, Reward, Sampling, Task
-from palaestra.worlds.gateway.agent import JudgeAnswer
+from palaestra.worlds.gateway.agent import JudgeAgents
 from palaestra.worlds.gateway.outside import Outside
 from palaestra.worlds.gateway.server import Gateway
 
@@ -44,7 +44,7 @@ async def serve(
     ctx: RunContext, settings: Settings, server: Gateway, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Serves until the user stops it; the number of episodes that were recorded."""
-    judge = None if ctx.bench.reward is None else JudgeAnswer(ctx.bench.reward)
+    judge = None if ctx.bench.reward is None else JudgeAgents(ctx.bench.reward)
 
     async def judged(task: Task, episode: Episode) -> Reward | Fault:
         assert judge is not None

@@ -242,12 +242,20 @@ def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mappin
     return bench, scripts(players_of(spec))
 
 
+def rows_alone(settings: Settings) -> Bench:
+    """The user's data without a reward: an agent says what its episode was worth."""
+    rows = records_of(settings)
+    return Bench(name=settings.data, tasks=rows, world=Question(), max_tokens=256)
+
+
 def add_agent(bench: Bench, settings: Settings) -> Bench:
     """The same questions, answered by the user's own agent. Raises UserError where the bench asks in
     a world of its own.
     """
-    from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAnswer
+    from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAgents
 
+    if settings.tools:
+        raise UserError("--agent and --tools exclude each other: an agent brings its own tools")
     if not isinstance(bench.world, Question):
         raise UserError(
             f"--agent: {bench.name} is a world of its own; an agent goes with questions, from --data "
@@ -261,7 +269,7 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
         last_line="answer" if bench.reward else "reward",
         keep=settings.agent_keep,
     )
-    judge = JudgeAnswer(bench.reward) if bench.reward else None
+    judge = JudgeAgents(bench.reward) if bench.reward else None
     return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)
 
 

@@ -259,7 +259,6 @@ def bench_of(
     what stands behind the prompts of data, see `Recipe`.
     """
     from palaestra.run import benches
-    from palaestra.worlds.question import Question
     from palaestra.worlds.tools import WithTools
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
@@ -274,12 +273,7 @@ def bench_of(
         records = benches.records_of(settings) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
-        bench = Bench(  # the agent says what its episode was worth
-            name=settings.data,
-            tasks=benches.records_of(settings),
-            world=Question(),
-            max_tokens=256,
-        )
+        bench = benches.rows_alone(settings)
     elif settings.data:
         bench = benches.from_data(
             settings.data,
@@ -300,8 +294,6 @@ def bench_of(
         )
     if settings.test_data and not settings.data:
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
-    if settings.agent and settings.tools:
-        raise UserError("--agent and --tools exclude each other: an agent brings its own tools")
     if settings.agent:
         bench = benches.add_agent(bench, settings)
     if settings.tools and not benches.is_notebook(settings.env):

@@ -16,7 +16,7 @@ from palaestra.rollout.player import EnginePlayer
 from palaestra.types import Example, Group, Message, Sampling, Task
 from palaestra.update import pack
 from palaestra.worlds.gateway import agent
-from palaestra.worlds.gateway.agent import AgentWorld, JudgeAnswer
+from palaestra.worlds.gateway.agent import AgentWorld, JudgeAgents
 
 from tests.gateway.helpers import TASK, episode, scripted, world
 from tests.rounding import agree
@@ -176,7 +176,7 @@ def test_the_agent_knows_its_task(engine, tmp_path):
 def test_a_printed_answer_is_judged(engine, tmp_path, line, total):
     made = world(tmp_path, f'chat(task["messages"]); print({line!r})', last_line="answer")
     e = episode(made, scripted(engine, lambda _: "7"))
-    judge = JudgeAnswer(Verify(lambda text, task: float(text == task.answer)))
+    judge = JudgeAgents(Verify(lambda text, task: float(text == task.answer)))
     paid = e.reward or asyncio.run(judge(None, Group(task=TASK, episodes=(e,))))[0]
     assert paid.total == total
 

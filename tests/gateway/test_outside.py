@@ -159,7 +159,7 @@ def test_64_requests_at_once(player):
         ("/v1/chat/completions", b"{", {}, 400),
         ("/v1/chat/completions", b"[" * 100_000, {}, 400),
         ("/v1/completions", {"prompt": "x"}, {}, 404),
-        ("/episodes/../v1/models", None, {}, 404),
+        ("/episodes/../v1/models", None, {}, 400),
         ("/episodes/e/task", None, {}, 200),
         ("/episodes/e/reward", {"reward": True, "x": 1}, {}, 200),
         ("/episodes/e/reward", {"reward": "1"}, {}, 400),

@@ -2,7 +2,7 @@
 
 import pytest
 from palaestra.types import Act, Ask, Call, Malformed
-from palaestra.worlds.gateway.wire import Answer, Refusal, read_message, read_request, reply_message
+from palaestra.worlds.gateway.wire import CompletionAnswer, Refusal, read_message, read_request, reply_message
 
 ASKED = [{"role": "user", "content": "hello"}]
 CALLS = [{"id": "a1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1, "y": 2}'}}]
@@ -95,7 +95,7 @@ def test_a_stop_string_is_left_out_of_the_text():
 def test_a_stream_says_what_the_answer_says():
     acts = (act("one two\n three", "length"), act("x", calls=(Call(name="f"),)))
     messages = tuple(reply_message(a, i) for i, a in enumerate(acts))
-    answer = Answer(id="i", model="m", acts=acts, messages=messages)
+    answer = CompletionAnswer(id="i", model="m", acts=acts, messages=messages)
     for choice in answer.json()["choices"]:
         i, mine = choice["index"], [
             c["choices"][0] for c in answer.chunks(False) if c["choices"][0]["index"] == choice["index"]

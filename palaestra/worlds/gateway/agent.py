@@ -48,8 +48,8 @@ from palaestra.types import (
     stage,
 )
 from palaestra.worlds.gateway.episode import SEAT, AgentEpisode, task_json
-from palaestra.worlds.gateway.program import Program, end_all, in_programs
-from palaestra.worlds.gateway.server import Gateway, Session, gateway, read_outcome
+from palaestra.worlds.gateway.program import AgentProgram, end_all, in_programs
+from palaestra.worlds.gateway.server import Gateway, GatewaySession, gateway, read_outcome
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -83,13 +83,13 @@ class Played:
     """An episode under way with its program."""
 
     episode: AgentEpisode
-    program: Program
+    program: AgentProgram
     over: asyncio.Future[None]
 
 
 # under way in this process, by the episode's name
 _played: dict[str, Played] = {}
-_idle: dict[str, list[Program]] = {}  # that wait for their next task, by command
+_idle: dict[str, list[AgentProgram]] = {}  # that wait for their next task, by command
 _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -187,7 +187,7 @@ class AgentWorld:
         """Ends the programs that wait for their next task."""
         end_all(_idle.pop(self.command, ()))
 
-    async def _program(self, server: Gateway, session: Session, seed: int) -> Program:
+    async def _program(self, server: Gateway, session: GatewaySession, seed: int) -> AgentProgram:
         """A program that has the task: one that waits, or a new one."""
         env = environment(server, session.id, seed)
         given = dict(session.task)
@@ -198,7 +198,7 @@ class AgentWorld:
                 await in_programs(program.give(given))
                 return program
             await in_programs(program.end())
-        return await in_programs(Program.start(self.command, given, env, kept=self.keep))
+        return await in_programs(AgentProgram.start(self.command, given, env, kept=self.keep))
 
     def _room(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -243,7 +243,7 @@ class AgentWorld:
 
 
 @stage
-class JudgeAnswer:
+class JudgeAgents:
     """Judges what agents said as their answers by `reward`, as if the policy had said it in its
     last turn. Other episodes are judged as they are.
     """

@@ -11,8 +11,8 @@ from typing import Any
 from palaestra.errors import Fault
 from palaestra.types import Act, Ask, Frame, Task
 from palaestra.worlds.gateway.history import Histories
-from palaestra.worlds.gateway.server import MODEL, Session, Waiting
-from palaestra.worlds.gateway.wire import Answer, reply_message
+from palaestra.worlds.gateway.server import MODEL, GatewaySession, Waiting
+from palaestra.worlds.gateway.wire import CompletionAnswer, reply_message
 
 SEAT = "policy"
 
@@ -41,7 +41,7 @@ class AgentEpisode:
         obeys: whether the temperature of a request holds, not that of the players.
     """
 
-    session: Session
+    session: GatewaySession
     seconds: float
     most_tokens: int = 0
     obeys: bool = False
@@ -101,7 +101,7 @@ class AgentEpisode:
             name = f"chatcmpl-{self.session.id[:12]}-{self.turns}"
             request = waiting.request
             self.session.open_calls.discard(waiting)
-            answer = Answer(
+            answer = CompletionAnswer(
                 id=name,
                 model=request.model or MODEL,
                 acts=mine,

@@ -20,7 +20,7 @@ from palaestra.worlds.gateway.wire import CompletionRequest, read_message
 
 
 @dataclass
-class Conversation:
+class AgentTalk:
     """A row as an agent knows it: the marks of its messages, and where replies end among them."""
 
     thread: str
@@ -44,7 +44,7 @@ class Conversation:
 class Histories:
     """The conversations of an episode."""
 
-    known: list[Conversation] = field(default_factory=list)
+    known: list[AgentTalk] = field(default_factory=list)
 
     def ask(
         self, request: CompletionRequest, seat: str, most_tokens: int = 0, obeys: bool = False
@@ -66,7 +66,7 @@ class Histories:
             talk = parent
         else:
             thread = f"{request.agent}/{len(self.known)}" if request.agent else str(len(self.known))
-            talk = Conversation(thread=thread, agent=request.agent, tools=request.tools)
+            talk = AgentTalk(thread=thread, agent=request.agent, tools=request.tools)
             self.known.append(talk)
             if parent and n:
                 begins = (parent.thread, n)

@@ -19,7 +19,7 @@ from palaestra.rollout.play import play
 from palaestra.types import Act, Episode, Frame, Key, Player, Reward, Segment, Task, Tasks, seed_of
 from palaestra.worlds.gateway.agent import MOST_TURNS
 from palaestra.worlds.gateway.episode import SEAT, AgentEpisode, task_json
-from palaestra.worlds.gateway.server import Gateway, Session
+from palaestra.worlds.gateway.server import Gateway, GatewaySession
 
 
 @dataclass(eq=False)
@@ -82,10 +82,10 @@ class Outside:
         self.server, self.loop = server, asyncio.get_running_loop()
         server.source = self
 
-    def open_named(self, name: str) -> Session | None:
+    def open_named(self, name: str) -> GatewaySession | None:
         return self._open(Task(id=name or "a request"), name or uuid.uuid4().hex, single=not name)
 
-    def open_next(self) -> Session | None:
+    def open_next(self) -> GatewaySession | None:
         size = None if self.tasks is None else split_size(self.tasks, "train")
         if self.tasks is None or (size is not None and self.count >= size):
             return None
@@ -93,18 +93,18 @@ class Outside:
         self.count += 1
         return self._open(task, uuid.uuid4().hex)
 
-    def _open(self, task: Task, name: str, single: bool = False) -> Session:
+    def _open(self, task: Task, name: str, single: bool = False) -> GatewaySession:
         about = task_json(task, seed_of((self.seed, name)))
         session = self.server.open(about, self.loop, name)
         self.loop.call_soon_threadsafe(self._start, session, task, single)
         return session
 
-    def _start(self, session: Session, task: Task, single: bool) -> None:
+    def _start(self, session: GatewaySession, task: Task, single: bool) -> None:
         work = asyncio.ensure_future(self._play(session, task, single))
         self.under_way.add(work)
         work.add_done_callback(self.under_way.discard)
 
-    async def _play(self, session: Session, task: Task, single: bool) -> None:
+    async def _play(self, session: GatewaySession, task: Task, single: bool) -> None:
         episode = AgentEpisode(session, self.seconds, most_tokens=self.most_tokens, obeys=True)
         key: Key = (self.seed, session.id)
         try:

@@ -36,14 +36,14 @@ async def in_programs(work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(_programs().submit(work))
 
 
-def end_all(programs: Iterable[Program]) -> None:
+def end_all(programs: Iterable[AgentProgram]) -> None:
     """Ends programs, from outside of any event loop."""
     for future in [_programs().submit(program.end()) for program in programs]:
         future.result()
 
 
 @dataclass(eq=False)
-class Program:
+class AgentProgram:
     """A command under way, with the end of what it wrote; its methods run in `in_programs`. One
     that is `kept` gets a task on each line, and answers it by a line of JSON with a reward or an
     answer.
@@ -61,7 +61,7 @@ class Program:
     @classmethod
     async def start(
         cls, command: str, given: Mapping[str, Any], env: Mapping[str, str], *, kept: bool = False
-    ) -> Program:
+    ) -> AgentProgram:
         """A program with its first task. Raises UserError where it cannot be started."""
         folder = Path(tempfile.mkdtemp(prefix="palaestra-agent-"))
         file = folder / "task.json"

@@ -29,7 +29,7 @@ from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
-from palaestra.worlds.gateway.wire import Answer, CompletionRequest, Refusal, read_request
+from palaestra.worlds.gateway.wire import CompletionAnswer, CompletionRequest, Refusal, read_request
 
 LARGEST = 16 << 20  # bytes of a request
 BACKLOG = 256  # connections that wait to be accepted
@@ -48,11 +48,11 @@ class Waiting:
     """A request, and where its answer goes."""
 
     request: CompletionRequest
-    answer: Future[Answer] = field(default_factory=lambda: Future())
+    answer: Future[CompletionAnswer] = field(default_factory=lambda: Future())
 
 
 @dataclass(eq=False)
-class Session:
+class GatewaySession:
     """One episode as the server knows it: what its agent asks, and what it reports at the end."""
 
     id: str
@@ -65,7 +65,7 @@ class Session:
     closed: bool = False
     open_calls: set[Waiting] = field(default_factory=lambda: set())
 
-    def ask(self, request: CompletionRequest) -> Answer:
+    def ask(self, request: CompletionRequest) -> CompletionAnswer:
         """The answer to a request; blocks its thread. Raises Refusal where the episode ends."""
         waiting = Waiting(request)
         self._in_loop(lambda: self._take(waiting))
@@ -109,11 +109,11 @@ class Session:
 class GivesEpisodes(Protocol):
     """Who opens episodes for clients that come from outside."""
 
-    def open_named(self, name: str) -> Session | None:
+    def open_named(self, name: str) -> GatewaySession | None:
         """An episode of this name without a task; None = such are not opened."""
         ...
 
-    def open_next(self) -> Session | None:
+    def open_next(self) -> GatewaySession | None:
         """The next task as an episode; None = there are no more."""
         ...
 
@@ -127,7 +127,7 @@ class Gateway(ThreadingHTTPServer):
     def __init__(self, port: int = 0, key: str = "", source: GivesEpisodes | None = None):
         self.key = key or secrets.token_urlsafe(32)
         self.source = source
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, GatewaySession] = {}
         self._notes: set[str] = set()
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", port), GatewayHandler)
@@ -142,17 +142,17 @@ class Gateway(ThreadingHTTPServer):
 
     def open(
         self, task: Mapping[str, Any], loop: asyncio.AbstractEventLoop, name: str = ""
-    ) -> Session:
+    ) -> GatewaySession:
         """An episode whose requests are answered in an event loop."""
-        session = Session(name or uuid.uuid4().hex, task, loop, self.note)
+        session = GatewaySession(name or uuid.uuid4().hex, task, loop, self.note)
         self.sessions[session.id] = session
         return session
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: GatewaySession) -> None:
         session.close()
         self.sessions.pop(session.id, None)
 
-    def find(self, name: str) -> Session:
+    def find(self, name: str) -> GatewaySession:
         """An episode by its name. Raises Refusal where there is none."""
         with self._lock:
             session = self.sessions.get(name)
@@ -234,7 +234,7 @@ class GatewayHandler(BaseHTTPRequestHandler):
         self.gateway.note(request.notes)
         self._answer(request, self.gateway.find(episode).ask(request))
 
-    def _answer(self, request: CompletionRequest, answer: Answer) -> None:
+    def _answer(self, request: CompletionRequest, answer: CompletionAnswer) -> None:
         if not request.stream:
             return self._reply(answer.json(), notes=request.notes)
         self.send_response(200)

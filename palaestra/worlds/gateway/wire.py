@@ -252,7 +252,7 @@ def beside_calls(text: str) -> str | None:
 
 
 @value_class
-class Answer:
+class CompletionAnswer:
     """What an agent is answered."""
 
     id: str
