@@ -362,7 +362,7 @@ def in_phases(
         band=band,
         probe=pl.Sample(n=8) if gate else None,
     )
-    changed: dict[str, Any] = {"pool": pl.Mixed()} if mixed else {}
+    changed: dict[str, Any] = {"pool": pl.Mixed(size=0)} if mixed else {}
     return pl.vary(pl.recipe("grpo"), draw=draw, observe=PassRates(), **changed)
 
 
@@ -380,7 +380,7 @@ def build(
     mixed: bool = False,
 ) -> pl.Recipe:
     """`gate` asks the policy whether a written problem lies in `band`; `mixed` trains on groups with
-    both right and wrong answers alone, and draws until there are 16.
+    both right and wrong answers alone, and draws until there are as many as a step asks for.
     """
     recipe = in_phases(seeds, epochs, written, weigh, band, gate, mixed)
     parts: dict[str, Any] = {}
