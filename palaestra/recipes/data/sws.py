@@ -114,6 +114,7 @@ CARD = pl.Card(
             "seeds": 4,
             "epochs": 1,
             "written": 8,
+            "weigh": "even",
             "gate": False,
             "schedule.prompts": 4,
             "collect.links.0.n": 2,
