@@ -5,9 +5,9 @@ replaces them before the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from palaestra.errors import UserError
 from palaestra.types import stage
@@ -18,6 +18,22 @@ class Scheduled(Protocol):
     """A number as a function of the step."""
 
     def at(self, step: int) -> float: ...
+
+
+@runtime_checkable
+class FitsRun(Protocol):
+    """A part with a size that follows the run's where it is left open, such as a pool that keeps as
+    many groups as a step draws.
+    """
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """With numbers in place of what is open.
+
+        Args:
+            prompts: that a step draws.
+            max_tokens: of an answer, or of one turn.
+        """
+        ...
 
 
 @stage
@@ -174,20 +190,32 @@ def resolve(part: Any, step: int) -> Any:
     """The same value with every schedule in it replaced by its number; unchanged parts
     are shared.
     """
-    if isinstance(part, Scheduled):
-        return part.at(step)
+    return change_inside(part, lambda x: x.at(step) if isinstance(x, Scheduled) else x)
+
+
+def fit_to_run(part: Any, prompts: int, max_tokens: int) -> Any:
+    """The same value with every size in it that follows the run's replaced by its number: see
+    `FitsRun`.
+    """
+    fit = lambda x: x.fit_to_run(prompts, max_tokens) if isinstance(x, FitsRun) else x
+    return change_inside(part, fit)
+
+
+def change_inside(part: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with `change` made of it and then of all that is inside; unchanged parts are shared."""
+    part = change(part)
     if is_dataclass(part) and not isinstance(part, type):
         changed = {}
         for f in fields(part):
             before = getattr(part, f.name)
-            after = resolve(before, step)
+            after = change_inside(before, change)
             if after is not before:
                 changed[f.name] = after
         return replace(part, **changed) if changed else part
     if isinstance(part, tuple):
-        items = tuple(resolve(p, step) for p in part)
+        items = tuple(change_inside(p, change) for p in part)
         return part if all(a is b for a, b in zip(items, part, strict=True)) else items
     if isinstance(part, Mapping):
-        entries = {k: resolve(v, step) for k, v in part.items()}
+        entries = {k: change_inside(v, change) for k, v in part.items()}
         return part if all(entries[k] is part[k] for k in part) else entries
     return part

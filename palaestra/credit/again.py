@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -73,6 +73,11 @@ class Rehearse:
     every: int = 5
     fill: int = 1
     sign: Literal["both", "positive", "negative"] = "both"
+    each: int = 0  # examples for each prompt of a step, in place of `capacity`
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """With `each` the capacity follows the prompts of a step."""
+        return replace(self, capacity=self.each * prompts) if self.each and prompts else self
 
     def __post_init__(self) -> None:
         need_at_least(self, least=0, capacity=1, every=1, fill=1)

@@ -7,6 +7,7 @@ from .arms import (
     Learnability as Learnability,
     arms_of as arms_of,
     draw_from_arms as draw_from_arms,
+    count_tasks as count_tasks,
     first_number as first_number,
 )
 from .deduplicate import (

@@ -46,6 +46,15 @@ def arms_of(tasks: Tasks) -> list[Tasks]:
     return list(tasks.domains if isinstance(tasks, TellsDomains) else ()) or [tasks]
 
 
+def count_tasks(asked: int | None, size: int | None, endless: int) -> int:
+    """How many training tasks a draw looks at: `asked`, None = all there are, and of a source
+    without an end `endless`.
+    """
+    if asked is None:
+        return endless if size is None else size
+    return asked if size is None else min(asked, size)
+
+
 def first_number(ctx: Situation, arm: Tasks | None = None) -> int:
     """The number of the first training task that a run draws of its problem, or of an arm of it: 0
     where these come to an end, else from where the bench says.

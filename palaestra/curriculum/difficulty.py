@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.curriculum.arms import arms_of, draw_from_arms, first_number
+from palaestra.curriculum.arms import arms_of, count_tasks, draw_from_arms, first_number
 from palaestra.curriculum.prioritised import learnable, probabilities, prompt_length
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
+from palaestra.schedule import check_bounds
 from palaestra.tasks.mixture import part_task
 from palaestra.types import Group, Key, State, Task, need_at_least, stage
 
@@ -93,7 +94,8 @@ class ProbedArms:
 
 @stage
 class EasyToHard:
-    """The first `tasks` training tasks in `batches` parts, the easy ones first, then again.
+    """The first `tasks` training tasks (None = all, 512 of a source without an end) in `batches`
+    parts, the easy ones first, then again.
 
     The order is that of `difficulty`. With `probe` it is 1 - the pass rate of the policy at the
     start, and before each later part the order within it is measured anew with the policy of then;
@@ -101,14 +103,15 @@ class EasyToHard:
     state's `inversions` are the shares of pairs that turned round, by part.
     """
 
-    tasks: int = 512
+    tasks: int | None = 512
     batches: int = 5
     difficulty: Callable[[Task], float] = prompt_length
     probe: Sample | None = None
 
     def __post_init__(self) -> None:
-        need_at_least(self, tasks=1, batches=1)
-        if self.batches > self.tasks:
+        need_at_least(self, batches=1)
+        check_bounds("EasyToHard.tasks", self.tasks, least=1)
+        if self.tasks is not None and self.batches > self.tasks:
             raise UserError(f"EasyToHard: {self.tasks} tasks are too few for {self.batches} parts")
 
     async def __call__(
@@ -116,8 +119,8 @@ class EasyToHard:
     ) -> tuple[list[Task], State]:
         state, drawn_tasks = dict(state), list[Task]()
         if "order" not in state:
-            size, first = ctx.bench.tasks.size or self.tasks, first_number(ctx)
-            every = list(range(first, first + min(self.tasks, size)))
+            size, first = count_tasks(self.tasks, ctx.bench.tasks.size, 512), first_number(ctx)
+            every = list(range(first, first + size))
             state |= await self._sort(ctx, (*key, "all"), every, {})
         ends = [round(len(state["order"]) * (k + 1) / self.batches) for k in range(self.batches)]
         while len(drawn_tasks) < n:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def is_mixed(group: Group, trained: bool = False, solved: bool = False) -> bool:
 @stage
 class Mixed:
     """Drops groups whose rewards are all equal and draws again until `size` are left (dynamic
-    sampling, DAPO, arXiv:2503.14476).
+    sampling, DAPO, arXiv:2503.14476); 0 = as many as a step draws.
 
     In self-play the pay of every seat that trains must be equal. Groups beyond `size` wait in the
     state and come first in the next batch, as far as the schedule's `max_age` allows: with 0 they
@@ -68,6 +69,10 @@ class Mixed:
     trained: bool = False
     solved: bool = False
 
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """Without a size of its own it keeps as many groups as a step draws."""
+        return self if self.size else replace(self, size=prompts)
+
     async def __call__(
         self, ctx: Context, groups: list[Group], state: State
     ) -> tuple[list[Group] | None, list[Group], State]:
@@ -75,6 +80,7 @@ class Mixed:
             *state.get("waiting", []),
             *(g for g in groups if is_mixed(g, self.trained, self.solved)),
         ]
-        if len(kept) < self.size:
+        size = self.size or max(len(kept), 1)
+        if len(kept) < size:
             return None, [], {"waiting": kept}
-        return kept[: self.size], [], {"waiting": kept[self.size :]}
+        return kept[:size], [], {"waiting": kept[size:]}

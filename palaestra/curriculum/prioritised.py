@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.curriculum.arms import first_number
+from palaestra.curriculum.arms import count_tasks, first_number
 from palaestra.schedule import check_bounds
 from palaestra.types import Example, Groups, Key, State, Task, need_at_least, rng_of, stage
 
@@ -37,24 +37,26 @@ class Prioritised:
     arXiv:2501.12599, 2.3.4. With `toward="middle"` p ~ s (1 - s), s = (solved + 1) / (tried + 2):
     what is solved now and then, and what was never tried, before what is always or never solved.
 
-    The problems are the first `problems` of the training tasks. With `rise` > 0 only the easiest
+    The problems are the first `problems` of the training tasks, None = all (256 of a source without
+    an end). With `rise` > 0 only the easiest
     share is open, from `start` at the first draw to all of them after `rise` draws. Pair it with
     `observe=Successes()`, which keeps the rates.
     """
 
-    problems: int = 256
+    problems: int | None = 256
     rise: int = 0  # draws until all problems are open; 0 = at once
     start: float = 0.25
     difficulty: Callable[[Task], float] = prompt_length
     toward: Literal["unsolved", "middle"] = "unsolved"
 
     def __post_init__(self) -> None:
-        need_at_least(self, problems=1, rise=0)
+        need_at_least(self, rise=0)
+        check_bounds("Prioritised.problems", self.problems, least=1)
         check_bounds("Prioritised.start", self.start, least=0, most=1)
 
     def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, draws = ctx.bench.tasks, state.get("draws", 0)
-        first, size = first_number(ctx), min(self.problems, tasks.size or self.problems)
+        first, size = first_number(ctx), count_tasks(self.problems, tasks.size, 256)
         known = [tasks.task("train", first + i) for i in range(size)]
         if self.rise:
             share = min(1.0, self.start + (1 - self.start) * draws / self.rise)

@@ -83,12 +83,15 @@ class Scaled(Algebra):
         return self.weight * loss, metrics
 
 
+DEFAULT_LENGTH = 64  # outside of a run, which has a longest answer: that of a bench by default
+
+
 def reduce_terms(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = None) -> Tensor:
     """One number from per-token terms.
 
     "tokens": every trained token of the batch weighs the same (DAPO); "sequences": mean within each
     row, then over rows (GRPO); "constant": sum over tokens / (length * rows) (Dr. GRPO, `length` =
-    the longest answer allowed).
+    the longest answer allowed; in a run None is its `max_tokens`).
     """
     x_BT = x_BT * batch.mask
     if how == "tokens":
@@ -96,8 +99,7 @@ def reduce_terms(x_BT: Tensor, batch: Batch, how: Reduction, length: float | Non
     if how == "sequences":
         return (x_BT.sum(1) / batch.mask.sum(1).clamp(min=1)).sum() / batch.n_rows
     if how == "constant":
-        if not length:
-            raise UserError('reduce="constant" needs length, the longest answer allowed, in tokens')
+        length = DEFAULT_LENGTH if length is None else length
         return x_BT.sum() / (length * batch.n_rows)
     raise UserError(f"unknown reduction {how!r}; there are tokens, sequences, constant")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -69,6 +70,11 @@ class Clipped(Algebra):
         check_bounds("Clipped.high", self.high, least=0)
         check_bounds("Clipped.length", self.length, above=0)
 
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """`length` is the run's longest answer where it is open."""
+        open_ = self.reduce == "constant" and self.length is None
+        return replace(self, length=max_tokens) if open_ else self
+
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         rho_BT = log_ratio(out, batch, self.ratio, self.old).exp()
         A_BT = batch["advantage"]
@@ -116,6 +122,11 @@ class Reinforce(Algebra):
         check_bounds("Reinforce.cap", self.cap, above=0)
         if self.cap is not None and not self.weighted:
             raise UserError("Reinforce.cap bounds the weight rho: say weighted=True as well")
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """`length` is the run's longest answer where it is open."""
+        open_ = self.reduce == "constant" and self.length is None
+        return replace(self, length=max_tokens) if open_ else self
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         A_BT = batch["advantage"]

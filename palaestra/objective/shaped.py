@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -51,6 +52,11 @@ class Shaped(Algebra):
             raise UserError(
                 'Shaped: the mixture is with the policy before the update: old="policy"'
             )
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """`length` is the run's longest answer where it is open."""
+        open_ = self.reduce == "constant" and self.length is None
+        return replace(self, length=max_tokens) if open_ else self
 
     @property
     def couples(self) -> Couples:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -159,6 +159,11 @@ class DualClipped(Algebra):
 
     def __post_init__(self) -> None:
         check_bounds("DualClipped.length", self.length, above=0)
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """`length` is the run's longest answer where it is open."""
+        open_ = self.reduce == "constant" and self.length is None
+        return replace(self, length=max_tokens) if open_ else self
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         rho_BT, A_BT = log_ratio(out, batch).clamp(-20, 20).exp(), batch["advantage"]

@@ -7,13 +7,17 @@ import palaestra as pl
 from palaestra.claims.starts import RATES, half_taught
 from palaestra.recipes.data.eframe import Survivors, attempt, build
 
-CAPACITY = 2 * 5 * 16  # of the replay, as in `build`
+CAPACITY = 2 * 5 * 16  # of the replay
 
 
 def arm(recipe: pl.Recipe, **differences: Any) -> pl.Pipeline:
     """8 prompts a step."""
     schedule = replace(recipe.schedule, prompts=8, steps=400)
-    return half_taught(pl.vary(recipe, schedule=schedule, **differences))
+    made = pl.vary(recipe, schedule=schedule, **differences)
+    credit = made.learners["policy"].credit
+    if isinstance(credit, pl.credit.Rehearse):
+        made = pl.vary(made, credit=replace(credit, each=0, capacity=CAPACITY))
+    return half_taught(made)
 
 
 def sampled(n: int, replay: bool) -> pl.Pipeline:

@@ -31,12 +31,14 @@ def after_showing(learned: pl.Recipe) -> pl.Pipeline:
 
 def still() -> pl.Pipeline:
     """The start, which plays nothing."""
-    return after_showing(pl.vary(build(), schedule=pl.Schedule(prompts=64, steps=0)))
+    return after_showing(pl.vary(build(length=64), schedule=pl.Schedule(prompts=64, steps=0)))
 
 
 def against_chance() -> pl.Pipeline:
     """One seat of each game is the policy's, drawn; the other is played by a coin, at all times."""
-    return pl.override(after_showing(build()), "parts.rl.runnable.collect.links.0.cast", CHANCE)
+    return pl.override(
+        after_showing(build(length=64)), "parts.rl.runnable.collect.links.0.cast", CHANCE
+    )
 
 
 EXPERIMENT = pl.ledger.Experiment(
@@ -44,10 +46,10 @@ EXPERIMENT = pl.ledger.Experiment(
     start=still(),
     arms={
         "fixed opponent": against_chance(),
-        "self-play": after_showing(build()),
-        "one baseline": after_showing(build(baseline="batch")),
-        "no baseline": after_showing(build(baseline="none")),
-        "earlier selves": after_showing(build(past=0.5, every=10)),
+        "self-play": after_showing(build(length=64)),
+        "one baseline": after_showing(build(baseline="batch", length=64)),
+        "no baseline": after_showing(build(baseline="none", length=64)),
+        "earlier selves": after_showing(build(past=0.5, every=10, length=64)),
     },
     expect=pl.ledger.Greater(
         "self-play",

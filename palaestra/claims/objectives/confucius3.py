@@ -10,7 +10,7 @@ from palaestra.recipes.objectives.confucius3 import Hardness, build
 def arm(rsr: bool, pshw: bool, **differences: Any) -> pl.Recipe:
     """Batches of eight groups that have both kinds of answers."""
     schedule = pl.Schedule(prompts=8, max_age=int(rsr), steps=400)
-    learned = build(rsr=rsr, pshw=pshw)
+    learned = build(rsr=rsr, pshw=pshw, length=64)
     return short(learned, pool=pl.Mixed(8), schedule=schedule, **differences)
 
 

@@ -12,7 +12,7 @@ EXPERIMENT = pl.ledger.Experiment(
     start=unmoved(pl.vary(pl.recipe("grpo"), schedule=FRESH), steps=LAST),
     arms={
         "grpo": short(pl.recipe("grpo")),
-        "dr-grpo": short(build()),
+        "dr-grpo": short(build(length=64)),
         "no std": short(pl.recipe("grpo"), credit=pl.chain(pl.Center("group"))),
         "constant length": short(
             pl.recipe("grpo"), objective=pl.Clipped(reduce="constant", length=64)

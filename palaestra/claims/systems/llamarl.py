@@ -66,7 +66,7 @@ def arm(lag: int, objective: pl.Objective | None = None) -> pl.Recipe:
     """The recipe at an age, with another objective if given; half the prompts, so that more steps
     fit into a cell.
     """
-    own = build(lag=lag)
+    own = build(lag=lag, length=64)
     whole = pl.objective.Sum((objective or own.learners["policy"].objective, Moved()))
     return pl.vary(own, objective=whole, schedule=pl.Schedule(prompts=8, steps=50, lag=lag))
 

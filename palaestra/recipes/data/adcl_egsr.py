@@ -128,7 +128,7 @@ def shows_work(text: str) -> bool:
 
 
 def curriculum_of(
-    kind: Literal["adaptive", "static", "random"], tasks: int, batches: int, probe: int
+    kind: Literal["adaptive", "static", "random"], tasks: int | None, batches: int, probe: int
 ) -> Any:
     """The draw: which task comes when."""
     if kind == "random":
@@ -140,7 +140,7 @@ def curriculum_of(
 def build(
     curriculum: Literal["adaptive", "static", "random"] = "adaptive",
     expert: Literal["solution", "answer", ""] = "solution",
-    tasks: int = 512,
+    tasks: int | None = None,
     batches: int = 5,
     probe: int = 4,
     n: int = 8,
@@ -150,8 +150,9 @@ def build(
     scale: bool = True,
     minibatches: int = 1,
 ) -> pl.Recipe:
-    """`probe` attempts measure a difficulty, `guided` ones follow a group without a right answer;
-    `say` stands before the solution; `scale` divides by the group's deviation.
+    """The first `tasks` are in the curriculum, None = all of a file. `probe` attempts measure a
+    difficulty, `guided` ones follow a group without a right answer; `say` stands before the
+    solution; `scale` divides by the group's deviation.
     """
     shown = (
         pl.Hinted(WithInstruction(say, pl.Working(1.0, "characters")))

@@ -89,7 +89,7 @@ def build(
     level: Literal["tokens", "sequences"] = "tokens",
     form: float = 0.1,
     entropy: float = 0.001,
-    length: float = 64,
+    length: float | None = None,
 ) -> pl.Recipe:
     """`k` failures give way, 0 = none; `form` is the share of the reward that the answer's form
     earns.

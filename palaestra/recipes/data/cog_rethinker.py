@@ -208,10 +208,10 @@ def build(
     shots: int = 1,
     seeds: tuple[tuple[Shot, ...], tuple[Shot, ...]] = ((), ()),
     most: int = 8,
-    size: int = 16,
+    size: int | None = None,
 ) -> pl.Recipe:
     """`imitate` is lambda; without `stages` it is DAPO. `size` is how many groups a step trains on,
-    0 = all that are drawn; it drops those whose answers are alike, muted ones among them where
+    None = as many as it draws, 0 = all that are drawn; it drops those whose answers are alike, muted ones among them where
     right answers are imitated, which a group that is all right in the end gives.
     """
     sample, score = pl.Sample(n=8), pl.Score()
@@ -230,5 +230,5 @@ def build(
         collect=pl.links(sample, score, *further, *told),
         credit=pl.chain(pl.Fact(MARK), pl.Center(by_stage), pl.Scale(by_stage, ddof=1)),
         objective=dapo + shown if told else dapo,
-        **({"pool": pl.Mixed(size, trained=not told)} if size else {}),
+        **({"pool": pl.Mixed(size or 0, trained=not told)} if size != 0 else {}),
     )

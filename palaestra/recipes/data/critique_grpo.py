@@ -159,12 +159,12 @@ def build(
     critic: pl.Source = pl.LocalModel(),
     clip: bool = False,
     entropy: float = 0.001,
-    length: float = 64,
+    length: float | None = None,
 ) -> pl.Recipe:
     """Args:
     kind: what is said of a wrong answer.
     critic: says it in words, for the kind "critique".
-    length: tokens of the longest answer allowed.
+    length: tokens of the longest answer allowed; None = the run's.
     """
     written = kind == "critique"
     rewrite = ShowCritique() if written else pl.Feedback(kind)

@@ -98,9 +98,7 @@ def build(
     return pl.vary(
         parent,
         collect=pl.links(pl.Sample(n=n), pl.Score(), *explore),
-        credit=pl.credit.Rehearse(credit, capacity=2 * n * 16, every=5, sign=sign)
-        if replay
-        else credit,
+        credit=pl.credit.Rehearse(credit, each=2 * n, every=5, sign=sign) if replay else credit,
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         schedule=replace(parent.schedule, max_age=age if replay else None),
     )

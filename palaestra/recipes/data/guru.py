@@ -149,12 +149,13 @@ class FilteredDomain:
     """Draws from one domain, or from all alike, what the filters keep.
 
     Before the first draw `candidates` problems of each domain are cleaned of duplicates and attempted
-    by both models; what is kept is drawn in turn. candidates=0 filters nothing. A domain of which
+    by both models; what is kept is drawn in turn. candidates=0 filters nothing,
+    None all of a file (64 of a source without an end). A domain of which
     nothing is kept is not drawn; where nothing is kept at all, the run ends with a Fault.
     """
 
     domain: str = ""
-    candidates: int = 0
+    candidates: int | None = 0
     easy: float = 0.9
     hard: float = 0.1
     released: bool = False
@@ -172,10 +173,10 @@ class FilteredDomain:
             raise pl.UserError(
                 f"no domain {self.domain!r} in {ctx.bench.name}; there are {', '.join(p.name for p in parts)}"
             )
-        if self.candidates and "kept" not in state:
+        if self.candidates != 0 and "kept" not in state:
             state = {**state, **await self._filter(ctx, (*key, "filter"), chosen)}
         kept: Mapping[str, list[int]] = state.get("kept", {})
-        able = [p for p in chosen if not self.candidates or kept[p.name]]
+        able = [p for p in chosen if self.candidates == 0 or kept[p.name]]
         if not able:
             raise pl.Fault("starved", "the filter by two models keeps nothing; widen its bounds")
         given, found = dict(state.get("given", {})), list[pl.Task]()
@@ -203,7 +204,7 @@ class FilteredDomain:
         dropped: dict[str, dict[str, int]] = {}
         for part in parts:
             first = pl.curriculum.first_number(ctx, part)
-            n = min(self.candidates, part.size or self.candidates)
+            n = pl.curriculum.count_tasks(self.candidates, part.size, 64)
             tasks = [task_of(every, part, first + i) for i in range(n)]
             places = {t.id: i for i, t in enumerate(tasks)}
             if part.size is not None:  # an endless source may have few different problems
@@ -322,15 +323,15 @@ class TransferStudy:
 def build(
     n: int = 64,
     samples: int = 0,
-    candidates: int = 64,
+    candidates: int | None = None,
     weak: str = "policy",
     strong: str = "policy",
     easy: float = 0.9,
     hard: float = 0.1,
     released: bool = False,
 ) -> TransferStudy:
-    """`candidates` of each domain are filtered by the models `weak` and `strong`, names or folders;
-    "policy" is the start.
+    """`candidates` of each domain, None = all, are filtered by the models `weak` and `strong`, names
+    or folders; "policy" is the start.
     """
     references = {"weak": weak} | ({"strong": strong} if strong != weak else {})
     draw = FilteredDomain(
@@ -343,7 +344,7 @@ def build(
             pl.credit.TaskColumn(PASS_RATE), pl.Center("group"), pl.Scale("group", ddof=1)
         ),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens") + pl.Track((PASS_RATE,)),
-        references=references if candidates else {},
+        references={} if candidates == 0 else references,
     )
     return TransferStudy(recipe, n, samples)
 

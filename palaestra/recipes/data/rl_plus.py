@@ -57,7 +57,7 @@ def build(
     gamma: float = 0.5,
     density: float = 1.0,
     entropy: float = 0.001,
-    length: float = 64,
+    length: float | None = None,
     minibatches: int = 2,
     external: Literal["mis", "plain", "luffy", "none"] = "mis",
     clip: bool = False,

@@ -263,7 +263,7 @@ class WeaknessDriven:
     control), "none" nothing. The state's `found` says what was weak, asked for, written and kept.
     """
 
-    seeds: int = 128
+    seeds: int | None = None
     epochs: int = 3
     written: int = 128
     weigh: Literal["weak", "even", "none"] = "weak"
@@ -278,7 +278,7 @@ class WeaknessDriven:
     ) -> tuple[list[pl.Task], pl.State]:
         state = dict(state)
         tasks = ctx.bench.tasks
-        size = min(self.seeds, tasks.size or self.seeds)
+        size = pl.curriculum.count_tasks(self.seeds, tasks.size, 128)
         at = state.get("cursor", 0)
         if at >= self.epochs * size and "written" not in state:
             state |= await self._write(ctx, (*key, "write"), state.get("rates", {}), size)
@@ -345,7 +345,7 @@ class WeaknessDriven:
 
 
 def in_phases(
-    seeds: int = 128,
+    seeds: int | None = None,
     epochs: int = 3,
     written: int = 128,
     weigh: Literal["weak", "even", "none"] = "weak",
@@ -362,7 +362,7 @@ def in_phases(
         band=band,
         probe=pl.Sample(n=8) if gate else None,
     )
-    changed: dict[str, Any] = {"pool": pl.Mixed()} if mixed else {}
+    changed: dict[str, Any] = {"pool": pl.Mixed(size=0)} if mixed else {}
     return pl.vary(pl.recipe("grpo"), draw=draw, observe=PassRates(), **changed)
 
 
@@ -371,7 +371,7 @@ def build(
     solver: pl.Source | None = None,
     judge: pl.Source | None = None,
     namer: pl.Source | None = None,
-    seeds: int = 128,
+    seeds: int | None = None,
     epochs: int = 3,
     written: int = 128,
     weigh: Literal["weak", "even", "none"] = "weak",
@@ -379,8 +379,9 @@ def build(
     gate: bool = True,
     mixed: bool = False,
 ) -> pl.Recipe:
-    """`gate` asks the policy whether a written problem lies in `band`; `mixed` trains on groups with
-    both right and wrong answers alone, and draws until there are 16.
+    """The first `seeds` problems are those of the first phase, None = all of a file. `gate` asks the
+    policy whether a written problem lies in `band`; `mixed` trains on groups with both right and
+    wrong answers alone, and draws until there are as many as a step asks for.
     """
     recipe = in_phases(seeds, epochs, written, weigh, band, gate, mixed)
     parts: dict[str, Any] = {}

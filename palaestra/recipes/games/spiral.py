@@ -94,10 +94,10 @@ def build(
     every: int = 20,
     keep: int = 4,
     games: int = 64,
-    length: float = 64,
+    length: float | None = None,
 ) -> pl.Recipe:
     """`baseline`: of each role, one of all ("batch"), or none. `length` is the longest reply in
-    tokens; another value only rescales the loss.
+    tokens, None = the run's; another value only rescales the loss.
     """
     earlier = (
         pl.rollout.Sometimes(pl.rollout.Alternate(pl.rollout.Frozen("past")), past)

@@ -68,7 +68,7 @@ def build(
     target: float = 0.55,
     rsr: bool = True,
     pshw: bool = True,
-    length: float = 64,
+    length: float | None = None,
     squared: bool = False,
     right: float | None = None,
 ) -> pl.Recipe:
@@ -83,7 +83,7 @@ def build(
         )
     return pl.vary(
         pl.recipe("grpo"),
-        pool=pl.Mixed(size=16),
+        pool=pl.Mixed(size=0),
         schedule=pl.Schedule(prompts=16, max_age=int(rsr), steps=50),
         credit=pl.chain(
             pl.credit.Outcome(1.0, -1.0, above=right), Hardness() if pshw else pl.Center("group")

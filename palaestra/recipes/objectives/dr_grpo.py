@@ -35,7 +35,8 @@ CARD = pl.Card(
 )
 
 
-def build(length: float = 64) -> pl.Recipe:
+def build(length: float | None = None) -> pl.Recipe:
+    """`length` is the longest answer, in tokens; None = the run's."""
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(pl.Center("group")),

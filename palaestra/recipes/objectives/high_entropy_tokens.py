@@ -59,7 +59,7 @@ def build(
     over = "all" if variant == "paper" else "selected"
     return pl.vary(
         pl.recipe("grpo"),
-        pool=pl.Mixed(16),
+        pool=pl.Mixed(size=0),
         objective=pl.objective.TokenWeighted(
             pl.DualClipped(), pl.objective.TopTokens(share, by, over, micro)
         ),

@@ -78,7 +78,7 @@ def build(
         pl.recipe("grpo"),
         draw=pl.Shuffled()
         if sampling == "uniform"
-        else pl.curriculum.Prioritised(rise=50 if sampling == "curriculum" else 0),
+        else pl.curriculum.Prioritised(None, rise=50 if sampling == "curriculum" else 0),
         observe=pl.Unchanged() if sampling == "uniform" else pl.curriculum.Successes(),
         collect=pl.links(pl.rollout.Partial(n=8, cap=partial), pl.rollout.Finished(pl.Score()))
         if partial

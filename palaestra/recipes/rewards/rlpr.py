@@ -18,6 +18,7 @@ form: in \\boxed{}, in <answer>, behind "the answer is". A text that names every
 reference: watch `length`.
 """
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -64,18 +65,22 @@ BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 @pl.stage
 class Spread:
     """Keeps groups whose rewards have a standard deviation (ddof 1) of at least c m; draws until
-    there are `size`.
+    there are `size`; 0 = as many as a step draws.
 
     m moves with the mean over all groups of each step. Before step `start` everything is kept. A
     group of one spreads 0.
     """
 
     coefficient: float = 0.5
-    size: int = 16
+    size: int = 0
     momentum: float = 0.99
     collect_from: int = 6  # steps, counted from 1
     start: int = 11
     drops_equal: ClassVar[bool] = True
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> "Spread":
+        """Without a size of its own it keeps as many groups as a step draws."""
+        return self if self.size else replace(self, size=prompts)
 
     async def __call__(
         self, ctx: pl.Context | None, groups: list[pl.Group], state: pl.State
@@ -88,7 +93,8 @@ class Spread:
             *state.get("kept", []),
             *(g for g, s in zip(groups, spreads, strict=True) if s >= least),
         ]
-        if len(kept) < self.size and now >= self.start:
+        size = self.size or max(len(kept), 1)
+        if len(kept) < size and now >= self.start:
             return None, [], {**state, "kept": kept, "seen": seen}
         means = [*state.get("means", []), float(np.mean(seen))] if now >= self.collect_from else []
         if m is not None:
@@ -102,7 +108,7 @@ class Spread:
             "kept": [],
             "seen": [],
         }
-        return kept[: self.size] if now >= self.start else kept, [], found
+        return kept[:size] if now >= self.start else kept, [], found
 
 
 def spread(group: pl.Group) -> float:

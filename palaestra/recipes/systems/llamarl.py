@@ -41,9 +41,9 @@ CARD = pl.Card(
 )
 
 
-def build(rho: float = 2.0, lag: int = 1, length: float = 64) -> pl.Recipe:
+def build(rho: float = 2.0, lag: int = 1, length: float | None = None) -> pl.Recipe:
     """`rho` caps pi / mu, `lag` is the age of samples in steps, `length` the longest answer
-    allowed, in tokens.
+    allowed, in tokens; None = the run's.
     """
     return pl.vary(
         pl.recipe("grpo"),

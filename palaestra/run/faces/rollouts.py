@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from palaestra.context import Bench
 from palaestra.rollout.player import EnginePlayer
 from palaestra.run.faces.models import RunModels
-from palaestra.schedule import resolve
+from palaestra.schedule import fit_to_run, resolve
 from palaestra.types import Player, Sampling
 
 R = TypeVar("R")  # a recipe, or another value with schedules in it
@@ -21,12 +21,14 @@ class RunRollouts(RunModels):
     """Who attempts the problem of a run, with which weights and schedules."""
 
     def at(self, recipe: R, step: int, version: int | None = None) -> R:
-        """The recipe with its schedules as numbers. Tokens sampled from here on carry the version,
-        that of the step if none is given.
+        """The recipe with its schedules, and sizes that follow the run's, as numbers. Tokens
+        sampled from here on carry the version, that of the step if none is given.
         """
         self.step = step
         self.renew(step if version is None else version)
-        return resolve(recipe, step)
+        now = resolve(recipe, step)
+        schedule = getattr(now, "schedule", None)  # what collects alone has none, and no pool
+        return fit_to_run(now, schedule.prompts if schedule else 0, self.bench.max_tokens)
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
         """Who fills the seats of the bench's world: its own players, and the model in

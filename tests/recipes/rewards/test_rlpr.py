@@ -15,7 +15,7 @@ from tests.recipes.rewards.helpers import attempts, reward_of, run
 
 
 def test_rlpr_rewards_of_the_catalogue():
-    reward = replace(reward_of(rlpr.build()), format=rlpr.has_one_answer_line)
+    reward = replace(reward_of(rlpr.build()), format=rlpr.states_answer_once)
     good, bad, loop = episode_saying("3+4=7\n= 7"), episode_saying("= 7\n= 7"), episode_saying("go on " * 40 + "\n= 7")
     r = answer_score(np.log([0.9, 0.8, 0.1]))
     assert reward._reward(good, r, 0.35).total == pytest.approx(0.325)
@@ -29,9 +29,9 @@ def test_rlpr_rewards_of_the_catalogue():
 
 def test_rlpr_formats():
     assert (
-        rlpr.has_one_answer_line("a\n= 7") == 1
-        and rlpr.has_one_answer_line("= 7\nso") == 0
-        and rlpr.has_one_answer_line("") == 0
+        rlpr.states_answer_once("a\n= 7") == 1
+        and rlpr.states_answer_once("= 7\nso") == 0
+        and rlpr.states_answer_once("") == 0
     )
     assert rlpr.text_before_answer("<think>a</think><answer>7</answer>") == "<think>a</think><answer>"
     assert rlpr.text_before_answer("7") is None
