@@ -257,6 +257,7 @@ def recognise(
     guessed_columns = look.prompt() or look.document(answers)
     guessed_columns += look.and_known(guessed_columns).other_cases()
     guessed_columns += look.and_known(guessed_columns).pair()
+    guessed_columns += look.and_known(guessed_columns).gap()
     guessed_columns += look.and_known(guessed_columns).answers(answers)
     guessed_columns += (
         look.and_known(guessed_columns).options((*guessed_columns, *given)) if answers else []
@@ -393,6 +394,14 @@ class FirstRows:
                 uses = zip(("chosen", "rejected"), columns, strict=True)
                 return [Column(use=use, paths=((there[0],),)) for use, there in uses]
         return []
+
+    def gap(self) -> list[Column]:
+        """By how much the better reply of a pair is better, which TRL calls its margin."""
+        values = [r.get("margin") for r in self.first]
+        if "chosen" not in self.uses or "gap" in self.has or "margin" not in self.has:
+            return []
+        numbers = all(formats.is_number(x) for x in values if x is not None)
+        return [Column(use="gap", paths=(("margin",),))] if numbers else []
 
     def options(self, known: Sequence[Column]) -> list[Column]:
         """Of multiple choice, where all answers are among them. A reward of the user's own may ask

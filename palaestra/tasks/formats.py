@@ -180,11 +180,11 @@ def standard_message(message: Any) -> Any:
     if not is_foreign(message):
         return message
     role = message.get("role", message.get("from"))
-    role = role if "role" in message else SHAREGPT_ROLES.get(role, role)
+    role = role if "role" in message else SHAREGPT_ROLES.get(str(role), role)
     content = message.get("content", message.get("value"))
     rest = {k: v for k, v in message.items() if k not in ("role", "from", "content", "value")}
     if role not in CALL_ROLES:
-        return {"role": OTHER_ROLES.get(role, role), "content": content, **rest}
+        return {"role": OTHER_ROLES.get(str(role), role), "content": content, **rest}
     try:
         calls = json.loads(content) if isinstance(content, str) else content
     except (ValueError, RecursionError):
