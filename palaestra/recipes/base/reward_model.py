@@ -23,7 +23,7 @@ CARD = pl.Card(
             pl.needs.CHOSEN,
             pl.needs.REJECTED,
         ),
-        shows="margin",
+        shows="ranked",
         own={"schedule.prompts": 4},
     ),
     use="It helps where answers were compared and nothing can verify one; a policy that is trained "
