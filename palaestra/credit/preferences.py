@@ -95,9 +95,17 @@ class Compare:
             for n, (better, other) in enumerate(self._pairs(ranked)):
                 weights = {f"{h}_weight": weight(name, n, h) for h in self.bootstrap}
                 tie = float(better.total - other.total < self.gap)
+                given = better.facts.get("gap")
+                more = {} if given is None else {"gap": float(given)}
                 for episode, sign in ((better, 1.0), (other, -1.0)):
                     row = add_marker(episode.rows[-1])
-                    columns = {**columns_of(row, self.keep), **weights, "sign": sign, "tie": tie}
+                    columns = {
+                        **columns_of(row, self.keep),
+                        **weights,
+                        "sign": sign,
+                        "tie": tie,
+                        **more,
+                    }
                     examples.append(Example(row=row, columns=columns, unit=f"pair {g} {n}"))
         return examples, state
 

@@ -39,6 +39,7 @@ from .residual import (
     ValueConsistency as ValueConsistency,
 )
 from .reward_model import (
+    BradleyTerryAhead as BradleyTerryAhead,
     CritiqueNLL as CritiqueNLL,
     Gaussian as Gaussian,
 )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples, share_right, sum_by_unit
 from palaestra.types import Batch, Outputs, stage
 
@@ -50,6 +51,10 @@ class BradleyTerry(Algebra):
     def couples(self) -> Couples:
         return "unit"
 
+    def lead(self, margin_U: Tensor, batch: Batch) -> Tensor:
+        """[U] the lead of the better reply, of which the likelihood is taken."""
+        return margin_U
+
     def measures(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The mean margin of the heads; NaN for a tie."""
         s_HB = torch.stack([score_at_marker(out, batch, h) for h in self.heads])
@@ -63,7 +68,7 @@ class BradleyTerry(Algebra):
             s_B = score_at_marker(out, batch, head)
             margin_U, sum_U = sum_by_unit(batch["sign"] * s_B, batch), sum_by_unit(s_B, batch)
             each_U = (
-                (1 - tie_U) * softplus(-margin_U)
+                (1 - tie_U) * softplus(-self.lead(margin_U, batch))
                 + tie_U * self.tie * margin_U**2
                 + self.center * sum_U**2
             )
@@ -71,6 +76,26 @@ class BradleyTerry(Algebra):
             ranked = ranked + (share_right(margin_U) * (1 - tie_U)).sum().detach()
         n = batch.n_units * len(self.heads)
         return loss / n, {"ranked": ranked / n}
+
+
+@stage
+class BradleyTerryAhead(BradleyTerry):
+    """-log sigmoid(s_w - s_l - margin * gap): the better reply shall be ahead by how much the data
+    call it better, the column `gap` of the pair (arXiv:2307.09288, eq. 2).
+
+    Raises UserError where the pairs have no `gap`.
+    """
+
+    margin: float = 1.0
+
+    def lead(self, margin_U: Tensor, batch: Batch) -> Tensor:
+        """[U] the lead that is left beyond the pair's margin."""
+        if "gap" not in batch.columns:
+            raise UserError(
+                "a margin is taken from the column `gap` of each pair, and the data has none; add "
+                "it, or take margin=0"
+            )
+        return margin_U - self.margin * sum_by_unit(batch["gap"], batch) / 2
 
 
 @stage

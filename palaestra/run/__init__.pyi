@@ -22,3 +22,6 @@ from .merging import (
 from .overoptimisation import (
     Overoptimisation as Overoptimisation,
 )
+from .pair_exam import (
+    PairExam as PairExam,
+)

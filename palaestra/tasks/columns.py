@@ -40,7 +40,10 @@ PROMPTS = ("question", "problem", "query", "instruction", "input")
 ANSWERS = ("ground_truth", "reward_model", "target", "solution", "answerkey")
 CHOICES = ("choices",)
 REPLIES = ("completion", "response", "output")
-LABELS = ("label", "score")
+LABELS = ("label", "kto_tag", "score")
+# an answer by its name where no column of ANSWERS is there; "label" where no reply is, as in OpenRLHF
+OTHER_ANSWERS = ("expected_answer", "reference_answer", "final_answer", "label")
+PAIRS = (("chosen_response", "rejected_response"), ("preferred_output", "non_preferred_output"))
 # texts beside a document that only say where it comes from, or what its author thought
 SOURCES = (
     "id", "url", "source", "title", "date", "timestamp", "language", "license", "meta", "metadata",
@@ -253,6 +256,8 @@ def recognise(
     look = FirstRows(first, where, frozenset(has), frozenset(uses), {c.use for c in given if c.cut})
     guessed_columns = look.prompt() or look.document(answers)
     guessed_columns += look.and_known(guessed_columns).other_cases()
+    guessed_columns += look.and_known(guessed_columns).pair()
+    guessed_columns += look.and_known(guessed_columns).gap()
     guessed_columns += look.and_known(guessed_columns).answers(answers)
     guessed_columns += (
         look.and_known(guessed_columns).options((*guessed_columns, *given)) if answers else []
@@ -319,6 +324,8 @@ class FirstRows:
             use = own[0].strip().casefold() if len(own) == 1 else "prompt"
             return self.one_of(own, use)
         talks, texts = self.among(CONVERSATIONS), self.among(PROMPTS)
+        if texts == ["input"] and not talks and all(map(self.is_request, self.first)):
+            return [Column(use="messages", paths=(("input", "messages"),))]
         if talks == talks[:1] and not texts and talks:
             return [Column(use="messages", paths=((talks[0],),))]
         if not talks and [t.casefold() for t in texts] == ["instruction", "input"]:  # Alpaca
@@ -348,6 +355,8 @@ class FirstRows:
         """Of the answer, or of what is recorded in its place."""
         if "answer" in self.uses:
             return []
+        if judged := self.judged_talk():
+            return judged
         if column := self.final(needed):
             return column
         recorded = self.uses & {"demonstration", "chosen", "messages", DOCUMENT}
@@ -364,6 +373,35 @@ class FirstRows:
         if not labels:
             return [reply]
         return [replace(reply, use="response"), Column(use="right", paths=((labels[0],),))]
+
+    def judged_talk(self) -> list[Column]:
+        """Of conversations that end with the assistant, the label of their last message."""
+        own = next((c for c in ("messages", *CONVERSATIONS) if c in self.has), "")
+        if "messages" not in self.uses or not own or self.uses & {"right", "chosen", "prompt"}:
+            return []
+        if not all(formats.ends_with_reply(r[own]) for r in self.first if r.get(own) is not None):
+            return []
+        labels = [n for n in self.columns(LABELS[:2]) if self.is_verdict(n)]
+        return [Column(use="right", paths=((n,),)) for n in labels[:1]]
+
+    def pair(self) -> list[Column]:
+        """Two columns that are a pair under other names."""
+        if self.uses & {"chosen", "rejected"}:
+            return []
+        for names in PAIRS:
+            columns = [self.columns((n,)) for n in names]
+            if all(columns):
+                uses = zip(("chosen", "rejected"), columns, strict=True)
+                return [Column(use=use, paths=((there[0],),)) for use, there in uses]
+        return []
+
+    def gap(self) -> list[Column]:
+        """By how much the better reply of a pair is better, which TRL calls its margin."""
+        values = [r.get("margin") for r in self.first]
+        if "chosen" not in self.uses or "gap" in self.has or "margin" not in self.has:
+            return []
+        numbers = all(formats.is_number(x) for x in values if x is not None)
+        return [Column(use="gap", paths=(("margin",),))] if numbers else []
 
     def options(self, known: Sequence[Column]) -> list[Column]:
         """Of multiple choice, where all answers are among them. A reward of the user's own may ask
@@ -385,7 +423,9 @@ class FirstRows:
 
     def final(self, needed: bool) -> list[Column]:
         """What is an answer by its name, unless it is a whole working."""
-        answer_paths = [self.path_in(n) for n in self.among(ANSWERS)]
+        replies = self.columns(REPLIES) or self.uses & {"demonstration", "chosen", "right"}
+        other = [n for n in self.among(OTHER_ANSWERS) if not replies or n.casefold() != "label"]
+        answer_paths = [self.path_in(n) for n in self.among(ANSWERS) or other]
         paths = [p for p in answer_paths if p is not None]
         if "answer" not in self.cut:
             worked = [p for p in paths if p[0].casefold() == "solution" and self.is_worked(p)]
@@ -419,6 +459,10 @@ class FirstRows:
         inside = (name, "ground_truth")
         return inside if any(lookup(r, inside) is not None for r in self.first) else None
 
+    def is_request(self, row: Record) -> bool:
+        """Whether `input` is a request to OpenAI's API, as in its preference data."""
+        return isinstance(lookup(row, ("input", "messages")), list)
+
     def is_worked(self, path: tuple[str, ...]) -> bool:
         """Whether most texts are more than a final answer."""
         texts = [x for r in self.first if isinstance(x := lookup(r, path), str)]
@@ -430,7 +474,8 @@ class FirstRows:
         return 2 * len(long) > len(texts)
 
     def is_verdict(self, name: str) -> bool:
-        return all(r.get(name) in (None, 0, 1) for r in self.first)
+        values = [r[name] for r in self.first if r.get(name) is not None]
+        return bool(values) and all(formats.read_verdict(x) is not None for x in values)
 
 
 # ---- values

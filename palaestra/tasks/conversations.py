@@ -16,14 +16,16 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.tasks.records import describe_value, kind
-from palaestra.tasks.tool_data import write_calls
+from palaestra.tasks.tool_data import THOUGHTS, write_calls
 from palaestra.types import Message, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
 MARKS = ("weight", "trained")
 BESIDE = {  # what OpenAI's form has beside the content
-    "assistant": ("tool_calls", "function_call"),
+    "assistant": ("tool_calls", "function_call", "name"),
     "tool": ("tool_call_id", "name"),
+    "user": ("name",),
+    "system": ("name",),
 }
 SHOWN = '{"role": "user", "content": "..."}'
 
@@ -130,7 +132,10 @@ def _message(value: Any, field: str, where: str) -> Message:
         raise UserError(f"{where}: {field} is {kind(value)}; write {SHOWN}")
     given = {k: v for k, v in value.items() if v is not None}
     role = given.get("role")
-    if extra := sorted(set(given) - {"role", "content", *MARKS, *BESIDE.get(str(role), ())}):
+    thoughts = THOUGHTS if role == "assistant" else ()
+    known = {"role", "content", *MARKS, *BESIDE.get(str(role), ()), *thoughts}
+    # what is empty says nothing: "annotations": []
+    if extra := sorted(k for k in set(given) - known if given[k] not in ([], {}, "")):
         raise UserError(
             f"{where}: {field} has {extra[0]!r}; only role and content are read, and tool_calls of "
             "the assistant"
@@ -141,10 +146,21 @@ def _message(value: Any, field: str, where: str) -> Message:
         _check_mark(given.get(mark), role, f"{where}: {field}.{mark}")
     content = join_parts(given.get("content"), where, f"{field}.content")
     calls = write_calls(given, where, field)
+    thought = _thought(given, where, field) if thoughts else ""
     if calls and (content is None or not str(content).strip()):
-        return Message(role=role, content=check_whole(calls, where, field))
+        return Message(role=role, content=thought + check_whole(calls, where, field))
     content = read_text(content, where, f"{field}.content")
-    return Message(role=role, content="\n".join(filter(None, (content, calls))))
+    if content.lstrip().startswith("<think>"):
+        thought = ""  # the content has it already
+    return Message(role=role, content=thought + "\n".join(filter(None, (content, calls))))
+
+
+def _thought(given: Mapping[str, Any], where: str, field: str) -> str:
+    """What the assistant thought before it spoke, in the tags that it writes; "" = nothing."""
+    name = next((n for n in THOUGHTS if given.get(n)), "")
+    if not name:
+        return ""
+    return f"<think>\n{read_text(given[name], where, f'{field}.{name}').strip()}\n</think>\n\n"
 
 
 def _check_mark(mark: Any, role: str, field: str) -> None:

@@ -25,6 +25,7 @@ from palaestra.errors import UserError
 from palaestra.tasks.conversations import join_parts, read_text
 from palaestra.tasks.implicit import prompt_of_pair
 from palaestra.tasks.records import describe_value
+from palaestra.tasks.tool_data import write_calls
 
 # columns whose text may be messages
 WRITTEN = ("prompt", "messages", "chosen", "rejected", "demonstration", "response")
@@ -32,6 +33,13 @@ WRITTEN = ("prompt", "messages", "chosen", "rejected", "demonstration", "respons
 REPLIES = ({"chosen", "rejected"}, {"demonstration"}, {"response", "right"})
 BETWEEN = re.compile(r"\}\s*\n\s*\{")  # messages of a numpy array as it prints them, without commas
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
+OTHER_ROLES = {  # of LLaMA-Factory, ms-swift, Llama, Gemini and OpenAI's later models
+    "model": "assistant", "developer": "system", "observation": "tool", "tool_response": "tool",
+    "function_response": "tool", "function": "tool", "ipython": "tool",
+}  # fmt: skip
+CALL_ROLES = ("function_call", "tool_call")  # messages of the assistant that hold a call as JSON
+VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False,
+            "-1": False, "-1.0": False}  # fmt: skip
 Fields = dict[str, Any]
 
 
@@ -43,20 +51,66 @@ def normalise(
     """
     parsed = {c: m for c in WRITTEN if (m := parse_messages(row.get(c))) is not None}
     row = {**row, **parsed} if parsed else row
-    if isinstance(row.get("messages"), list) and any(map(is_sharegpt, row["messages"])):
-        row = {**row, "messages": [from_sharegpt(m) for m in row["messages"]]}
+    talks = ((c, row.get(c)) for c in WRITTEN)
+    foreign = {
+        c: [standard_message(m) for m in talk]
+        for c, talk in talks
+        if isinstance(talk, list) and any(map(is_foreign, talk))
+    }
+    row = {**row, **foreign} if foreign else row
     row = drop_repeated_prompt(row)
+    row = split_verdict(row, where, name)
     if row.get("chosen") is not None and row.get("rejected") is not None:
         row = read_pair(dict(row), where, name)
     if isinstance(row.get("demonstration"), list):
         row = read_completion(dict(row), where)
     numbers = {
-        c: str(row[c]) for use in REPLIES if use <= row.keys() for c in use if is_number(row[c])
+        c: str(row[c])
+        for use in REPLIES
+        if use <= row.keys()
+        for c in use - {"right"}
+        if is_number(row[c])
     }
     row = {**row, **numbers} if numbers else row
     if isinstance(row.get("response"), list):
         row = {**row, "response": only_reply(row["response"], where, name("response"))}
     return row
+
+
+def split_verdict(
+    row: Mapping[str, Any], where: str, name: Callable[[str], str]
+) -> Mapping[str, Any]:
+    """The row with `right` as true or false, where it judges a recorded answer: that is the column
+    `response`, else the last message of the assistant in `messages`.
+    """
+    if row.get("right") is None:
+        return row
+    talk = row.get("messages")
+    if row.get("response") is None and isinstance(talk, list) and ends_with_reply(talk):
+        row = {**row, "messages": talk[:-1], "response": talk[-1:]}
+    if row.get("response") is None:
+        return row
+    verdict = read_verdict(row["right"])
+    if verdict is None:
+        raise UserError(
+            f"{where}: {name('right')} is {describe_value(row['right'])}; write true or false"
+        )
+    return {**row, "right": verdict}
+
+
+def ends_with_reply(talk: Any) -> bool:
+    """Whether a value is a conversation in which the assistant has the last word."""
+    last = talk[-1] if isinstance(talk, list) and talk else None
+    return isinstance(last, Mapping) and standard_message(last).get("role") == "assistant"
+
+
+def read_verdict(value: Any) -> bool | None:
+    """What a label says of an answer: true, 1 or text of these, as tables have it; false, 0 or -1.
+    None = none of them.
+    """
+    if isinstance(value, str | int | float):
+        return VERDICTS.get(str(value).strip().casefold())
+    return None
 
 
 def is_number(value: Any) -> bool:
@@ -107,17 +161,36 @@ def drop_repeated_prompt(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {k: v for k, v in row.items() if k != "prompt"}
 
 
-def is_sharegpt(message: Any) -> bool:
-    return isinstance(message, Mapping) and "from" in message and "role" not in message
+def is_foreign(message: Any) -> bool:
+    """Whether a message has other names than `role` and `content`, or another role than these
+    here.
+    """
+    if not isinstance(message, Mapping):
+        return False
+    role = message.get("role", message.get("from"))
+    named = "role" not in message or ("value" in message and "content" not in message)
+    return role is not None and (named or role in (*OTHER_ROLES, *CALL_ROLES))
 
 
-def from_sharegpt(message: Any) -> Any:
-    """A message as others write it, {"role": ..., "content": ...}."""
-    if not is_sharegpt(message):
+def standard_message(message: Any) -> Any:
+    """A message as {"role": ..., "content": ...}, from ShareGPT's {"from": ..., "value": ...} and
+    with the roles of others. A call that is a message of its own becomes one of the assistant; text
+    that is no JSON of a call stays its content.
+    """
+    if not is_foreign(message):
         return message
-    rest = {k: v for k, v in message.items() if k not in ("from", "value")}
-    role = SHAREGPT_ROLES.get(message["from"], message["from"])
-    return {"role": role, "content": message.get("value"), **rest}
+    role = message.get("role", message.get("from"))
+    role = role if "role" in message else SHAREGPT_ROLES.get(str(role), role)
+    content = message.get("content", message.get("value"))
+    rest = {k: v for k, v in message.items() if k not in ("role", "from", "content", "value")}
+    if role not in CALL_ROLES:
+        return {"role": OTHER_ROLES.get(str(role), role), "content": content, **rest}
+    try:
+        calls = json.loads(content) if isinstance(content, str) else content
+    except (ValueError, RecursionError):
+        return {"role": "assistant", "content": content, **rest}
+    calls = calls if isinstance(calls, list) else [calls]
+    return {"role": "assistant", "content": None, "tool_calls": calls, **rest}
 
 
 def read_pair(row: Fields, where: str, name: Callable[[str], str]) -> Fields:
@@ -160,7 +233,7 @@ def read_conversations(
     that go on from the same prompt are what is imitated.
     """
     first, second = name("chosen"), name("rejected")
-    chosen, rejected = ([from_sharegpt(m) for m in talk] for talk in (chosen, rejected))
+    chosen, rejected = ([standard_message(m) for m in talk] for talk in (chosen, rejected))
     n = common(chosen, rejected)
     if n and n == min(len(chosen), len(rejected)):
         raise UserError(f"{where}: {first} and {second} do not differ; drop the record")
@@ -208,7 +281,10 @@ def only_reply(messages: Any, where: str, field: str) -> str:
             f"{where}: {field} is {describe_value(messages)}; write text, or one message of the "
             "assistant after the prompt"
         )
-    return read_text(join_parts(one.get("content"), where, field), where, field)
+    content, calls = join_parts(one.get("content"), where, field), write_calls(one, where, field)
+    if calls and (content is None or not str(content).strip()):
+        return calls
+    return "\n".join(filter(None, (read_text(content, where, field), calls)))
 
 
 def read_completion(row: Fields, where: str) -> Fields:

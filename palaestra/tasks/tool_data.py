@@ -15,6 +15,11 @@ WRITTEN = (
     "{...}}</tool_call>, the form of Hermes and Qwen; for a model of another family write them in "
     "the content yourself"
 )
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # what reasoning models think before
+THOUGHT = (
+    "what a message has as reasoning is written before its content as <think>...</think>, the form "
+    "of DeepSeek-R1 and Qwen3; for a model of another family write it in the content yourself"
+)
 NOT_SHOWN = (
     "the column 'tools' describes tools and is not shown to the model, which sees and may call "
     "what --tools names"
@@ -68,7 +73,7 @@ def _write(call: Any, where: str, field: str) -> str:
 
 
 def notes_on_tools(record: Record) -> set[str]:
-    """What is to be said of the tools in a record."""
+    """What is to be said of the tools and of the thoughts in a record."""
     notes: set[str] = set()
     for name in ("messages", "prompt"):
         messages = record.get(name)
@@ -77,6 +82,8 @@ def notes_on_tools(record: Record) -> set[str]:
                 message.get("tool_calls") is not None or message.get("function_call") is not None
             ):
                 notes.add(WRITTEN)
+            if isinstance(message, Mapping) and any(message.get(k) for k in THOUGHTS):
+                notes.add(THOUGHT)
     if describes_tools(record.get("tools")):
         notes.add(NOT_SHOWN)
     return notes
