@@ -96,6 +96,9 @@ from .sql.queries import (
 )
 from .text.constraints import (
     Constraints as Constraints,
+    constraint_level as constraint_level,
+    constraint_wording as constraint_wording,
+    has_conflict as has_conflict,
 )
 from .text.formats import (
     Boxed as Boxed,

@@ -139,7 +139,7 @@ def add_constraints(
     whole, added = list(constraints), list[Constraint]()
     for i in rng.permutation(len(ADDED)):
         more = ADDED[int(i)]
-        if len(whole) and pl.verifiers.level(whole) >= level:
+        if len(whole) and pl.verifiers.constraint_level(whole) >= level:
             break
         kinds = {tuple(c[:2]) for c in whole}
         if tuple(more[:2]) not in kinds and not pl.verifiers.has_conflict([*whole, more]):
@@ -190,9 +190,9 @@ class Expanded:
         if not added:
             return task
         pattern = PATTERNS[number // self.most % len(PATTERNS)]
-        asked = f"{pl.tasks.question_text(task)}\n\n{pl.verifiers.wording(added, pattern)}"
+        asked = f"{pl.tasks.question_text(task)}\n\n{pl.verifiers.constraint_wording(added, pattern)}"
         whole = [list(c) for c in (*own, *added)]
-        meta = {**task.meta, "constraints": whole, "level": pl.verifiers.level(whole)}
+        meta = {**task.meta, "constraints": whole, "level": pl.verifiers.constraint_level(whole)}
         return replace(pl.tasks.rephrase(task, asked), meta=meta)
 
 
