@@ -117,6 +117,7 @@ from .text.similarity import (
 from .text.spelling import (
     Spelling as Spelling,
     cluster_consensus as cluster_consensus,
+    edits as edits,
     normalise_characters as normalise_characters,
     rescale_similarity as rescale_similarity,
 )

@@ -28,7 +28,8 @@ problem without one is left out. The solutions lie in RUN/sft/written/demonstrat
 
     palaestra train logics-stem --data F teacher=DIR documents=TEXTS [stage2=sft]
 
-Annotation of the data and the 2.2M sample are not built: a user's file stands for them. K, tau and sizes of the paper are not known.
+Annotation of the data and the 2.2M sample are not built: a user's file stands for them. K,
+tau and sizes of the paper are not known.
 What SmolLM2 makes of it stands in docs/runs.md.
 """
 
@@ -360,6 +361,9 @@ def build(
 
 def embedded(steps: int = 10, written: int = 64, **options: Any) -> pl.Pipeline:
     """On the embedded problem, whose source writes the problems: short stages of eight prompts."""
-    made = build(steps=steps, **{"writer": None, "written": written, **options})
+    own: dict[str, Any] = {"writer": None, "written": written, "steps": steps}
+    made = build(**(own | options))
     *_, last = made.parts
-    return pl.override(pl.override(made, f"{last}.schedule.prompts", 8), f"{last}.schedule.steps", 10)
+    return pl.override(
+        pl.override(made, f"{last}.schedule.prompts", 8), f"{last}.schedule.steps", 10
+    )

@@ -190,7 +190,9 @@ class Expanded:
         if not added:
             return task
         pattern = PATTERNS[number // self.most % len(PATTERNS)]
-        asked = f"{pl.tasks.question_text(task)}\n\n{pl.verifiers.constraint_wording(added, pattern)}"
+        asked = (
+            f"{pl.tasks.question_text(task)}\n\n{pl.verifiers.constraint_wording(added, pattern)}"
+        )
         whole = [list(c) for c in (*own, *added)]
         meta = {**task.meta, "constraints": whole, "level": pl.verifiers.constraint_level(whole)}
         return replace(pl.tasks.rephrase(task, asked), meta=meta)

@@ -176,7 +176,9 @@ def test_a_teacher_solves_what_is_imitated_and_its_wrong_solutions_are_left_out(
     assert [t.meta["demonstration"] for t in solved] == [f"= {t.answer}" for t in solved]
     second = list(built.parts)[-1]
     draws = built.parts[second].runnable.draw
-    assert (second, isinstance(draws, pl.curriculum.WrittenColumn)) == (("rl", False) if stage2 == "rl" else ("sft2", True))
+    assert (second, isinstance(draws, pl.curriculum.WrittenColumn)) == (
+        ("rl", False) if stage2 == "rl" else ("sft2", True)
+    )
 
 
 def test_held_out_problems_are_not_written(context, monkeypatch):

@@ -92,7 +92,9 @@ def test_constraints_are_added_up_to_a_level_and_contradict_nothing():
         rng, most = np.random.default_rng(seed), seed % 4 + 1
         own = [["language", "uppercase"]] if seed % 2 else []
         whole = [*own, *muldimif.add_constraints(own, most, rng)]
-        assert constraint_level(whole) == most == len({kind_of(c) for c in whole}) == len(whole) and not has_conflict(whole)
+        assert constraint_level(whole) == most == len({kind_of(c) for c in whole}) == len(whole) and not has_conflict(
+            whole
+        )
 
 
 def plain_prompts(context):
