@@ -84,8 +84,12 @@ def read_arguments(
     read, models = dict[str, Any](), dict[str, str]()
     for name, x in given.items():
         hint = takes[name].annotation
-        kinds = (hint, *get_args(hint)) if isinstance(x, str) and x != "none" else ()
-        if Source in kinds:
+        types = (hint, *get_args(hint))
+        kinds = types if isinstance(x, str) and x != "none" else ()
+        none = x is None or (isinstance(x, str) and x == "none")
+        if none and type(None) in types:
+            read[name] = None  # `parse` knows no values of a protocol
+        elif Source in kinds:
             read[name], model = client_from_text(x, name)
             models |= {name: model} if model else {}
         elif Judge in kinds and not x.startswith(JUDGE):

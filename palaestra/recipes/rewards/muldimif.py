@@ -246,7 +246,8 @@ def build(
                 "wording", REWRITE, (writer,), read=whole_prompt, keep=True, source=draw
             )
         )
-    return pl.vary(recipe, draw=draw, references=pl.curriculum.frozen_starts(writer))
+    starts = pl.curriculum.frozen_starts(writer)
+    return pl.vary(recipe, draw=draw, references={**recipe.references, **starts})
 
 
 def verifier(every: bool, variant: Literal["paper", "released"] = "paper") -> pl.Verified:

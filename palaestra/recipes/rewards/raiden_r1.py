@@ -181,7 +181,8 @@ def build(
     if miner is None:
         raise pl.UserError("raiden-r1: second and third agree with a miner; give miner=... too")
     draw = pl.curriculum.WrittenColumn("keys", MINED, miners, read=read_keys, join=agreed_keys)
-    return pl.vary(recipe, draw=draw, references=pl.curriculum.frozen_starts(*miners))
+    starts = pl.curriculum.frozen_starts(*miners)
+    return pl.vary(recipe, draw=draw, references={**recipe.references, **starts})
 
 
 @pl.declare(columns=(("keys", list, "what a reply must name, each a list of equivalent terms"),))
