@@ -168,7 +168,7 @@ class WrittenColumn:
     ) -> tuple[list[Task], State]:
         """The tasks with their column, without those of which nobody can write it."""
         lacking = {i: fill_template(self.ask, t) for i, t in enumerate(tasks) if not self._has(t)}
-        store = Values(ctx.out, self.column, state.get("values", {}))
+        store = WrittenValues(ctx.out, self.column, state.get("values", {}))
         keys = {
             i: f"{seed_of(('written', asked)) % (1 << 48):012x}" for i, asked in lacking.items()
         }
@@ -245,7 +245,7 @@ class WrittenColumn:
         return verdict.total >= SOLVED_TOTAL if verdict.solved is None else verdict.solved
 
 
-class Values:
+class WrittenValues:
     """The values that were written, by the key of what was asked; None = it could not be written.
 
     With a run folder they lie in two files there, which hold the records for people to read: what
