@@ -86,8 +86,7 @@ def read_arguments(
         hint = takes[name].annotation
         types = (hint, *get_args(hint))
         kinds = types if isinstance(x, str) and x != "none" else ()
-        none = x is None or (isinstance(x, str) and x == "none")
-        if none and type(None) in types:
+        if says_none(x) and type(None) in types:
             read[name] = None  # `parse` knows no values of a protocol
         elif Source in kinds:
             read[name], model = client_from_text(x, name)
@@ -101,6 +100,11 @@ def read_arguments(
         else:
             read[name] = values.parse(x, hint, name)
     return read, models
+
+
+def says_none(given: object) -> bool:
+    """Whether an argument is given as nothing."""
+    return given is None or given == "none"
 
 
 def add_models(runnable: Any, models: Mapping[str, str]) -> Any:

@@ -137,25 +137,25 @@ class ScalingExam:
     rounds of thinking. The model goes on behind `cue` where it would have given its verdict.
     """
 
-    rounds: tuple[int, ...] = (0, 1, 2, 3)
+    forced: tuple[int, ...] = (0, 1, 2, 3)
     tasks: int = 64
     cue: str = "? Wait, let me check that again.\n"
 
     async def __call__(self, ctx: pl.Context) -> Mapping[str, Any]:
         numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         tasks = [pair_question(ctx.bench.tasks.task("test", i), ("exam",)) for i in numbers]
-        attempts = {n: await self._attempt(ctx, n, tasks) for n in self.rounds}
+        attempts = {n: await self._attempt(ctx, n, tasks) for n in self.forced}
         return scaling_numbers(attempts) if tasks else {}
 
     async def _attempt(
         self, ctx: pl.Context, n: int, tasks: Sequence[pl.Task]
     ) -> Sequence[pl.Group]:
         world = pl.worlds.Forced(n, cue=self.cue)
-        forced = ctx.with_bench(replace(ctx.bench, world=world, reward=None))
+        there = ctx.with_bench(replace(ctx.bench, world=world, reward=None))
         judge = pl.links(pl.Sample(n=1, temperature=0.0), pl.Score())
         keys = [(ctx.seed, "forced", i) for i in range(len(tasks))]
         pairs = zip(keys, tasks, strict=True)
-        return await asyncio.gather(*(judge(forced, key, pl.Group(task=t)) for key, t in pairs))
+        return await asyncio.gather(*(judge(there, key, pl.Group(task=t)) for key, t in pairs))
 
 
 def pair_question(task: pl.Task, key: pl.Key) -> pl.Task:

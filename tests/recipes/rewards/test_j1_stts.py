@@ -104,4 +104,4 @@ def test_forced_rounds_are_measured_on_held_out_pairs(context, tmp_path):
     assert set(numbers) == {"accuracy@0", "accuracy@2", "slope", "gain", "corrected", "spoilt", "kept", "undecided"}
     assert numbers["slope"] == pytest.approx(numbers["gain"] / 2)
     learned = j1_stts.build()
-    assert learned.evaluate["scaling"].rounds == (0, 1, 2, 3) and not j1_stts.build(rounds=()).evaluate
+    assert learned.evaluate["scaling"].forced == (0, 1, 2, 3) and not j1_stts.build(rounds=()).evaluate
