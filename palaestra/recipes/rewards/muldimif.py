@@ -161,7 +161,7 @@ BOUNDS = ("at least", "at most", "exactly", "between")
 
 @pl.declare(
     columns=(
-        ("constraints", list, "what a reply must keep, each as [category, kind, value ...]"),
+        ("constraints", tuple, "what the text must satisfy"),
         ("level", int, "the number of different kinds of constraints, at most 4"),
     )
 )
@@ -204,6 +204,7 @@ def whole_prompt(reply: str, task: pl.Task) -> str | None:
     return text if text and states_constraints(text, task.meta.get("constraints", ())) else None
 
 
+@pl.declare(columns=(("wording", str, "the prompt with its constraints, as a model words it"),))
 @pl.stage
 class Reworded:
     """Draws as `source` does; where a record has the column `wording`, this is its prompt."""
