@@ -179,5 +179,10 @@ COMMON_COLUMNS = {
         ("asked", object, "what the answer is judged for"),
         ("concepts", tuple, "the concepts that the problem is about"),
         ("database", str, "the path of the sqlite file that queries are run on"),
+        (
+            "written_columns",
+            dict,
+            "its columns that a model wrote, and the share of records so far that none could write",
+        ),
     )
 }

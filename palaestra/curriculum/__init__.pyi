@@ -10,6 +10,14 @@ from .arms import (
     count_tasks as count_tasks,
     first_number as first_number,
 )
+from .columns import (
+    WrittenColumn as WrittenColumn,
+    dialogue_text as dialogue_text,
+    fill_template as fill_template,
+    first_value as first_value,
+    frozen_starts as frozen_starts,
+    reply_text as reply_text,
+)
 from .deduplicate import (
     Deduplicate as Deduplicate,
     Deduplicated as Deduplicated,

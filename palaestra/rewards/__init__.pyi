@@ -59,6 +59,7 @@ from .rewritten import (
     write_blocks as write_blocks,
 )
 from .rules import (
+    MOST_RULES as MOST_RULES,
     Refine as Refine,
     RuleList as RuleList,
     RuleVerdict as RuleVerdict,

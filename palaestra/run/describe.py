@@ -34,6 +34,7 @@ def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
         "groups": len(seen),
         "groups_ready": len(ready),
         **describe_domains(seen, whole),
+        **describe_written(seen),
         **(describe_parts(seen, judged) if of_rewards else {}),
     }
 
@@ -51,6 +52,19 @@ def describe_domains(seen: Groups, whole: str) -> Metrics:
     if len(count) <= 1 and set(count) <= {"", whole}:
         return {}
     return {f"drawn/{d}": n / len(seen) for d, n in sorted(count.items())}
+
+
+def describe_written(seen: Groups) -> Metrics:
+    """Of each column that models write: the share of groups whose value a model wrote, and the share
+    of the records so far that no model could write.
+    """
+    written = [g.task.meta.get("written_columns", {}) for g in seen]
+    metrics: Metrics = {}
+    for name in sorted({name for columns in written for name in columns}):
+        failed = [columns[name] for columns in written if name in columns]
+        metrics[f"written/{name}"] = len(failed) / len(seen)
+        metrics[f"unwritten/{name}"] = max(failed)
+    return metrics
 
 
 def describe_rewards(seen: Groups, judged: Sequence[Episode]) -> Metrics:

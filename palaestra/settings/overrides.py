@@ -84,8 +84,11 @@ def read_arguments(
     read, models = dict[str, Any](), dict[str, str]()
     for name, x in given.items():
         hint = takes[name].annotation
-        kinds = (hint, *get_args(hint)) if isinstance(x, str) and x != "none" else ()
-        if Source in kinds:
+        types = (hint, *get_args(hint))
+        kinds = types if isinstance(x, str) and x != "none" else ()
+        if says_none(x) and type(None) in types:
+            read[name] = None  # `parse` knows no values of a protocol
+        elif Source in kinds:
             read[name], model = client_from_text(x, name)
             models |= {name: model} if model else {}
         elif Judge in kinds and not x.startswith(JUDGE):
@@ -97,6 +100,11 @@ def read_arguments(
         else:
             read[name] = values.parse(x, hint, name)
     return read, models
+
+
+def says_none(given: object) -> bool:
+    """Whether an argument is given as nothing."""
+    return given is None or given == "none"
 
 
 def add_models(runnable: Any, models: Mapping[str, str]) -> Any:

@@ -34,6 +34,7 @@ from .phrasing import (
     add_instruction as add_instruction,
     judging_task as judging_task,
     question_text as question_text,
+    rephrase as rephrase,
 )
 from .sources import (
     open_records as open_records,

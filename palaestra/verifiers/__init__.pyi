@@ -99,6 +99,9 @@ from .sql.queries import (
 )
 from .text.constraints import (
     Constraints as Constraints,
+    constraint_level as constraint_level,
+    constraint_wording as constraint_wording,
+    has_conflict as has_conflict,
 )
 from .text.formats import (
     Boxed as Boxed,
@@ -117,6 +120,7 @@ from .text.similarity import (
 from .text.spelling import (
     Spelling as Spelling,
     cluster_consensus as cluster_consensus,
+    edits as edits,
     normalise_characters as normalise_characters,
     rescale_similarity as rescale_similarity,
 )

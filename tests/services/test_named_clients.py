@@ -1,8 +1,11 @@
 """Clients as text on the command line."""
 
+import inspect
+
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
+from palaestra.recipes.data import logics_stem
 from palaestra.services.chat.named import client_from_text
 from palaestra.settings import overrides
 
@@ -46,3 +49,10 @@ def test_an_argument_that_takes_a_client_takes_text():
     )
     judged = overrides.build("ruscarl", {"judge": "endpoint('http://127.0.0.1:1/v1', 'm')"})
     assert "127.0.0.1" in repr(judged.collect)
+
+
+@pytest.mark.parametrize("given", ["none", None])
+def test_an_argument_that_may_be_no_client_takes_none(given):
+    """`writer=none` was refused as no client."""
+    takes = inspect.signature(logics_stem.build).parameters
+    assert overrides.read_arguments(takes, {"writer": given}) == ({"writer": None}, {})

@@ -298,7 +298,7 @@ def test_muldimif():
     found = judge("rain is Here", None, constraints=[*four, ["format", "json"]])
     assert found.parts["paper"] == 2.0 and found.parts["share"] == 0.4 and found.score == 0.0
     assert judge("rain is here!", None, constraints=four).score == 1.0
-    assert mul.level(four) == 4 and mul.level(four[:1] * 3) == 1
+    assert mul.constraint_level(four) == 4 and mul.constraint_level(four[:1] * 3) == 1
     assert mul.has_conflict([["language", "lowercase"], ["language", "uppercase"]])
     assert mul.has_conflict(
         [["length", "words", "at most", 3], ["length", "words", "at least", 4]]
@@ -308,7 +308,7 @@ def test_muldimif():
         mul.strip_end_tokens("please send<|im_end|>\n") == "please send"
         and mul.strip_end_tokens("ends</s></s>") == "ends"
     )
-    assert "rain" in mul.wording(four) and mul.wording(four).count("\n") == 3 and "\n" not in mul.wording(four, "prose")
+    assert "rain" in mul.constraint_wording(four) and mul.constraint_wording(four).count("\n") == 3 and "\n" not in mul.constraint_wording(four, "prose")
     r = np.array([3.0, 5, 1, 3])
     assert np.allclose((r - r.mean()) / r.std(), [0, 1.414214, -1.414214, 0], atol=1e-6)
 

@@ -40,15 +40,15 @@ def arm(learned: pl.Recipe) -> pl.Recipe:
 
 def paid(reward: pl.RewardFn) -> pl.Recipe:
     collect = pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True))
-    return arm(pl.vary(build(), collect=collect))
+    return arm(pl.vary(build(measured=0), collect=collect))
 
 
 EXPERIMENT = pl.ledger.Experiment(
     words=__file__,
     arms={
-        "consensus": arm(build(supervised=0.0, agreed=1.0)),
-        "similarity": arm(build(supervised=1.0, agreed=0.0)),
-        "both": arm(build()),
+        "consensus": arm(build(supervised=0.0, agreed=1.0, measured=0)),
+        "similarity": arm(build(supervised=1.0, agreed=0.0, measured=0)),
+        "both": arm(build(measured=0)),
         "mixed up": paid(MixedConsensus()),
         "answered": paid(Answered()),
     },

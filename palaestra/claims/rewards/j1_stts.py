@@ -1,14 +1,11 @@
 """The claim of j1-stts: J1-7B: simple test-time scaling for judges."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 import palaestra as pl
 from palaestra.claims.starts import RATES, imitation
-from palaestra.recipes.rewards.j1_stts import build, pair_verdict
+from palaestra.recipes.rewards.j1_stts import pair_verdict, reinforce, scaling_numbers
 
 
 @pl.stage
@@ -50,11 +47,6 @@ def reflection_recipe(steps: int = 75) -> pl.Recipe:
     return imitation(steps, Reflect(doubt=pl.Jump(0.0, 0.3, 25)), lr=8e-4, warmup=5)
 
 
-def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
-    """Least squares of accuracy over rounds."""
-    return float(np.polyfit(rounds, accuracy, 1)[0]) if len(rounds) > 1 else 0.0
-
-
 @dataclass(frozen=True)
 class Scaling:
     """Runs `recipe`, then judges held-out tasks greedily with each number of forced rounds; the
@@ -66,26 +58,20 @@ class Scaling:
     tasks: int = 384
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        result, right, said = await self.recipe.run(ctx), [], []
+        result = await self.recipe.run(ctx)
+        attempts = dict[int, list[pl.Group]]()
         for n in self.rounds:
             forced = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Forced(n), reward=None))
-            groups = await pl.run.attempt_tasks(forced, self.tasks, pl.Sample(n=1, temperature=0.0))
-            right.append([float(np.mean([e.total for e in g.valid])) for g in groups])
-            said.append([e.facts.get("answer") for g in groups for e in g.episodes])
-        accuracy = [float(np.mean(x)) for x in right]
-        first, last = np.array(right[0]), np.array(right[-1])
-        found = {f"accuracy@{n}": x for n, x in zip(self.rounds, accuracy, strict=True)}
-        found |= {"slope": slope(accuracy, self.rounds), "gain": accuracy[-1] - accuracy[0]}
-        found |= {"corrected": float(np.mean(last > first)), "spoilt": float(np.mean(last < first))}
-        found["kept"] = float(np.mean([a == b for a, b in zip(said[0], said[-1], strict=True)]))
-        found["undecided"] = float(np.mean([a in (None, "?") for a in said[-1]]))
+            sample = pl.Sample(n=1, temperature=0.0)
+            attempts[n] = await pl.run.attempt_tasks(forced, self.tasks, sample)
+        found = scaling_numbers(attempts)
         return pl.Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
 
 
 def on_bench() -> pl.Recipe:
     """Step 2 where the problem itself asks for a verdict."""
     paid = pl.Score(reward=pl.Verify(pair_verdict), shadow=True)
-    return pl.vary(build(), collect=pl.links(pl.Sample(n=8), paid))
+    return pl.vary(reinforce(), collect=pl.links(pl.Sample(n=8), paid))
 
 
 def shrink(learned: pl.Recipe) -> pl.Recipe:

@@ -20,11 +20,16 @@ The queries are training problems, so they are no held-out ones; what is written
 those. Of a user's file they are drawn from its training problems.
 
 `writer` is a language model that writes a problem of a document, whose answer is that on which most of its
-solutions agree. Without one, further problems of the document's domain stand in, from the task's source
-or the file. `referee` is a model too.
+solutions agree: by default the model itself, as it is when the second stage begins. With `writer=none`
+further problems of the document's domain stand in, from the task's source or the file. `referee` is a
+model too. `teacher`, a better model, solves the data of the first stage and, with `stage2=sft`, what
+was written for the second: the first of `tries` solutions with the right answer is imitated, and a
+problem without one is left out. The solutions lie in RUN/sft/written/demonstration.jsonl.
 
-Annotation of the data, distillation by a teacher and the 2.2M sample are not built: a user's file stands
-for them. K, tau and sizes of the paper are not known.
+    palaestra train logics-stem --data F teacher=DIR documents=TEXTS [stage2=sft]
+
+Annotation of the data and the 2.2M sample are not built: a user's file stands for them. K,
+tau and sizes of the paper are not known.
 What SmolLM2 makes of it stands in docs/runs.md.
 """
 
@@ -37,6 +42,7 @@ import numpy as np
 
 import palaestra as pl
 
+WRITER = "writer"
 CARD = pl.Card(
     title="Logics-STEM: failure-driven post-training, data engine",
     paper="arXiv:2601.01562",
@@ -55,9 +61,16 @@ CARD = pl.Card(
                 "writer",
                 "writer",
                 "writes problems of the documents, and solves them",
-                inert=None,
+                inert=pl.LocalModel(WRITER),
                 example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
-                otherwise="further problems of the document's domain stand in",
+                otherwise="the model itself does, as it is when the second stage begins",
+            ),
+            pl.needs.NeededModel(
+                "teacher",
+                "teacher",
+                "solves the problems that are imitated; solutions with a wrong answer are left out",
+                inert=None,
+                otherwise="the column `demonstration` is imitated, else the answer alone",
             ),
             pl.needs.NeededModel(
                 "referee",
@@ -78,6 +91,7 @@ CARD = pl.Card(
         shows="looked_up",
         off={"rl.draw.of": "anything"},
         own={
+            "writer": "none",
             "sft.schedule.prompts": 4,
             "rl.schedule.prompts": 2,
             "rl.collect.links.0.n": 2,
@@ -89,7 +103,7 @@ CARD = pl.Card(
     use="It helps where a corpus holds what the model lacks and a good model writes the problems; where the "
     "model fails at everything or nothing, the lookup chooses nothing.",
     lacks=(
-        "The data engine of the first stage: annotation, distillation by a teacher, stratified sampling.",
+        "The annotation and the stratified sampling of the first stage's data.",
         "Documents are looked up by their letters and not by embeddings.",
     ),
 )
@@ -282,8 +296,31 @@ def second_stage(draw: Any = FailureDriven()) -> pl.Recipe:
     return pl.vary(pl.recipe("grpo"), draw=draw)
 
 
+SOLVE = "{prompt}\n\nSolve it step by step, and write the final answer in \\boxed{}."
+
+
+def solved_by(teacher: pl.Source | None, tries: int, draw: Any) -> Any:
+    """What `draw` gives, with the teacher's first solution that has the right answer."""
+    if teacher is None:
+        return draw
+    return pl.curriculum.WrittenColumn(
+        "demonstration", SOLVE, (teacher,), solved=True, tries=tries, source=draw
+    )
+
+
+def imitate(draw: Any, steps: int, lr: float, teacher: pl.Source | None) -> pl.Recipe:
+    """Supervised fine-tuning on what `draw` gives."""
+    return pl.vary(
+        pl.recipe("sft"),
+        draw=draw,
+        optimiser=pl.AdamW(lr=lr),
+        schedule=pl.Schedule(prompts=32, steps=steps),
+        references=pl.curriculum.frozen_starts(teacher),
+    )
+
+
 def build(
-    writer: pl.Source | None = None,
+    writer: pl.Source | None = pl.LocalModel(WRITER),
     documents: str = "",
     referee: pl.Source | None = None,
     written: int = 256,
@@ -291,30 +328,42 @@ def build(
     lr: float = 5e-4,
     data: str = "",
     task: str = "",
+    teacher: pl.Source | None = None,
+    tries: int = 4,
+    stage2: Literal["rl", "sft"] = "rl",
 ) -> pl.Pipeline:
     """`steps` and `lr` of the first stage, which imitates `data` or `task`, else the run's own
-    problems. `written` problems are asked for.
+    problems. `written` problems are asked for. `teacher` solves what is imitated, in `tries` tries.
     """
-    imitate = pl.vary(
-        pl.recipe("sft"),
-        optimiser=pl.AdamW(lr=lr),
-        schedule=pl.Schedule(prompts=32, steps=steps),
-    )
-    first = pl.Part(imitate, data=data, task=task, shared=True)
+    first = imitate(solved_by(teacher, tries, pl.Shuffled()), steps, lr, teacher)
     writes = pl.curriculum.ProblemsByModel(writer) if writer else pl.curriculum.ProblemsFromSource()
     draw = FailureDriven(written=written, documents=documents, referee=referee, writer=writes)
-    second = second_stage(draw)
-    second = pl.vary(
-        second,
-        credit=pl.chain(
-            pl.credit.TaskColumn(LOOKED_UP), pl.Center("group"), pl.Scale("group", ddof=1)
-        ),
-        objective=pl.Clipped(reduce="sequences") + pl.Track((LOOKED_UP,)),
+    if stage2 == "sft":
+        solver = teacher or writer
+        second = imitate(solved_by(solver, tries, draw), steps, lr, solver)
+    else:
+        second = pl.vary(
+            second_stage(draw),
+            credit=pl.chain(
+                pl.credit.TaskColumn(LOOKED_UP), pl.Center("group"), pl.Scale("group", ddof=1)
+            ),
+            objective=pl.Clipped(reduce="sequences") + pl.Track((LOOKED_UP,)),
+        )
+    starts = pl.curriculum.frozen_starts(writer, referee)
+    second = pl.vary(second, references={**second.references, **starts})
+    return pl.Pipeline(
+        parts={
+            "sft": pl.Part(first, data=data, task=task, shared=True),
+            "rl" if stage2 == "rl" else "sft2": pl.Part(second, model=pl.Output("sft")),
+        }
     )
-    return pl.Pipeline(parts={"sft": first, "rl": pl.Part(second, model=pl.Output("sft"))})
 
 
 def embedded(steps: int = 10, written: int = 64, **options: Any) -> pl.Pipeline:
-    """On the embedded problem: short stages of eight prompts."""
-    made = build(steps=steps, written=written, **options)
-    return pl.override(pl.override(made, "rl.schedule.prompts", 8), "rl.schedule.steps", 10)
+    """On the embedded problem, whose source writes the problems: short stages of eight prompts."""
+    own: dict[str, Any] = {"writer": None, "written": written, "steps": steps}
+    made = build(**(own | options))
+    *_, last = made.parts
+    return pl.override(
+        pl.override(made, f"{last}.schedule.prompts", 8), f"{last}.schedule.steps", 10
+    )

@@ -7,8 +7,14 @@ character must name, each a list of equivalent terms:
     r = acc + w form,      form = 1 if exactly one think block precedes the reply, else 0
     acc = 1 if the reply names a variant of every group of terms, else 0
 
-(arXiv:2505.10218). The paper mines keys by models: one keyword on which several agree, then terms that
-are equivalent; here they are brought. Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
+(arXiv:2505.10218). Records without `keys` get them from models, as in the paper: each of `miner`,
+`second` and `third` names the keywords of the true answer, those stay on which all agree, and the first
+model names terms that are equivalent to them. A record on whose keys they do not agree is not trained
+on. The keys lie in RUN/written/keys.jsonl to be read and corrected, and train as --data of another run:
+
+    palaestra train raiden-r1 --data FILE miner=endpoint(url='http://HOST:PORT/v1',model='A') second=DIR
+
+Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
 is data, not code, so nothing that a model wrote is run.
 
 A keyword alone is blind: a negated mention counts, and so does a list of every key there is.
@@ -19,6 +25,7 @@ contained key and 0.5 for half of the keys: the arm "graded".
 The claim trains nothing: it asks each reward to tell right replies from wrong ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import palaestra as pl
@@ -47,6 +54,7 @@ CARD = pl.Card(
                 "any",
                 ([["doctor", "physician"], ["London"]],),
                 "what the reply must name: for each key the terms that will do",
+                when={"miner": (None,)},
             ),
             pl.needs.NeededColumn(
                 "forbidden",
@@ -63,13 +71,28 @@ CARD = pl.Card(
                 otherwise="a reply may list every key there is",
             ),
         ),
+        models=tuple(
+            pl.needs.NeededModel(
+                "miner of keys",
+                argument,
+                "names the keys of records without `keys`",
+                inert=None,
+                example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
+                otherwise=otherwise,
+            )
+            for argument, otherwise in (
+                ("miner", "the column `keys` has them"),
+                ("second", "the miner alone says what the keys are"),
+                ("third", "one or two miners say what the keys are"),
+            )
+        ),
         shows="part/keys",
         own={"collect.links.0.n": 2, "schedule.prompts": 4},
     ),
     use="It helps where a role has facts that a reply either names or not; style and tone are not seen "
     "by it.",
     lacks=(
-        "Mining of keys by several models, and validators that a model writes.",
+        "Validators that a model writes: keys are data, which one program matches.",
         "The data set of thoughts in character, and fine-tuning on it before.",
     ),
 )
@@ -101,9 +124,65 @@ def has_form(text: str) -> bool:
     )
 
 
-def build(weight: float = 0.5, gated: bool = False) -> pl.Recipe:
+MINED = """{prompt}
+
+Which facts of the profile must a reply in character name? Write one line for each, at most three lines: \
+the keyword as the profile has it, then terms that mean the same, all separated by " | ". If no single \
+keyword decides whether a reply is right, write NONE."""
+MOST_KEYS = 3
+
+
+def read_keys(reply: str, task: pl.Task) -> list[list[str]] | None:
+    """The keys of a miner's reply, each with its equivalent terms. None where it names none, or more
+    than three, or a keyword that the prompt does not have.
+    """
+    text = pl.verifiers.strip_thinking(reply)
+    lines = [line.strip().lstrip("-*0123456789. ") for line in text.splitlines() if line.strip()]
+    keys = [[t.strip() for t in line.split("|") if t.strip()] for line in lines]
+    keys = [key for key in keys if key]
+    known = pl.verifiers.normalise_text(pl.curriculum.dialogue_text(task))
+    if not 0 < len(keys) <= MOST_KEYS:
+        return None
+    return keys if all(pl.verifiers.contains_term(key[0], known) for key in keys) else None
+
+
+def agreed_keys(values: Sequence[list[list[str]] | None]) -> list[list[str]] | None:
+    """The first miner's keys that all others name too, by any of their terms; None where a miner has
+    none, or there is no such key.
+    """
+    first, *others = values
+    if first is None or any(keys is None for keys in others):
+        return None
+
+    def terms(key: Sequence[str]) -> set[str]:
+        return {pl.verifiers.normalise_text(term) for term in key}
+
+    def is_named(key: Sequence[str], keys: Sequence[Sequence[str]]) -> bool:
+        return any(terms(key) & terms(other) for other in keys)
+
+    agreed = [key for key in first if all(is_named(key, keys or ()) for keys in others)]
+    return agreed or None
+
+
+def build(
+    weight: float = 0.5,
+    gated: bool = False,
+    miner: pl.Source | None = None,
+    second: pl.Source | None = None,
+    third: pl.Source | None = None,
+) -> pl.Recipe:
+    """`miner`, with `second` and `third` to agree, names the keys of records without any."""
     reward = pl.Where("keys", pl.Verify(Role(weight, gated)))
-    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    collect = pl.links(pl.Sample(n=8), pl.Score(reward=reward))
+    recipe = pl.vary(pl.recipe("grpo"), collect=collect)
+    miners = tuple(x for x in (miner, second, third) if x is not None)
+    if not miners:
+        return recipe
+    if miner is None:
+        raise pl.UserError("raiden-r1: second and third agree with a miner; give miner=... too")
+    draw = pl.curriculum.WrittenColumn("keys", MINED, miners, read=read_keys, join=agreed_keys)
+    starts = pl.curriculum.frozen_starts(*miners)
+    return pl.vary(recipe, draw=draw, references={**recipe.references, **starts})
 
 
 @pl.declare(columns=(("keys", list, "what a reply must name, each a list of equivalent terms"),))

@@ -272,7 +272,7 @@ def keeps_constraint(text: str, constraint: Sequence[Any]) -> bool:
         ) from None
 
 
-def level(constraints: Sequence[Sequence[Any]]) -> int:
+def constraint_level(constraints: Sequence[Sequence[Any]]) -> int:
     """1 to 4: how many kinds there are."""
     return min(4, len({kind_of(c) for c in constraints}))
 
@@ -302,7 +302,7 @@ def has_conflict(constraints: Sequence[Sequence[Any]]) -> bool:
     return any(lows[k] > highs[k] for k in lows)
 
 
-def wording(
+def constraint_wording(
     constraints: Sequence[Sequence[Any]],
     pattern: Literal["listing", "prose", "example"] = "listing",
 ) -> str:

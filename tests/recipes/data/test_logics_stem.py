@@ -158,7 +158,27 @@ def test_models_are_taken_by_their_arguments():
     client = pl.Scripted(lambda r: "x")
     made = stem.build(writer=client, referee=client, documents="x.txt").parts["rl"].runnable.draw
     assert (made.writer.client, made.referee, made.documents) == (client, client, "x.txt")
-    assert stem.build().parts["rl"].runnable.draw.writer == pl.curriculum.ProblemsFromSource()
+    own = stem.build().parts["rl"].runnable
+    assert own.draw.writer.client == pl.LocalModel("writer") and own.references["writer"] == "policy"
+    assert stem.build(writer=None).parts["rl"].runnable.draw.writer == pl.curriculum.ProblemsFromSource()
+
+
+@pytest.mark.parametrize("stage2", ["rl", "sft"])
+def test_a_teacher_solves_what_is_imitated_and_its_wrong_solutions_are_left_out(context, own_file, stage2):
+    """Every second try is wrong."""
+    n = iter(range(1000))
+    right = lambda text: next(t.answer for t in train if t.prompt[0].text in text)
+    tasks = own_file.bench.tasks
+    train = [tasks.task("train", i) for i in range(tasks.size)]
+    say = lambda r: f"= {right(r.messages[-1].content) if next(n) % 2 else 'x'}"
+    built = stem.build(writer=None, teacher=pl.Scripted(say, "teacher"), tries=2, stage2=stage2)
+    solved = asyncio.run(built.parts["sft"].runnable.draw(own_file, ("k",), 4, {}))[0]
+    assert [t.meta["demonstration"] for t in solved] == [f"= {t.answer}" for t in solved]
+    second = list(built.parts)[-1]
+    draws = built.parts[second].runnable.draw
+    assert (second, isinstance(draws, pl.curriculum.WrittenColumn)) == (
+        ("rl", False) if stage2 == "rl" else ("sft2", True)
+    )
 
 
 def test_held_out_problems_are_not_written(context, monkeypatch):

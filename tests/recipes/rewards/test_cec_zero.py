@@ -51,6 +51,34 @@ def test_a_copy_with_an_error_is_paid_without_the_bonus():
     assert totals(plain, task(clean), clean) == [pytest.approx(1.0)], "where nothing is wrong, the copy is right"
 
 
+def test_errors_come_from_a_confusion_set_of_the_users(tmp_path):
+    file = tmp_path / "set.txt"
+    file.write_text("\ufeff字:子自\n的\t地\n\n天 夭\n", encoding="utf-8")
+    assert cec_zero.read_confusions(str(file)) == {"字": ["子", "自"], "的": ["地"], "天": ["夭"], "夭": ["天"]}
+    made = {cec_zero.corrupt("字", rng_of(("c", i)), (1, 1), cec_zero.read_confusions(str(file))) for i in range(60)}
+    assert {"子", "自"} <= made and made - {"子", "自"} <= {m + "字" for m in cec_zero.MARKS} | {
+        "字" + m for m in cec_zero.MARKS
+    }
+    assert cec_zero.build(confusions=str(file)).draw.confusions == str(file)
+    file.write_text("的\n")
+    cec_zero.read_confusions.cache_clear()
+    for path in (str(file), str(tmp_path / "none.txt")):
+        with pytest.raises(UserError, match="confusions="):
+            cec_zero.read_confusions(path)
+
+
+def test_detection_and_correction_are_scored_by_character_and_by_sentence():
+    """Right; the right place and the wrong letter; nothing done; a correct sentence that is spoilt."""
+    scores = cec_zero.correction_scores(
+        [("abxd", "abcd", "abcd"), ("abxd", "abyd", "abcd"), ("abxd", "abxd", "abcd"), ("abcd", "abzd", "abcd")]
+    )
+    approx = lambda p, r, f1: pytest.approx({"precision": p, "recall": r, "f1": f1})
+    assert scores["detection"] == approx(2 / 3, 2 / 3, 2 / 3)
+    assert scores["characters"] == approx(1 / 3, 1 / 3, 1 / 3) == scores["sentences"] and scores["overcorrected"] == 1.0
+    perfect = cec_zero.correction_scores([("abxd", "abcd", "abcd")])
+    assert perfect["sentences"]["f1"] == perfect["characters"]["f1"] == 1.0 and "overcorrected" not in perfect
+
+
 @given(st.text("的在他好明林abcdmn", min_size=1, max_size=12), st.integers(0, 50))
 def test_corruption_is_seeded_and_small(sentence, seed):
     made = cec_zero.corrupt(sentence, rng_of(("c", seed)))

@@ -1,9 +1,9 @@
 """Creative writing: lists of rules that stay short, and both of its rewards."""
 
+import asyncio
 import json
 
 import numpy as np
-import palaestra
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.base import grpo
@@ -73,10 +73,55 @@ def test_creative_reward_model_signal(context):
     assert creative_writing.build().collect.links[0].n == 4
 
 
-def test_creative_writing_has_no_judge_of_its_own(tmp_path):
-    """A program that knows sums was the judge of whatever was written."""
-    rows = tmp_path / "wishes.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": f"Wish friend {i} a good journey."}) + "\n" for i in range(16)))
-    with pytest.raises(UserError, match=r"creative-writing needs a judge, which .*: judge=endpoint"):
-        palaestra.train("creative-writing", data=str(rows), out=tmp_path / "run", quiet=True)
-    assert creative_writing.build().collect.links[1].reward.client == LocalModel()
+def test_the_judge_is_the_frozen_start_unless_another_one_is_given():
+    """A program that knows sums was the judge of whatever was written, and then the policy that moves."""
+    recipe = creative_writing.build(refine=0)
+    assert recipe.collect.links[1].reward.client == LocalModel("judge")
+    assert recipe.references == {"ref": "policy", "judge": "policy"}
+
+
+class Panel:
+    """Plays every role: the writer's flaw is "a rhyme", the detector misses what no rule names."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, request):
+        text = request.messages[-1].content
+        self.asked.append(text)
+        if text.startswith("Write a reply"):
+            return "<reply>May day be gay</reply> <flaw>a rhyme</flaw>"
+        if text.startswith("Does the reply"):
+            return f"<advice>no season</advice> [[{'Bad' if '- no rhyme' in text else 'Good'}]]"
+        if text.startswith("People call"):
+            return "<advice>be kind</advice>"
+        rule = {"a rhyme": "- no rhyme", "be kind": "- be kind"}.get(text.rpartition("Advice: ")[2], "- harder")
+        old = text.partition("nothing else.\n")[2].partition("\n\nAdvice")[0]
+        return f"<rules>\n{old}\n{rule}\n</rules>"
+
+
+def test_the_rules_are_refined_by_models_before_the_first_step(context, tmp_path):
+    """A flaw that fools the judge becomes a rule, and so does what people's labels show; a person may change the list."""
+    labelled = tmp_path / "labelled.jsonl"
+    labelled.write_text(json.dumps({"prompt": "A wish?", "response": "May day be gay", "right": True}) + "\n")
+    panel, out = Panel(), tmp_path / "run"
+    recipe = creative_writing.build(rules=("short",), judge=Scripted(panel), refine=2, labelled=str(labelled))
+    draws = lambda state: asyncio.run(recipe.draw(context(out=out), ("k",), 2, state))
+    tasks, state = draws({})
+    assert tasks[0].meta["rules"] == ("short", "no rhyme", "be kind") == tuple(state["rules"])
+    asked = len(panel.asked)
+    (out / "written" / "rules.txt").write_text("short\n- no names\n")
+    assert draws({})[0][0].meta["rules"] == ("short", "no names") and len(panel.asked) == asked
+    seen = []
+    judge = Scripted(lambda r: seen.append(r.messages[-1].content) or "[[Good]]")
+    reward = creative_writing.build(judge=judge).collect.links[1].reward
+    assert reward_of(reward, None, "x", meta={"rules": ("no names",)})[0].total == 1 and "no names" in seen[0]
+    labelled.write_text('{"prompt": "A wish?"}\n')
+    with pytest.raises(UserError, match="a labelled reply has prompt, response and right"):
+        creative_writing.refining.read_labelled(str(labelled))
+
+
+def test_replies_of_models_without_form_leave_the_rules_as_they_are():
+    loop = creative_writing.refining.refine_by_models(lambda role, question: "Hm.", 3)
+    pool = [(("a wish?", "x"), True)]
+    assert loop(["a wish?"], pool, ("short",), (), np.random.default_rng(0)) == (("short",), ())

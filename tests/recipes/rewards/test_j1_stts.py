@@ -1,21 +1,28 @@
 """J1-7B: the slope of its scaling, what verdicts are paid, and reflections that doubt."""
 
+import json
+
 import numpy as np
 import pytest
 from palaestra.claims.rewards import j1_stts as j1_stts_claim
+from palaestra.context import Bench
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import j1_stts
+from palaestra.services.chat.scripted import Scripted
+from palaestra.tasks.files import FileTasks
 from palaestra.toys.judging import CompareAnswers
 from palaestra.toys.variants import Variants
 from palaestra.types import Group, Message, Task
+from palaestra.values import vary
+from palaestra.worlds.question import Question
 
 from tests.recipes.rewards.helpers import run
 
 
 def test_j1_stts_slope_of_the_catalogue():
-    assert j1_stts_claim.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
+    assert j1_stts.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
     assert np.polyfit([0, 1, 2], [70, 72, 73], 1)[1] == pytest.approx(70.1667, abs=1e-4)
-    assert j1_stts_claim.slope([70], [0]) == 0
+    assert j1_stts.slope([70], [0]) == 0
 
 
 def test_j1_stts_pays_verdicts_of_the_catalogue():
@@ -60,3 +67,41 @@ def test_a_pair_is_asked_about_in_an_order_by_a_coin():
         assert j1_stts.pair_verdict(f"Hm.\n= {t.answer}", t) == 1
     alone = Group(task=Task(id="t", answer="1"))
     assert run(j1_stts.AskWhich()(None, (), alone)) is alone
+
+
+def pair(i):
+    asked = (Message(role="user", content=f"Question {i}?"),)
+    return Task(id=f"p{i}", prompt=asked, meta={"chosen": f"good {i}", "rejected": f"bad {i}"})
+
+
+def pairs_in_turn(ctx, key, n, state):
+    at = state.get("at", 0)
+    return [pair(i) for i in range(at, at + n)], {"at": at + n}
+
+
+def test_reflections_that_end_wrongly_or_do_not_doubt_are_not_imitated(context):
+    """The first try never doubts; the second one always says A, which is right where the coin put the better one first."""
+    seen = {}
+
+    def judge(request):
+        text = request.messages[-1].content
+        seen[text] = seen.get(text, 0) + 1
+        return "It is B.\nWait, no.\n= A" if seen[text] > 1 else "It is A.\n= A"
+
+    recipe = j1_stts.build(writer=Scripted(judge)).parts["sft"].runnable
+    draws = vary(recipe.draw, tries=2, source=j1_stts.PairQuestions(pairs_in_turn))
+    tasks, state = run(draws(context(), ("k",), 4, {}))
+    assert {t.answer for t in tasks} == {"A"} and state["failed"] == state["asked"] - 4 > 0
+    assert all(t.meta["demonstration"] == "It is B.\nWait, no.\n= A" for t in tasks)
+
+
+def test_forced_rounds_are_measured_on_held_out_pairs(context, tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"Question {i}?", "chosen": f"good {i}", "rejected": f"bad {i}"} for i in range(20)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bench = Bench(name="pairs", tasks=FileTasks(str(file)), world=Question(), reward=None, max_tokens=8)
+    numbers = run(j1_stts.ScalingExam((0, 2))(context(bench=bench)))
+    assert set(numbers) == {"accuracy@0", "accuracy@2", "slope", "gain", "corrected", "spoilt", "kept", "undecided"}
+    assert numbers["slope"] == pytest.approx(numbers["gain"] / 2)
+    learned = j1_stts.build()
+    assert learned.evaluate["scaling"].forced == (0, 1, 2, 3) and not j1_stts.build(rounds=()).evaluate

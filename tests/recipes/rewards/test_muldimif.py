@@ -1,12 +1,18 @@
 """MulDimIF: the number of constraints kept, and end tokens cut as a whole."""
 
+import asyncio
+
+import numpy as np
 import pytest
 from palaestra.claims.rewards.muldimif import all_kept, count, first_alone
 from palaestra.credit.links import Center, chain
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import muldimif
-from palaestra.types import Task
+from palaestra.services.chat.scripted import Scripted
+from palaestra.types import Message, Task
 from palaestra.values import vary
+from palaestra.verifiers.text.constraints import CHECKERS, constraint_level, constraint_wording, has_conflict, kind_of
 
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import task, totals
@@ -78,3 +84,57 @@ def test_what_a_sentence_is_paid_on_a_real_model(text, counted, first, kept):
     task = Task(id="a/0", domain="a", meta={"topic": "rain", "constraints": asked_for})
     assert count(text, task) == {"total": counted, "solved": kept}
     assert first_alone(text, task) == {"total": first, "solved": kept} and all_kept(text, task) == kept
+
+
+def test_constraints_are_added_up_to_a_level_and_contradict_nothing():
+    assert {kind_of(c) for c in muldimif.ADDED} <= set(CHECKERS)
+    for seed in range(40):
+        rng, most = np.random.default_rng(seed), seed % 4 + 1
+        own = [["language", "uppercase"]] if seed % 2 else []
+        whole = [*own, *muldimif.add_constraints(own, most, rng)]
+        assert constraint_level(whole) == most == len({kind_of(c) for c in whole}) == len(whole) and not has_conflict(
+            whole
+        )
+
+
+def plain_prompts(context):
+    """A context whose draw gives plain prompts."""
+
+    def shuffled(ctx, key, n, state):
+        at = state.get("at", 0)
+        asked = lambda i: (Message(role="user", content=f"Tell me of thing {i}."),)
+        return [Task(id=f"t{i}", prompt=asked(i)) for i in range(at, at + n)], {"at": at + n}
+
+    return context(), shuffled
+
+
+def test_plain_prompts_get_constraints_of_levels_and_patterns_in_turn(context):
+    ctx, shuffled = plain_prompts(context)
+    assert muldimif.build(expand=4).draw == muldimif.Expanded(4)
+    first, state = asyncio.run(muldimif.Expanded(4, shuffled)(ctx, ("k",), 5, {}))
+    second, _ = asyncio.run(muldimif.Expanded(4, shuffled)(ctx, ("k",), 4, state))
+    assert [t.meta["level"] for t in (*first, *second)] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+    for at, t in enumerate((*first, *second)):
+        pattern = ("listing", "prose", "example")[at // 4]
+        worded = constraint_wording(t.meta["constraints"], pattern)
+        assert t.prompt[0].text == f"Tell me of thing {at}.\n\n{worded}"
+    reward = reward_of(muldimif.build(expand=4))
+    assert totals(reward, first[3], "") == [0.0]
+
+
+def test_a_model_words_the_prompt_where_it_loses_no_constraint(context):
+    ctx, shuffled = plain_prompts(context)
+
+    def reword(request):
+        text = request.messages[-1].content
+        return "Tell me of it." if "thing 1." in text else f"Kindly: {text.partition('Write the request alone.')[2]}"
+
+    draws = muldimif.build(expand=4, writer=Scripted(reword)).draw
+    draws = vary(draws, source=vary(draws.source, source=muldimif.Expanded(4, shuffled)))
+    tasks, state = asyncio.run(draws(ctx, ("k",), 4, {}))
+    assert [t.prompt[0].text.startswith("Kindly:") for t in tasks] == [True, False, True, True]
+    assert "thing 1.\n\n" in tasks[1].prompt[0].text and (state["asked"], state["failed"]) == (4, 1)
+    with pytest.raises(UserError, match="say expand=4 too"):
+        muldimif.build(writer=Scripted(reword))
+    with pytest.raises(UserError, match="expand=5 is no level"):
+        muldimif.build(expand=5)

@@ -5,7 +5,11 @@ import asyncio
 import numpy as np
 import pytest
 from palaestra.claims.rewards import raiden_r1 as raiden_r1_claim
+from palaestra.errors import UserError
 from palaestra.recipes.rewards import raiden_r1
+from palaestra.services.chat.scripted import Scripted
+from palaestra.types import Message, Task
+from palaestra.values import vary
 
 from tests.rewards.texts import asked, totals
 
@@ -66,3 +70,39 @@ def test_raiden_separation_is_a_program(context):
     assert run("multi-term", 0)["separation"] == 1 and run("multi-term", 0)["stuffed"] == 0
     assert run("single-term", 0) == run("single-term", 0) != run("single-term", 1)
     assert run("single-term", 0)["separation"] < 1
+
+
+PROFILES = ("You are Ann, a doctor of London. Where do you work?", "You are Bo, a cook. What is your work?")
+
+
+def profiles(ctx, key, n, state):
+    at = state.get("at", 0)
+    asked = lambda i: (Message(role="user", content=PROFILES[i % 2]),)
+    return [Task(id=f"p{i % 2}", prompt=asked(i)) for i in range(at, at + n)], {"at": at + n}
+
+
+def miner(ann, bo):
+    return Scripted(lambda r: ann if "Ann" in r.messages[-1].content else bo, f"{ann}/{bo}")
+
+
+def test_keys_are_those_that_all_miners_name(context, tmp_path):
+    """On the cook's keys they do not agree, so his record is not trained on."""
+    first = miner("1. doctor | physician\n- London | the capital", "cook")
+    other = miner("<think>Hm.</think>London\nAnn", "NONE")
+    recipe = raiden_r1.build(miner=first, second=other)
+    ctx = context(out=tmp_path)
+    tasks, state = asyncio.run(vary(recipe.draw, source=profiles)(ctx, ("k",), 2, {}))
+    assert [t.id for t in tasks] == ["p0", "p0"] and tasks[0].meta["keys"] == [["London", "the capital"]]
+    assert (state["asked"], state["failed"]) == (2, 1)
+    assert totals(recipe.collect.links[1].reward, tasks[0], "In the capital.", "In Paris.") == [1, 0]
+    assert {f.name for f in (tmp_path / "written").iterdir()} == {"keys.jsonl", "keys.failed.jsonl"}
+    alone = vary(raiden_r1.build(miner=first).draw, source=profiles)
+    tasks, _ = asyncio.run(alone(context(), ("k",), 2, {}))
+    assert [len(t.meta["keys"]) for t in tasks] == [2, 1]
+    with pytest.raises(UserError, match="give miner"):
+        raiden_r1.build(second=other)
+
+
+@pytest.mark.parametrize("reply", ["NONE", "", "a\nb\nc\nd", "Paris", "<think>doctor</think>"])
+def test_a_miners_reply_without_keys_of_the_profile_is_none(reply):
+    assert raiden_r1.read_keys(reply, profiles(None, (), 1, {})[0][0]) is None
