@@ -308,7 +308,11 @@ def test_muldimif():
         mul.strip_end_tokens("please send<|im_end|>\n") == "please send"
         and mul.strip_end_tokens("ends</s></s>") == "ends"
     )
-    assert "rain" in mul.constraint_wording(four) and mul.constraint_wording(four).count("\n") == 3 and "\n" not in mul.constraint_wording(four, "prose")
+    assert (
+        "rain" in mul.constraint_wording(four)
+        and mul.constraint_wording(four).count("\n") == 3
+        and "\n" not in mul.constraint_wording(four, "prose")
+    )
     r = np.array([3.0, 5, 1, 3])
     assert np.allclose((r - r.mean()) / r.std(), [0, 1.414214, -1.414214, 0], atol=1e-6)
 
