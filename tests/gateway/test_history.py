@@ -76,3 +76,9 @@ def test_limits_and_temperature():
     assert Histories().ask(request, "policy").max_tokens == 9
     assert Histories().ask(request, "policy").temperature is None
     assert Histories().ask(request, "policy", obeys=True).temperature == 0.5
+
+
+def test_two_requests_at_once_that_add_nothing_do_not_share_a_row():
+    histories, first = begun()
+    one, other = asked(histories, U, A), asked(histories, U, A)
+    assert one.thread == first.thread != other.thread and other.begins == (first.thread, 1)
