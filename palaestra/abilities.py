@@ -359,9 +359,7 @@ class KeepsEqual(Protocol):
 
 @runtime_checkable
 class ReadsRight(Protocol):
-    """A part that tells right answers from wrong ones, see `Episode.is_right`: where all answers are
-    wrong it does nothing, or nothing else. Without it, it takes rewards as they are.
-    """
+    """A part that tells right answers from wrong ones (`Episode.is_right`). Without it, it does not."""
 
     @property
     def reads_right(self) -> bool: ...

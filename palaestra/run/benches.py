@@ -291,12 +291,13 @@ def in_notebook(settings: Settings) -> Bench:
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
     )
-    given = {
+    given: dict[str, Any] = {
         "tools": settings.tools,
         "turns": settings.tool_turns,
         "seconds": settings.tool_seconds,
         "chars": settings.tool_chars,
-    } | parse_alone(settings.env, f"{NOTEBOOK}(context=N,...)").settings
+        **parse_alone(settings.env, f"{NOTEBOOK}(context=N,...)").settings,
+    }
     taken = {f.name: f.default for f in fields(NotebookQuestions)}
     for name, value in given.items():
         if name not in taken or type(value) not in (type(taken[name]), int):

@@ -86,7 +86,8 @@ def check_vocabulary(base: Model, other: Model) -> str:
         raise UserError(
             f"{other.source} has another vocabulary than {base.source}; merge fine-tunes of one base"
         )
-    special = [m.tokenizer.get_added_vocab() for m in (base, other)]
+    tokenizers: list[Any] = [base.tokenizer, other.tokenizer]
+    special = [t.get_added_vocab() for t in tokenizers]
     odd = sorted({t for one, two in (special, special[::-1]) for t in one if one[t] != two.get(t)})
     if not odd:
         return ""
@@ -98,5 +99,6 @@ def check_vocabulary(base: Model, other: Model) -> str:
 
 def ordinary_tokens(model: Model) -> dict[str, int]:
     """The ids of tokens that were not added to the vocabulary afterwards."""
-    added = model.tokenizer.get_added_vocab()
-    return {t: i for t, i in model.tokenizer.get_vocab().items() if t not in added}
+    tokenizer: Any = model.tokenizer
+    added = tokenizer.get_added_vocab()
+    return {t: i for t, i in tokenizer.get_vocab().items() if t not in added}

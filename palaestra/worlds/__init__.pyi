@@ -36,6 +36,10 @@ from .blind import (
 from .forced import (
     Forced as Forced,
 )
+from .gateway.agent import (
+    AgentWorld as AgentWorld,
+    JudgeAgents as JudgeAgents,
+)
 from .lookup import (
     Lookup as Lookup,
 )
