@@ -43,14 +43,20 @@ from palaestra.types import Example, Group, Signals
 from palaestra.update import pack
 
 
+MADE_ROWS = (
+    "this method learns from rows that its credit makes of the answers, so an answer has no "
+    "advantage of its own"
+)
+
+
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
     """{"advantages": ..., "token_weights": per token of each trajectory, "notes": lines of text}.
 
     An advantage is a number a trajectory; of a method whose credit is by turn or token it is a list
     over its tokens. The weights are None where something is missing that the loss reads; a note
     names it. What changes with the step stands where it is at the end of the recipe's schedule.
-    Raises UserError where the credit itself needs what is not given, and for a part of the recipe
-    that does not fit its place.
+    Raises UserError where the credit itself needs what is not given or makes rows of its own, and
+    for a part of the recipe that does not fit its place.
     """
     check_stages(recipe)
     recipe = resolve(recipe, recipe.schedule.steps)
@@ -102,6 +108,8 @@ def _advantages(
         [[0.0] * sum(lengths_of(t)) if by_token else 0.0 for t in group] for group in groups
     ]
     for example in examples:
+        if id(example.row) not in where:
+            raise UserError(MADE_ROWS)
         g, i = where[id(example.row)]
         trained_T = example.row.view().trained_T
         credit = example.columns.get("advantage", example.columns.get("sign", 1.0))

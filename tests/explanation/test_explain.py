@@ -11,7 +11,7 @@ from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.reading import other_links_remark
 from palaestra.explanation.recorded import other_run
-from palaestra.recipes.base import dpo, grpo, ppo, rloo, sft
+from palaestra.recipes.base import dpo, grpo, ppo, reward_model, rloo, sft
 from palaestra.recipes.data import reinforce_ada
 from palaestra.recipes.objectives import (
     agro,
@@ -69,6 +69,12 @@ def test_the_pay_of_a_turn_stands_at_its_last_token():
     recipe = vary(ppo.build(), credit=chain(Gae(gamma=1.0, lam=0.0)))
     paid = {"turn_lengths": [2, 1, 3], "turn_rewards": [1, 2, 4], "value": [0.0] * 6}
     assert explain(recipe, [[paid]])["advantages"] == [[[0, 1, 2, 0, 0, 4]]]
+
+
+def test_rows_that_a_credit_makes_have_no_advantages():
+    """`explain reward-model` ended in a KeyError."""
+    with pytest.raises(UserError, match="rows that its credit makes"):
+        explain(reward_model.build(), [[{"reward": 1.0, "length": 2}, {"reward": 0.0, "length": 2}]])
 
 
 def test_command_line(capsys, tmp_path):
