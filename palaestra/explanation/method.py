@@ -42,7 +42,6 @@ from palaestra.schedule import resolve
 from palaestra.types import Example, Group, Signals
 from palaestra.update import pack
 
-
 MADE_ROWS = (
     "this method learns from rows that its credit makes of the answers, so an answer has no "
     "advantage of its own"
