@@ -69,6 +69,7 @@ CARD = pl.Card(
         "Difficulty is measured by `difficulty` in a program, and not by a command.",
         "The six medical benchmarks, and the studies of quantity and diversity, are not run.",
     ),
+    grade="A",
 )
 ASK = "Reason first, then give the letter of one option in \\boxed{}."
 ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full

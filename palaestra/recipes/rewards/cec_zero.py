@@ -69,9 +69,12 @@ CARD = pl.Card(
     use="It helps where correct text is plenty and labelled errors are not, and errors resemble "
     "those that the tables make; wrong characters that leave the meaning alone are paid for in part.",
     lacks=(
-        "No confusion set of a language comes along: without `confusions` errors come from small tables.",
-        "Sentences are compared by their character n-grams in place of a sentence encoder.",
+        "No confusion set of a language comes along: without `confusions` errors come from small "
+        "tables, and most characters of a Chinese sentence can only get a stray mark.",
+        "Sentences are compared by their character n-grams in place of a sentence encoder; no "
+        "argument names an encoder of your own.",
     ),
+    grade="B",
 )
 
 Embed: TypeAlias = Callable[[Sequence[str]], np.ndarray]

@@ -89,7 +89,9 @@ CARD = pl.Card(
     lacks=(
         "Problems are not filtered by the length and number of their tests.",
         "BBEH and LiveCodeBench are not evaluated.",
+        "The writer of candidates is a folder or an id of the hub; an endpoint cannot write them.",
     ),
+    grade="A",
 )
 Variant = Literal["paper", "released"]
 CONCLUSION = re.compile(r"\\conclusion\{([^{}]{0,100})\}")

@@ -74,7 +74,11 @@ CARD = pl.Card(
     lacks=(
         "Variants are not constructed: they stand in the data.",
         "Proofs in words are not judged: the rubric model of the process evaluation is not run.",
+        "A run reports accuracy by variant; that of a theorem, right only with all its variants, "
+        "is computed by `all_variants` in a program.",
+        "The 121,000 annotated theorems of the paper are not here.",
     ),
+    grade="B",
 )
 ASK = (
     "Reason step by step, and end with <answer>\\boxed{proved}</answer> or "

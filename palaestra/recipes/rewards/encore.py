@@ -76,7 +76,12 @@ CARD = pl.Card(
     ),
     use="It helps where answers are rated by many rules of which some are rated like coins; with a "
     "few good rules it hardly differs from their mean.",
-    lacks=("Rules are not chosen from a hundred candidates: the data says which there are.",),
+    lacks=(
+        "Rules are not chosen from a hundred candidates: the data says which there are.",
+        "How often the weighted reward prefers what people prefer, as on RewardBench, is not "
+        "measured.",
+    ),
+    grade="A",
 )
 RULES = ("no harm", "no insult", "no private data")
 LOOKED_AT = 4096  # records whose ratings are counted

@@ -57,6 +57,7 @@ CARD = pl.Card(
         "A principle or rubric in front of the prompt, which steers the reward model.",
         "The benchmark of reward models.",
     ),
+    grade="A",
 )
 
 

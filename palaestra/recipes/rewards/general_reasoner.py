@@ -76,6 +76,7 @@ CARD = pl.Card(
         "The questions that the paper crawls from the web, and how it filters them.",
         "The trained verifier of 1.5B; any model that follows the prompt takes its place.",
     ),
+    grade="B",
 )
 
 Variant = Literal["paper", "released"]

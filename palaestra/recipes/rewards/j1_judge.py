@@ -51,10 +51,12 @@ CARD = pl.Card(
     use="It helps where pairs with a known better response are there and a judge is wanted that does not "
     "mind their order.",
     lacks=(
-        "Pairs are brought: none are made of answers that a verifier tells apart, or of prompts that "
-        "are corrupted.",
+        "Pairs are brought: none are made of answers that a verifier tells apart, or of prompts "
+        "that are corrupted.",
         "Verdicts on held-out pairs of a file are not measured.",
+        "Offline training of the judge by DPO, which the paper compares with, is not built.",
     ),
+    grade="B",
 )
 
 Mode = Literal["sum", "correctness", "consistency"]

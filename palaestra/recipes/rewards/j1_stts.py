@@ -63,8 +63,13 @@ CARD = pl.Card(
     use="It helps where pairs with a known better response are there and a judge may think long at test "
     "time.",
     lacks=(
-        "Reflections are asked of the writer in one reply; it is not made to go on after a verdict.",
+        "Reflections are asked of the writer in one reply; it is not made to go on after a "
+        "verdict.",
+        "Without `writer` fine-tuning on reflections, the first stage of the paper, is left out.",
+        "Forced rounds are measured before and after the reinforcement; the model before "
+        "fine-tuning is not measured.",
     ),
+    grade="A",
 )
 INSTRUCTION = "Think first. End with a line `= A` or `= B`, the better one."
 

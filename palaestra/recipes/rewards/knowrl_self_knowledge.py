@@ -61,6 +61,7 @@ CARD = pl.Card(
     use="It helps where a model should know its limits and nothing is labelled; a verdict that never "
     "changes earns everything, so watch the parts can and asked.",
     lacks=("An external benchmark of what can and cannot be done.",),
+    grade="A",
 )
 
 

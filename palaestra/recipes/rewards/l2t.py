@@ -62,8 +62,12 @@ CARD = pl.Card(
     "nothing to save. It costs a forward pass of every prefix.",
     lacks=(
         "The KL penalty, whose weight is not known.",
-        "The gradient is that of the output layer in random directions, not of an SVD of the weights.",
+        "The gradient is that of the output layer in random directions, not of an SVD of the "
+        "weights.",
+        "The size `eta` of the virtual step fits the built-in model and is not chosen by the run; "
+        "on another model the penalty may be far too small or too large.",
     ),
+    grade="B",
 )
 
 

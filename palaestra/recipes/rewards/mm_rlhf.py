@@ -74,9 +74,13 @@ CARD = pl.Card(
     use="It helps where pairs differ in how clear they are and people wrote why; with a reward "
     "model that is wrong about the order of many pairs (`d_negative`) it is DPO with a beta of 0.1.",
     lacks=(
-        "Pictures and videos are not read: prompts and answers are text.",
+        "The paper aligns models that see; here pictures and videos are not read, and prompts and "
+        "answers are text.",
         "Critiques are not made longer by a language model; tied pairs are left out.",
+        "The 120,000 pairs of the paper, and its benchmarks of reward models and of safety, are "
+        "not here.",
     ),
+    grade="C",
 )
 Variant = Literal["paper", "released"]
 

@@ -66,7 +66,12 @@ CARD = pl.Card(
     ),
     use="It helps where references exist and the metric agrees with people; with one metric alone "
     "the policy drifts to what that metric overlooks.",
-    lacks=("COMET and COMETKiwi are not installed: you bring the metric as a function.",),
+    lacks=(
+        "COMET and COMETKiwi are not installed: you bring the metric as a function.",
+        "Without `semantic` no part of the reward reads meaning: chrF compares characters.",
+        "The metric is called for one translation at a time, not for a batch.",
+    ),
+    grade="B",
 )
 ASK = "Reason in <think></think>, then write the translation in <translate></translate>."
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}

@@ -77,10 +77,15 @@ CARD = pl.Card(
     use="It helps where instructions have several demands that a program can check and the model keeps "
     "some of them; demands of taste or content need a judge.",
     lacks=(
-        "Values of added constraints come from small tables, e.g. ten keywords, and are not chosen to "
-        "fit the prompt.",
+        "Values of added constraints come from small tables, e.g. ten keywords, and are not "
+        "chosen to fit the prompt; JSON, XML, tables and scripts are never added.",
+        "With `expand` held-out prompts get no constraints; accuracy by level and by pattern is "
+        "not reported.",
+        "A demand without a number or word to look for, such as lowercase letters, may be lost "
+        "where a writer words the prompt.",
         "The 1,200 test prompts of the paper, and its analysis of attention modules.",
     ),
+    grade="B",
 )
 
 

@@ -69,6 +69,7 @@ CARD = pl.Card(
         "PPO and DPO, which the paper compares with, are runs of their own.",
         "Correlations of the labels are not reported.",
     ),
+    grade="A",
 )
 LABELS, CONTENT = ("polite", "meaningful", "actionable", "safe"), ("meaningful", "actionable")
 

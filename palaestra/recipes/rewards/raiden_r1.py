@@ -92,9 +92,11 @@ CARD = pl.Card(
     use="It helps where a role has facts that a reply either names or not; style and tone are not seen "
     "by it.",
     lacks=(
-        "Validators that a model writes: keys are data, which one program matches.",
         "The data set of thoughts in character, and fine-tuning on it before.",
+        "Validators that a model writes, and their comparison with a judge on sampled replies: "
+        "keys are data, which one program matches.",
     ),
+    grade="B",
 )
 
 

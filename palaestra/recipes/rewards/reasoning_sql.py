@@ -74,6 +74,7 @@ CARD = pl.Card(
         "Training questions whose reference query is wrong are not filtered out.",
         "BIRD and Spider are not evaluated.",
     ),
+    grade="A",
 )
 
 RUBRIC = (

@@ -69,6 +69,7 @@ CARD = pl.Card(
         "DAPO, the paper's second learner.",
         "The 2,000 migrations of the paper and CodeUpdateArena.",
     ),
+    grade="B",
 )
 ASK = (
     "Reason in <think></think>, then write the migrated code in <answer></answer>, in a block that "

@@ -71,7 +71,10 @@ CARD = pl.Card(
         "specification.",
         "The supervised start is a run of `sft` before.",
         "Curricula are by propositions or length for all four reward models.",
+        "A reference of one bare word or number is no formula here, and is read as an answer of "
+        "the built-in problems.",
     ),
+    grade="B",
 )
 WEIGHTS = (("atoms", 0.2), ("template", 0.25), ("length", 0.35), ("tokens", 0.2))
 

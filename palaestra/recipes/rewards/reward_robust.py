@@ -60,7 +60,10 @@ CARD = pl.Card(
     lacks=(
         "An existing reward model is not turned into an ensemble: the trunk is the policy's start.",
         "Rewards are not brought to one scale on a calibration set; the heads share their target.",
+        "Without `pairs=data` no preferences of people are read: the reward of the data ranks the "
+        "policy's own replies.",
     ),
+    grade="B",
 )
 
 

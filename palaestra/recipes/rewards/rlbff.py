@@ -70,8 +70,11 @@ CARD = pl.Card(
     "label a Bradley-Terry model is simpler.",
     lacks=(
         "Principles are not extracted from written feedback: the data has one a record.",
+        "The checks of extracted principles, by quotes and by other annotators, are functions of "
+        "`palaestra.judges.principles` that no run calls.",
         "The generative reward model, which reasons before its verdict, is not trained.",
     ),
+    grade="B",
 )
 
 

@@ -65,8 +65,11 @@ CARD = pl.Card(
     "agree anyway it is a mean rating.",
     lacks=(
         "Raters are not clustered by the run: the data has mean ratings by cluster.",
+        "The factors of the two clusters, their leniency and the mean are fixed; those of a fit "
+        "of your own are no arguments.",
         "Sources that a note names are not checked.",
     ),
+    grade="B",
 )
 CLUSTERS = ("plus", "minus")
 

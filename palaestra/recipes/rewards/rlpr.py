@@ -57,6 +57,7 @@ CARD = pl.Card(
     use="It helps where answers are short texts that no rule can compare; where a rule can, exact match "
     "is the cleaner reward. Pass form=tags for the paper's <think> and <answer>.",
     lacks=("The seven benchmarks of the paper.",),
+    grade="A",
 )
 TAGGED = "Reason in <think></think>, then give the answer in <answer></answer>."
 BOXED = "Reason step by step, and give the final answer in \\boxed{}."

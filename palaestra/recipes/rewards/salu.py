@@ -64,6 +64,7 @@ CARD = pl.Card(
         "The human feedback is a table of rewards, not a reward model trained on preferences.",
         "Answerability of sentences, paragraphs and ranked lists is not predicted apart.",
     ),
+    grade="B",
 )
 PHRASES = ("I don't know.", "= ?")
 

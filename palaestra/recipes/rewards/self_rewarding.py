@@ -65,7 +65,9 @@ CARD = pl.Card(
     lacks=(
         "The model writes no practice questions; they come from the file.",
         "The judge runs no program: it checks in words.",
+        "The judge sees the last line of a reply alone, so an answer of several lines is cut.",
     ),
+    grade="B",
 )
 
 ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. \

@@ -68,10 +68,12 @@ CARD = pl.Card(
     use="It helps where right answers are written in many ways, so that no rule compares them, and a "
     "model is at hand that does; where a rule can compare them it costs a second model for nothing.",
     lacks=(
-        "The distilled verifier of the paper is not made by this recipe; palaestra.judges.train is "
-        "how one is.",
+        "The distilled verifier of the paper is not made by this recipe; palaestra.judges.train "
+        "is how one is.",
         "RLOO and REINFORCE++ in the place of REINFORCE.",
+        "The verifier sees the last line of a reply alone, so an answer of several lines is cut.",
     ),
+    grade="B",
 )
 
 

@@ -62,6 +62,7 @@ CARD = pl.Card(
         "Mining of pull requests: the records are brought.",
         "The scaffold that finds the files, and SWE-bench.",
     ),
+    grade="B",
 )
 ASK = """Reason in <think></think>, then write the edits in <solution></solution>, each as a block
 ```

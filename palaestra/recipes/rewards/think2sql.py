@@ -63,6 +63,7 @@ CARD = pl.Card(
         "Supervised fine-tuning on reasoning traces is a run of `sft` before; traces are not made here.",
         "BIRD and Spider are not evaluated.",
     ),
+    grade="B",
 )
 ASK = "Reason in <think></think>, then write the query in <answer></answer>."
 

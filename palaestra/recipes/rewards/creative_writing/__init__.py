@@ -79,7 +79,13 @@ CARD = pl.Card(
     ),
     use="It helps where nothing can be checked and a judge with written rules agrees with people; "
     "the policy learns what the rules leave out, so read samples.",
-    lacks=("The panel of agents that makes preference pairs is one judge.",),
+    lacks=(
+        "The panel of agents that makes preference pairs is one judge.",
+        "The reward model learns beside the policy, and not before it on a fixed set of pairs.",
+        "How often the judge agrees with people's labels is measured neither before the rules are "
+        "refined nor after it.",
+    ),
+    grade="B",
 )
 
 RULES: pl.rewards.RuleList = (

@@ -103,9 +103,12 @@ CARD = pl.Card(
     "to refuse.",
     lacks=(
         "Statements are sentences; no model splits the thoughts into atomic facts.",
+        "Without `entails` a sentence counts as a fact only where it stands in the knowledge word "
+        "for word, which free thoughts hardly do.",
         "The cold start is a run of sft before it, on data of one's own.",
         "The three hallucination benchmarks are not there.",
     ),
+    grade="A",
 )
 Variant = Literal["paper", "released"]
 GRADES = {"A": 2.0, "B": -1.0, "C": 1.0}

@@ -61,9 +61,12 @@ CARD = pl.Card(
     "generator's size can judge; while the verifier guesses, its verdicts are noise with a weight "
     "of a tenth or less.",
     lacks=(
-        "Generator and verifier start from the same weights; two different models cannot be trained.",
+        "Generator and verifier start from the same weights; two different models cannot be "
+        "trained.",
         "The supervised start of the generator on written solutions is a run of `sft` before.",
+        "How right the verifier is about single steps, as on ProcessBench, is not measured.",
     ),
+    grade="A",
 )
 
 
