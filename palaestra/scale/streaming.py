@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,9 +14,16 @@ import torch
 from palaestra.context import Context
 from palaestra.errors import UserError
 from palaestra.method import Learner
-from palaestra.objective.policy import Clipped, Reinforce
 from palaestra.types import Batch, Example, Group, Metrics, Objective, State, stage
 from palaestra.update import Plain, pack
+
+
+@runtime_checkable
+class HasReduction(Objective, Protocol):
+    """An objective that is one mean: over tokens, over rows, or over rows of a constant length."""
+
+    @property
+    def reduce(self) -> str: ...
 
 
 @stage
@@ -187,10 +194,10 @@ class Landed:
 
 def reduction_of(objective: Objective) -> str:
     """What the loss is a mean over. Raises UserError for a loss that is no one sum over a batch."""
-    if not isinstance(objective, Clipped | Reinforce):
+    if not isinstance(objective, HasReduction) or objective.couples != "row":
         raise UserError(
-            f"a gradient that is summed as groups come needs Clipped or Reinforce alone as the "
-            f"objective, not {type(objective).__name__}; set streaming=false"
+            f"a gradient that is summed as groups come needs one loss by row with one reduction, such "
+            f"as Clipped or Reinforce, not {type(objective).__name__}; set streaming=false"
         )
     return objective.reduce
 

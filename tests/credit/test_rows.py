@@ -86,7 +86,7 @@ def recorded(n, author="demonstration"):
 def test_recorded_answers_without_pairs_are_refused():
     with pytest.raises(
         UserError,
-        match=r"task 't' has one recorded answer and no pair.*write columns chosen and rejected.*whose label is true",
+        match=r"task 't' has one recorded answer and no pair.*write columns chosen and rejected.*`palaestra train kto`",
     ):
         pairs(Prefer(), recorded(1), recorded(1))
     assert pairs(Prefer(), recorded(1), recorded(2)) and pairs(Prefer(), recorded(1, "policy")) == []

@@ -14,7 +14,8 @@ from palaestra.worlds.adapters.named import ADAPTERS, IN_PROGRAMS
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 FILES = {m[1]: code for kind, code in BLOCKS if kind == "python" and (m := re.match(r"# (\S+\.py)\n", code))}
-COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
+# those with a model of the user are the own tests of their methods: tests/test_own.py
+COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines() if "--model DIR" not in line]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
