@@ -46,6 +46,7 @@ CARD = pl.Card(
     use="It helps where answers need several searches, each led by the last; where one search with "
     "the question suffices it costs turns.",
     lacks=("The benchmarks and the retriever of the paper are not there.",),
+    grade="A",
 )
 THINK = "Begin every message with your reasoning in <think></think>."
 BOX = "Give the final answer in \\boxed{}."

@@ -62,7 +62,11 @@ CARD = pl.Card(
     ),
     use="The curriculum helps where a fixed set of problems of very different difficulty is passed several "
     "times; the guided answers help where the model follows a solution that it does not find by itself.",
-    lacks=("The numbers of the paper for K, G and the learning rate, which are not known to us.",),
+    lacks=(
+        "The paper's K, G and learning rate are not known to us, and the details of EGSR are "
+        "inferred.",
+    ),
+    grade="A",
 )
 MARK = "guided"
 RESTATE = "Here is a solution. Understand it, then solve the problem in your own words."

@@ -64,9 +64,12 @@ CARD = pl.Card(
     use="It helps where solutions are at hand and nobody knows how much to imitate them; where a fixed weight "
     "near 0.8 is good for the whole run, a learned one adds nothing.",
     lacks=(
-        "The critic: the group is the baseline.",
-        "Vision models and worlds of several turns were not tried.",
+        "The look-ahead measures the likelihood of held-out demonstrations, not the task's "
+        "reward, which the paper's weight is to maximise.",
+        "There is no critic: the group is the baseline.",
+        "Vision-language models cannot be loaded, and worlds of several turns were not tried.",
     ),
+    grade="B",
 )
 MARK, HELD = "demonstration", "held"
 

@@ -68,10 +68,12 @@ CARD = pl.Card(
     use="It helps where many prompts are never solved and several models or people have written solutions; "
     "where some answer of most groups is right, no teacher is heard.",
     lacks=(
-        "Comprehension is measured where a solution states its answer; one that states none scores 0, and of "
-        "equal ones the shortest is taken.",
-        "Solutions whose answer is wrong are not left out.",
+        "Teachers are not asked during the run: their solutions are a column of the file, and "
+        "those whose answer is wrong are not left out.",
+        "Comprehension is measured where a solution states its answer; one that states none "
+        "scores 0, and of equal ones the shortest is taken.",
     ),
+    grade="A",
 )
 BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 MARK = "demonstration"

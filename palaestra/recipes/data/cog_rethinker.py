@@ -54,10 +54,11 @@ CARD = pl.Card(
     use="It helps where the model solves a problem with a better prompt than the direct one; the further "
     "stages cost up to 16 answers for each prompt that nobody solves.",
     lacks=(
-        "The paper's prompts for the stages and their seed examples: ours are one sentence each, and "
-        "`seeds` is empty.",
-        "The paper's lambda: 0.1 is inferred.",
+        "The paper's prompts for the stages are not there, nor are its seed examples: ours "
+        "are one sentence each, and `seeds` is empty.",
+        "The paper's lambda is not known to us: 0.1 is inferred.",
     ),
+    grade="A",
 )
 STAGE, MARK, NOTES = "stage", "reattached", "recollected"
 DECOMPOSE = "Split the problem into smaller ones, solve each of them, and conclude."

@@ -73,6 +73,7 @@ CARD = pl.Card(
     use="It helps where an answer that was wrong is often right after a critique, so the model reads "
     "critiques and the critic writes good ones; each wrong answer costs a critique and a refinement.",
     lacks=("Right answers are not refined.",),
+    grade="A",
 )
 MARK, CRITIQUE = "refined", "written-critique"
 ASK = (

@@ -42,6 +42,7 @@ CARD = pl.Card(
     use="It helps where a share of the prompts is solved in less than half of the tries, and pass@k counts; "
     "a step samples up to four times as many answers (eight with `rule=hard`), the more the harder the "
     "prompts are.",
+    grade="A",
 )
 BREADTH = 3072  # prompts a step of DARS-B
 

@@ -50,6 +50,7 @@ CARD = pl.Card(
     ),
     use="It helps where a corpus has parts of very different difficulty, some of which teach nothing yet or "
     "nothing any more; where all parts are about as hard it draws them alike.",
+    grade="A",
 )
 
 

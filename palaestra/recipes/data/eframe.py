@@ -45,10 +45,13 @@ CARD = pl.Card(
     use="It helps where a prompt that five answers do not solve is solved once in some twenty; where such "
     "prompts stay unsolved, the further answers only cost tokens.",
     lacks=(
-        "The analysis of kinds of training samples.",
-        "Images: problems with an image column were not tried.",
-        "The update that waits for a full batch of surviving answers: each step is one batch.",
+        "The analysis of kinds of training samples is not there.",
+        "Problems with pictures cannot be trained on: a file has no column of pictures, and "
+        "no vision-language model can be loaded.",
+        "No update waits for a full batch of surviving answers: each step is one batch.",
+        "Replayed answers join the batch of a step; they have no update of their own.",
     ),
+    grade="B",
 )
 
 

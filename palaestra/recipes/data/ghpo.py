@@ -46,9 +46,10 @@ CARD = pl.Card(
     use="It helps where many prompts are never solved and their solutions are at hand; where some answer of "
     "most groups is right, it is GRPO at a higher cost.",
     lacks=(
-        "The cold start, about 20 first steps in which every prompt has a fixed hint.",
+        "There is no cold start, in which about 20 first steps show every prompt a fixed hint.",
         "A prompt that becomes too long by its hint is an error, not cut off.",
     ),
+    grade="A",
 )
 BOXED = "Reason step by step, and give the final answer in \\boxed{}."
 MARK = "guided"

@@ -73,7 +73,12 @@ CARD = pl.Card(
     ),
     use="It helps where many prompts are failed by every answer and guidance makes some of them right; "
     "where most groups have a right answer, it is GRPO or PPO at a higher cost.",
-    lacks=("The format of an answer is not checked.",),
+    lacks=(
+        "Hints are not written by a model: they are a column of the file, or half of a "
+        "demonstration.",
+        "The format of an answer is not checked.",
+    ),
+    grade="A",
 )
 MARK = "guided"
 

@@ -90,9 +90,12 @@ CARD = pl.Card(
     use="It helps to see which domains teach others before a long run on a mixture; it costs a run for each "
     "domain and one for all, and the attempts of the filter.",
     lacks=(
-        "The corpus of 92K problems and how it was gathered.",
-        "The verifier by a model for free-form science, but for a --reward of the user's.",
+        "The corpus of 92K problems is not there, nor how it was gathered.",
+        "A file has one reward for all its domains, which may read `domain`; only the parts "
+        "of a mixture have verifiers of their own.",
+        "There is no verifier by a model for free-form science, but for a --reward of the user's.",
     ),
+    grade="B",
 )
 BUCKETS = (
     ("impossible", 0.0), ("very hard", 0.2), ("hard", 0.4), ("medium", 0.6), ("easy", 0.8),

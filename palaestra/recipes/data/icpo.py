@@ -63,6 +63,7 @@ CARD = pl.Card(
         "Examples come from the training tasks, not from a data set of their own.",
         "Examples are not renewed with what the policy solved.",
     ),
+    grade="A",
 )
 MARK = "guided"
 

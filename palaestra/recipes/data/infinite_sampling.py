@@ -46,9 +46,12 @@ CARD = pl.Card(
     use="It helps where a group's answers do not fit into memory together and their lengths differ much; with "
     "room for all of them at once it only costs.",
     lacks=(
-        "The FPTAS plan and the learned predictor of lengths.",
+        "The slots act with the engine `own` alone: with vLLM or an endpoint, sampling is as "
+        "always, without notice.",
+        "The FPTAS plan and the learned predictor of lengths are not there.",
         "Slots do not share one copy of their prompt's keys and values.",
     ),
+    grade="B",
 )
 
 

@@ -72,9 +72,13 @@ CARD = pl.Card(
     use="It helps to see whether more kinds of tasks carry over to kinds that were not trained on; on one "
     "family it is GRPO.",
     lacks=(
-        "Agents that write environments and their verifiers.",
-        "The 1,000 environments; reasoning-gym has about a hundred.",
+        "The 1,000 environments are not there; reasoning-gym has about a hundred.",
+        "No agents write environments and their verifiers, and records of a file have no "
+        "generator.",
+        "Task scaling, the accuracy by the number of families that are trained on, is not "
+        "measured by any option.",
     ),
+    grade="C",
 )
 SHORT, SHORT_ANSWER = 256, 128  # characters of a reply, and behind its thinking
 

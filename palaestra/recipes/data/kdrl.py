@@ -56,6 +56,10 @@ CARD = pl.Card(
     ),
     use="It helps where a better model with the same tokenizer fits beside the student, and rewards alone "
     "are rare; a teacher that is no better only holds the student back.",
+    lacks=(
+        "A teacher of another tokenizer than the student's, or one behind an API, cannot teach.",
+    ),
+    grade="A",
 )
 TEACHER = "teacher"
 ANNEALED = pl.Linear(5e-3, 1e-3, 80)  # max(5e-3 - 5e-5 t, 1e-3)

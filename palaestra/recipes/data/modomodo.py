@@ -70,9 +70,14 @@ CARD = pl.Card(
     use="It helps where domains compete for a fixed number of steps and short runs of them differ by more "
     "than chance; it costs 2 `domains` + 1 further runs.",
     lacks=(
-        "The paper's domains are sets of images with questions; domains with an image column were not tried.",
+        "The paper trains multimodal models on sets of pictures with questions. Here domains "
+        "are text alone: a file has no column of pictures, and no vision-language model can "
+        "be loaded.",
+        "The surrogate predicts held-out accuracy on the same domains; the score of another "
+        "exam, such as one outside their distribution, cannot be given.",
         "The best mixture is not added to the pilots to fit the surrogate again.",
     ),
+    grade="C",
 )
 Choice = Literal["quadratic", "linear", "best pilot", "shuffled", "uniform"]
 

@@ -71,10 +71,11 @@ CARD = pl.Card(
     use="It helps where copying weights to the generator, or waiting for it, costs time: a lag of some "
     "updates costs little quality; never copying them costs much.",
     lacks=(
-        "Group DPO: all pairs of a right and a wrong answer of a group at once.",
-        "A reference model that is copied from the policy now and then.",
-        "The time that a generator of its own saves: all runs in one process here.",
+        "Group DPO, all pairs of a right and a wrong answer of a group at once, is not there.",
+        "The reference model is never copied from the policy again.",
+        "The time that a generator of its own saves is not measured: all runs in one process here.",
     ),
+    grade="A",
 )
 GENERATOR = "generator"
 PROMPTS = 16  # of an update

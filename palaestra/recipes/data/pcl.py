@@ -36,9 +36,10 @@ CARD = pl.Card(
     use="It helps where most prompts are too easy or too hard and a prompt's text tells how hard it is; it "
     "costs a second copy of the model and a forward pass over each candidate, and no further samples.",
     lacks=(
-        "A value model of another size than the policy: it is a copy of it.",
-        "The study of batch sizes (prompts times answers) that finds the fastest one.",
+        "The value model has the size of the policy: it is a copy of it.",
+        "The study of batch sizes (prompts times answers) that finds the fastest one is not there.",
     ),
+    grade="A",
 )
 
 

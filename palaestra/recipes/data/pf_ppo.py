@@ -60,6 +60,11 @@ CARD = pl.Card(
     ),
     use="It helps where a learned reward is right about very good and very bad answers and unsure between; with "
     "a verifier it only throws samples away.",
+    lacks=(
+        "By default samples are weighed as in verl (`pow`); the forms that the paper prefers "
+        "have to be asked for, or chosen with `choose=True`.",
+    ),
+    grade="A",
 )
 BINS = 10  # of the rewards, in which they and the true scores are averaged
 SAMPLES = 5  # answers a problem when a form is chosen, as in the paper

@@ -74,9 +74,11 @@ CARD = pl.Card(
     use="It helps where the texts say results and leave out how they were reached, and a good model writes "
     "the thoughts; it costs a reply of the writer for each document.",
     lacks=(
+        "A text that is longer than the model's context is not split: it ends the run.",
         "Documents are not packed into sequences of one length.",
         "The benchmarks by difficulty, and the length of thoughts by difficulty, are not measured.",
     ),
+    grade="A",
 )
 WRITER = "writer"
 REFUSALS = ("i can't", "i cannot", "i'm sorry", "i am sorry", "as an ai")

@@ -95,10 +95,15 @@ CARD = pl.Card(
     use="It helps where nothing can be checked, there are a few hundred seed instructions, and the judge "
     "is a better model than the one that is trained.",
     lacks=(
-        "Instances have an instruction and an output, and no input; labels are not written first for "
-        "classification.",
+        "Instructions that the model made up are not shown to the author again: its examples "
+        "are the seeds alone.",
+        "Each stage makes up its own instructions; no common set is made once.",
+        "Instances have an instruction and an output, and no input; labels are not written "
+        "first for classification.",
+        "The coefficients of the reward and the threshold of novelty are from memory.",
         "Super-NaturalInstructions is not evaluated.",
     ),
+    grade="B",
 )
 WEIGHTS = (0.0078, -0.4421, 0.3212, 0.1520, -0.0274)  # of Rew, Und, Nat, Coh, and the constant
 NOVEL = 0.7

@@ -40,9 +40,11 @@ CARD = pl.Card(
     use="It helps where many prompts are solved once in ten answers or less, so that a group of one size "
     "seldom has right and wrong ones; at equal sampled tokens it makes fewer updates than GRPO.",
     lacks=(
-        "The small bonus for entropy (1e-4) of the paper, which its released script sets to 0.",
-        "Rounds of all prompts together: here each prompt samples its rounds by itself.",
+        "The paper's small bonus for entropy (1e-4) is not there; its released script sets it "
+        "to 0.",
+        "Prompts do not share rounds: each one samples its rounds by itself.",
     ),
+    grade="A",
 )
 
 

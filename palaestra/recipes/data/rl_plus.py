@@ -49,6 +49,7 @@ CARD = pl.Card(
     ),
     use="It helps where right solutions of a better model are at hand that the policy would rarely write; "
     "without a clip, small batches may take large steps.",
+    grade="A",
 )
 MARK = "demonstration"
 

@@ -87,6 +87,7 @@ CARD = pl.Card(
     use="It helps where only criteria say what a good answer is and the model keeps those that it is shown "
     "more often than it guesses them; a step asks the judge once for each criterion of each answer.",
     lacks=("Criteria are not written: they are a column of the file.",),
+    grade="A",
 )
 MARK = "guided"
 

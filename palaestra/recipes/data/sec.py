@@ -44,7 +44,8 @@ CARD = pl.Card(
     ),
     use="It helps where categories differ in difficulty and the model leaves some behind as it learns; it "
     "cannot tell a category that is too hard from one that is too easy.",
-    lacks=("PPO and RLOO as the learner: the bandit is tried with GRPO.",),
+    lacks=("The bandit is tried with GRPO alone: PPO and RLOO are not offered as the learner.",),
+    grade="A",
 )
 
 

@@ -50,6 +50,11 @@ CARD = pl.Card(
     ),
     use="Try it where imitating first costs skills that the model has; with demonstrations in the model's "
     "own style, imitation first and then GRPO ended higher in our measurement.",
+    lacks=(
+        "The equations are those of a reader's notes: neither the text nor the code of the "
+        "paper was read.",
+    ),
+    grade="A",
 )
 MARK = "demonstration"
 

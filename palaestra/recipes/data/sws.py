@@ -123,9 +123,14 @@ CARD = pl.Card(
     use="It helps where a first run of RL leaves some categories behind and a good model writes problems of "
     "them; with one category, or none left behind, it is GRPO on more problems.",
     lacks=(
+        "Without `writer` no problem is synthesised: problems of the task's source, or "
+        "further records of the file, stand in.",
+        "Concepts are taken from failed problems by a model only with `namer`; else they are "
+        "a column, or the domain alone.",
         "The second run starts from the policy of the first, not from the base.",
         "Concepts are alike by their letters, not by embeddings.",
     ),
+    grade="B",
 )
 LEAST, CONCEPTS, TEMPERATURE = 0.5, 5, 0.2
 WRITTEN = "written"

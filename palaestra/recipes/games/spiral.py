@@ -55,7 +55,13 @@ CARD = pl.Card(
     ),
     use="It helps where a game has no teacher and no data; policies may go round an equilibrium "
     "instead of nearing it.",
-    lacks=("That reasoning outside the game improves was not measured.",),
+    lacks=(
+        "Several games cannot be trained in one run: an environment stands alone, so it is no "
+        "part of a mixture.",
+        "Simple Negotiation, the third game of the paper, is not built in.",
+        "That reasoning outside the game improves was not measured.",
+    ),
+    grade="B",
 )
 
 

@@ -70,10 +70,13 @@ CARD = pl.Card(
     use="It helps where few screens with known boxes are at hand and the model already sees; eyes are "
     "not trained by so few.",
     lacks=(
-        "A file has no column of pictures: prompts of your own are texts, and pictures come from the "
-        "task `screen` or from a package's tasks.",
+        "No vision-language model can be loaded: pictures of 32 x 32 pixels are seen by one "
+        "small layer, which is trained first, so screenshots of phones cannot be read.",
+        "A file has no column of pictures: prompts of your own are texts, and pictures come "
+        "from the task `screen` or from a package's tasks.",
         "The exams of the paper, AndroidControl and ScreenSpot-Pro, are not there.",
     ),
+    grade="C",
 )
 THINK = "Reason in <think></think>, then write the action in <answer></answer>"
 ANSWER = "Write the action in <answer></answer>"

@@ -39,7 +39,12 @@ CARD = pl.Card(
     ),
     use="It helps where both answers of a pair have much in common and DPO makes the chosen one less "
     "likely with the other; where the two are far apart, DPO loses little.",
-    lacks=("The benchmarks of reasoning and mathematics are not measured.",),
+    lacks=(
+        "The paper's beta is not known to us, and the scaling by it and the halves are "
+        "second-hand.",
+        "The benchmarks of reasoning and mathematics are not measured.",
+    ),
+    grade="A",
 )
 
 

@@ -57,10 +57,11 @@ CARD = pl.Card(
     use="It helps where questions need many searches and episodes differ much in length; short "
     "questions gain nothing from a long limit.",
     lacks=(
-        "The agent that makes questions harder is not there.",
+        "The agent that synthesises questions and makes them harder is not there.",
         "Pages are not opened by address, unless a tool of yours does.",
         "No model judges answers.",
     ),
+    grade="B",
 )
 
 

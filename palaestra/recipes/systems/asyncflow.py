@@ -37,13 +37,14 @@ CARD = pl.Card(
     use="It helps where rollouts take about as long as updates, on a cluster; one process gives the "
     "same numbers and no speed.",
     lacks=(
-        "The queue of transfers is in the learner's process; storage units on several nodes are not "
-        "there.",
+        "The queue of transfers is in the learner's process; storage units on several nodes "
+        "are not there.",
         "A learner of several ranks does not stream.",
-        "The planner of the paper is `palaestra plan`, a simulator over measured seconds; load is "
-        "balanced by tickets alone.",
-        "Service interfaces for engines of others are not there beside `--engine`.",
+        "The planner of the paper is `palaestra plan`, a simulator over measured seconds; "
+        "load is balanced by tickets alone.",
+        "Engines of others have no service interface beside `--engine`.",
     ),
+    grade="B",
 )
 
 

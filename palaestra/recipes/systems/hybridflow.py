@@ -45,12 +45,15 @@ CARD = pl.Card(
     use="It helps to see what a change of layout moves for your model, and to place the models of PPO "
     "before devices are rented; training places them by a cluster file.",
     lacks=(
-        "Resharding moves weights at rest between processes of one machine; in training whole "
-        "weights go from the learner to rollout processes.",
-        "Placements of the search are simulated with assumed speeds; PPO runs where a cluster file "
-        "says.",
-        "The critic of PPO is a value head on the actor; Safe-RLHF is not there.",
+        "Resharding, the 3D-HybridEngine of the paper, is a demonstration: it moves weights "
+        "at rest between processes of one machine. In training, whole weights go from the "
+        "learner to rollout processes.",
+        "Placements of the search are simulated with assumed speeds and are not run: PPO runs "
+        "where a cluster file says.",
+        "The critic of PPO is a value head on the actor.",
+        "The program runs PPO alone: ReMax and Safe-RLHF are not run by it.",
     ),
+    grade="C",
 )
 WAYS: tuple[pl.planning.Way, ...] = ("grouped", "model group", "all ranks")
 WORK = pl.planning.Workload(sequences=256, prompt=512, answer=512)

@@ -85,9 +85,12 @@ CARD = pl.Card(
     use="It helps where steps can be checked by themselves, as cells of code can; elsewhere only the "
     "answer is paid.",
     lacks=(
-        "The tools of the paper, web search and a reader of pages, are yours to bring with --tools.",
-        "One process samples and trains; the paper's agents run on machines of their own.",
+        "The tools of the paper, web search and a reader of pages, are yours to bring with "
+        "--tools.",
+        "The pool of sandboxed workers is in the process that samples, at most two sessions a "
+        "core at once; the paper's agents run on machines of their own.",
     ),
+    grade="B",
 )
 
 

@@ -36,8 +36,8 @@ CARD = pl.Card(
         "Nothing is sampled in low precision.",
         "Weights pass through host memory, not from GPU to GPU.",
         "References stay where they are: they are not offloaded to host memory between uses.",
-        "`length` does not follow --max-tokens; give the same number to both.",
     ),
+    grade="B",
 )
 
 

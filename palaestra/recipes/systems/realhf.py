@@ -49,11 +49,16 @@ CARD = pl.Card(
     use="It helps before devices are rented: which roles get how many, and what a searched plan "
     "brings; gains are small where one call takes most of the time.",
     lacks=(
+        "No parameters are reallocated in training: they are moved once, between processes of "
+        "one machine, to be counted and compared.",
+        "A plan with meshes that overlap, or with stages, is written and not run: --cluster "
+        "runs the best plan of learner ranks, rollout processes and judges on devices of "
+        "their own.",
         "Seconds are estimated from assumed speeds of devices, not profiled.",
-        "A plan with meshes that overlap, or with stages, is written and not run: --cluster runs the "
-        "best plan of learner ranks, rollout processes and judges on devices of their own.",
-        "Moves on real processes are between processes of one machine.",
+        "A critic of its own is planned for PPO and does not run: the recipe has its value "
+        "head on the policy.",
     ),
+    grade="B",
 )
 SAME = "the layout that trains is the one that generates, so nothing moves"
 NONE = "none"

@@ -74,10 +74,15 @@ CARD = pl.Card(
     use="It helps in worlds that are met again and whose rules the model does not know; where each is "
     "met once, the texts only cost context.",
     lacks=(
-        "Reflections are not trained.",
-        "Predictions and values are thoughts of the policy, trained by the outcome alone; the run's own "
-        "held-out evaluation, unlike `new worlds`, shows neither them nor the texts.",
+        "Of the paper's games only one like Frozen Lake is built in; Minesweeper and Sokoban "
+        "are not.",
+        "Of the episodes of a group the first alone is reflected on, and reflections are not "
+        "trained.",
+        "Predictions and values are thoughts of the policy in one reply, trained by the "
+        "outcome alone: there are no calls of their own for them.",
+        "The run's own held-out evaluation, unlike `new worlds`, does not show the texts.",
     ),
+    grade="B",
 )
 
 THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)

@@ -47,9 +47,10 @@ CARD = pl.Card(
     use="It helps where demonstrations are good and many: a policy near their clone needs fewer attempts, "
     "and cannot drift into what a learned reward misjudges; poor demonstrations hold it back.",
     lacks=(
-        "Linear MDPs, and rewards estimated from preferences inside the tables.",
-        "The bonuses for exploration, in the form for language models.",
+        "Linear MDPs are not there, and inside the tables no reward is estimated from preferences.",
+        "The form for language models has no bonuses for exploration.",
     ),
+    grade="B",
 )
 CLONE = "clone"
 

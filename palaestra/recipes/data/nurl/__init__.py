@@ -81,6 +81,7 @@ CARD = pl.Card(
         "The start of the second stage is a number of steps (`warm`): nothing sees that GRPO no longer gains.",
         "Prompts that all answers solve are not removed between the stages.",
     ),
+    grade="A",
 )
 MARK = "guided"
 Kind = Literal["written", "cue", "steps", "explanation", "answer"]

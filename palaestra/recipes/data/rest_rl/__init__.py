@@ -73,10 +73,13 @@ CARD = pl.Card(
     "of one line give no states, and a value model that ranks no better than chance makes decoding worse "
     "than one greedy answer.",
     lacks=(
-        "The benchmarks of code: APPS, BigCodeBench and HumanEval.",
-        "The comparison with process reward models, with a search that outcome rewards lead, and with "
-        "ReST-DPO.",
+        "No command decodes a file of new prompts with the policy and its value model: the "
+        "tree search answers held-out problems alone.",
+        "The benchmarks of code, APPS, BigCodeBench and HumanEval, are not run.",
+        "There is no comparison with process reward models, with a search that outcome "
+        "rewards lead, or with ReST-DPO.",
     ),
+    grade="A",
 )
 
 

@@ -68,7 +68,12 @@ CARD = pl.Card(
     ),
     use="It helps where a model that is somewhat better, or as good in another way, has the policy's "
     "tokenizer; a guide that is worse than the policy starts it from states that it would not reach.",
-    lacks=("The critics are heads of the policy, not models of their own.",),
+    lacks=(
+        "A black-box guide behind an API cannot be used: the guide is a local model with the "
+        "policy's tokenizer.",
+        "The critics are heads of the policy, not models of their own.",
+    ),
+    grade="B",
 )
 GUIDE, GUIDE_VALUE = "guide", "value-of-guide"
 Kind = Literal["ppo++", "aggrevate", "lols", "d2lols"]

@@ -57,7 +57,13 @@ CARD = pl.Card(
     ),
     use="It helps where a reward judges whole texts, no one model meets it, and many forwards an "
     "answer are affordable; it trains nothing, so every answer pays the search again.",
-    lacks=("Judges of the paper's size and its comparison by GPT-4 were not run.",),
+    lacks=(
+        "The decoded answers are not written to a file: a run gives the mean reward and what "
+        "each agent chose.",
+        "Agents need the vocabulary of the run's own model; others are refused.",
+        "Judges of the paper's size and its comparison by GPT-4 were not run.",
+    ),
+    grade="B",
 )
 
 

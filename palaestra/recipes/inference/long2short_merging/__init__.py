@@ -56,6 +56,7 @@ CARD = pl.Card(
         "Models of the paper's sizes were not merged here.",
         "Self-critique and self-correction of the merge are not measured.",
     ),
+    grade="B",
 )
 
 How = Literal["average", "task-arithmetic", "ties", "dare", "lore", "twin", "aim"]

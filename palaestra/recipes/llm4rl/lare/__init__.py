@@ -65,8 +65,12 @@ CARD = pl.Card(
     "knows the game; factors that say nothing of the step are worse than none.",
     lacks=(
         "Factors are expressions over declared quantities, not code.",
+        "Of a simulator of Gymnasium the language model is told neither the name nor what its "
+        "numbers mean; `about` and `quantities` are those of a simulator of your own.",
+        "Without `quantities` the action of a step is none of them.",
         "MuJoCo with TD3 and Triangle Area were not run.",
     ),
+    grade="B",
 )
 
 Reward = Literal["dense", "episodic", "state", "sampled state", "factors", "shuffled", "constant"]
