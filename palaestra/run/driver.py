@@ -29,6 +29,7 @@ from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.method import Recipe
 from palaestra.models.eyes import EYES
 from palaestra.models.load import trainable_copy, weights_sha256
+from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
 from palaestra.run.checks import check_problem
@@ -208,9 +209,15 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     for name, learner in recipe.learners.items():
         if name in ctx.models and EYES in learner.heads:
             ctx.model(name).add_head(EYES)  # first, as references are copies and see as it does
+    measured = {name for learner in recipe.learners.values() for name, _ in learner.needs}
     for name, source in recipe.references.items():
         if name not in ctx.models and not isinstance(source, Snapshots):
             ctx.reference(name, source)
+            if name in measured:
+                remedy = (
+                    "its log-probs of the policy's tokens mean nothing; take one of the same base"
+                )
+                check_vocabulary(ctx.model("policy"), ctx.model(name), remedy)
     for name, learner in recipe.learners.items():
         if name not in ctx.models:
             ctx.models[name] = trainable_copy(ctx.model("policy"))

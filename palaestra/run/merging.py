@@ -6,13 +6,11 @@ from copy import deepcopy
 from typing import Any
 
 from palaestra.context import Context
-from palaestra.errors import UserError
 from palaestra.models.arithmetic import HEAD, Merge, common_weights, untie_head, write_weights
 from palaestra.models.load import merge_adapters, save
 from palaestra.models.model import Model, trainable_copy
+from palaestra.models.vocabulary import check_vocabulary
 from palaestra.types import Result, stage
-
-LEAST = 0.9  # of the ordinary tokens that have to be common
 
 
 @stage
@@ -40,8 +38,12 @@ class Merged:
         base = ctx.model("policy")
         models = [ctx.model(n) for n in self.inputs]
         for model in models:
-            if note := check_vocabulary(base, model):
-                ctx.say(note)
+            if odd := check_vocabulary(base, model, "merge fine-tunes of one base"):
+                ctx.say(
+                    f"note: {model.source} and {base.source} differ in the special tokens "
+                    f"{', '.join(odd[:4])}{' and others' if len(odd) > 4 else ''}; the tokenizer that "
+                    "is kept decides what they mean"
+                )
         merged = [merge_adapters(m) for m in models]
         whole, given, notes = common_weights(merge_adapters(base), merged)
         for note in notes:
@@ -72,33 +74,3 @@ def speak_as(module: Any, other: Any) -> None:
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(module.config, name, getattr(other.config, name, None))
     module.generation_config = deepcopy(other.generation_config)
-
-
-def check_vocabulary(base: Model, other: Model) -> str:
-    """A note on special tokens that the models do not share; "" = there are none.
-
-    Raises UserError where ordinary tokens have other ids, or where fewer than `LEAST` of them are
-    common.
-    """
-    own, theirs = ordinary_tokens(base), ordinary_tokens(other)
-    common = own.keys() & theirs.keys()
-    if any(own[t] != theirs[t] for t in common) or len(common) < LEAST * max(len(own), len(theirs)):
-        raise UserError(
-            f"{other.source} has another vocabulary than {base.source}; merge fine-tunes of one base"
-        )
-    tokenizers: list[Any] = [base.tokenizer, other.tokenizer]
-    special = [t.get_added_vocab() for t in tokenizers]
-    odd = sorted({t for one, two in (special, special[::-1]) for t in one if one[t] != two.get(t)})
-    if not odd:
-        return ""
-    return (
-        f"note: {other.source} and {base.source} differ in the special tokens {', '.join(odd[:4])}"
-        f"{' and others' if len(odd) > 4 else ''}; the tokenizer that is kept decides what they mean"
-    )
-
-
-def ordinary_tokens(model: Model) -> dict[str, int]:
-    """The ids of tokens that were not added to the vocabulary afterwards."""
-    tokenizer: Any = model.tokenizer
-    added = tokenizer.get_added_vocab()
-    return {t: i for t, i in tokenizer.get_vocab().items() if t not in added}

@@ -9,6 +9,8 @@ import palaestra as pl
 import pytest
 import torch
 from palaestra.claims.data.kdrl import EXPERIMENT
+from palaestra.errors import UserError
+from palaestra.models.model import Model
 from palaestra.recipes.data import kdrl
 from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
@@ -82,6 +84,16 @@ def credit_of(totals, **options):
     made = learner(**options)
     signals = ctx.measure(groups, made.needs)
     return made.credit(groups, signals, {})[0], signals, groups
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(context, monkeypatch):
+    """Its log-probs of the student's token ids were those of other texts, in silence."""
+    ctx = context()
+    own = ctx.model("policy")
+    other = own.tokenizer.train_new_from_iterator(["other words"] * 9, 300)
+    monkeypatch.setattr(ctx, "load", lambda name, lora=None: Model("other", own.module, other, "elsewhere"))
+    with pytest.raises(UserError, match=r"elsewhere has another vocabulary .* take one of the same base"):
+        prepare(kdrl.build(teacher="elsewhere"), ctx)
 
 
 @pytest.mark.parametrize(("mask", "taught"), [("answers", [0, 1, 1, 1, 1]), ("groups", [0, 0, 0, 1, 1])])
