@@ -21,6 +21,14 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(own={"n": 2, "tasks": 4}),
     use="It helps where answers can be judged and inference is cheap; it changes no weight, so its gain "
     "is paid again for every question.",
+    lacks=(
+        "The selected answers are not written to a file of their own; the run reports their "
+        "accuracy.",
+        "The run trains no judge: `reward-model` trains one from comparisons, and `--reward` "
+        "reads it.",
+        "The browser of the paper, and its policy that imitates people who browse, are not there.",
+    ),
+    grade="B",
 )
 
 

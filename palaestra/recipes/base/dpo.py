@@ -41,6 +41,7 @@ CARD = pl.Card(
     use="It helps where people or models compared answers and nothing can verify one; with a verifier, "
     "methods that sample learn more.",
     lacks=("The data sets of the paper, and its comparison with PPO, are not there.",),
+    grade="A",
 )
 
 

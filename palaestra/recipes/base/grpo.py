@@ -33,7 +33,12 @@ CARD = pl.Card(
     ),
     use="It helps wherever a reward tells answers to one prompt apart and the policy is right at times; "
     "prompts that are always or never solved teach nothing.",
-    lacks=("The mathematical corpus and its pre-training are not there.",),
+    lacks=(
+        "The mathematical corpus and its pre-training are not there.",
+        "The paper's KL of 0.04 is off by default: `kl=0.04`.",
+        "The process-supervised and the iterative form of the paper are not there.",
+    ),
+    grade="A",
 )
 
 

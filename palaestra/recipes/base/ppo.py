@@ -19,7 +19,12 @@ CARD = pl.Card(
     ),
     use="It helps where rewards come at many places of an answer or one answer a prompt is all there is; "
     "with groups of answers a critic is rarely worth its cost.",
-    lacks=("The control tasks of the paper are not there.",),
+    lacks=(
+        "The control tasks of the paper are not there.",
+        "The value head reads the policy's hidden states; a critic with weights of its own is "
+        "not there.",
+    ),
+    grade="A",
 )
 
 

@@ -14,6 +14,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(own={"schedule.prompts": 4, "collect.links.0.n": 4}),
     use="It is the plain baseline: prompts of different difficulty make its gradient noisy, which a "
     "baseline for each prompt (`rloo`) mends at no cost.",
+    grade="A",
 )
 
 

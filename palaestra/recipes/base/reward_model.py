@@ -28,6 +28,14 @@ CARD = pl.Card(
     ),
     use="It helps where answers were compared and nothing can verify one; a policy that is trained "
     "against it for long finds what it overrates.",
+    lacks=(
+        "The policy is not trained in the same run: `--reward` reads the trained model in "
+        "another one.",
+        "Nobody is asked for new comparisons while the policy learns.",
+        "The control tasks and games of the paper, and comparisons of parts of a trajectory, "
+        "are not there.",
+    ),
+    grade="B",
 )
 
 

@@ -24,7 +24,11 @@ CARD = pl.Card(
     ),
     use="It helps wherever several answers to a prompt are affordable and no critic is; groups of equal "
     "rewards teach nothing.",
-    lacks=("The preference data and reward models of the paper are not there: bring a reward.",),
+    lacks=(
+        "The preference data and reward models of the paper are not there: bring a reward.",
+        "The KL to the start, which the paper takes from the reward, is not there.",
+    ),
+    grade="A",
 )
 
 

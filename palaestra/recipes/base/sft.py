@@ -21,6 +21,7 @@ CARD = pl.Card(
     ),
     use="It helps where good answers are there; it learns nothing from wrong ones, and forgets what the "
     "demonstrations do not show.",
+    grade="A",
 )
 
 

@@ -21,7 +21,12 @@ CARD = pl.Card(
         own={"sft.schedule.prompts": 4, "rl.schedule.prompts": 2, "rl.collect.links.0.n": 4},
     ),
     use="It helps where the policy hardly ever solves a problem and good answers are there to begin with.",
-    lacks=("The later stages of the paper, rejection sampling and a second RL, are not there.",),
+    lacks=(
+        "The later stages of the paper, rejection sampling and a second RL, are not there.",
+        "The reward for one language in an answer is not there.",
+        "Smaller models are not distilled from the trained one.",
+    ),
+    grade="B",
 )
 
 

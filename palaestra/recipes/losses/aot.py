@@ -28,7 +28,12 @@ CARD = pl.Card(
         own={"pairs": "data", "schedule.prompts": 4},
     ),
     use="It helps with large batches and labels that are noisy by pair; with one pair a batch it is DPO.",
-    lacks=("The regularised (soft) sorting of the paper is not there; the order is exact.",),
+    lacks=(
+        "The regularised (soft) sorting of the paper is not there; the order is exact.",
+        "Unpaired data, whose good and bad answers belong to different prompts, cannot be "
+        "read: the columns are those of pairs.",
+    ),
+    grade="B",
 )
 
 

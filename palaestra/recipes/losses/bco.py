@@ -47,6 +47,7 @@ CARD = pl.Card(
         "The shift is that of the batch and has no memory of earlier steps.",
         "The weights for prompts that are good more often than bad are not there.",
     ),
+    grade="B",
 )
 
 

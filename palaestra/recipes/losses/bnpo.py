@@ -20,6 +20,7 @@ CARD = pl.Card(
         own={"schedule.prompts": 6, "collect.links.0.n": 6},
     ),
     use="It helps where answers differ much in length; where they are equally long it is GRPO.",
+    grade="A",
 )
 
 

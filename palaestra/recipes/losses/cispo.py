@@ -22,6 +22,7 @@ CARD = pl.Card(
         "The architecture of MiniMax-M1 and its precision repairs are not there.",
         "Dynamic sampling and the overlong penalty of DAPO, which the paper adds, are `dapo`'s.",
     ),
+    grade="B",
 )
 
 

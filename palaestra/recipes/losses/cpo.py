@@ -30,6 +30,7 @@ CARD = pl.Card(
     use="It helps where chosen answers are good enough to imitate and no reference fits; without `sft` both "
     "answers of a pair may sink.",
     lacks=("The translation data are not there.",),
+    grade="A",
 )
 
 

@@ -36,7 +36,12 @@ CARD = pl.Card(
     ),
     use="It helps with long answers and rewards that are rarely all equal in a group; with few tasks "
     "that are neither always nor never solved it draws many answers for nothing.",
-    lacks=("The data set, and its answers as whole numbers, are not there.",),
+    lacks=(
+        "The data set, and its answers as whole numbers, are not there.",
+        "The overlong punishment does not follow the longest answer of the run: set `length` "
+        "to it.",
+    ),
+    grade="A",
 )
 
 

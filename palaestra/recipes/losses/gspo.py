@@ -30,6 +30,7 @@ CARD = pl.Card(
     use="It helps where a batch takes several updates and token ratios are noisy; with one update a "
     "batch it is GRPO.",
     lacks=("The training of a mixture of experts is not shown.",),
+    grade="A",
 )
 
 

@@ -29,7 +29,13 @@ CARD = pl.Card(
     ),
     use="It helps where every pair was compared once, or always with the same result; with noisy comparisons "
     "DPO does as well.",
-    lacks=("The paper's bandit examples are not there.",),
+    lacks=(
+        "The paper's bandit examples are not there.",
+        "The paper's objective for any function Psi is not there, only the identity.",
+        "The default takes log-ratios per token, where the paper's formula sums them: "
+        "`normalise=False`.",
+    ),
+    grade="A",
 )
 
 

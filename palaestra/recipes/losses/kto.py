@@ -47,6 +47,7 @@ CARD = pl.Card(
     use="It helps where answers were liked or not, one by one, or one side is rare; with pairs at hand DPO "
     "reads them as pairs.",
     lacks=("The data sets of the paper are not there.",),
+    grade="A",
 )
 
 

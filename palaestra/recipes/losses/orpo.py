@@ -33,6 +33,7 @@ CARD = pl.Card(
     ),
     use="It helps where a base model is to learn a style and preferences at once; it imitates, so chosen "
     "answers must be good.",
+    grade="A",
 )
 
 

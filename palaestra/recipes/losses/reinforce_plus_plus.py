@@ -24,6 +24,7 @@ CARD = pl.Card(
     use="It helps where prompts are many and answers to each are few; where one prompt is much harder "
     "than another, a baseline for each prompt is less noisy.",
     lacks=("The comparisons with reward models are not there: bring a reward.",),
+    grade="A",
 )
 
 

@@ -25,6 +25,7 @@ CARD = pl.Card(
     use="It helps where one sampled answer a prompt is affordable; with several, the mean of the others "
     "(`rloo`) is a baseline at no cost.",
     lacks=("The preference data and reward models of the paper are not there: bring a reward.",),
+    grade="A",
 )
 
 

@@ -19,6 +19,7 @@ CARD = pl.Card(
     ),
     use="It helps where a batch takes several updates; in the first update on a batch it is GRPO.",
     lacks=("The training of mixtures of experts and of vision models is not shown.",),
+    grade="A",
 )
 
 

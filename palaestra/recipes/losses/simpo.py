@@ -32,6 +32,7 @@ CARD = pl.Card(
     ),
     use="It helps where memory for a reference is lacking and answers grow long under DPO; without a reference "
     "only the learning rate keeps the policy near its start.",
+    grade="A",
 )
 
 

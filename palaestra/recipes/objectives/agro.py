@@ -34,7 +34,12 @@ CARD = pl.Card(
     ),
     use="It helps where answers are older than the policy, of which it needs no ratio; on fresh answers a "
     "policy gradient does as well.",
-    lacks=("The paper's own estimator and its proofs of convergence are not there.",),
+    lacks=(
+        "The paper's own estimator and its proofs of convergence are not there.",
+        "Answers of a file with rewards cannot be brought: off-policy answers are the run's "
+        "own older ones.",
+    ),
+    grade="B",
 )
 
 

@@ -45,7 +45,11 @@ CARD = pl.Card(
     ),
     use="It helps where a KL to the start is wanted, and answers have hundreds of tokens or more: at "
     "the paper's base, STCR adds 1% to a wrong answer that is a thousand tokens too long.",
-    lacks=("That general tasks keep their accuracy is not measured.",),
+    lacks=(
+        "That general tasks keep their accuracy is not measured.",
+        "The multimodal model and training data of the paper do not come with it.",
+    ),
+    grade="A",
 )
 
 

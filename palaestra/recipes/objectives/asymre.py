@@ -42,8 +42,12 @@ CARD = pl.Card(
     use="It helps where samples are older than the weights that learn from them; on fresh samples the "
     "baseline changes the variance and little else.",
     lacks=(
-        "The sampler is synchronised in every step, `lag` steps behind, and not every so many steps.",
+        "The sampler is synchronised in every step, `lag` steps behind, and not every so many "
+        "steps.",
+        "Recorded answers of another policy cannot be brought.",
+        "The baseline is always the group's mean plus `shift`; a constant one is not there.",
     ),
+    grade="A",
 )
 
 

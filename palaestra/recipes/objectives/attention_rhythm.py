@@ -51,7 +51,12 @@ CARD = pl.Card(
     ),
     use="It is for answers of hundreds of tokens by a model that plans ahead; answers shorter than "
     "`near` tokens are left as GRPO has them.",
-    lacks=("The thresholds of the coupled form are not published; medians stand for them.",),
+    lacks=(
+        "The thresholds of the coupled form are not published; medians stand for them.",
+        "The attention maps of all layers are held at once, so long answers of large models "
+        "need much memory.",
+    ),
+    grade="A",
 )
 
 

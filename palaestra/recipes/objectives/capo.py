@@ -55,6 +55,12 @@ CARD = pl.Card(
     ),
     use="It helps where answers have steps that a critic can tell right from wrong, and the critic is a "
     "better model than the policy; each answer costs four critiques.",
+    lacks=(
+        "A critique ends after 256 tokens, which `build` does not change; one that was cut "
+        "names no wrong step.",
+        "Steps are lines: an answer without line breaks is one step.",
+    ),
+    grade="A",
 )
 
 

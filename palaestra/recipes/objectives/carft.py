@@ -61,6 +61,7 @@ CARD = pl.Card(
     use="It helps where worked solutions are there and the policy solves some problems; it learns only "
     "from right answers, and needs a batch of several problems to contrast.",
     lacks=("Wrong answers as negatives, the paper's other form, are left out.",),
+    grade="B",
 )
 ANNOTATION = "annotation"
 

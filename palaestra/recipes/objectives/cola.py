@@ -54,10 +54,14 @@ CARD = pl.Card(
     use="It helps where many different answers count more than the best one; the codes are as good as the "
     "text that they were constructed on, so give `construct` many more steps than the default.",
     lacks=(
-        "Tree search over codes is not there.",
+        "Codes cannot be chosen at generation, so they do not control what the model writes, "
+        "which is half of the paper's aim.",
         "Codes are constructed on samples of the start model, not on a corpus of text.",
-        "The KL on codes is left out.",
+        "Fine-tuning on demonstrations under the guidance of codes is not there.",
+        "Tree search over codes and the KL on codes are not there.",
+        "Every token takes the logits of the vocabulary for all codes, so memory grows with `codes`.",
     ),
+    grade="C",
 )
 
 

@@ -32,6 +32,7 @@ CARD = pl.Card(
     use="It helps where wrong answers grow long under GRPO; where answers are equally long and groups "
     "equally hard, the two take the same direction.",
     lacks=("The analysis of base models and prompt templates is not there.",),
+    grade="A",
 )
 
 

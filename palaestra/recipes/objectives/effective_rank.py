@@ -52,6 +52,7 @@ CARD = pl.Card(
     ),
     use="It is for answers of hundreds of tokens, with at least three prefixes of `stride`; in short "
     "answers a rank is nearly a count of tokens, so it pays for length.",
+    grade="A",
 )
 
 

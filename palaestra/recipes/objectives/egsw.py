@@ -38,7 +38,11 @@ CARD = pl.Card(
     ),
     use="It leans towards right answers that the model was unsure of; alpha and P are yours to search "
     "for, as the paper did.",
-    lacks=("The paper's alpha and P are not published.",),
+    lacks=(
+        "The paper's alpha and P are not published.",
+        "The weights are built on GRPO alone, while the abstract calls them general.",
+    ),
+    grade="A",
 )
 
 

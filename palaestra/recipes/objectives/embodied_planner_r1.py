@@ -50,6 +50,7 @@ CARD = pl.Card(
     use="It helps where a world says when a task is completed and some attempts complete it; where none "
     "does, there is nothing to learn from.",
     lacks=("ALFWorld and ScienceWorld do not come with it: bring them as an environment.",),
+    grade="A",
 )
 
 

@@ -44,7 +44,13 @@ CARD = pl.Card(
     ),
     use="It helps where a problem has several ways to be solved and samples follow one of them; where "
     "there is one way, novelty rewards mistakes.",
-    lacks=("The analysis of directions during training is not there.",),
+    lacks=(
+        "The analysis of directions during training is not there.",
+        "There is no KL to the start.",
+        "The paper's lambda is not known; 1 is a choice.",
+        "Rewards are taken to lie between 0 and 1; others are mapped alike, without a warning.",
+    ),
+    grade="A",
 )
 
 

@@ -52,7 +52,12 @@ CARD = pl.Card(
     ),
     use="It helps where attempts at one task pass through the same states; where no state comes again, it "
     "is GRPO with returns by turn.",
-    lacks=("ALFWorld and WebShop do not come with it: bring them as an environment.",),
+    lacks=(
+        "ALFWorld and WebShop do not come with it: bring them as an environment.",
+        "A state is the text that the environment shows; a World of your own has to give a "
+        "`state_key`.",
+    ),
+    grade="A",
 )
 
 

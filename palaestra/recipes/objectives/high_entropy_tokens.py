@@ -47,6 +47,7 @@ CARD = pl.Card(
         "The analyses of entropy before and after training are not part of a run.",
         "The paper's penalty for overlong answers is not added.",
     ),
+    grade="A",
 )
 
 

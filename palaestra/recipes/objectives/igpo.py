@@ -60,7 +60,13 @@ CARD = pl.Card(
     ),
     use="It helps where an answer takes several turns, most attempts of a group fail alike, and a short "
     "answer is known; it forces the answer once a turn, and where one turn suffices it is GRPO.",
-    lacks=("The search engine and the benchmarks of the paper are not there.",),
+    lacks=(
+        "The search engine and the benchmarks of the paper are not there.",
+        "The outcome is what the task's reward pays; the paper's word F1 with a penalty on "
+        "the format has to be brought.",
+        "A model that thinks before it answers needs a `template` that ends the thought.",
+    ),
+    grade="A",
 )
 
 

@@ -38,7 +38,13 @@ CARD = pl.Card(
     "whole, as in DPO.",
     lacks=(
         "Questions and first answers are not made by a stronger model: bring your own questions.",
+        "Answers are sampled from the policy in every step, not once from the supervised "
+        "model as in the paper.",
+        "Fine-tuning on the model's own right answers, with which the abstract compares, is "
+        "not there.",
+        "Right and wrong answers of your own cannot be brought.",
     ),
+    grade="B",
 )
 
 

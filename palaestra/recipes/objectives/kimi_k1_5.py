@@ -49,10 +49,14 @@ CARD = pl.Card(
     use="It helps where answers are longer than they need be and accuracy is to stay; where right "
     "answers have one length the length reward has nothing to say.",
     lacks=(
+        "The model of the report is multimodal and trained with contexts of 128k tokens.",
+        "The curriculum takes the length of a prompt for its difficulty, and prompts whose "
+        "answer is easily guessed are not filtered.",
+        "Prioritised sampling, partial rollouts and long-to-short are off by default.",
         "Weights are not averaged for long-to-short; long2short-merging does that.",
         "Repetition is not detected in a rollout.",
-        "The model of the report is multimodal and trained with contexts of 128k tokens.",
     ),
+    grade="B",
 )
 
 

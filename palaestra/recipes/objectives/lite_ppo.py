@@ -36,6 +36,7 @@ CARD = pl.Card(
     lacks=(
         "The paper's study of the other tricks, one by one, is not a run; each is a part of its own.",
     ),
+    grade="A",
 )
 
 

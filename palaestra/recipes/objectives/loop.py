@@ -57,6 +57,7 @@ CARD = pl.Card(
     use="It helps where attempts are dear, so that each batch is learned from several times; with one "
     "pass it is RLOO.",
     lacks=("AppWorld does not come with it: bring it as an environment.",),
+    grade="A",
 )
 
 

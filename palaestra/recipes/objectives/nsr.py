@@ -40,6 +40,7 @@ CARD = pl.Card(
     ),
     use="It helps where pass@k at large k counts; long runs without any right answer in the loss may "
     "come apart, and `positive=0.1` holds them.",
+    grade="A",
 )
 
 

@@ -62,7 +62,12 @@ CARD = pl.Card(
     ),
     use="It helps where answers with a verdict are there and sampling is dear; a critic is held beside "
     "the policy, and with a verifier at hand methods that sample learn more.",
-    lacks=("Search guided by the value at test time is not there.",),
+    lacks=(
+        "Search guided by the value at test time is not there.",
+        "Recorded episodes of several turns, as of the paper's embodied control, cannot be "
+        "brought.",
+    ),
+    grade="B",
 )
 
 

@@ -50,9 +50,13 @@ CARD = pl.Card(
     use="It helps where answers have several steps and some lead nowhere; every step costs `n` more "
     "samples.",
     lacks=(
-        "No verifier is trained: progress is estimated by continuations.",
+        "The process advantage verifier, a model that is trained to predict progress, is not "
+        "there: progress is estimated by continuations of every step.",
         "Search against a verifier at test time is not there.",
+        "A prover of another model must have the policy's tokenizer.",
+        "Of any prover the best of `k` tries counts: a weak or strong one as such needs `k=1`.",
     ),
+    grade="C",
 )
 
 

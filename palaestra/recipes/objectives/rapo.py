@@ -41,6 +41,7 @@ CARD = pl.Card(
     lacks=(
         "The paper's phi, alpha and beta are not known, and its exponent on whole answers acts on tokens.",
     ),
+    grade="B",
 )
 
 

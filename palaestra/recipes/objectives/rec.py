@@ -54,8 +54,11 @@ CARD = pl.Card(
     use="It helps where samples are older than the weights that learn from them; on fresh samples the "
     "mask never acts.",
     lacks=(
-        "The sampler is synchronised in every step, `lag` steps behind, and not every so many steps.",
+        "The sampler is synchronised in every step, `lag` steps behind, and not every so many "
+        "steps.",
+        "Recorded answers of another policy cannot be brought.",
     ),
+    grade="A",
 )
 
 

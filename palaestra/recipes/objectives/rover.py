@@ -40,6 +40,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(shows="q_next", off={"rho": 0.0}, own={"schedule.prompts": 4}),
     use="It is for problems with many right answers, of which several are wanted; with a small "
     "vocabulary its mean weighs more against the reward than in the paper.",
+    grade="A",
 )
 
 

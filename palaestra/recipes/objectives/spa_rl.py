@@ -58,6 +58,7 @@ CARD = pl.Card(
         "The estimator is trained on attempts of the start policy, not on a file of trajectories.",
         "WebShop, ALFWorld and VirtualHome do not come with it: bring them as an environment.",
     ),
+    grade="A",
 )
 SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 

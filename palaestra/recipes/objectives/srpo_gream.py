@@ -58,10 +58,12 @@ CARD = pl.Card(
     use="It helps where items have codes from coarse to fine and exact hits are rare; where hits are "
     "common, GRPO on exact hits does as well.",
     lacks=(
-        "The codes of items are not made from their texts: bring them.",
-        "The curriculum of written reasoning before RL is not there.",
-        "There is one mode of inference.",
+        "The alignment of items and language is not there: codes are not made from the texts "
+        "of items, and no alignment tasks are trained. Bring the codes.",
+        "The reasoning curriculum before RL, which imitates written reasoning, is not there.",
+        "There is one mode of inference, not a direct and a reasoning one.",
     ),
+    grade="C",
 )
 MARK = re.compile(r"<[^<>]+>")
 WORTH = (0.5, 0.707, 0.866, 0.95)  # of 1, 2, 3, 4 matching codes

@@ -50,6 +50,7 @@ CARD = pl.Card(
     ),
     use="It helps in long runs whose entropy falls; where one token of a batch changes far more than all "
     "others, the weights of all others are alike and nothing changes.",
+    grade="A",
 )
 
 

@@ -43,7 +43,12 @@ CARD = pl.Card(
     ),
     use="It helps where the number of searches says little about how good an answer is; where one more "
     "search is what there is to learn, it hears a fifth of that.",
-    lacks=("The paper's alpha is not known.",),
+    lacks=(
+        "The paper's alpha is not known.",
+        "Strata are numbers of calls; their placement and outcomes count only where an "
+        "environment gives the fact `stratum`.",
+    ),
+    grade="A",
 )
 
 

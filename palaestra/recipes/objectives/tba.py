@@ -45,7 +45,10 @@ CARD = pl.Card(
     lacks=(
         "How much faster processes apart are is not measured.",
         "Preference tuning and red-teaming are not there.",
+        "Searchers do not run freely: every step samples its prompts and then trains once.",
+        "Recorded answers cannot fill the buffer.",
     ),
+    grade="B",
 )
 
 

@@ -33,6 +33,7 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(shows="branching", own={"schedule.prompts": 4}),
     use="It helps where answers of a group share their beginnings; long answers part within a few "
     "tokens, and after that it is GRPO.",
+    grade="A",
 )
 
 
