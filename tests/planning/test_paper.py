@@ -184,6 +184,6 @@ def test_another_model_rank_or_length_may_be_asked_for(capsys):
     assert found["trained"]["policy"] < 0.02e9 < found["frozen"]["policy"]
     assert main(["doctor", "dr-grpo", "--paper"]) == 0
     printed = capsys.readouterr().out
-    assert "length 3,000 (default 64)" in printed and "128 prompts x 8 answers x 3,000 tokens = 3.1 M" in printed
+    assert "length 3,000 (default none)" in printed and "128 prompts x 8 answers x 3,000 tokens = 3.1 M" in printed
     assert main(["doctor", "dr-grpo", "--paper", "--model", "gpt-5"]) == 2
     assert "dimensions are not known here; --paper knows qwen2.5-0.5b" in capsys.readouterr().err

@@ -4,10 +4,9 @@ A_i = r_i - mean(r), and the clipped surrogate summed over tokens and divided by
 * B (arXiv:2503.20783, section 3.2). GRPO's 1 / |o_i| makes a long wrong answer cheap per token, its
 1 / std weighs very easy and very hard prompts up; neither is left. A_i is (G - 1) / G of RLOO's, so
 the gradient is unbiased up to a factor. A group of one or of equal rewards has A = 0 with no
-epsilon; a truncated answer is simply wrong. `length` is the longest answer allowed, in tokens. It
-does not follow `--max-tokens`: 64 is what most built-in benches allow, and with data of your own set
-it to what you allow (256 if nothing is said). Another value only rescales the loss, which Adam
-divides out until the gradient is clipped.
+epsilon; a truncated answer is simply wrong. `length` is the longest answer allowed, in tokens;
+None = that of the run. Another value only rescales the loss, which Adam divides out until the
+gradient is clipped.
 """
 
 import palaestra as pl

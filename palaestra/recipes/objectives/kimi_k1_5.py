@@ -17,7 +17,7 @@ rollouts; the optimiser forgets its moments at its start.
 reward.
 
 `sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum" also opens them
-from easy to hard (2.3.4); both know the first 256 problems, or `draw.problems=N` of them. `partial`
+from easy to hard (2.3.4); both know all problems, or the first `draw.problems=N`. `partial`
 > 0: at most so many tokens a rollout and iteration; what is unfinished goes on in the next one
 (2.6.2). Old parts stay in the loss, against the log-probs they were sampled with. `long2short`
 (2.4) trains instead on the shortest right answer of each group: "rejection" imitates it, "dpo"
