@@ -101,7 +101,7 @@ def first_of(ctx):
 def test_settings_of_the_released_code():
     found = flatten(rl_plus.build())
     ends = {
-        "links.0.n": 7, "update.minibatches": 2, ".gamma": 0.5, ".density": 1.0, "2.weight": 0.001, ".length": 64,
+        "links.0.n": 7, "update.minibatches": 2, ".gamma": 0.5, ".density": 1.0, "2.weight": 0.001, ".length": None,
     }  # fmt: skip
     for end, value in ends.items():
         values = {v for k, v in found.items() if k.endswith(end)}
