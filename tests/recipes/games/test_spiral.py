@@ -62,7 +62,7 @@ def test_options():
     plain = build()
     assert not plain.references and plain.collect.links[0].cast is None
     assert plain.learners["policy"].update.epochs == 2
-    assert plain.learners["policy"].objective == pl.Clipped(reduce="constant", length=64)
+    assert plain.learners["policy"].objective == pl.Clipped(reduce="constant")  # of the run's longest answer
 
 
 def test_a_coin_bets_half_of_the_time():
@@ -76,7 +76,7 @@ def test_the_arms_share_their_start_and_differ_in_one_thing():
     assert len({repr(parts["shown"]) for parts in arms.values()}) == 1
     base = arms["self-play"]["rl"].runnable
     rate = lambda r: pl.override(r, "sample.max_tokens", 4).learners["policy"]
-    assert rate(build(baseline="batch")) == arms["one baseline"]["rl"].runnable.learners["policy"]
+    assert rate(build(baseline="batch", length=64)) == arms["one baseline"]["rl"].runnable.learners["policy"]
     fixed = arms["fixed opponent"]["rl"].runnable
     assert replace(fixed, collect=base.collect) == base and fixed.collect != base.collect
     past = arms["earlier selves"]["rl"].runnable
