@@ -38,10 +38,8 @@ from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
 from palaestra.method import Recipe
-from palaestra.needs.declared import Requirements, is_required
 from palaestra.run import setup
 from palaestra.run.plan import Plan
-from palaestra.run.unmet import arguments_of_run
 from palaestra.scale.placement import OnCluster
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
@@ -316,19 +314,12 @@ def problem_of(card: Card) -> str:
 
 
 def default_of(name: str) -> Any:
-    """What a method trains where nothing is given: its default, or, where that needs a model or a
-    column that no built-in problem has, its recipe for the embedded problem.
+    """What a method trains where nothing is given: its recipe for the embedded problem where it has
+    one, else its default. A pipeline for the embedded problem is too much to watch.
     """
-    module, arguments = catalogue.find(name), arguments_of_run(overrides.arguments(name), {})
-    needs: Requirements = module.CARD.needs
-    models = (is_required(m, arguments) for m in needs.models)
-    columns = (
-        is_required(c, arguments) for c in needs.columns if c.name not in ("prompt", "answer")
-    )
-    if hasattr(module, "embedded") and (any(models) or any(columns)):
-        made = module.embedded()
-        return made if isinstance(made, Recipe) else module.build()
-    return module.build()
+    module = catalogue.find(name)
+    made = module.embedded() if hasattr(module, "embedded") else None
+    return made if isinstance(made, Recipe) else module.build()
 
 
 def without_cluster(part: Any) -> Any:

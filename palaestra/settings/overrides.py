@@ -27,6 +27,7 @@ SMOKE = {  # a recipe at its smallest, see `make_smallest`
     "collect.links.0.n": 2,
     "collect.links.0.link.n": 2,
     "pool.size": 2,
+    "pool.batches": 1,
     "n": 2,
     "tasks": 4,
     "evaluate.new worlds.rounds": 2,

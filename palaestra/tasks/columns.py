@@ -423,7 +423,8 @@ class FirstRows:
 
     def final(self, needed: bool) -> list[Column]:
         """What is an answer by its name, unless it is a whole working."""
-        replies = self.columns(REPLIES) or self.uses & {"demonstration", "chosen", "right"}
+        learned = {"demonstration", "chosen", "right", DOCUMENT}
+        replies = self.columns(REPLIES) or self.uses & learned
         other = [n for n in self.among(OTHER_ANSWERS) if not replies or n.casefold() != "label"]
         answer_paths = [self.path_in(n) for n in self.among(ANSWERS) or other]
         paths = [p for p in answer_paths if p is not None]

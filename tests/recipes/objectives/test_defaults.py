@@ -47,7 +47,7 @@ DEFAULTS = {
               "parts.0.reduce": "sequences", "parts.1.weight": 0.1, "parts.2.weight": 1.0},
     "cola": {"acting.start": 0.0, "acting.end": 1.0, "acting.step": 15, "then.reduce": "sequences"},
     "confucius3": {**CLIP_HIGHER, ".slope": -0.256, ".level": 1.256, "links.0.right": 1.0, "links.0.wrong": -1.0,
-                   "schedule.max_age": 1, "objective.reduce": "constant", ".length": None, ".old": "policy", "pool.size": 0},  # as many as are drawn
+                   "schedule.max_age": 1, "objective.reduce": "constant", ".length": None, ".old": "policy", "pool.size": 0},
     "dr_grpo": {"objective.reduce": "constant", ".length": None},  # of the run's longest answer
     "effective_rank": {".stride": 40, ".kappa": 2.0, ".gain": 2.0, ".keep": 0.7, **SEQUENCES},
     "egsw": {".alpha": 0.3, "links.2.temperature": 1.0, "links.2.level": "episode", ".advantage": 1.0, **SEQUENCES},

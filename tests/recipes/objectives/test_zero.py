@@ -28,7 +28,7 @@ CASES = [
     (method, name)
     for method in OBJECTIVES
     for name, p in arguments(method).items()
-    if p.annotation in (float, "float") or name in TIMES
+    if p.annotation in (float, "float", float | None) or name in TIMES
 ]
 
 

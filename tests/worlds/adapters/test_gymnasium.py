@@ -100,7 +100,7 @@ def test_a_reply_that_is_no_action_is_asked_for_again_and_then_ends_it(episode):
     frames = episode(world, ["down", "fly", "swim"])
     assert text(frames[2]) == "That is no legal action. Reply with one of: left, down, right, up"
     assert frames[3].pay == {("policy", ""): -0.5} and frames[3].status == "finished"
-    assert frames[3].facts == {"actions": 1, "illegal": 2}
+    assert frames[3].facts == {"actions": 1, "illegal": 2, "executed": (True, False, False)}
 
 
 def test_without_memory_everything_is_shown_every_time(episode):
