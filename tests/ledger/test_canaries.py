@@ -170,9 +170,10 @@ def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatc
         ("soft-verifier", "embedded"),
         ("muldimif", "embedded"),
         ("kdrl", "build"),
-        ("sws", "build"),
+        ("sws", "embedded"),
+        ("grpo", "build"),
     ],
 )
-def test_a_method_that_needs_what_no_built_in_problem_has_is_watched_on_its_embedded_one(name, which):
-    """A model or a column of the user: its default would end at the first reply."""
+def test_a_method_is_watched_on_its_embedded_problem_where_it_has_one(name, which):
+    """As it runs where the user gives nothing; kdrl's is a pipeline, which is too much to watch."""
     assert canaries.default_of(name) == getattr(catalogue.find(name), which)()
