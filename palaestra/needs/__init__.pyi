@@ -7,6 +7,8 @@ from .declared import (
     CHOSEN as CHOSEN,
     DEMONSTRATION as DEMONSTRATION,
     HINT as HINT,
+    LABELLED as LABELLED,
+    PAIRS as PAIRS,
     PROMPT as PROMPT,
     REJECTED as REJECTED,
     NeededColumn as NeededColumn,

@@ -7,7 +7,7 @@ A need is required, or it says what happens without it (`otherwise`). `when` nam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 ValueType: TypeAlias = Literal[
@@ -130,6 +130,32 @@ DEMONSTRATION = NeededColumn(
 )
 CHOSEN = NeededColumn("chosen", "text", ("42", "39", "49"), "the reply that is better")
 REJECTED = NeededColumn("rejected", "text", ("32", "29", "31"), "the reply that is worse")
+# of methods that take recorded pairs (pairs="data"), or make them of their own answers
+PAIRS = (
+    PROMPT,
+    replace(ANSWER, when={"pairs": ("rollouts",)}),
+    replace(CHOSEN, when={"pairs": ("data",)}),
+    replace(REJECTED, when={"pairs": ("data",)}),
+)
+# of methods that take labelled answers (answers="data"), or judge their own
+LABELLED = (
+    PROMPT,
+    replace(ANSWER, when={"answers": ("sampled",)}),
+    NeededColumn(
+        "response",
+        "text",
+        ("17 + 25 = 42", "8 + 31 = 38", "49"),
+        "an answer, good or bad",
+        when={"answers": ("data",)},
+    ),
+    NeededColumn(
+        "right",
+        "true or false",
+        (True, False, True),
+        "whether it is good",
+        when={"answers": ("data",)},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

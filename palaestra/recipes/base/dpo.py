@@ -11,7 +11,6 @@ Options, all off: `smoothing` is the share of labels taken to be flipped (conser
 per token; `sft` adds that much of the chosen answer's loss per token (RPO, arXiv:2404.19733).
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -29,12 +28,7 @@ CARD = pl.Card(
         lr=1e-6,
     ),
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="margin",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

@@ -7,7 +7,6 @@ answers instead, so that which rejected answer belongs to which chosen one does 
 the batch, the better the order: `schedule.prompts=64`. `smoothing` mixes in flipped labels.
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -18,12 +17,7 @@ CARD = pl.Card(
     claim="Preferring distributions beats preferring pairs on instruction following.",
     source="TRL's code for the formula, abstract",
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="margin",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

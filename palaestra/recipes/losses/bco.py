@@ -9,7 +9,6 @@ start's r = 0. `good` and `bad` weigh the sides.
 read as these). `answers="sampled"`: the policy's own answers, good where their reward is above 0.5.
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -20,24 +19,7 @@ CARD = pl.Card(
     claim="A binary classifier of good and bad answers bounds DPO's loss, so labels align as pairs do.",
     source="paper's formula by the documentation of TRL",
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"answers": ("sampled",)}),
-            pl.needs.NeededColumn(
-                "response",
-                "text",
-                ("17 + 25 = 42", "8 + 31 = 38", "49"),
-                "an answer, good or bad",
-                when={"answers": ("data",)},
-            ),
-            pl.needs.NeededColumn(
-                "right",
-                "true or false",
-                (True, False, True),
-                "whether it is good",
-                when={"answers": ("data",)},
-            ),
-        ),
+        columns=pl.needs.LABELLED,
         shows="margin",
         own={"answers": "data", "schedule.prompts": 8},
     ),

@@ -6,7 +6,6 @@ answer. The NLL is per token of the answer, as in the authors' code and TRL; `sm
 flipped labels.
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -18,12 +17,7 @@ CARD = pl.Card(
     source="paper, TRL's documentation",
     size=pl.Size(setting="ALMA-13B, 22k pairs of translations, beta 0.1, LoRA"),
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="margin",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

@@ -7,7 +7,6 @@ TRL's account, and keeps long answers from having a target of their own: `normal
 `sft` adds that much of the chosen answer's loss per token.
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -18,12 +17,7 @@ CARD = pl.Card(
     claim="A bounded loss does not overfit preferences that always agree, as DPO does.",
     source="paper, TRL's documentation for the mean over tokens",
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="margin",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

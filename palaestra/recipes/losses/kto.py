@@ -12,7 +12,6 @@ record is read behind its prompt, which doubles the forward pass. `answers="samp
 answers, good where their reward is above 0.5; z is then their mean h.
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -23,24 +22,7 @@ CARD = pl.Card(
     claim="Labels of single answers teach as much as preference pairs.",
     source="paper",
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"answers": ("sampled",)}),
-            pl.needs.NeededColumn(
-                "response",
-                "text",
-                ("17 + 25 = 42", "8 + 31 = 38", "49"),
-                "an answer, good or bad",
-                when={"answers": ("data",)},
-            ),
-            pl.needs.NeededColumn(
-                "right",
-                "true or false",
-                (True, False, True),
-                "whether it is good",
-                when={"answers": ("data",)},
-            ),
-        ),
+        columns=pl.needs.LABELLED,
         shows="margin",
         own={"answers": "data", "schedule.prompts": 8},
     ),

@@ -7,7 +7,6 @@ chosen answer's negative log-likelihood per token. Nothing is frozen beside the 
 supervised training has to come first.
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -22,12 +21,7 @@ CARD = pl.Card(
         lr=5e-6,
     ),
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="margin",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

@@ -6,7 +6,6 @@ rewarded. beta is larger than in DPO, as means over tokens are small: 2 to 10, a
 times beta. `sft` adds that much of the chosen answer's loss per token (CPO-SimPO).
 """
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -21,12 +20,7 @@ CARD = pl.Card(
         prompts=128,
     ),
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="margin",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

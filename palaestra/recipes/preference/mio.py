@@ -12,7 +12,6 @@ the start. Pairs are the best against the worst of a group of the policy's answe
 `pairs="data"`, recorded (columns prompt, chosen, rejected).
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
@@ -28,12 +27,7 @@ CARD = pl.Card(
         "and the learning rate are not known to us",
     ),
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="chosen",
         own={"pairs": "data", "schedule.prompts": 4},
     ),

@@ -21,7 +21,6 @@ A score that is not finite is an error
 of its episode.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import palaestra as pl
@@ -39,12 +38,7 @@ CARD = pl.Card(
         answers=128,
     ),
     needs=pl.needs.Requirements(
-        columns=(
-            pl.needs.PROMPT,
-            replace(pl.needs.ANSWER, when={"pairs": ("rollouts",)}),
-            replace(pl.needs.CHOSEN, when={"pairs": ("data",)}),
-            replace(pl.needs.REJECTED, when={"pairs": ("data",)}),
-        ),
+        columns=pl.needs.PAIRS,
         shows="part/reward/prior0_sd",
         own={
             "pairs": "data",
