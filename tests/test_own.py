@@ -7,8 +7,10 @@ from contextlib import nullcontext
 
 import palaestra
 import pytest
+import torch
 from palaestra import catalogue
 from palaestra.errors import UserError
+from palaestra.models.load import load
 from palaestra.needs.declared import holds, is_required
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
@@ -25,7 +27,7 @@ FILES = {
     "reward": ("reward", "even.py:even", REWARD),
 }
 SETTINGS = {"steps": 2, "evaluate": 0, "quiet": True, "max_tokens": 24}
-OTHER = "tiny-agent"  # a model that is not the policy, with its tokenizer
+OTHER = "tiny-agent"  # a model that is not the policy and has another tokenizer
 
 
 def needs_of(entry):
@@ -35,6 +37,17 @@ def needs_of(entry):
 def endpoint_for(reply):
     """A chat endpoint of the loopback interface that gives one reply, as an argument; OTHER without a reply."""
     return serving(lambda body: reply) if reply else nullcontext((None, ""))
+
+
+def cousin(folder):
+    """A model that is not the policy and has its tokenizer: the built-in one with noise in its weights."""
+    model, generator = load("tiny"), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.module.parameters():
+            p += 0.02 * torch.randn(p.shape, generator=generator, dtype=p.dtype)
+    model.module.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 def train_on_own(entry, folder, off=False):
@@ -57,7 +70,8 @@ def train_on_own(entry, folder, off=False):
     with endpoint_for(words.pop("endpoint", "")) as (_, url):
         for model in needs.models:
             if (url or not model.otherwise) and holds(model.when, given) and given.get(model.argument) == model.inert:
-                words[model.argument] = f"endpoint(url='{url}',model='m')" if url else OTHER
+                other = cousin(folder / "cousin") if model.reads_tokens else OTHER
+                words[model.argument] = f"endpoint(url='{url}',model='m')" if url else other
         out = folder / ("off" if off else "on")
         run = palaestra.train(entry.id, out=out, set=words, **(SETTINGS | settings))
     logs = sorted(run.folder.rglob("metrics.jsonl"))

@@ -60,6 +60,7 @@ class NeededModel:
         inert: the value of the argument at which nothing acts.
         example: how it is written behind the argument.
         otherwise: what happens without it; "" = it is required.
+        reads_tokens: it reads or goes on from the policy's token ids, so it needs its tokenizer.
     """
 
     role: str
@@ -69,6 +70,12 @@ class NeededModel:
     example: str = "DIR"
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
+    reads_tokens: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it does, and that it has the policy's tokenizer where it must."""
+        return self.meaning + (", and has the policy's tokenizer" if self.reads_tokens else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def other_rows(
     models = [m for m in needs.models if holds(m.when, arguments)]
     places = [p for p in needs.places if holds(p.when, arguments)]
     return [
-        *((m.role, given_by(m), m.meaning, m.otherwise or REQUIRED) for m in models),
+        *((m.role, given_by(m), m.words, m.otherwise or REQUIRED) for m in models),
         *((p.kind, p.ways, p.meaning, p.otherwise or REQUIRED) for p in places),
     ]
 

@@ -97,7 +97,7 @@ def unmet(
 
 
 def missing_model(model: NeededModel) -> str:
-    return f"needs a {model.role}, which {model.meaning}: {model.argument}={model.example}"
+    return f"needs a {model.role}, which {model.words}: {model.argument}={model.example}"
 
 
 def is_there(place: NeededPlace, settings: Settings) -> bool:

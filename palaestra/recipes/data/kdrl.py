@@ -47,7 +47,8 @@ CARD = pl.Card(
             pl.needs.NeededModel(
                 "teacher",
                 "teacher",
-                "gives the log-probs of the student's tokens and has its tokenizer",
+                "gives the log-probs of the student's tokens",
+                reads_tokens=True,
             ),
         ),
         shows="kl_teacher",

@@ -39,8 +39,9 @@ CARD = pl.Card(
             pl.needs.NeededModel(
                 PROVER,
                 "prover",
-                "goes on from every step, and has the policy's tokenizer",
+                "goes on from every step",
                 otherwise="the policy's best of `k` tries goes on",
+                reads_tokens=True,
             ),
         ),
         shows="progress",

@@ -44,8 +44,9 @@ CARD = pl.Card(
             pl.needs.NeededModel(
                 "reward model",
                 "reward_model",
-                "is the language model whose logits are read, with the policy's tokenizer",
+                "is the language model whose logits are read",
                 otherwise="the start of the policy, frozen, as in the paper",
+                reads_tokens=True,
             ),
         ),
         shows="part/tokens",

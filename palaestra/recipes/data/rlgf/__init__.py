@@ -59,7 +59,8 @@ CARD = pl.Card(
             pl.needs.NeededModel(
                 "guide",
                 "guide",
-                "begins the policy's answers, or ends them, and has its tokenizer",
+                "begins the policy's answers, or ends them",
+                reads_tokens=True,
             ),
         ),
         shows="is:rolled-in",
