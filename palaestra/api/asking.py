@@ -423,6 +423,7 @@ def origin(request: CellRequest) -> dict[str, Any]:
         settings,
         judged=setup.brings_reward(recipe),
         instruction=setup.instruction_of(recipe),
+        recipe=recipe,
     )
     added = packages(recipe, settings, bench, players)
     return {"packages": added} if added else {}

@@ -189,7 +189,12 @@ def own_code_sha256(runnable: Any, settings: Settings) -> str:
 
 
 def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
-    asked = bench_of(settings, judged=brings_reward(runnable), instruction=instruction_of(runnable))
+    asked = bench_of(
+        settings,
+        judged=brings_reward(runnable),
+        instruction=instruction_of(runnable),
+        recipe=runnable,
+    )
     parts = _parts(runnable, *asked)
     return parts + [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
 

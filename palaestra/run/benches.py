@@ -19,6 +19,7 @@ from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
+from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
@@ -164,6 +165,7 @@ def from_data(
     skip: str = "",
     longest: int = 0,
     instruction: str = "",
+    recipe: Any = None,
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
@@ -172,10 +174,12 @@ def from_data(
         columns: how the rows are read, see `palaestra.tasks.files`.
         timeout: seconds of one call of a reward function.
         judged: the recipe has a reward of its own, so that data without answers will do, or with
-            answers that are objects, which it reads; then nothing is measured on held-out problems.
+            answers that are objects, which it reads; then held-out problems are judged by its
+            verifier, or not at all.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
+        recipe: whose own verifier judges answers where no reward is named; None = any.
     """
     from palaestra.rewards.verified import Verified
     from palaestra.settings.rewards import reward_by_name
@@ -193,6 +197,8 @@ def from_data(
     judge: RewardFn | None = None
     if reward:
         judge = reward_by_name(reward, timeout)
+    elif own := own_verifier(recipe, without_answers=bare):
+        judge = own
     elif not bare:
         judge = Verify(check_for(tasks))
         judge = Where("options", Verified("choice"), judge) if tasks.choices else judge

@@ -22,6 +22,7 @@ from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
+from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.unmet import arguments_of_run, check_models, check_needs
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import TASK, Settings, flag_of
@@ -47,7 +48,10 @@ def context(
         given = given_arguments(settings)
         check_models(settings, given)
     bench, players = bench_of(
-        settings, judged=brings_reward(recipe), instruction=instruction_of(recipe)
+        settings,
+        judged=brings_reward(recipe),
+        instruction=instruction_of(recipe),
+        recipe=recipe,
     )
     if given is not None:
         check_needs(settings, bench, given)
@@ -250,13 +254,27 @@ def describe_instruction(settings: Settings, runnable: Any) -> str:
     )
 
 
+def describe_verifier(recipe: Any, bench: Bench) -> str:
+    """A line where answers to a user's held-out problems are judged by the recipe's own verifier;
+    "" = they are not.
+    """
+    own = [own_verifier(recipe, without_answers=x) for x in (False, True)]
+    if bench.reward is None or bench.reward not in own:
+        return ""
+    return (
+        f"answers to held-out problems are judged by the method's own verifier, "
+        f"{names_of(bench.reward)}; --reward names another one"
+    )
+
+
 def bench_of(
-    settings: Settings, *, judged: bool = False, instruction: str = ""
+    settings: Settings, *, judged: bool = False, instruction: str = "", recipe: Any = None
 ) -> tuple[Bench, Mapping[str, Player]]:
     """What is learned, and who plays the seats that the policy does not.
 
     `judged`: the recipe has a reward of its own, so that data needs no answers. `instruction`:
-    what stands behind the prompts of data, see `Recipe`.
+    what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
+    data where no reward is named.
     """
     from palaestra.run import benches
     from palaestra.worlds.tools import WithTools
@@ -285,6 +303,7 @@ def bench_of(
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
             instruction=instruction,
+            recipe=recipe,
         )
     else:
         bench, players = benches.bench_by_name(settings.task or TASK)

@@ -93,6 +93,10 @@ class Metrics:
         found = await self.reward(ctx, group)
         return [r if isinstance(r, pl.Fault) else replace(r, total=self.total(r)) for r in found]
 
+    def put(self, task: pl.Task) -> str | None:
+        """The task's answer as a response."""
+        return self.reward.put(task)
+
     def total(self, found: pl.Reward) -> float:
         if "lex" not in found.parts:  # no translation
             return found.parts.get("paper", found.total) if self.gate else 0.0
