@@ -15,11 +15,13 @@ from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
 METHODS = [
     "apo",
+    "bco",
     "carft",
     "confucius3",
     "embodied-planner-r1",
     "incorrect-synthetic-data",
     "kimi-k1.5",
+    "kto",
     "nsr",
     "reinforce-ada",
 ]
