@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from palaestra import values
-from palaestra.abilities import ReadsRight, WeighsFact
+from palaestra.abilities import MapsRewards, ReadsRight, WeighsFact
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.types import Group, Metrics
@@ -31,7 +31,12 @@ def first_step_notes(
         seen: the groups that the step sampled or read.
         recipe: that was run; None = any.
     """
-    lines = [*_untried(metrics), *_nothing_right(seen, recipe), *_lacking(seen, recipe)]
+    lines = [
+        *_untried(metrics),
+        *_nothing_right(seen, recipe),
+        *_out_of_bounds(seen, recipe),
+        *_lacking(seen, recipe),
+    ]
     reason = _why_nothing(metrics, seen)
     return [*lines, reason] if reason else lines
 
@@ -67,6 +72,19 @@ def _nothing_right(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str
             f"this method takes an answer for right {describe_right(least)}; right=... sets another "
             "reward from which on it is"
         )
+
+
+def _out_of_bounds(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """The method maps rewards between two numbers to a scale of its own, and some lie outside."""
+    parts = [x for _, x in values.walk(recipe) if isinstance(x, MapsRewards)]
+    totals = [e.total for g in seen for e in g.valid if e.reward is not None]
+    for low, high in {x.reward_bounds for x in parts} if totals else ():
+        if min(totals) < low or max(totals) > high:
+            yield (
+                f"the rewards of the first step lie between {min(totals):g} and {max(totals):g}, and "
+                f"this method takes them to lie between {low:g} and {high:g}; bounds=(LOWEST,HIGHEST) "
+                "says which"
+            )
 
 
 def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
