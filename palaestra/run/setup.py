@@ -44,6 +44,8 @@ def context(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     given: Mapping[str, Any] | None = None
+    if recipe is not None:
+        check_held_out(settings)
     if recipe is not None and not begun:
         given = given_arguments(settings)
         check_models(settings, given)
@@ -81,6 +83,23 @@ def given_arguments(settings: Settings) -> dict[str, Any]:
     takes = arguments(settings.recipe)
     given, _ = read_arguments(takes, {k: v for k, v in settings.set.items() if k in takes})
     return arguments_of_run(takes, given)
+
+
+def measures_its_data(settings: Settings) -> bool:
+    """Whether the test data is the training data."""
+    data, test = settings.data, settings.test_data
+    return bool(data and test) and Path(data).resolve() == Path(test).resolve()
+
+
+def check_held_out(settings: Settings) -> None:
+    """Raises UserError where a run would be measured on what it is trained on."""
+    if measures_its_data(settings):
+        raise UserError(
+            f"{settings.test_data}: the test data is the training data, so nothing is held out; name "
+            "another file, or leave --test-data off, and a tenth of the prompts is held out (to "
+            f"measure a model on all rows: palaestra eval --data {settings.data} --test-data "
+            f"{settings.test_data})"
+        )
 
 
 def lora_of(settings: Settings) -> LoRA | None:

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,10 +226,6 @@ def load(
     paths start.
     """
     opened = open_records(path)
-    if test and Path(test).resolve() == Path(path).resolve():
-        raise UserError(
-            f"{test}: the test data is the training data; name another file or give none"
-        )
     beside = _only(test, open_records(test), "test", "train") if test else opened.get("test")
     if beside is None and (other := sorted(set(opened) - {"", "train"})):
         raise UserError(
