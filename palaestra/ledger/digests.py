@@ -21,7 +21,7 @@ import palaestra
 from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.identity import USER_PACKAGE, name_of
+from palaestra.identity import USER_PACKAGE, former_field, name_of
 from palaestra.ledger.versions import versions_of
 from palaestra.models.load import find
 from palaestra.pipeline import Pipeline
@@ -105,7 +105,8 @@ def canonical(x: Any) -> Any:
         field_list = [
             f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata
         ]
-        return [name_of(type(x)), {f.name: canonical(getattr(x, f.name)) for f in field_list}]
+        named = {former_field(type(x), f.name): canonical(getattr(x, f.name)) for f in field_list}
+        return [name_of(type(x)), named]
     if isinstance(x, Mapping):
         return {str(k): canonical(v) for k, v in x.items()}
     if isinstance(x, tuple | list):

@@ -64,8 +64,7 @@ def _nothing_right(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str
     totals = [e.total for e in episodes]
     if not parts or len(set(totals)) < 2:
         return
-    # of a part with `above`, `right` is something else, and this is None
-    least = None if hasattr(parts[0], "above") else getattr(parts[0], "right", None)
+    least = getattr(parts[0], "right", None)
     if not any(e.is_right(least) for e in episodes):
         yield (
             f"no answer of the first step counts as right: the best reward was {max(totals):.3g}, and "

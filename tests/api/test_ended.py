@@ -228,7 +228,9 @@ def test_a_file_that_is_all_measured_is_no_test_of_what_is_trained_on_it(tmp_pat
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(5)))
     given = {"data": str(rows), "test_data": str(rows)}
-    with pytest.raises(UserError, match=r"nothing is held out; name another file.*palaestra eval --data .* --test-data"):
+    with pytest.raises(
+        UserError, match=r"nothing is held out; name another file.*palaestra eval --data .* --test-data"
+    ):
         train("grpo", out=tmp_path / "run", quiet=True, **given)
     assert evaluate("tiny", n=9, max_tokens=4, **given)["n"] == 5
     assert main(["eval", "--data", str(rows), "--test-data", str(rows), "--n", "2", "max_tokens=4"]) == 0

@@ -89,7 +89,7 @@ def build(
         pool=pl.Mixed(size=0),
         schedule=pl.Schedule(prompts=16, max_age=int(rsr), steps=50),
         credit=pl.chain(
-            pl.credit.Outcome(1.0, -1.0, above=right), Hardness() if pshw else pl.Center("group")
+            pl.credit.Outcome(1.0, -1.0, right=right), Hardness() if pshw else pl.Center("group")
         ),
         objective=pl.Clipped(high=0.28, reduce="constant", length=length, old="policy"),
         needs=(("policy", "logp"),),
