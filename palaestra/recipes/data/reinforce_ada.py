@@ -55,8 +55,8 @@ def build(
     until: Literal["balance", "positive"] = "balance",
     right: float | None = None,
 ) -> pl.Recipe:
-    """A round draws `each` answers; `n` of all rounds train. An answer is right above the reward
-    `right`; None = from 1 on.
+    """A round draws `each` answers; `n` of all rounds train. An answer is right from the reward
+    `right` on; None = from 1.
     """
     good, bad = n // 2, n - n // 2
     enough = pl.rollout.Enough(*((good, bad) if until == "balance" else (1, 0)), right=right)

@@ -76,8 +76,8 @@ def build(
     right: float | None = None,
 ) -> pl.Recipe:
     """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing
-    its sign there. An answer is right above the reward `right`; None = as the reward says, else
-    from 1 on.
+    its sign there. An answer is right from the reward `right` on; None = as the reward says, else
+    from 1.
     """
     if phase == 1:
         return pl.vary(

@@ -62,6 +62,7 @@ CARD = pl.Card(
                 otherwise="chrF, which compares characters, stands in for it",
             ),
         ),
+        shows="part/paper",
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where references exist and the metric agrees with people; with one metric alone "
