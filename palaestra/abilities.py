@@ -366,18 +366,6 @@ class ReadsRight(Protocol):
 
 
 @runtime_checkable
-class MapsRewards(Protocol):
-    """A part that maps rewards between two numbers to a scale of its own. Without it, they may be
-    any.
-    """
-
-    @property
-    def reward_bounds(self) -> tuple[float, float]:
-        """The lowest and the highest that it takes them to be."""
-        ...
-
-
-@runtime_checkable
 class WeighsFact(Protocol):
     """A part that weighs a fact by turn which an episode may lack: then each turn has the same."""
 

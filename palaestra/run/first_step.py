@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from palaestra import values
-from palaestra.abilities import MapsRewards, ReadsRight, WeighsFact
+from palaestra.abilities import ReadsRight, WeighsFact
 from palaestra.errors import UserError
 from palaestra.method import Recipe
 from palaestra.types import Group, Metrics
@@ -19,6 +19,18 @@ CUT: Mapping[str, str] = {
     "truncated:turns": "raise --tool-turns, or sample.turns",
     "truncated:context": "shorten the prompts, or take a model with a longer context",
 }
+
+
+@runtime_checkable
+class MapsRewards(Protocol):
+    """A part that maps rewards between two numbers to a scale of its own. Without it, they may be
+    any.
+    """
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The lowest and the highest that it takes them to be."""
+        ...
 
 
 def first_step_notes(

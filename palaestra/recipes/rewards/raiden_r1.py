@@ -8,9 +8,10 @@ character must name, each a list of equivalent terms:
     acc = 1 if the reply names a variant of every group of terms, else 0
 
 (arXiv:2505.10218). Records without `keys` get them from models, as in the paper: each of `miner`,
-`second` and `third` names up to three keywords that a reply in character must have, with equivalent terms;
-it sees the prompt alone, and a keyword must stand there. The first model's keys stay that all others name. A record on whose keys they do not agree is not trained
-on. The keys lie in RUN/written/keys.jsonl to be read and corrected, and train as --data of another run:
+`second` and `third` names up to three keywords that a reply in character must have, with equivalent
+terms; it sees the prompt alone, and a keyword must stand there. The first model's keys stay that all
+others name. A record on whose keys they do not agree is not trained on. The keys lie in
+RUN/written/keys.jsonl to be read and corrected, and train as --data of another run:
 
     palaestra train raiden-r1 --data FILE miner=endpoint(url='http://HOST:PORT/v1',model='A') second=DIR
 
