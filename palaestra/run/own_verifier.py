@@ -12,6 +12,7 @@ from palaestra.rewards.verify import Exact, Verify
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Score
 from palaestra.schedule import Scheduled
+from palaestra.verifiers.registry import known_entry
 
 
 def own_verifier(recipe: Any, *, without_answers: bool) -> RewardFn | None:
@@ -28,13 +29,19 @@ def own_verifier(recipe: Any, *, without_answers: bool) -> RewardFn | None:
         return None
     reward = rewards[0]
     parts = [reward, *(x for _, x in values.walk(reward))]
-    if not any(isinstance(x, Verified) for x in parts):
+    if not any(isinstance(x, Verified) and not reads_form(x) for x in parts):
         return None
     if any(isinstance(x, Scheduled) for x in parts):
         return None
     if any(isinstance(x, Where) and x.other is None for x in parts):
         return close(reward) if without_answers else None
     return reward
+
+
+def reads_form(verified: Verified) -> bool:
+    """Whether a verifier reads no answer, so that it judges none."""
+    entry = known_entry(verified.name)
+    return entry is not None and entry.form
 
 
 def trains_on(recipe: Recipe, reward: RewardFn | None) -> bool:

@@ -72,6 +72,11 @@ def test_a_proxy_judges_no_held_out_answer(method):
     assert own_verifier(pl.recipe(method), without_answers=False) is None
 
 
+def test_a_verifier_of_form_judges_no_answer():
+    form = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=2), pl.Score(pl.Verified("tags", beside=True))))
+    assert own_verifier(form, without_answers=False) is None
+
+
 def test_a_reward_that_defers_to_the_data_is_closed_where_these_have_no_answer():
     recipe = pl.recipe("critique-coder")
     assert own_verifier(recipe, without_answers=False) is None
