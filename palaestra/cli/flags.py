@@ -73,11 +73,60 @@ def evaluate(parser: FlagParser) -> None:
     )
     add("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
     add("--out", metavar="DIR", help="store the answers in this folder, for palaestra view")
+    search_flags(parser, several=True)
     add(
         "--key-env",
         metavar="NAME",
         default="",
         help="with --engine openai:URL: the environment variable with its API key",
+    )
+
+
+def search(parser: FlagParser) -> None:
+    run_flags(parser)
+    add = parser.add_argument
+    add("words", nargs="*", metavar="@FILE.toml", help="settings files")
+    search_flags(parser)
+    add(
+        "--n",
+        type=whole_number(1),
+        default=0,
+        help="number of problems (default: all rows of --data, 64 of a task)",
+    )
+    add("--out", metavar="DIR", help="folder of the answers; the same command goes on there "
+        "(default: runs/search-STRATEGY-TASK-MODEL-sSEED)")  # fmt: skip
+
+
+def search_flags(parser: FlagParser, *, several: bool = False) -> None:
+    """Flags that say how a search is made; `several` strategies, or one."""
+    add = parser.add_argument
+    names = "best-of-n, majority, weighted, beam, mcts, with settings in brackets: beam(width=2)"
+    kind: dict[str, Any] = (
+        {"action": "append", "default": []} if several else {"default": "best-of-n"}
+    )
+    more = "also draw accuracy against generated tokens with this search; may be repeated: "
+    add(
+        "--with",
+        dest="strategy",
+        metavar="NAME | FILE.py:NAME",
+        help=(more if several else "the strategy: ")
+        + names
+        + ("" if several else " (default: best-of-n)"),
+        **kind,
+    )
+    add(
+        "--budget",
+        type=whole_number(1),
+        default=0,
+        metavar="TOKENS",
+        help="generated tokens for each problem (default: 8 answers of the greatest length)",
+    )
+    add(
+        "--reward-model",
+        default="",
+        metavar="DIR | REWARD",
+        help="what scores answers without the gold answer: a reward model, or any reward (default: the "
+        "problem's verifier, which has the answer: the search is then named an oracle)",
     )
 
 
@@ -576,6 +625,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "submit": submit,
     "eval": evaluate,
+    "search": search,
     "gateway": gateway,
     "view": view,
     "track": track,
