@@ -33,7 +33,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.evaluation import bounds_of_pay, chosen_tasks, reward_interval
 from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.origin import digests
-from palaestra.search.named import file_name, strategy_by_name
+from palaestra.search.named import file_name, scorer_by_name, strategy_by_name
 from palaestra.search.problem import (
     ReadsGold,
     SearchProblem,
@@ -45,7 +45,6 @@ from palaestra.search.tokens import MeteredEngine, TokenBudget
 from palaestra.settings import overrides, reading
 from palaestra.settings.fields import TASK, Settings, Use, setting_names
 from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
-from palaestra.settings.rewards import reward_by_name
 from palaestra.stats import proportion
 from palaestra.store.checkpoint import disk_errors, jsonable, make_folder, write_atomic
 from palaestra.store.folder import SUMMARY
@@ -121,7 +120,7 @@ def search_given(
 ) -> dict[str, Any]:
     """See `run`."""
     name, strategy = strategy_by_name(given)
-    scorer = reward_by_name(reward_model) if reward_model else None
+    scorer = scorer_by_name(reward_model)
     settings = settings_of_search(settings)
     ctx = search_context(settings, talk=talk)
     try:

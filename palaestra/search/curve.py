@@ -5,7 +5,9 @@ on the same held-out problems. Best of n and the majority vote always stand besi
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,6 +16,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.run.context import RunContext
 from palaestra.run.evaluation import chosen_tasks
+from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.search.answers import (
     Line,
     default_budget,
@@ -27,13 +30,12 @@ from palaestra.search.answers import (
     settings_of_search,
     summarise,
 )
-from palaestra.search.named import file_name, strategy_by_name
+from palaestra.search.named import file_name, scorer_by_name, strategy_by_name
 from palaestra.search.problem import Strategy
 from palaestra.search.tokens import MeteredEngine
 from palaestra.settings import overrides, reading
 from palaestra.settings.fields import Settings
 from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
-from palaestra.settings.rewards import reward_by_name
 from palaestra.stats import paired_difference, paired_share_difference
 from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
 from palaestra.types import value_class
@@ -89,9 +91,12 @@ def accuracy_curve(
         UserError: something that can be mended; Fault: infrastructure failed.
     """
     check_keywords(accuracy_curve, EvaluateKeywords, settings)
-    with flags_as_keywords():
-        given = reading.check_types(dict(settings))
-        chosen = overrides.merge(Settings(), {**given, "model": str(model)})
+    with flags_as_keywords(), tempfile.TemporaryDirectory() as place:
+        given = dict(settings)
+        rows = take_rows(given)
+        chosen = overrides.merge(Settings(), {**reading.check_types(given), "model": str(model)})
+        home = make_folder(Path(out)) if out else Path(place)
+        chosen = replace(chosen, **keep_rows(rows, home))
         return curve_given(chosen, strategies, budget, reward_model, n, out, talk=talk)
 
 
@@ -144,7 +149,7 @@ def curve_given(
 
 def contenders_of(strategies: Sequence[str | Strategy], reward_model: str) -> list[Contender]:
     """The given strategies, and those that always stand beside them."""
-    scorer = reward_by_name(reward_model) if reward_model else None
+    scorer = scorer_by_name(reward_model)
     named = dict(strategy_by_name(s) for s in (*strategies, *BESIDE))
     made = [
         Contender(name=name, strategy=s, scorer=scorer, reward_model=reward_model)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.search.problem import Strategy
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
 from palaestra.search.trees import BeamSearch, MonteCarloSearch
+from palaestra.settings.rewards import reward_by_name
 from palaestra.suggest import no_setting, suggestion_or_all
 from palaestra.tasks.spec import FILE_PART, parse_spec
 from palaestra.tasks.user_code import load
@@ -54,6 +57,25 @@ def strategy_by_name(given: str | Strategy) -> tuple[str, Strategy]:
         hint = suggestion_or_all(part.name, STRATEGIES)
         raise UserError(f"no strategy {part.name!r}{hint}; or FILE.py:NAME")
     return part.text, _changed(STRATEGIES[part.name], part.settings, part.name)
+
+
+def scorer_by_name(given: str) -> RewardFn | None:
+    """What scores answers without the gold answer: a folder, or any reward as text; "" = none.
+
+    Raises:
+        UserError: it cannot be found.
+    """
+    if not given:
+        return None
+    path = Path(given).expanduser()
+    if "/" in given and ".py" not in given and "(" not in given and not path.is_dir():
+        near = path.parent if path.parent.is_dir() else None
+        there = (
+            f"; there are {', '.join(sorted(p.name for p in near.iterdir())[:8])}" if near else ""
+        )
+        if near or given.count("/") > 1:  # else it may be OWNER/NAME of the hub
+            raise UserError(f"--reward-model {given}: no such folder{there}")
+    return reward_by_name(given)
 
 
 def file_name(name: str) -> str:
