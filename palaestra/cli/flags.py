@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from palaestra.cli.flag_forms import (
+    gpu_flags,
     jobs_flag,
     json_flag,
     run_flags,
+    search_flags,
     share,
     trust_flag,
     whole_number,
@@ -95,39 +96,6 @@ def search(parser: FlagParser) -> None:
     )
     add("--out", metavar="DIR", help="folder of the answers; the same command goes on there "
         "(default: runs/search-STRATEGY-TASK-MODEL-sSEED)")  # fmt: skip
-
-
-def search_flags(parser: FlagParser, *, several: bool = False) -> None:
-    """Flags that say how a search is made; `several` strategies, or one."""
-    add = parser.add_argument
-    names = "best-of-n, majority, weighted, beam, mcts, with settings in brackets: beam(width=2)"
-    kind: dict[str, Any] = (
-        {"action": "append", "default": []} if several else {"default": "best-of-n"}
-    )
-    more = "also draw accuracy against generated tokens with this search; may be repeated: "
-    add(
-        "--with",
-        dest="strategy",
-        metavar="NAME | FILE.py:NAME",
-        help=(more if several else "the strategy: ")
-        + names
-        + ("" if several else " (default: best-of-n)"),
-        **kind,
-    )
-    add(
-        "--budget",
-        type=whole_number(1),
-        default=0,
-        metavar="TOKENS",
-        help="generated tokens for each problem (default: 8 answers of the greatest length)",
-    )
-    add(
-        "--reward-model",
-        default="",
-        metavar="DIR | REWARD",
-        help="what scores answers without the gold answer: a reward model, or any reward (default: the "
-        "problem's verifier, which has the answer: the search is then named an oracle)",
-    )
 
 
 def gateway(parser: FlagParser) -> None:
@@ -442,28 +410,6 @@ def bench(parser: FlagParser) -> None:
         help="also write the result to this folder, as JSON; gpu: default benchmarks",
     )
     json_flag(parser)
-
-
-def gpu_flags(parser: FlagParser) -> None:
-    """Flags that choose slices of the GPU programme."""
-    add = parser.add_argument
-    names: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME"}
-    add("--only", help="gpu: run these slices, kinds or sizes, unless they are done", **names)
-    add("--again", help="gpu: run these again; without --only, nothing else", **names)
-    add("--list", action="store_true", help="gpu: list the slices with their state")
-    add(
-        "--limit",
-        type=whole_number(10),
-        default=480,
-        metavar="S",
-        help="gpu: time limit of a slice in seconds (default: 480)",
-    )
-    add(
-        "--models",
-        metavar="DIR",
-        help="gpu: store its models with random weights in this folder; your own model with the same "
-        "name is used instead (default: a temporary folder)",
-    )
 
 
 def sandbox(parser: FlagParser) -> None:

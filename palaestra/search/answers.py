@@ -190,10 +190,22 @@ def problems_of(ctx: RunContext, settings: Settings, n: int) -> list[tuple[str, 
     """
     tasks = ctx.bench.tasks
     if isinstance(tasks, FileTasks) and not settings.test_data:
-        places = tasks.in_order()
+        places = rows_in_order(tasks)
         return places[:n] if n else places
     most = n or (split_size(tasks, "test") if settings.data else None) or PROBLEMS
     return [("test", i) for i in chosen_tasks(ctx.bench, most)]
+
+
+def rows_in_order(tasks: FileTasks) -> list[tuple[str, int]]:
+    """All records by split and index, as they stand in their file; those of a second file last."""
+    rows = {split: tasks.rows(split) for split in ("train", "test")}
+    one_file = not np.intersect1d(rows["train"], rows["test"]).size
+    places = [
+        ((int(row) if one_file else at), split, i)
+        for at, split in enumerate(rows)
+        for i, row in enumerate(rows[split])
+    ]
+    return [(split, i) for _, split, i in sorted(places, key=lambda p: p[0])]
 
 
 def name_of_folder(settings: Settings, name: str) -> Path:

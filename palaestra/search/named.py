@@ -16,6 +16,7 @@ from typing import Any
 from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.search.problem import Strategy
+from palaestra.search.rounds import AnswerRounds
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
 from palaestra.search.trees import BeamSearch, MonteCarloSearch
 from palaestra.settings.rewards import reward_by_name
@@ -29,6 +30,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "weighted": WeightedVote(),
     "beam": BeamSearch(),
     "mcts": MonteCarloSearch(),
+    "multi-round": AnswerRounds(),
 }
 
 

@@ -30,6 +30,7 @@ from palaestra.types import Episode, Group, Key, Message, Reward, Task, stage, v
 from palaestra.verifiers.answers.final import final_line, strip_markup
 from palaestra.verifiers.answers.notation import text_key
 from palaestra.verifiers.answers.numerals import read_number
+from palaestra.verifiers.base import strip_thinking
 from palaestra.worlds.question import Question
 
 WAVE = 64  # whole answers to one problem at a time
@@ -239,10 +240,11 @@ def whole_or_all(episodes: Sequence[Episode]) -> list[Episode]:
 def vote_of(text: str) -> str:
     """What a reply votes for: its final answer in one spelling, "" where it says nothing.
 
-    The answer is read in any form (a box, a tag, a marker, an answer line, else the last line).
+    The answer is read behind the thinking, in any form (a box, a tag, a marker, an answer line, else the last line).
     Numbers are one by value: 0.5, 1/2 and .50 are one vote. Other answers are one without case and
     markup.
     """
+    text = strip_thinking(text)
     answer = read_answer(text)
     answer = strip_markup(final_line(text) if answer is None else answer)
     number = read_number(answer)

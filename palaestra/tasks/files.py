@@ -146,17 +146,9 @@ class FileTasks:
         task = task_of(part.records, int(part.rows_N[index]), answers=self.answers)
         return ask_for_form(task, self.instruction) if self.instruction else task
 
-    def in_order(self) -> list[tuple[str, int]]:
-        """All records by split and index, as they stand in their file; of a second file or split the
-        held-out ones come last.
-        """
-        parts = self._loaded()
-        places = [
-            (id(parts[s].records) != id(parts["train"].records), int(row), s, i)
-            for s in ("train", "test")
-            for i, row in enumerate(parts[s].rows_N)
-        ]
-        return [(split, i) for _, _, split, i in sorted(places)]
+    def rows(self, split: str) -> np.ndarray:
+        """The numbers of a split's records in their file."""
+        return self._loaded()[split].rows_N
 
     @property
     def omissions_left(self) -> int:
