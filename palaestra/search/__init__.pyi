@@ -18,12 +18,7 @@ from .problem import (
     Strategy as Strategy,
     vote_of as vote_of,
 )
-from .rounds import (
-    AnswerRounds as AnswerRounds,
-    Kept as Kept,
-    ask_again as ask_again,
-    previous_answer as previous_answer,
-)
+from .rounds import AnswerRounds as AnswerRounds
 from .sampling import (
     BestAnswer as BestAnswer,
     MajorityVote as MajorityVote,

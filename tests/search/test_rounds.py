@@ -4,8 +4,8 @@ import asyncio
 
 import palaestra as pl
 import pytest
-from palaestra.search.rounds import ask_again, previous_answer
 from palaestra.types import Episode, Message, Row, Segment
+from palaestra.worlds.again import ask_again, previous_answer
 
 from tests.rows import every
 from tests.search.fake import problem_of
@@ -60,6 +60,13 @@ def test_the_last_round_of_each_chain_votes(context):
     assert problem.left == 0 and not problem.oracle
     shown = [SHOWN.format(3) in begun for begun in engine.begun]
     assert shown == [False, True] * 3
+
+
+def test_only_the_last_answer_is_shown(context):
+    """Three rounds: the third prompt holds the second answer, and not the first."""
+    _, engine, _ = search(context, 12, [["= 3", "= 5", "= 5"]], rounds=3)
+    assert [begun.count("previous answer") for begun in engine.begun] == [0, 1, 1]
+    assert SHOWN.format(5) in engine.begun[2]
 
 
 def test_of_a_chain_that_is_cut_the_last_whole_answer_counts(context):

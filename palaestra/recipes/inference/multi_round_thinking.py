@@ -72,7 +72,7 @@ class MultiRoundThinking:
 
     rounds: int = 2
     chains: int = 4
-    keep: pl.search.Kept = "answer"
+    keep: pl.worlds.ShownAgain = "answer"
     temperature: float = 1.0
     tasks: int = 64
 
@@ -120,8 +120,8 @@ class MultiRoundThinking:
             said = await sample(ctx, (*key, r), asked)
             (e,) = (await pl.Score()(ctx, (*key, r), replace(said, task=task))).episodes
             answers.append(replace(e, prompt=prompt))
-            answer = pl.search.previous_answer(e, self.keep) if e.ok else ""
-            prompt = pl.search.ask_again(task.prompt, answer)
+            answer = pl.worlds.previous_answer(e, self.keep) if e.ok else ""
+            prompt = pl.worlds.ask_again(task.prompt, answer)
         return answers
 
 
@@ -196,7 +196,7 @@ class DemonstrateAgain:
         if rng.integers(self.plain):
             right = rng.random() < 0.5
             shown = str((int(task.answer) + (0 if right else int(rng.integers(1, 10)))) % 10)
-        asked = replace(task, prompt=pl.search.ask_again(task.prompt, shown))
+        asked = replace(task, prompt=pl.worlds.ask_again(task.prompt, shown))
         made = await pl.Demonstrate()(ctx, key, pl.Group(task=asked))
         return replace(group, episodes=(*group.episodes, *made.episodes))
 
