@@ -357,7 +357,7 @@ async def solve(
         {
             "problem": number,
             "id": problem.whole.id,
-            "answer": vote_of_episode(e) if e else "",
+            "answer": vote_of_episode(e, problem.task) if e else "",
             "response": response_text(e) if e else "",
             "score": result.score if math.isfinite(result.score) else None,
             "candidates": result.candidates,

@@ -27,7 +27,7 @@ from palaestra.rollout.search import TreeSearch
 from palaestra.search.lines import LineWriter, line_writer
 from palaestra.search.tokens import TokenBudget
 from palaestra.types import Episode, Group, Key, Message, Reward, Task, stage, value_class
-from palaestra.verifiers.answers.final import final_line, strip_markup
+from palaestra.verifiers.answers.final import extract_answer, final_line, strip_markup
 from palaestra.verifiers.answers.notation import text_key
 from palaestra.verifiers.answers.numerals import read_number
 from palaestra.verifiers.base import strip_thinking
@@ -237,22 +237,22 @@ def whole_or_all(episodes: Sequence[Episode]) -> list[Episode]:
     return [e for e in episodes if not e.status.startswith("truncated")] or list(episodes)
 
 
-def vote_of(text: str) -> str:
-    """What a reply votes for: its final answer in one spelling, "" where it says nothing.
+def vote_of(text: str, prompt: str = "") -> str:
+    """What a reply to a prompt votes for: its final answer in one spelling, "" where it says nothing.
 
-    The answer is read behind the thinking, in any form (a box, a tag, a marker, an answer line, else the last line).
-    Numbers are one by value: 0.5, 1/2 and .50 are one vote. Other answers are one without case and
-    markup.
+    The answer is read behind the thinking, in any form: a box, a tag, a marker, an answer line; else it
+    is the last number that is a result, else the last line. Numbers are one by value: 0.5, 1/2 and .50
+    are one vote. Other answers are one without case and markup.
     """
     text = strip_thinking(text)
-    answer = read_answer(text)
-    answer = strip_markup(final_line(text) if answer is None else answer)
+    answer = read_answer(text) or extract_answer(text, "0", prompt) or final_line(text)
+    answer = strip_markup(answer)
     number = read_number(answer)
     if number is None:
         return text_key(answer)
     return f"{number[0]}%" if number[1] else str(number[0])
 
 
-def vote_of_episode(episode: Episode) -> str:
-    """`vote_of` what was said last."""
-    return vote_of(response_text(episode))
+def vote_of_episode(episode: Episode, task: Task) -> str:
+    """`vote_of` what was said last to a task."""
+    return vote_of(response_text(episode), "\n".join(m.content for m in task.prompt))

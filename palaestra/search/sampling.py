@@ -89,7 +89,7 @@ def elect(
     vote so the one of the highest weight, the first of equals. A reply that says nothing does not
     vote unless all say nothing.
     """
-    votes = [vote_of_episode(e) for e in answers]
+    votes = [vote_of_episode(e, problem.task) for e in answers]
     sums: dict[str, float] = {}
     for vote, weight in zip(votes, weights_N, strict=True):
         sums[vote] = sums.get(vote, 0.0) + float(weight)

@@ -204,7 +204,7 @@ def test_a_search_is_interrupted_and_goes_on(folder):
     begun.send_signal(2)
     _, err = begun.communicate(timeout=60)
     assert begun.returncode in (0, 130) and (begun.returncode == 0 or f"go on with: {command}" in err)
-    assert main(command.split()[1:]) == 0
     before = Path("out", ANSWERS).read_bytes()
-    assert main([*command.split()[1:-1], "again"]) == 0
-    assert Path("again", ANSWERS).read_bytes() == before
+    assert main(command.split()[1:]) == 0
+    after = Path("out", ANSWERS).read_bytes()
+    assert after.startswith(before[: before.rfind(b"\n") + 1]) and after.count(b"\n") == 40

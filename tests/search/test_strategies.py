@@ -45,6 +45,7 @@ async def gold(ctx, group):
         ("= 5", "5"), ("2*3=6\n= 6", "6"), ("The answer is 0.5", "1/2"), ("so \\boxed{1/2}", "1/2"),
         ("<answer>.50</answer>", "1/2"), ("Answer: **Paris**.", "paris"), ("\\boxed{PARIS}", "paris"), ("", ""),
         ("<think>= 4</think>\n= 6", "6"), ("<think>hm</think>= 6", "6"),
+        ("2 + 3 = 5", "5"), ("So she has 7 apples.", "7"), ("Paris", "paris"), ("(B)", "B"),
     ],
 )  # fmt: skip
 def test_a_vote_is_the_final_answer_in_one_spelling(text, vote):
