@@ -198,6 +198,7 @@ from . import (
     rollout as rollout,
     run as run,
     scale as scale,
+    search as search,
     services as services,
     stats as stats,
     tasks as tasks,

@@ -31,6 +31,7 @@ VERBS = {
     "train": "train a model with a recipe",
     "submit": "train on a running Ray cluster, and follow the output",
     "eval": "measure a model on held-out problems",
+    "search": "answer problems by a search with a budget of tokens for each",
     "gateway": "serve a model to your own agent as OpenAI would, and record its episodes",
     "view": "look at runs in a browser: every answer, problem and token",
     "track": "send the metrics of a finished run to a tracker",

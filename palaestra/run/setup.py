@@ -37,8 +37,11 @@ def context(
     talk: bool = True,
     recipe: Any = None,
     begun: bool = False,
+    judged: bool = False,
 ) -> RunContext:
-    """Models and bench of a run, ready to evaluate, or to train by `recipe`; `begun`: it goes on."""
+    """Models and bench of a run, ready to evaluate, or to train by `recipe`; `begun`: it goes on;
+    `judged`: something else than the problem may judge, so that data needs no answers.
+    """
     if settings.engine.startswith("openai:"):
         raise UserError(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
@@ -51,7 +54,7 @@ def context(
         check_models(settings, given)
     bench, players = bench_of(
         settings,
-        judged=brings_reward(recipe),
+        judged=judged or brings_reward(recipe),
         instruction=instruction_of(recipe),
         recipe=recipe,
     )

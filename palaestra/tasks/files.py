@@ -145,6 +145,10 @@ class FileTasks:
         task = task_of(part.records, int(part.rows_N[index]), answers=self.answers)
         return ask_for_form(task, self.instruction) if self.instruction else task
 
+    def rows(self, split: str) -> np.ndarray:
+        """The numbers of a split's records in their file."""
+        return self._loaded()[split].rows_N
+
     @property
     def omissions_left(self) -> int:
         """How many more records may be left out."""

@@ -30,6 +30,11 @@ from .adapters.textarena import (
 from .adapters.verifiers import (
     VerifiersWorld as VerifiersWorld,
 )
+from .again import (
+    ShownAgain as ShownAgain,
+    ask_again as ask_again,
+    previous_answer as previous_answer,
+)
 from .blind import (
     Blind as Blind,
 )
