@@ -33,6 +33,9 @@ from .adapters.verifiers import (
 from .blind import (
     Blind as Blind,
 )
+from .dialogue import (
+    Dialogue as Dialogue,
+)
 from .forced import (
     Forced as Forced,
 )
