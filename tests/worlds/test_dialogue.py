@@ -42,6 +42,7 @@ def test_each_agent_reads_its_own_context_and_hears_the_other():
     assert second.endswith("Your partner says:\nIt is by Jane Austen.")
     assert third == [first, "It is by Jane Austen.", "Then I know it."]
     assert fourth == [second, "Then I know it.", "Say it."]
+    assert not talk("no", "no", turns=2)[0].facts["repeated"]  # the other said it, too
     assert (e.facts["messages"], e.facts["answered"], e.facts["repeated"]) == (4, True, False)
 
 

@@ -198,7 +198,8 @@ class BestDialogue:
 
     def _is_good(self, e: pl.Episode) -> bool:
         assert e.reward is not None
-        return e.total >= self.least and e.reward.parts["task"] >= self.least_task
+        task = e.reward.parts.get("task", e.total)
+        return e.total >= self.least and task >= self.least_task
 
 
 @dataclass
@@ -228,7 +229,6 @@ class MessageTree:
     def add(self, dialogue: int, e: pl.Episode) -> None:
         """Enters a dialogue: messages that are nearly one of the same node's are it."""
         at, path = 0, list[int]()
-        self.nodes[0].below.append(dialogue)
         for said in messages_of(e):
             at = self._child(at, said.text, said.turn, dialogue)
             self.nodes[at].below.append(dialogue)

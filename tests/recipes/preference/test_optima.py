@@ -40,10 +40,10 @@ def test_what_is_said_twice_is_not_readable():
 
 
 def test_the_worst_message_counts():
-    """Means of 1.5 over the first message, 4 over the second, 2 over the third; prompts do not count."""
+    """Means of 1.5 over the first message, 4 over the second, 5 over the third; prompts do not count."""
     e = dialogue("ab", "c", "de")
-    logps = [np.array([-9.0, -1.0, -2.0, -2.0, -2.0]), np.array([-9.0, -4.0])]
-    assert optima.worst_nll(e, logps) == 4.0
+    logps = [np.array([-9.0, -1.0, -2.0, -5.0, -5.0]), np.array([-9.0, -4.0])]
+    assert optima.worst_nll(e, logps) == 5.0
     assert optima.worst_nll(Episode(), []) == 0
 
 
