@@ -90,7 +90,8 @@ CARD = pl.Card(
         },
     ),
     use="It helps where an answer needs what two agents know apart and they talk at length; where one of them knows "
-    "enough, it only shortens.",
+    "enough, it only shortens, and where working a question out makes the answer right, the cost of tokens favours "
+    "lucky guesses: lower `tokens`.",
     lacks=(
         "Reasoning in a debate of a solver and a critic on one question is not there.",
         "Single agents and untrained multi-agent systems, with which the abstract compares, are not run beside.",
