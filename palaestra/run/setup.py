@@ -309,6 +309,8 @@ def bench_of(
     players: Mapping[str, Player] = {}
     if benches.is_notebook(settings.env):
         bench = benches.in_notebook(settings)
+    elif benches.is_dialogue(settings.env):
+        bench = benches.in_dialogue(settings)
     elif settings.env:
         records = benches.records_of(settings) if settings.data else None
         bench, players = benches.from_env(settings.env, records)

@@ -123,8 +123,9 @@ class ProblemSettings:
     env: str = setting(
         "",
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
-        "Python in the sandbox, which may call what --tools names",
-        metavar="FILE.py:NAME | notebook",
+        "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
+        "answered by two agents that each read a context of their own",
+        metavar="FILE.py:NAME | notebook | dialogue",
         use=LEARNED,
     )
     tools: tuple[str, ...] = setting(

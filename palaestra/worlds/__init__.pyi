@@ -38,6 +38,9 @@ from .again import (
 from .blind import (
     Blind as Blind,
 )
+from .dialogue import (
+    Dialogue as Dialogue,
+)
 from .forced import (
     Forced as Forced,
 )
