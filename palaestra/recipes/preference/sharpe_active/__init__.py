@@ -45,10 +45,10 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.preference.sharpe_active.labels import (
-    AnswerPair,
     LabelFile,
     Labeller,
     RecordedLabel,
+    UnlabelledPair,
     labeller_of,
     unlabelled,
 )
@@ -176,7 +176,7 @@ class BuyLabels:
 
     def _candidates(
         self, ctx: pl.Context, key: pl.Key, k: int, state: pl.State
-    ) -> tuple[list[AnswerPair], pl.State]:
+    ) -> tuple[list[UnlabelledPair], pl.State]:
         """Pairs that are not bought yet, at random; of an endless source the next ones."""
         tasks, at = ctx.bench.tasks, state["cursor"]
         if tasks.size is None:
@@ -188,8 +188,8 @@ class BuyLabels:
         return pairs, {**state, "cursor": at + len(pairs)}
 
     async def _choose(
-        self, ctx: pl.Context, key: pl.Key, pairs: list[AnswerPair], n: int, state: pl.State
-    ) -> tuple[list[AnswerPair], pl.State]:
+        self, ctx: pl.Context, key: pl.Key, pairs: list[UnlabelledPair], n: int, state: pl.State
+    ) -> tuple[list[UnlabelledPair], pl.State]:
         """The `n` with the highest score, in the order in which they were drawn."""
         m_N = await self.margins(ctx, key, pairs)
         score_N = selection_scores(m_N, self.select, key)
@@ -203,7 +203,9 @@ class BuyLabels:
         numbers |= {"sharpe_least": float(least)} if np.isfinite(least) else {}
         return [pairs[i] for i in kept], {**state, "numbers": numbers}
 
-    async def margins(self, ctx: pl.Context, key: pl.Key, pairs: list[AnswerPair]) -> np.ndarray:
+    async def margins(
+        self, ctx: pl.Context, key: pl.Key, pairs: list[UnlabelledPair]
+    ) -> np.ndarray:
         """[N] m of each pair by the weights of now, in nats times beta."""
         record = pl.Recorded()  # in the order first, second, whichever is better
         groups = await asyncio.gather(
@@ -217,13 +219,13 @@ class BuyLabels:
         return self.beta * (np.array(h_N2) @ np.array([1.0, -1.0]))
 
     async def _buy(
-        self, ctx: pl.Context, pairs: list[AnswerPair], state: pl.State
+        self, ctx: pl.Context, pairs: list[UnlabelledPair], state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
         """The pairs with their labels, without ties. What could not be labelled is not bought."""
         store = self._store(ctx, state)
         faults, turns = list[pl.Fault](), asyncio.Semaphore(self.labeller.at_once)
 
-        async def label(pair: AnswerPair) -> None:
+        async def label(pair: UnlabelledPair) -> None:
             async with turns:
                 try:
                     store.put(pair, await self.labeller(ctx, pair))

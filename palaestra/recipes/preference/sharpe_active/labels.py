@@ -35,7 +35,7 @@ COMMAND = "command:"
 
 
 @dataclass(frozen=True)
-class AnswerPair:
+class UnlabelledPair:
     """Two answers to a prompt, without a label.
 
     Args:
@@ -61,7 +61,7 @@ class AnswerPair:
         return replace(self.task, meta={**self.task.meta, **pair})
 
 
-def unlabelled(task: pl.Task, number: int) -> AnswerPair:
+def unlabelled(task: pl.Task, number: int) -> UnlabelledPair:
     """A record as a pair whose order tells nothing: that of the columns first and second or, of
     chosen and rejected, that of a hash of the texts. Raises UserError where it has neither.
     """
@@ -76,7 +76,7 @@ def unlabelled(task: pl.Task, number: int) -> AnswerPair:
         )
     hidden = ("chosen", "rejected", "gap")
     meta = {k: v for k, v in task.meta.items() if k not in hidden}
-    return AnswerPair(number, replace(task, meta=meta), str(texts[0]), str(texts[1]))
+    return UnlabelledPair(number, replace(task, meta=meta), str(texts[0]), str(texts[1]))
 
 
 def read_verdict(said: object) -> str | None:
@@ -89,7 +89,7 @@ class Labeller(Protocol):
 
     at_once: ClassVar[int]  # pairs that it is asked about at a time
 
-    async def __call__(self, ctx: pl.Context, pair: AnswerPair) -> str | None: ...
+    async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None: ...
 
 
 @pl.stage
@@ -98,7 +98,7 @@ class RecordedLabel:
 
     at_once: ClassVar[int] = 64
 
-    async def __call__(self, ctx: pl.Context, pair: AnswerPair) -> str | None:
+    async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
         meta = ctx.bench.tasks.task("train", pair.number).meta
         if "chosen" not in meta or "rejected" not in meta:
             raise pl.UserError(
@@ -116,7 +116,7 @@ class FileLabel:
 
     at_once: ClassVar[int] = 64
 
-    async def __call__(self, ctx: pl.Context, pair: AnswerPair) -> str | None:
+    async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
         return None
 
 
@@ -126,7 +126,7 @@ class TerminalLabel:
 
     at_once: ClassVar[int] = 1
 
-    async def __call__(self, ctx: pl.Context, pair: AnswerPair) -> str | None:
+    async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
         shown = (
             f"\n{pl.tasks.question_text(pair.task)}\n\n[1] {pair.first}\n\n[2] {pair.second}\n\n"
             "Which one is better? 1, 2, 0 for a tie, q to go on later"
@@ -155,7 +155,7 @@ class CommandLabel:
         if not words or shutil.which(words[0]) is None:
             raise pl.UserError(f"label={COMMAND}{self.command}: there is no such program")
 
-    async def __call__(self, ctx: pl.Context, pair: AnswerPair) -> str | None:
+    async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
         pipe = asyncio.subprocess.PIPE
         program = await asyncio.create_subprocess_exec(
             *shlex.split(self.command), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -189,7 +189,7 @@ class JudgeLabel:
     judge: pl.Pairwise
     at_once: ClassVar[int] = 64
 
-    async def __call__(self, ctx: pl.Context, pair: AnswerPair) -> str | None:
+    async def __call__(self, ctx: pl.Context, pair: UnlabelledPair) -> str | None:
         texts = (pair.first, pair.second)
         comparisons = await self.judge.compare_texts(ctx, pair.task, texts, [(0, 1)])
         faults = [x for x in comparisons if isinstance(x, pl.Fault)]
@@ -226,7 +226,7 @@ def labeller_of(text: str) -> tuple[Labeller, str, dict[str, str]]:
 # ---- the file
 
 
-def shown_pair(pair: AnswerPair) -> dict[str, Any]:
+def shown_pair(pair: UnlabelledPair) -> dict[str, Any]:
     """What a labeller is shown."""
     asked = pl.tasks.question_text(pair.task)
     return {"prompt": asked, "first": pair.first, "second": pair.second}
@@ -260,7 +260,7 @@ class LabelFile:
             raise pl.UserError(f"{where}: better is {better!r}; write first, second or tie")
         self.labels[key] = verdict
 
-    def put(self, pair: AnswerPair, better: str | None) -> None:
+    def put(self, pair: UnlabelledPair, better: str | None) -> None:
         """Adds a line; one without a label waits for a person, and is written once."""
         if better is not None:
             self.labels[pair.id] = better
