@@ -68,7 +68,7 @@ def unlabelled(task: pl.Task, number: int) -> UnlabelledPair:
     texts = [task.meta.get(name) for name in ("first", "second")]
     if not all(isinstance(x, str) and x for x in texts):
         texts = [task.meta.get(name) for name in ("chosen", "rejected")]
-        texts.sort(key=lambda x: pl.seed_of(("order", x)))
+        texts.sort(key=lambda x: pl.seed_of(("order", str(x))))
     if not all(isinstance(x, str) and x for x in texts):
         raise pl.UserError(
             f"task {task.id!r} has no pair of answers; write columns first and second, or chosen "
