@@ -109,6 +109,7 @@ def test_a_person_fills_in_the_queue(tmp_path):
     write(file, [{**first[0], "better": "second"}, first[1]])
     with pytest.raises(pl.UserError, match="1 of 2 pairs wait"):
         pl.train(resume=out, quiet=True)
+    assert len(read(file)) == 2
     write(file, [{**r, "better": "second"} for r in first])
     with pytest.raises(pl.UserError, match=r"after step 1.*2 of 2 pairs wait"):
         pl.train(resume=out, quiet=True)
