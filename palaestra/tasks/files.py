@@ -6,8 +6,8 @@
 Other names and formats become these columns first (`palaestra.tasks.columns`). `id`, `system`,
 `domain` and `split` are optional; every other column goes to `Task.meta`. Those of a list `options`
 are written under the question, lettered, unless the prompt has them (`palaestra.tasks.options`).
-What is recorded stands in place of an answer: `demonstration`, `chosen` and `rejected`, or
-`response` and whether it is `right`. A conversation that ends with the assistant is a demonstration
+What is recorded stands in place of an answer: `demonstration`, `chosen` and `rejected`, `first` and
+`second`, or `response` and whether it is `right`. A conversation that ends with the assistant is a demonstration
 (`palaestra.tasks.conversations`): `Task.meta` has its last imitated message as `demonstration`, and
 as `imitated` the places of messages of the prompt that are imitated too. What is held out is, in
 this order: a second file, the split "test" of a data set or folder, a `split` column, or a tenth of
@@ -55,7 +55,8 @@ COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 OPTIONAL = ("id", "system", "domain", "split")
 # what is learned from without being judged
 PAIR = ("chosen", "rejected")
-RECORDED_COLUMNS = (("demonstration",), PAIR, ("response", "right"))
+UNLABELLED = ("first", "second")  # a pair that nobody has compared yet
+RECORDED_COLUMNS = (("demonstration",), PAIR, UNLABELLED, ("response", "right"))
 ALIASES = {  # columns that may be meant, by what they are read as
     "prompt": (*PROMPTS, "text"),
     "answer": (*ANSWERS, "label", "output"),
