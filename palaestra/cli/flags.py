@@ -14,6 +14,7 @@ from palaestra.cli.flag_forms import (
     whole_number,
     whole_numbers,
 )
+from palaestra.cli.weight_flags import edit, merge
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.settings.fields import Settings
@@ -487,46 +488,6 @@ def audit(parser: FlagParser) -> None:
     json_flag(parser)
 
 
-def merge(parser: FlagParser) -> None:
-    add = parser.add_argument
-    add("first", metavar="A", help="a model: folder, built-in name, or id of the hub")
-    add("second", metavar="B", help="another fine-tune of the same base")
-    add(
-        "base",
-        nargs="?",
-        metavar="BASE",
-        help="what both were fine-tuned from; not for linear, slerp",
-    )
-    add(
-        "--with",
-        dest="how",
-        choices=("linear", "slerp", "task", "ties", "dare", "activation", "svd"),
-        default="linear",
-        help="how to merge (default: linear)",
-    )
-    add("-o", "--out", metavar="DIR", required=True, help="folder of the merged model")
-    add("--data", metavar="FILE", help="texts on which the loss between A and B is measured; "
-        "--with activation reads the base's activations on them")  # fmt: skip
-    add("--share", type=float, metavar="X", help="linear, slerp: share of B (default: 0.5)")
-    add("--scale", type=float, metavar="X",
-        help="what the joined task vectors are multiplied by (default: 0.7; joined by TIES 1)")  # fmt: skip
-    add("--removed", type=float, metavar="X",
-        help="ties: share of the smallest changes that is left out (default: 0.8)")  # fmt: skip
-    add("--drop", type=float, metavar="X",
-        help="dare: probability with which a change is dropped (default: 0.3)")  # fmt: skip
-    add("--then", choices=("task", "ties"),
-        help="dare, activation: how the changes are joined (default: task)")  # fmt: skip
-    add("--rank", type=whole_number(1), metavar="N",
-        help="svd: singular values of each matrix that are kept (default: 16)")  # fmt: skip
-    add("--omega", type=float, metavar="X",
-        help="activation: share of its change that the most active column keeps (default: 0.4)")  # fmt: skip
-    add("--seed", type=int, metavar="N", help="dare: seed of what is dropped (default: 0)")
-    add("--tokenizer", choices=("first", "second", "base"), default="first",
-        help="whose tokenizer and chat template the merge has (default: first)")  # fmt: skip
-    add("--device", default="cpu", help="where the data are read: cpu, cuda (default: cpu)")
-    json_flag(parser)
-
-
 def doctor(parser: FlagParser) -> None:
     run_flags(parser)
     setting_flags(parser, "train")
@@ -630,6 +591,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "bench": bench,
     "score": score,
     "audit": audit,
+    "edit": edit,
     "merge": merge,
     "sandbox": sandbox,
     "doctor": doctor,

@@ -11,12 +11,16 @@ from .arithmetic import (
     Slerp as Slerp,
     TaskArithmetic as TaskArithmetic,
     Ties as Ties,
+    add_to_rows as add_to_rows,
     common_weights as common_weights,
     linear_barrier as linear_barrier,
     low_rank as low_rank,
     relaxation as relaxation,
     weights_of as weights_of,
     write_weights as write_weights,
+)
+from .load import (
+    save as save,
 )
 from .lora import (
     LoRA as LoRA,

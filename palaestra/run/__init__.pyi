@@ -29,7 +29,7 @@ from .pair_exam import (
     PairExam as PairExam,
 )
 from .texts import (
-    Text as Text,
+    WrittenText as WrittenText,
     mean_loss as mean_loss,
     read_texts as read_texts,
     spell_texts as spell_texts,

@@ -157,8 +157,6 @@ def merge(
 ) -> dict[str, Any]:
     """Writes the merge of two models into a folder that transformers loads, with a report.json.
 
-        merge("A", "B", "BASE", how="ties", removed=0.8, out="merged", data="texts.jsonl")
-
     Weights are read, merged in float64 and written one at a time in the type of the base's file, or
     of the first model's; so a shard of 1 GB and a weight of each model are in memory, and one whole
     model while the data are read. A head that is tied in all models stays tied.
@@ -188,9 +186,6 @@ def merge(
     start = StoredModel(base) if base else models[0]
     common = CommonWeights(start, models)
     speaker = {"first": models[0], "second": models[1], "base": start}[tokenizer]
-    notes = common.notes
-    if len({str(m.tokenizer.chat_template) for m in (start, *models)}) > 1:
-        notes.append(f"the chat templates differ; the merge has that of {speaker.name}")
     way = WAYS[how](chosen)
     if how == "activation":
         way = Relaxed(way, column_scales(load(base, device=device), data, chosen.omega))
@@ -199,17 +194,28 @@ def merge(
         "with": how,
         "models": {"first": first, "second": second, **({"base": base} if base else {})},
         "options": effective(how, chosen),
+        **describe_merge(common, speaker, distances, bool(base)),
+        **(losses_on(data, models, folder, device) if data else {}),
+    }
+    write_atomic(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    return report
+
+
+def describe_merge(
+    common: CommonWeights, speaker: StoredModel, distances: Distances, has_base: bool
+) -> dict[str, Any]:
+    """What a merge kept, how far it lies from its models, and what differs between these."""
+    notes = [*common.notes]
+    if len({str(m.tokenizer.chat_template) for m in (common.base, *common.models)}) > 1:
+        notes.append(f"the chat templates differ; the merge has that of {speaker.name}")
+    return {
         "tokenizer": speaker.name,
         "tied_head": HEAD not in common.shapes,
-        "distance": distance_report(distances, bool(base)),
+        "distance": distance_report(distances, has_base),
         "cosine": distances.cosine,
         "special_tokens": sorted(common.special),
         "notes": notes,
     }
-    if data:
-        report |= losses_on(data, models, folder, device)
-    write_atomic(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    return report
 
 
 def check_arguments(

@@ -25,14 +25,14 @@ FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class WrittenText:
     """A plain text, where `prompt` is empty, or a reply to messages."""
 
     text: str
     prompt: tuple[Message, ...] = ()
 
 
-def read_texts(file: str, most: int = 0) -> list[Text]:
+def read_texts(file: str, most: int = 0) -> list[WrittenText]:
     """The texts of a file in any form that data may have; of the `train` split where it has several.
 
     Args:
@@ -49,15 +49,15 @@ def read_texts(file: str, most: int = 0) -> list[Text]:
     return texts
 
 
-def text_of(record: Mapping[str, Any], where: str) -> Text:
+def text_of(record: Mapping[str, Any], where: str) -> WrittenText:
     """The text of a record."""
     if isinstance(text := record.get("text"), str) and text.strip():
-        return Text(text)
+        return WrittenText(text)
     reply = next((str(record[c]) for c in REPLIES if record.get(c) not in (None, "")), "")
     prompt = record.get("prompt", record.get("messages"))
     if not reply or not prompt:
         raise UserError(f"{where}: no text; it needs {FORMS}")
-    return Text(reply, messages_of(prompt, where))
+    return WrittenText(reply, messages_of(prompt, where))
 
 
 def messages_of(prompt: Any, where: str) -> tuple[Message, ...]:
@@ -70,7 +70,7 @@ def messages_of(prompt: Any, where: str) -> tuple[Message, ...]:
     return tuple(Message(role=str(m.get("role", "user")), content=m["content"]) for m in said)
 
 
-def spell_texts(model: Model, texts: Sequence[Text]) -> tuple[list[Pair], int]:
+def spell_texts(model: Model, texts: Sequence[WrittenText]) -> tuple[list[Pair], int]:
     """The ids of each text as a context and what follows it, and how many were cut to the model's
     context.
 

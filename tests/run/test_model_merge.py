@@ -283,7 +283,7 @@ def test_texts_of_any_form(tmp_path):
     with pytest.raises(UserError, match=r"bad.jsonl.*no text; it needs a column `text`"):
         pl.run.read_texts(str(tmp_path / "bad.jsonl"))
     model = load("tiny")
-    pairs, cut = pl.run.spell_texts(model, [*texts[1:2], pl.run.Text("x" * 600), pl.run.Text("y")])
+    pairs, cut = pl.run.spell_texts(model, [*texts[1:2], pl.run.WrittenText("x" * 600), pl.run.WrittenText("y")])
     assert len(pairs) == 2 and cut == 1 and len(pairs[1][1]) == model.context - 1, "one token says nothing"
     assert model.tokenizer.decode(pairs[0][1]).startswith("7") and pairs[0][1][-1] in model.eos
 
