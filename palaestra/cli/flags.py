@@ -15,6 +15,7 @@ from palaestra.cli.flag_forms import (
     whole_number,
     whole_numbers,
 )
+from palaestra.cli.weight_flags import edit, merge
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.settings.fields import Settings
@@ -586,6 +587,8 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "bench": bench,
     "score": score,
     "audit": audit,
+    "edit": edit,
+    "merge": merge,
     "sandbox": sandbox,
     "doctor": doctor,
     "plan": plan,

@@ -46,6 +46,8 @@ VERBS = {
     "bench": "measure speed and memory on this machine",
     "score": "score given responses, or a run's answers, with a verifier",
     "audit": "find out what a reward pays for answers that solve nothing",
+    "edit": "take a behaviour out of a model by editing rows of its weights",
+    "merge": "make one model of two, without training",
     "sandbox": "run a Python program in isolation",
     "doctor": "check what is installed, and what a run will cost before it starts",
     "plan": "simulate how fast a run would be with more workers and lag",
