@@ -76,9 +76,7 @@ def _rdp_of_step(rate: float, noise: float) -> Sequence[float]:
     """By order."""
     return tuple(
         float(x)
-        for x in _opacus().compute_rdp(
-            q=rate, noise_multiplier=noise, steps=1, orders=list(ORDERS)
-        )
+        for x in _opacus().compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=list(ORDERS))
     )
 
 

@@ -128,9 +128,7 @@ class PrivateSteps:
         lines = count_lines(ctx, self.lines)
         rate = sampling_rate(self.expected, lines)
         if "noise" in state:
-            return PrivacyTerms(
-                lines=lines, rate=rate, noise=state["noise"], delta=state["delta"]
-            )
+            return PrivacyTerms(lines=lines, rate=rate, noise=state["noise"], delta=state["delta"])
         delta, steps = self.delta or 1 / (2 * lines), int(ctx.budget.get("steps", self.steps))
         if math.isinf(self.epsilon):
             ctx.say("epsilon=inf: gradients are clipped, no noise is added, and nothing is private")

@@ -64,7 +64,10 @@ def test_the_accountant_at_integer_orders(rate, noise, steps, delta):
 
 def test_without_subsampling_it_is_the_gaussian_mechanism():
     """Never below the exact epsilon of the Gaussian mechanism (arXiv:1805.06530, theorem 8), and near it."""
-    epsilon, noise = spent_epsilon(1.0, 4.0, 16, 1e-5), 4.0 / math.sqrt(16)  # 16 steps are one of a quarter of the noise
+    epsilon, noise = (
+        spent_epsilon(1.0, 4.0, 16, 1e-5),
+        4.0 / math.sqrt(16),
+    )  # 16 steps are one of a quarter of the noise
     cdf = stats.norm.cdf
     delta = cdf(0.5 / noise - epsilon * noise) - math.exp(epsilon) * cdf(-0.5 / noise - epsilon * noise)
     assert 0 < delta < 1e-5
@@ -134,7 +137,9 @@ def run(context):
     ctx = context("preferences")
     prepare(small, ctx)
     learner = small.learners["policy"]
-    tasks = [replace(t, meta={**t.meta, "inclusion": 0.25}) for i in range(5) for t in [ctx.bench.tasks.task("train", i)]]
+    tasks = [
+        replace(t, meta={**t.meta, "inclusion": 0.25}) for i in range(5) for t in [ctx.bench.tasks.task("train", i)]
+    ]
     groups = [asyncio.run(small.collect(ctx, (0, "x", i), pl.Group(task=t))) for i, t in enumerate(tasks)]
     signals = ctx.measure(groups, learner.needs)
     rows = lambda keep: pack(learner.credit([groups[i] for i in keep], [signals[i] for i in keep], {})[0], "policy")
@@ -303,24 +308,29 @@ def test_lines_are_drawn_each_by_its_own_coin(context):
         ({"draw": pl.privacy.Poisson(4)}, "give draw.lines and update.lines the same number"),
         ({"draw": pl.privacy.Poisson()}, "has no end, and privacy is counted for the lines of a file"),
         ({"schedule": pl.Schedule(prompts=9)}, "more than the 8 lines"),
-        ({"credit": pl.privacy.EachLine(pl.Compare(pairs="all")), "collect": pl.links(pl.Sample(n=3, max_tokens=4), pl.Score())}, None),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_accounted_is_refused(fields, told, context):
     small = pl.vary(recipe(), **fields)
     ctx = context("preferences")
     prepare(small, ctx)
-    if told is None:
-        three = [replace(pl.Episode(rows=(pl.Row(segments=(pl.Segment(ids=(1, 2), policy="policy", trained=True),)),),
-                                    status="finished"), reward=pl.Reward(total=t)) for t in (0.0, 0.5, 1.0)]  # fmt: skip
-        group = pl.Group(task=ctx.bench.tasks.task("train", 0), episodes=tuple(three))
-        with pytest.raises(UserError, match="makes several units"):
-            small.learners["policy"].credit([group], [[[{}]] * 3], {})
-        return
     with pytest.raises(UserError, match=told):
         state = start(0)
         for _ in range(4):
             state, _ = asyncio.run(step(small, ctx, state))
+
+
+def test_a_line_is_one_unit(context):
+    """Three pairs of one line would be three, and a credit that compares lines has but one to look at."""
+    row = pl.Row(segments=(pl.Segment(ids=(1, 2), policy="policy", trained=True),))
+    pay = (0.0, 0.5, 1.0)
+    episodes = tuple(pl.Episode(rows=(row,), reward=pl.Reward(total=r), status="finished") for r in pay)
+    group = pl.Group(task=context("preferences").bench.tasks.task("train", 0), episodes=episodes)
+    credit = pl.privacy.EachLine(pl.Compare(pairs="all"))
+    with pytest.raises(UserError, match="makes several units"):
+        credit([group], [[[{}]] * 3], {})
+    examples, _ = pl.privacy.EachLine(pl.credit.Prefer())([group, group], [[[{}]] * 3] * 2, {})
+    assert [e.unit for e in examples] == ["line 0", "line 0", "line 1", "line 1"]
 
 
 @pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"clip": 0.0}, {"delta": -1.0}, {"steps": 0}])

@@ -103,10 +103,5 @@ def parent(loss: Loss, beta: float) -> pl.Recipe:
 
 def embedded(lines: int = 512, **options: Any) -> pl.Recipe:
     """On the built-in pairs, which have no end: the first `lines` are the data."""
-    recipe = build(**options)
-    [learner] = recipe.learners.values()
-    return pl.vary(
-        recipe,
-        draw=pl.privacy.Poisson(lines),
-        update=replace(learner.update, lines=lines),
-    )
+    recipe = pl.vary(build(**options), draw=pl.privacy.Poisson(lines))
+    return pl.override(recipe, "update.lines", lines)
