@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INCLUSION = "inclusion"
 
 
-@declare(columns=((INCLUSION, float, "the probability with which a line was drawn"),))
+@declare(columns=(("inclusion", float, "the probability with which a line was drawn"),))
 @stage
 class Poisson:
     """Every line of the data by a coin of its own, so that a step has n of them on average, and now
