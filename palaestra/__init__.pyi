@@ -194,6 +194,7 @@ from . import (
     needs as needs,
     objective as objective,
     planning as planning,
+    privacy as privacy,
     rewards as rewards,
     rollout as rollout,
     run as run,

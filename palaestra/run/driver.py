@@ -223,6 +223,8 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
             ctx.models[name] = trainable_copy(ctx.model("policy"))
         for head in learner.heads:
             ctx.model(name).add_head(head)
+        if learner.layers:
+            ctx.model(name).freeze_below(learner.layers)
 
 
 def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:
