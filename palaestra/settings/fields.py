@@ -281,6 +281,22 @@ class DriveSettings:
         least=1,
         flag="train",
     )
+    keep_best: str = setting(
+        "",
+        "also keep the model that was best, in best/ of the run: by accuracy, reward, ranking, margin or loss "
+        "of the held-out problems, or by exam:TASK",
+        metavar="MEASURE",
+        means="no",
+        flag="train",
+    )
+    patience: int = setting(
+        0,
+        "with --keep-best and --evaluate-every, end after N evaluations in a row without a better model",
+        metavar="N",
+        means="no end",
+        least=0,
+        flag="train",
+    )
     keep: int = setting(2, "number of checkpoints to keep", metavar="N", least=1, flag="train")
     merged: bool = setting(
         False,
