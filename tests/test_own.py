@@ -21,7 +21,7 @@ from tests.own.files import ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_row
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
     "environment": ("env", "corridor.py:Corridor", ENVIRONMENT),
-    "game": ("env", "numbers.py:HighNumber", GAME),
+    "game": ("env", "high_number.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),

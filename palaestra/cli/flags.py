@@ -246,6 +246,14 @@ def needs(parser: FlagParser) -> None:
     json_flag(parser)
 
 
+def init(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("method", help="a method of `palaestra list`")
+    add("folder", metavar="DIR", help="a new folder")
+    add("words", nargs="*", metavar="ARGUMENT=VALUE", help="arguments of the method")
+    json_flag(parser)
+
+
 def explain(parser: FlagParser) -> None:
     add = parser.add_argument
     add("method", help="a method of `palaestra list`, or FILE.py")
@@ -580,6 +588,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "list": listing,
     "show": show,
     "needs": needs,
+    "init": init,
     "explain": explain,
     "compare": compare,
     "reproduce": reproduce,
