@@ -96,7 +96,14 @@ CARD = pl.Card(
         "Reasoning in a debate of a solver and a critic on one question is not there.",
         "Single agents and untrained multi-agent systems, with which the abstract compares, are not run beside.",
         "How accuracy grows with more dialogues at inference is not measured.",
+        "The released reward's penalties of very short and very long dialogues and of wrong speakers are not "
+        "there, so a lucky short guess is not punished.",
+        "Readability is measured given the dialogue so far, where the released code takes each message alone.",
+        "In isft-dpo the scorer of readability is the model at each part's start, not the first model.",
+        "The first round has no pool of formats, and iSFT keeps the best of the batch, not of each question.",
+        "Messages that are nearly alike are one node, even where they state different answers.",
     ),
+    grade="B",
 )
 
 Variant = Literal["isft", "idpo", "isft-dpo"]

@@ -105,10 +105,12 @@ CARD = pl.Card(
     use="It helps where labels cost more than forward passes; where labels of pairs that are hard to "
     "tell apart are mostly noise, random pairs teach as much.",
     lacks=(
+        "Without a budget all pairs of a small file are bought in the end, so only their order is chosen.",
         "The win rates against the chosen answer, judged by GPT-4o, and the data sets of the "
         "paper are not there.",
         "Adapters on a quantised model are not the default: `--lora` trains adapters.",
     ),
+    grade="A",
 )
 Selection: TypeAlias = Literal["sharp", "w-sharp", "random", "certain"]
 
