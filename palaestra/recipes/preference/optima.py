@@ -49,7 +49,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Llama 3 8B on HotpotQA, 2WikiMultiHopQA, TriviaQA, CBT, MATH, GSM8K, ARC-C and MMLU; 10 dialogues "
         "or 8 expansions of 3 a question, temperature 0.7, lr 2e-5 of iSFT and 5e-7 of iDPO, 5 to 6 rounds",
-        model="llama-3-8b",
+        model="llama-3.1-8b",
         lr=2e-5,
     ),
     task="halves",

@@ -61,7 +61,7 @@ CARD = pl.Card(
     source="full text as stored in a public repository; the identity with -|m| is ours",
     size=pl.Size(
         setting="GPT-2, Pythia-2.8B and Llama-3-8B on HH and SHP, LoRA of rank 16, 28,672 labels",
-        model="llama-3-8b",
+        model="llama-3.1-8b",
         prompts=64,
         lora=16,
     ),
