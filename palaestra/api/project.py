@@ -16,8 +16,7 @@ from palaestra.needs.declared import FLAGS, NeededPlace, PlaceKind, Requirements
 from palaestra.needs.describe import lines
 from palaestra.needs.rows import columns_of, template
 from palaestra.run.trust import trust
-from palaestra.run.unmet import arguments_of_run
-from palaestra.settings import overrides
+from palaestra.run.unmet import needs_under
 from palaestra.toys.chain import ArithmeticChain
 
 TEMPLATES = Path(__file__).parent.parent / "templates" / "project"
@@ -63,14 +62,9 @@ def write_project(method: str, folder: Path, words: Mapping[str, Any]) -> list[s
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not empty; name a new folder")
+    needs, read, given = needs_under(method, words)
     card = getattr(catalogue.find(method), "CARD", None)
-    needs = Requirements() if card is None else card.needs
-    takes = overrides.arguments(method)
-    if unknown := [w for w in words if w not in takes]:
-        raise UserError(f"{method} has no argument {unknown[0]!r}; it has {', '.join(takes)}")
-    read, _ = overrides.read_arguments(takes, words)
-    given = arguments_of_run(takes, read)
-    texts = dict(files_of(method, needs, given, dict(read)))
+    texts = dict(files_of(method, needs, given, read))
     title = method if card is None else card.title
     texts["README.md"] = readme(title, method, needs, given, texts)
     try:
