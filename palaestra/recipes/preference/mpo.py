@@ -79,6 +79,8 @@ CARD = pl.Card(
     use="It helps where some pairs are nearly equal or wrongly labelled, and the reward model ranks "
     "held-out pairs well; a reward model that is wrong splits and pays wrongly.",
     lacks=(
+        "The built-in run ends worse than it began: its reward model ranks little better than chance, so the "
+        "second stage takes away what DPO had brought.",
         "HH-RLHF and TLDR, and the judgements of GPT-4 and of people, are not measured.",
         "The stability and robustness of DPO and of RLHF, which the paper analyses, are not measured.",
         "The reward model is trained on the pairs that it then splits, for a fixed number of steps, and "
