@@ -113,7 +113,7 @@ def baseline_nll(out: pl.Outputs, batch: pl.Batch, reduce: str = "sum") -> Tenso
     return torch.where(given_U > 0, own_U, chosen_U)
 
 
-@pl.declare(facts=((MARK, bool, "whether the answer is a baseline's, which no pair has"),))
+@pl.declare(facts=(("baseline", bool, "whether the answer is a baseline's, which no pair has"),))
 @pl.stage
 class AddBaseline:
     """Adds an answer of the baseline to a group, marked as one: the task's `demonstration`, or what
