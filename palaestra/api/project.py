@@ -107,12 +107,17 @@ def files_of(
         name = setting_of(place)
         settings[name] = [FILES[place.kind]] if name == "tools" else FILES[place.kind]
         name = FILES[place.kind].partition(":")[0]
-        yield name, (TEMPLATES / name).read_text(encoding="utf-8")
+        yield name, template_of(name)
     judged = any(p.kind == "reward" for p in required)
     if judged or any(c.name == "answer" for c in columns_of(needs, given)):
         for name in ("test_reward.py",) if judged else ("reward.py", "test_reward.py"):
-            yield name, (TEMPLATES / name).read_text(encoding="utf-8")
+            yield name, template_of(name)
     yield CONFIG, config_text(settings, words, needs, given, own_reward=not judged)
+
+
+def template_of(name: str) -> str:
+    """The text of a file of the template, as it is in a project."""
+    return (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def setting_of(place: NeededPlace) -> str:

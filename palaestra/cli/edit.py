@@ -57,6 +57,4 @@ def table(metrics: dict[str, Any], model: str, out: str) -> Iterator[str]:
         )
     yield ""
     yield "legend: unwanted = continuations that the probe calls so; perplexity of held-out fine texts"
-    if not metrics["kept"]:
-        yield "note: no strength has less of the behaviour at so little cost; the model is unchanged"
     yield f"model and {REPORT} in {out}"

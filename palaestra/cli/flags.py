@@ -15,6 +15,7 @@ from palaestra.cli.flag_forms import (
     whole_number,
     whole_numbers,
 )
+from palaestra.cli.needs_flags import init, needs
 from palaestra.cli.weight_flags import edit, merge
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
@@ -235,22 +236,6 @@ def show(parser: FlagParser) -> None:
     parser.add_argument(
         "--fields", action="store_true", help="also list all fields that stage.field=value can set"
     )
-    json_flag(parser)
-
-
-def needs(parser: FlagParser) -> None:
-    add = parser.add_argument
-    add("method", help="a method of `palaestra list`, or FILE.py")
-    add("words", nargs="*", metavar="ARGUMENT=VALUE", help="arguments that change what is needed")
-    add("--template", metavar="FILE.jsonl", help="write three example rows into this file")
-    json_flag(parser)
-
-
-def init(parser: FlagParser) -> None:
-    add = parser.add_argument
-    add("method", help="a method of `palaestra list`")
-    add("folder", metavar="DIR", help="a new folder")
-    add("words", nargs="*", metavar="ARGUMENT=VALUE", help="arguments of the method")
     json_flag(parser)
 
 

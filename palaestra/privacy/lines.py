@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from palaestra.abilities import needs_several
 from palaestra.context import Credit
+from palaestra.curriculum.arms import first_number
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.types import (
@@ -49,7 +50,8 @@ class Poisson:
         size = count_lines(ctx, self.lines)
         rate = sampling_rate(n, size)
         drawn = (rng_of((*key, "poisson")).random(size) < rate).nonzero()[0].tolist()
-        lines = [tasks.task("train", i) for i in drawn]
+        first = first_number(ctx)
+        lines = [tasks.task("train", first + i) for i in drawn]
         return [replace(t, meta={**t.meta, INCLUSION: rate}) for t in lines], state
 
 

@@ -2,11 +2,9 @@
 
 import json
 
-from palaestra.api.project import TEMPLATES, example_rows
+from palaestra.api.project import example_rows, template_of
 
-ENVIRONMENT, GAME, TOOLS = (
-    (TEMPLATES / name).read_text(encoding="utf-8") for name in ("corridor.py", "high_number.py", "search.py")
-)
+ENVIRONMENT, GAME, TOOLS = map(template_of, ("corridor.py", "high_number.py", "search.py"))
 REWARD = '''"""A reward of one's own."""
 
 

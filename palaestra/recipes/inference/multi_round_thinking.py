@@ -54,7 +54,10 @@ CARD = pl.Card(
         "AIME 2024, MATH-500, GPQA-diamond and LiveCodeBench were not run, nor models of the paper's "
         "size.",
         "Hesitation words are not counted; tokens of each round are.",
+        "With keep=answer a reply that states no answer in a known form, such as a program, is followed by "
+        "the plain question.",
     ),
+    grade="A",
 )
 
 

@@ -18,7 +18,8 @@ Step-APO on siblings, with A = Q - V of their parent, so that V cancels in a pai
 
 h is log pi - log pi_ref of the step's own tokens. beta 0.3, alpha 1: a pair whose values are far
 apart has to be told apart further. Of plan steps every one with Q > 0 meets every one with Q < 0. Of
-solutions only the best meets the worst, with A times 0.3. A plan step never meets a solution
+solutions only the best meets the worst, with A times 0.3. A plan step never meets a solution,
+and answers without a plan make no pair
 (arXiv:2409.08642; keesh0410/CPL-Reasoning: mcts_tree.py, gen_policy_model_round1_apo_data.py).
 
 A step ends at `marker`. From the line with `solution` on, all is the solution; an answer without it
@@ -69,9 +70,13 @@ CARD = pl.Card(
     use="It helps where a question is solved in several steps and a bad step can be told by how the answers "
     "end; where one step decides all, or every answer ends alike, there are no pairs.",
     lacks=(
+        "No value model is trained: the value of a step is the share of right answers sampled below it.",
+        "Imitating right paths before Step-APO is no stage of its own; `sft` adds it to the loss.",
+        "Plans deeper than `depth` and answers without the mark of a solution do not count as wrong.",
         "Gains beyond the domain (HumanEval, GPQA, ARC-C, MMLU-STEM, BBH) are not measured, nor those on "
         "GSM8K and MATH.",
     ),
+    grade="B",
 )
 
 SCALE = 0.3  # of the advantages of solutions
@@ -274,7 +279,7 @@ class PlanStep:
 @pl.stage
 class SiblingPairs:
     """Pairs of steps from one point: of plan steps each with Q > 0 against each with Q < 0; of
-    solutions the best against the worst, where one has Q > 0 and the other Q < 0.
+    solutions behind a plan step the best against the worst, where one has Q > 0 and the other Q < 0.
 
     Only the tokens of the step are trained. Columns `sign`, and `gap`, the difference of the advantages,
     times `scale` between solutions, and `plan`, 1 between plan steps. The rows of a pair are a unit.
@@ -307,7 +312,7 @@ def sibling_pairs(group: pl.Group) -> Iterator[tuple[PlanStep, PlanStep]]:
         plans = [s for s in siblings if not s.end]
         better, worse = [s for s in plans if s.q > 0], [s for s in plans if s.q < 0]
         yield from ((b, w) for b in better for w in worse)
-        if solutions := [s for s in siblings if s.end]:
+        if solutions := [s for s in siblings if s.end and s.step]:
             best = max(solutions, key=lambda s: s.q)
             worst = min(solutions, key=lambda s: s.q)
             if best.q > 0 > worst.q:

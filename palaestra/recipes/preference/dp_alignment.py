@@ -54,12 +54,25 @@ CARD = pl.Card(
     use="It helps where the pairs are of people who must stay unknown and there are thousands of them; "
     "with a few hundred lines, noise outweighs what they teach.",
     lacks=(
+        "The promise holds only where `--seed` is a large secret number that no other run has: the noise "
+        "follows from it, the default seed is 0, and the command on a model card names it.",
+        "It does not hold for a run that was resumed with another batch size, which is charged at the new "
+        "rate.",
+        "It does not hold where a tenth of --data is held out: which lines these are depends on all lines, so "
+        "give --test-data.",
+        "Numbers of held-out lines have no noise, so they, and a model that --keep-best chose by them, are "
+        "outside of it.",
+        "The number of lines counts as public: delta, the noise and the rate of drawing follow from it.",
+        "Several runs on the same lines are not added up: their epsilons and deltas add.",
+        "Weight decay is 0 unless it is set, so the default is DP-Adam with the corrected moment.",
+        "The paper's comparison over budgets, models and costs, and its guidelines, are not measured.",
         "DP-RLHF is the private reward model and a run of its own against it on public prompts; PPO on "
         "private prompts is not there.",
         "DP-SGD, the paper's weakest arm, is not there; DP-Adam is `correct=false`.",
         "Several lines of one person are several units: gather what a person gave in one line.",
         "The noise comes from a counter-based generator and float32, not from a cryptographic one.",
     ),
+    grade="C",
 )
 
 

@@ -80,8 +80,11 @@ CARD = pl.Card(
     "held-out pairs well; a reward model that is wrong splits and pays wrongly.",
     lacks=(
         "HH-RLHF and TLDR, and the judgements of GPT-4 and of people, are not measured.",
-        "The robustness of DPO and of RLHF, which the paper analyses, is not measured.",
+        "The stability and robustness of DPO and of RLHF, which the paper analyses, are not measured.",
+        "The reward model is trained on the pairs that it then splits, for a fixed number of steps, and "
+        "nothing checks that it ranks held-out pairs well before they are split.",
     ),
+    grade="B",
 )
 Split = Literal["gap", "reversed", "random", "all"]
 Contradicted = Literal["hard", "ignored", "dropped"]

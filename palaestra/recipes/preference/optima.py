@@ -49,7 +49,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Llama 3 8B on HotpotQA, 2WikiMultiHopQA, TriviaQA, CBT, MATH, GSM8K, ARC-C and MMLU; 10 dialogues "
         "or 8 expansions of 3 a question, temperature 0.7, lr 2e-5 of iSFT and 5e-7 of iDPO, 5 to 6 rounds",
-        model="llama-3-8b",
+        model="llama-3.1-8b",
         lr=2e-5,
     ),
     task="halves",
@@ -96,7 +96,14 @@ CARD = pl.Card(
         "Reasoning in a debate of a solver and a critic on one question is not there.",
         "Single agents and untrained multi-agent systems, with which the abstract compares, are not run beside.",
         "How accuracy grows with more dialogues at inference is not measured.",
+        "The released reward's penalties of very short and very long dialogues and of wrong speakers are not "
+        "there, so a lucky short guess is not punished.",
+        "Readability is measured given the dialogue so far, where the released code takes each message alone.",
+        "In isft-dpo the scorer of readability is the model at each part's start, not the first model.",
+        "The first round has no pool of formats, and iSFT keeps the best of the batch, not of each question.",
+        "Messages that are nearly alike are one node, even where they state different answers.",
     ),
+    grade="B",
 )
 
 Variant = Literal["isft", "idpo", "isft-dpo"]

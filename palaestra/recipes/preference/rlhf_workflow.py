@@ -14,7 +14,7 @@ One step is one iteration t = 1..T (`--steps T`; the paper has 3 of 20,000 promp
 
        and the result is pi_{t+1}. pi_ref is pi_t (reference=moving), or the first policy (reference=start).
 
-(arXiv:2405.07863; defaults of the released code, which has both references.) The theory has a second,
+(arXiv:2405.07863; the released code has both references, and k = 4, where the paper's 8 is the default.) The theory has a second,
 exploring policy where the two are least sure of each other; the best and the worst of k samples stand for
 the two policies. Who ranks, one of
 
@@ -85,11 +85,16 @@ CARD = pl.Card(
     use="It helps where a reward model or a judge can rank what the policy says today; with a verifier "
     "nothing is overrated, and methods that use all answers learn more from them.",
     lacks=(
+        "Only a Bradley-Terry reward model is trained on pairs; no pairwise preference model is trained, and "
+        "a judge with a prompt stands for it.",
+        "Without `reward`, `judge` or `pairs` there is no preference model: the data's answers rank replies.",
+        "It is not compared with offline DPO.",
         "Supervised fine-tuning before it is another run, `palaestra train sft`.",
         "The released preference models and data sets, and the chat benchmarks, are not there.",
         "The learning rate has no cosine schedule within an iteration.",
         "Pairs of earlier iterations are not mixed in.",
     ),
+    grade="B",
 )
 
 

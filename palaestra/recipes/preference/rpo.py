@@ -69,7 +69,9 @@ CARD = pl.Card(
         "The theoretical algorithm, a maximin over an explicit class of rewards, is not run, and "
         "its bound on the samples under partial coverage is not tested.",
         "MT-Bench and AlpacaEval, judged by GPT-4, are not measured.",
+        "Its advantage over DPO on a model of the paper's size is not measured.",
     ),
+    grade="B",
 )
 Baseline = Literal["chosen", "demonstration", "reference"]
 MARK = "baseline"  # the fact of an episode that is imitated and not compared

@@ -138,11 +138,11 @@ def test_a_reward_of_the_users_own(tmp_path):
     (tmp_path / "even.py").write_text(REWARD)
     rows = tmp_path / "questions.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{i}+3*2 mod 10"}) + "\n" for i in range(12)))
-    words = {"schedule.prompts": 2, "openings": 2, "right": 0.5, "solution": "", "temperature": 1.3}
+    words = {"schedule.prompts": 6, "openings": 3, "right": 0.5, "solution": "", "temperature": 1.3}
     settings = {"steps": 1, "evaluate": 0, "quiet": True, "max_tokens": 24, "reward": f"{tmp_path}/even.py:even"}
     run = pl.train("cpl", data=str(rows), set=words, out=tmp_path / "run", **settings)
     step = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[0])
-    assert step["advantage_gap"] > 0 and step["episodes"] == 2 * (5 + 3)
+    assert step["advantage_gap"] > 0 and 6 * 5 < step["episodes"] <= 6 * (5 + 2 * 3)
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,11 @@ CARD = pl.Card(
         "word.",
         "On the built-in model no strength takes the word out at little cost: where fewer answers have "
         "it, fewer are right, so its report keeps strength 0.",
+        "The guard against taking refusals out knows a few English beginnings only.",
         "Common sense, question answering and mathematics are measured by one exam of yours.",
         "Architectures without gate projections are refused.",
     ),
+    grade="C",
 )
 
 

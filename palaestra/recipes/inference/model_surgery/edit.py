@@ -180,6 +180,10 @@ class Surgery:
         ctx.log({k: x for k, x in metrics.items() if isinstance(x, int | float)})
         if "exam" in kept:
             metrics |= pl.ends.at_ends(points[0]["exam"], kept["exam"])
+        if not kept["strength"]:
+            ctx.say(
+                "note: no strength has less of the behaviour at so little cost; the model is unchanged"
+            )
         artifacts = self._save(ctx, metrics, rows, step_D)
         return pl.Result(
             metrics={**metrics, "sampled_tokens": ctx.sampled_tokens}, artifacts=artifacts

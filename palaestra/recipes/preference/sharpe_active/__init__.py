@@ -61,7 +61,7 @@ CARD = pl.Card(
     source="full text as stored in a public repository; the identity with -|m| is ours",
     size=pl.Size(
         setting="GPT-2, Pythia-2.8B and Llama-3-8B on HH and SHP, LoRA of rank 16, 28,672 labels",
-        model="llama-3-8b",
+        model="llama-3.1-8b",
         prompts=64,
         lora=16,
     ),
@@ -105,10 +105,12 @@ CARD = pl.Card(
     use="It helps where labels cost more than forward passes; where labels of pairs that are hard to "
     "tell apart are mostly noise, random pairs teach as much.",
     lacks=(
+        "Without a budget all pairs of a small file are bought in the end, so only their order is chosen.",
         "The win rates against the chosen answer, judged by GPT-4o, and the data sets of the "
         "paper are not there.",
         "Adapters on a quantised model are not the default: `--lora` trains adapters.",
     ),
+    grade="A",
 )
 Selection: TypeAlias = Literal["sharp", "w-sharp", "random", "certain"]
 
