@@ -46,6 +46,7 @@ def test_the_second_stage_is_held_by_what_the_first_one_made():
     assert parts["rl"].model == pl.Output("dpo") and parts["rl"].runnable.references == {"ref": "policy"}
     learner = parts["rl"].runnable.learners["policy"]
     assert learner == pl.recipe("ppo", kl=0.1).learners["policy"]
+    assert mpo.build(kl=0.2, algorithm="grpo").parts["rl"].runnable.learners == pl.recipe("grpo", kl=0.2).learners
     rewards = learner.credit.links[0]
     assert 1.0 - rewards.kl * (-2.0 - -2.5) == pytest.approx(0.95)
 
