@@ -69,6 +69,7 @@ NOISE = 1e-7  # relative, of weights: float32 rounds to 6e-8
 SEEDS = (1, 2, 3)  # of noise
 MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
+ROUNDED = 1e-4  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
 CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no two runs share
 LEFT_OUT = {  # which say nothing that others do not, as counts and intervals of these
     "step", "seed", "steps", "low", "high", "n", "reward_low", "reward_high", "length_right",
@@ -397,8 +398,8 @@ def record(case: CanaryCase) -> Canary:
 
 def learns(canary: Canary) -> bool:
     """Whether its run is whole, and its first update had a gradient or nothing was to update."""
-    norms = {n: x for n, x in canary.numbers.items() if n.endswith("grad_norm") and "step 1/" in n}
-    return not canary.ended and (not norms or all(norms.values()))
+    norms = [x for n, x in canary.numbers.items() if n.endswith("grad_norm") and "step 1/" in n]
+    return not canary.ended and all(x > ROUNDED for x in norms)
 
 
 def path_of(name: str) -> Path:
