@@ -64,6 +64,15 @@ def test_other_numbers_from_the_same_tokens_are_decided():
     assert compare(late, replace(late, numbers={"step 2/loss": 0.7})).undecided
 
 
+@pytest.mark.parametrize(
+    ("norm", "is_learning"),
+    [(0.0, False), (8.2e-7, False), (0.02, True)],  # Adam makes whole steps of rounding, 8.2e-7
+)
+def test_a_gradient_that_is_rounding_is_none(norm, is_learning):
+    assert canaries.learns(with_numbers(grad_norm=norm)) is is_learning
+    assert not canaries.learns(replace(with_numbers(grad_norm=norm), ended="starved"))
+
+
 def test_how_far_the_weights_went(tmp_path):
     """||(3, 0) - (0, 4)|| = 5; what only one of two checkpoints has, and the optimiser's state, count nothing."""
     for i, x in ((1, (3.0, 0.0)), (2, (0.0, 4.0))):
