@@ -16,13 +16,14 @@ from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 
 from tests.chat_server import serving
-from tests.own.files import ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_rows
+from tests.own.files import DOCUMENTS, ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_rows
 
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
     "environment": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "game": ("env", "high_number.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
+    "documents": ("docs", "lions.md", DOCUMENTS),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),
 }
@@ -68,7 +69,8 @@ def train_on_own(entry, folder, off=False):
             name, spec, text = FILES[place.kind]
             file = folder / spec.partition(":")[0]
             file.write_text(text)
-            settings.setdefault(name, f"{file}:{spec.partition(':')[2]}")
+            called = spec.partition(":")[2]
+            settings.setdefault(name, f"{file}:{called}" if called else str(file))
     with endpoint_for(words.pop("endpoint", "")) as (_, url):
         for model in needs.models:
             if (url or not model.otherwise) and holds(model.when, given) and given.get(model.argument) == model.inert:

@@ -20,7 +20,7 @@ FLAGS: Mapping[PlaceKind, str] = {  # how each kind is given on the command line
     "environment": "--env FILE.py:NAME",
     "game": "--env FILE.py:NAME",  # an environment of several seats
     "tools": "--tools FILE.py:NAME",
-    "documents": "documents=FOLDER",
+    "documents": "--docs FOLDER",
     "simulator": "--env FILE.py:NAME",
     "reward": "--reward FILE.py:NAME",
 }

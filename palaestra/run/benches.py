@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
@@ -21,6 +21,7 @@ from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
+from palaestra.tasks.documents import read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
 from palaestra.tasks.spec import parse_alone
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 NOTEBOOK = "notebook"  # as --env names it
 DIALOGUE = "dialogue"  # likewise
+SEARCH = "search"  # likewise; --docs alone means it
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -283,12 +285,15 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
     return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)
 
 
-def is_notebook(env: str) -> bool:
-    """Whether --env names the notebook, alone or with settings."""
-    return env.partition("(")[0] == NOTEBOOK
+def room_of(settings: Settings) -> str:
+    """Where the questions of data are asked, if in a world of this package: notebook, dialogue or
+    search; "" = elsewhere.
+    """
+    named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
+    return named if named in ROOMS else ""
 
 
-def in_notebook(settings: Settings) -> Bench:
+def in_notebook(settings: Settings, instruction: str) -> Bench:
     """The user's own questions, answered in the notebook, whose cells may call the user's tools."""
     if not settings.data:
         raise UserError(
@@ -304,16 +309,11 @@ def in_notebook(settings: Settings) -> Bench:
     check_world_settings(settings.env, NotebookQuestions, given)
     world = NotebookQuestions(**given)
     turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings)
+    tasks = answered_rows(settings, instruction)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
-def is_dialogue(env: str) -> bool:
-    """Whether --env names the dialogue of two agents, alone or with settings."""
-    return env.partition("(")[0] == DIALOGUE
-
-
-def in_dialogue(settings: Settings) -> Bench:
+def in_dialogue(settings: Settings, instruction: str) -> Bench:
     """The user's own questions, answered by two agents with a context each."""
     if not settings.data:
         raise UserError(
@@ -324,24 +324,52 @@ def in_dialogue(settings: Settings) -> Bench:
     check_world_settings(settings.env, Dialogue, given)
     world = Dialogue(**given)
     turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings)
+    tasks = answered_rows(settings, instruction)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
-def answered_rows(settings: Settings) -> FileTasks:
-    """The rows of the user's data as problems with answers."""
+def in_documents(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, answered by searching the user's own documents."""
+    if not settings.docs or not settings.data:
+        raise UserError(
+            "a model that searches needs documents and questions of yours: --docs FOLDER --data "
+            "FILE.jsonl"
+        )
+    given: dict[str, Any] = {"told": True}
+    if settings.env:
+        given |= parse_alone(settings.env, f"{SEARCH}(k=N,...)").settings
+    check_world_settings(settings.env or SEARCH, Search, given)
+    world = Search(BM25(read_documents(settings.docs)), **given)
+    turns = max(Bench.max_turns, world.turns)
+    tasks = answered_rows(settings, instruction, several=True)
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
+
+
+ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
+    NOTEBOOK: in_notebook,
+    DIALOGUE: in_dialogue,
+    SEARCH: in_documents,
+}
+
+
+def answered_rows(settings: Settings, instruction: str, *, several: bool = False) -> FileTasks:
+    """The rows of the user's data as problems with answers, which may be lists of right ones where
+    the world reads `several`.
+    """
     return FileTasks(
         settings.data,
         test=settings.test_data,
+        answers=not several,
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        instruction=instruction,
     )
 
 
 def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:
     """Raises UserError for a setting that a world named by --env does not have."""
-    taken = {f.name: f.default for f in fields(world)}
+    taken = {f.name: f.default for f in fields(world) if f.default is not MISSING}
     for name, value in given.items():
         if name not in taken or type(value) not in (type(taken[name]), int):
             raise UserError(

@@ -148,7 +148,7 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
-    if settings.data and not settings.env:
+    if settings.data and not settings.env and not settings.docs:
         return replace(settings, env=card_of(settings.recipe).world)
     if settings.task or settings.data or settings.env:
         return settings
@@ -186,7 +186,7 @@ def bench_of_part(
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
     """Those of a part with a problem of its own; the same where it has none."""
-    blank = {"task": "", "env": "", "data": "", "test_data": "", "columns": ""}
+    blank = {"task": "", "env": "", "docs": "", "data": "", "test_data": "", "columns": ""}
     return replace(settings, **{**blank, **problem}) if problem else settings
 
 
@@ -307,10 +307,13 @@ def bench_of(
             f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
         )
     players: Mapping[str, Player] = {}
-    if benches.is_notebook(settings.env):
-        bench = benches.in_notebook(settings)
-    elif benches.is_dialogue(settings.env):
-        bench = benches.in_dialogue(settings)
+    if settings.docs and settings.env and benches.room_of(settings) != benches.SEARCH:
+        raise UserError(
+            f"--docs and --env {settings.env} exclude each other; documents are searched in the "
+            "environment search"
+        )
+    if room := benches.room_of(settings):
+        bench = benches.ROOMS[room](settings, instruction)
     elif settings.env:
         records = benches.records_of(settings) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
@@ -339,7 +342,7 @@ def bench_of(
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
     if settings.agent:
         bench = benches.add_agent(bench, settings)
-    if settings.tools and not benches.is_notebook(settings.env):
+    if settings.tools and room != benches.NOTEBOOK:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
     if settings.columns and not settings.data:

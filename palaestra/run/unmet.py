@@ -122,7 +122,7 @@ def is_there(place: NeededPlace, settings: Settings) -> bool:
         "simulator": settings.env,
         "tools": settings.tools or settings.env,
         "reward": settings.reward,
-        "documents": settings.env or settings.tools,
+        "documents": settings.docs or settings.env or settings.tools,
     }
     elsewhere = ":" in settings.task and not settings.task.startswith("rg:")
     named = any(settings.task.partition("(")[0] == name for name in place.built_in)

@@ -124,8 +124,16 @@ class ProblemSettings:
         "",
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
         "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
-        "answered by two agents that each read a context of their own",
-        metavar="FILE.py:NAME | notebook | dialogue",
+        "answered by two agents that each read a context of their own; or search: the same as --docs, with "
+        "settings in brackets, e.g. search(k=5,calls=3)",
+        metavar="FILE.py:NAME | notebook | dialogue | search",
+        use=LEARNED,
+    )
+    docs: str = setting(
+        "",
+        "your own documents, which the model may search before it answers the questions of --data: a folder "
+        "of .txt, .md, .html, .jsonl, ..., a file, or a data set; see docs/agents.md",
+        metavar="DIR|FILE",
         use=LEARNED,
     )
     tools: tuple[str, ...] = setting(

@@ -42,6 +42,7 @@ class RunKeywords(TypedDict, total=False):
     reward: RewardLike
     reward_timeout: int
     env: File
+    docs: File
     tools: ToolsLike
     tool_turns: int
     tool_seconds: float

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -31,7 +32,8 @@ from palaestra.types import (
     stage,
     value_class,
 )
-from palaestra.verifiers.answers.final import boxed_answer
+from palaestra.verifiers.answers.final import boxed_answer, gold_of
+from palaestra.verifiers.answers.short import matches_gold
 
 Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "answer"]
 Rule: TypeAlias = Literal["again", "end"]
@@ -68,6 +70,9 @@ class SearchState:
     facts=(
         "turns",
         ("calls", int, "searches that were made"),
+        "tool_calls",
+        "tool_malformed",
+        "tool_errors",
         "malformed",
         ("outcomes", tuple, "by turn, what became of it"),
         ("found", tuple, "by search, ids of the documents that it showed"),
@@ -80,7 +85,8 @@ class SearchState:
 )
 @stage
 class Search:
-    """Pays 1 for the right answer, letter by letter, in \\boxed{} or without.
+    """Pays 1 for the right answer, in \\boxed{} or without: its words without case, punctuation and
+    articles are those of the gold answer or of one of several, numbers by value.
 
     Facts by turn: "outcomes"; "found", the ids of documents; "coverage", the share of the ids in
     the task's `meta["gold"]` that were found so far; "executed", whether it found something or
@@ -93,6 +99,7 @@ class Search:
         calls: searches that an episode may make; 0 = as many as it has turns.
         rules: what follows a turn that finds nothing.
         forms: tags of a search and of an answer.
+        told: the rules stand behind the question, for models that were not trained on them.
         seconds: that a search takes in the median, as a service that is far away does; they are
             waited for, and use no processor.
         sigma: of the logarithm of these seconds.
@@ -104,6 +111,7 @@ class Search:
     calls: int = 0
     rules: SearchRules = SearchRules()
     forms: tuple[str, str] = ("search", "answer")
+    told: bool = False
     seconds: float = 0.0
     sigma: float = 0.8
     seats: tuple[str, ...] = ("policy",)
@@ -117,7 +125,11 @@ class Search:
             raise UserError(f"Search: forms are two words other than {THINK} and {RESULT}")
 
     def reset(self, task: Task, key: Key) -> Frame:
-        return self._ask(SearchState(task=task), task.prompt)
+        if not task.prompt or task.answer is None:
+            raise UserError(f"task {task.id!r} of a search needs a question and an answer")
+        *before, last = task.prompt
+        said = f"{last.content}\n\n{self.usage}" if self.told else last.content
+        return self._ask(SearchState(task=task), (*before, replace(last, content=said)))
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         form, content = self.read(acts[0].text)
@@ -138,6 +150,17 @@ class Search:
         usage = f"use <{search}>...</{search}> or <{answer}>...</{answer}>"
         return self._missed(state, "malformed", usage, self.rules.malformed)
 
+    @property
+    def usage(self) -> str:
+        """How documents are searched and how a question is answered, in words."""
+        search, answer = self.forms
+        most = f" You may search {self.calls or self.turns - 1} times."
+        return (
+            f"You can search documents: end a message with <{search}>a few words</{search}>, and the "
+            f"next message has what was found.{most} Once you know the answer, write "
+            f"<{answer}>it</{answer}>, as short as possible. A message has one search or one answer."
+        )
+
     def read(self, text: str) -> tuple[Literal["search", "answer", "malformed"], str]:
         """What a message does, and what with: one search or one answer, after a thought or without
         one, and nothing else.
@@ -148,13 +171,16 @@ class Search:
         return "search" if read[1] == self.forms[0] else "answer", read[2].strip()
 
     def oracle(self, state: SearchState) -> str:
-        """The next step of the shortest way."""
+        """The next step of the shortest way; without known searches, the right answer."""
         meta, ids_found = state.task.meta, {i for ids in state.found for i in ids}
-        todo = [q for i, q in zip(meta["gold"], meta["queries"], strict=True) if i not in ids_found]
+        known_ways = zip(meta.get("gold", ()), meta.get("queries", ()), strict=False)
+        todo = [q for i, q in known_ways if i not in ids_found]
         search, answer = self.forms
         if todo:
             return f"<{search}>{todo[0]}</{search}>"
-        return f"<{answer}>{state.task.answer}</{answer}>"
+        gold = state.task.answer
+        right = gold[0] if isinstance(gold, list | tuple) else gold
+        return f"<{answer}>{gold_of(right)}</{answer}>"
 
     @cached_property
     def _action(self) -> re.Pattern[str]:
@@ -192,8 +218,11 @@ class Search:
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
-        answer, gold = state.answer, str(state.task.answer)
-        right = answer is not None and gold in (answer, boxed_answer(answer))
+        said, gold = state.answer, state.task.answer
+        golds = [str(g) for g in (gold if isinstance(gold, list | tuple) else [gold])]
+        right = said is not None and any(
+            matches_gold(golds, text) for text in (said, boxed_answer(said)) if text
+        )
         return Frame(
             state=state,
             pay={("policy", ""): float(right)},
@@ -205,12 +234,17 @@ class Search:
 
 def facts(state: SearchState) -> Mapping[str, Any]:
     """What the world knows of an episode."""
-    gold = set(state.task.meta.get("gold", ()))
+    gold = sources_of(state.task)
     seen, coverage = set[str](), list[float]()
     for ids in state.found:
-        seen |= set(ids)
-        coverage.append(len(gold & seen) / len(gold) if gold else 0.0)
+        seen |= sources_among(gold, ids)
+        coverage.append(len(seen) / len(gold) if gold else 0.0)
+    count = Counter(state.outcomes)
+    missed = count["empty"] + count["nothing"] + count["over"]
     return {
+        "tool_calls": count["found"] + missed + count["malformed"],
+        "tool_malformed": count["malformed"],
+        "tool_errors": missed,
         "turns": len(state.outcomes),
         "calls": state.calls,
         "malformed": state.outcomes.count("malformed"),
@@ -221,6 +255,19 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         "answered": state.answer is not None,
         "answer": state.answer,
     }
+
+
+def sources_of(task: Task) -> frozenset[str]:
+    """The gold documents of a question, its column `gold`: ids of passages, or of whole documents,
+    whose passages are FILE#1, FILE#2, ...
+    """
+    gold = task.meta.get("gold") or ()
+    return frozenset((gold,) if isinstance(gold, str) else map(str, gold))
+
+
+def sources_among(gold: frozenset[str], ids: Iterable[str]) -> set[str]:
+    """Those gold documents of which one of these passages is a part."""
+    return {name for i in ids for name in (i, i.partition("#")[0]) if name in gold}
 
 
 def known(state: SearchState) -> tuple[str, ...]:

@@ -28,9 +28,9 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
 @declare(
     facts=(
-        ("tool_calls", int, "calls of tools"),
-        ("tool_malformed", int, "calls that could not be read"),
-        ("tool_errors", int, "calls that gave an error"),
+        "tool_calls",
+        "tool_malformed",
+        "tool_errors",
         "executed",
         "answered",
     )

@@ -5,6 +5,12 @@ import json
 from palaestra.api.project import example_rows, template_of
 
 ENVIRONMENT, GAME, TOOLS = map(template_of, ("corridor.py", "high_number.py", "search.py"))
+DOCUMENTS = """# Cats
+
+The lion is a large cat of Africa.
+
+The sum of 3 and 4 is 7. The sum of 17 and 25 is 42.
+"""
 REWARD = '''"""A reward of one's own."""
 
 

@@ -35,8 +35,9 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         places=(
             pl.needs.NeededPlace(
-                "tools",
-                "which search your documents",
+                "documents",
+                "which the model searches",
+                also=("tools",),
                 built_in=("wiki-2",),
             ),
         ),

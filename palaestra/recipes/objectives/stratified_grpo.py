@@ -32,8 +32,9 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         places=(
             pl.needs.NeededPlace(
-                "tools",
-                "which search: episodes with equally many calls are compared",
+                "documents",
+                "which the model searches: episodes with equally many searches are compared",
+                also=("tools",),
                 built_in=("hop-noisy", "hop", "wiki-2"),
             ),
         ),

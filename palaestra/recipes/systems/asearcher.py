@@ -47,6 +47,7 @@ CARD = pl.Card(
             pl.needs.NeededPlace(
                 "tools",
                 "which search your documents",
+                also=("documents",),
                 built_in=("wiki-far",),
             ),
         ),
