@@ -193,11 +193,25 @@ def spread(case: CanaryCase, today: Canary) -> dict[str, float]:
 
 
 def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
-    """`compare`, where numbers that rounding alone moves as far have not moved."""
+    """`compare`, where numbers that rounding alone moves as far have not moved. Where it moves numbers
+    of the first update, what the second step draws is not decided.
+    """
     moved = compare(recorded, today)
     if moved is None or moved.undecided or recorded.ids != today.ids:
         return moved
-    return compare(recorded, today, spread(case, today))
+    noise = spread(case, today)
+    moved = compare(recorded, today, noise)
+    first, first_today = first_update(recorded), first_update(today)
+    magnified = not all(alike(x, x + noise.get(n, 0.0)) for n, x in first_today.numbers.items())
+    if moved and magnified and compare(first, first_today, noise) is None:
+        return replace(moved, undecided=True)
+    return moved
+
+
+def first_update(canary: Canary) -> Canary:
+    """A canary with the numbers of the first steps alone."""
+    early = {n: x for n, x in canary.numbers.items() if "step 1/" in n or "rollouts 1/" in n}
+    return replace(canary, numbers=early)
 
 
 def resize(part: Any, size: Sequence[int]) -> Any:

@@ -196,6 +196,24 @@ def test_what_rounding_moves_as_far_has_not_moved():
     assert compare(one, other, {"step 1/loss": 0.007}) is None and compare(one, other, {"step 1/q": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("noise", "undecided"),
+    [
+        ({"step 1/loss": 0.01}, True),  # the first update is another one by rounding alone
+        ({"step 2/loss": 0.01}, False),  # it is not, so the second step draws the same
+    ],
+)
+def test_a_second_step_behind_a_magnified_update_is_not_decided(monkeypatch, noise, undecided):
+    recorded = replace(RECORDED, numbers={"step 1/loss": 0.5, "step 2/loss": 1.0})
+    today = replace(recorded, numbers={"step 1/loss": 0.51, "step 2/loss": 2.0})
+    if not undecided:
+        today = replace(today, numbers={"step 1/loss": 0.5, "step 2/loss": 2.0})
+    monkeypatch.setattr(canaries, "spread", lambda case, canary: noise)
+    assert canaries.judge(None, recorded, today).undecided is undecided
+    far = replace(today, numbers={"step 1/loss": 0.6, "step 2/loss": 2.0})
+    assert canaries.judge(None, recorded, far).undecided is False  # the first update itself moved
+
+
 def test_noise_as_small_as_rounding_is_seen_where_an_arm_magnifies_it():
     """ROVER regresses on a difference of two policies that are equal at first, plain RLOO on rewards."""
     far = {}
