@@ -70,6 +70,7 @@ class Card:
     paper: str = ""  # "arXiv:2402.03300"
     source: str = ""  # where the formulas come from, and how sure that is
     size: Size | None = None
+    model: str = ""  # trained where the user names no problem; "" = the small one of every recipe
     task: str = ""  # learned where the user names no problem; "" = as every recipe
     world: Literal["", "notebook", "dialogue"] = (
         ""  # in which questions of --data are asked; "" = in none

@@ -31,6 +31,9 @@ from .difficulty import (
 from .draw import (
     Series as Series,
 )
+from .knowledge import (
+    KnowledgeBoundary as KnowledgeBoundary,
+)
 from .memory import (
     Memorise as Memorise,
     Note as Note,

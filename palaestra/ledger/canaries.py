@@ -68,6 +68,7 @@ LEAST = 1e-5  # differences below it are rounding, whatever the number
 NOISE = 1e-7  # relative, of weights: float32 rounds to 6e-8
 SEEDS = (1, 2, 3)  # of noise
 MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
+DROWNED = 0.25  # of a number: one that noise moves so far says nothing
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
 ROUNDED = 1e-4  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
 CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no two runs share
@@ -338,6 +339,8 @@ def compare(
 
 
 def alike(a: float, b: float, noise: float = 0.0) -> bool:
+    if noise > DROWNED * max(abs(a), abs(b)):
+        return True
     return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=max(LEAST, MAGNIFIED * noise))
 
 

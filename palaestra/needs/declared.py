@@ -123,6 +123,19 @@ ANSWER = NeededColumn(
     "the right answer, which a reply is compared with",
     otherwise="--reward FILE.py:NAME judges in its place",
 )
+# of methods that search documents
+QUESTION = NeededColumn(
+    "prompt",
+    "text",
+    ("boss of bako?", "host of tiru?", "heir of mema?"),
+    "a question that documents answer",
+)
+GOLD_ANSWER = NeededColumn(
+    "answer",
+    "any",
+    ("tiru", "mema", ["bako", "bako the elder"]),
+    "the right answer, or a list of them",
+)
 HINT = NeededColumn(
     "hint",
     "text",

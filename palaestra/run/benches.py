@@ -86,6 +86,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(2, 2), held_out=(3, 3), name="wiki-2"),
         lambda: Search(BM25(WikiTasks().documents())),
     ),
+    "wiki-few": (
+        lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-few"),
+        lambda: Search(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
+    ),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),

@@ -152,6 +152,8 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
         return replace(settings, env=card_of(settings.recipe).world)
     if settings.task or settings.data or settings.env:
         return settings
+    if card_of(settings.recipe).model and not settings.says("model"):
+        settings = replace(settings, model=card_of(settings.recipe).model)
     parts = list(runnable.parts.values()) if isinstance(runnable, Pipeline) else []
     if parts and all(p.problem for p in parts):
         return replace(settings, **parts[-1].problem)

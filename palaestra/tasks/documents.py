@@ -49,7 +49,9 @@ def read_documents(given: str, words: int = WORDS) -> tuple[Passage, ...]:
     path = Path(given).expanduser()
     passages = [p for name, text in documents_of(path, given) for p in cut(name, text, words)]
     if not passages:
-        raise UserError(f"{given}: no text is in these documents; name a folder with .txt, .md, ...")
+        raise UserError(
+            f"{given}: no text is in these documents; name a folder with .txt, .md, ..."
+        )
     known = set[str]()
     for name, _ in passages:
         if name in known:
@@ -101,8 +103,9 @@ def documents_of_records(records: Records, name: str) -> Iterator[Passage]:
         own = next((record[c] for c in ID_COLUMNS if record.get(c) is not None), None)
         title = record.get("title")
         titled = isinstance(title, str) and title.strip() and not text.startswith(title)
-        yield str(own) if own is not None else f"{name}:{i + 1}", (
-            f"{title.strip()}: {text}" if titled else text
+        yield (
+            str(own) if own is not None else f"{name}:{i + 1}",
+            (f"{title.strip()}: {text}" if titled else text),
         )
 
 

@@ -12,7 +12,7 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -33,7 +33,7 @@ from palaestra.types import (
     value_class,
 )
 from palaestra.verifiers.answers.final import boxed_answer, gold_of
-from palaestra.verifiers.answers.short import matches_gold
+from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 
 Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "answer"]
 Rule: TypeAlias = Literal["again", "end"]
@@ -57,6 +57,7 @@ class SearchRules:
 class SearchState:
     task: Task
     found: tuple[tuple[str, ...], ...] = ()  # ids of documents, by turn
+    gains: tuple[float, ...] = ()  # by turn
     outcomes: tuple[Outcome, ...] = ()  # by turn
     answer: str | None = None
 
@@ -77,6 +78,7 @@ class SearchState:
         ("outcomes", tuple, "by turn, what became of it"),
         ("found", tuple, "by search, ids of the documents that it showed"),
         ("coverage", tuple, "by search, the share of the gold documents that were seen by then"),
+        ("gains", tuple, "by turn, the share of the gold documents that its search showed"),
         "executed",
         "answered",
         "answer",
@@ -89,8 +91,9 @@ class Search:
     articles are those of the gold answer or of one of several, numbers by value.
 
     Facts by turn: "outcomes"; "found", the ids of documents; "coverage", the share of the ids in
-    the task's `meta["gold"]` that were found so far; "executed", whether it found something or
-    answered. And "turns", "calls", "malformed", "answered", "answer", "correct".
+    the task's `meta["gold"]` that were found so far; "gains", the share of them that this search
+    showed (of a task without gold documents 1 where a passage has an answer's words, else 0);
+    "executed", whether it found something or answered. And "turns", "calls", "malformed", "answered", "answer", "correct".
 
     Args:
         index: of the documents.
@@ -143,7 +146,7 @@ class Search:
             hits = await self._search(content, key)
             if not hits:
                 return self._missed(state, "nothing", NOTHING, self.rules.nothing)
-            state = self._after(state, "found", tuple(i for i, _, _ in hits))
+            state = self._after(state, "found", hits)
             # a line each: a document cannot look like several
             return self._go_on(state, "\n".join(" ".join(text.split()) for _, text, _ in hits))
         search, answer = self.forms
@@ -154,12 +157,18 @@ class Search:
     def usage(self) -> str:
         """How documents are searched and how a question is answered, in words."""
         search, answer = self.forms
+        if self.turns == 1:
+            return f"Write <{answer}>the answer</{answer}>, as short as possible."
         most = f" You may search {self.calls or self.turns - 1} times."
         return (
             f"You can search documents: end a message with <{search}>a few words</{search}>, and the "
             f"next message has what was found.{most} Once you know the answer, write "
             f"<{answer}>it</{answer}>, as short as possible. A message has one search or one answer."
         )
+
+    def closed(self) -> Search:
+        """The same questions without the documents: the first message must answer."""
+        return replace(self, turns=1)
 
     def read(self, text: str) -> tuple[Literal["search", "answer", "malformed"], str]:
         """What a message does, and what with: one search or one answer, after a thought or without
@@ -171,10 +180,10 @@ class Search:
         return "search" if read[1] == self.forms[0] else "answer", read[2].strip()
 
     def oracle(self, state: SearchState) -> str:
-        """The next step of the shortest way; without known searches, the right answer."""
+        """The next step of the shortest way; the right answer where no search is known or allowed."""
         meta, ids_found = state.task.meta, {i for ids in state.found for i in ids}
         known_ways = zip(meta.get("gold", ()), meta.get("queries", ()), strict=False)
-        todo = [q for i, q in known_ways if i not in ids_found]
+        todo = [q for i, q in known_ways if i not in ids_found and self.turns > 1]
         search, answer = self.forms
         if todo:
             return f"<{search}>{todo[0]}</{search}>"
@@ -198,9 +207,14 @@ class Search:
         return self.index.search(query, self.k)
 
     def _after(
-        self, state: SearchState, outcome: Outcome, ids: tuple[str, ...] = ()
+        self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = ()
     ) -> SearchState:
-        return replace(state, outcomes=(*state.outcomes, outcome), found=(*state.found, ids))
+        return replace(
+            state,
+            outcomes=(*state.outcomes, outcome),
+            found=(*state.found, tuple(i for i, _, _ in hits)),
+            gains=(*state.gains, gain(state.task, hits)),
+        )
 
     def _missed(self, state: SearchState, outcome: Outcome, say: str, rule: Rule) -> Frame:
         state = self._after(state, outcome)
@@ -251,6 +265,7 @@ def facts(state: SearchState) -> Mapping[str, Any]:
         "outcomes": state.outcomes,
         "found": state.found,
         "coverage": tuple(coverage),
+        "gains": state.gains,
         "executed": tuple(o in ("found", "answer") for o in state.outcomes),
         "answered": state.answer is not None,
         "answer": state.answer,
@@ -263,6 +278,15 @@ def sources_of(task: Task) -> frozenset[str]:
     """
     gold = task.meta.get("gold") or ()
     return frozenset((gold,) if isinstance(gold, str) else map(str, gold))
+
+
+def gain(task: Task, hits: Sequence[Hit]) -> float:
+    """What a search showed of the gold documents; see `Search`."""
+    if gold := sources_of(task):
+        return len(sources_among(gold, [i for i, _, _ in hits])) / len(gold)
+    answers = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
+    texts = [normalise_text(text) for _, text, _ in hits]
+    return float(any(contains_term(str(a), text) for a in answers for text in texts))
 
 
 def sources_among(gold: frozenset[str], ids: Iterable[str]) -> set[str]:
