@@ -68,7 +68,7 @@ LEAST = 1e-5  # differences below it are rounding, whatever the number
 NOISE = 1e-7  # relative, of weights: float32 rounds to 6e-8
 SEEDS = (1, 2, 3)  # of noise
 MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
-DROWNED = 0.25  # of a number: one that noise moves so far says nothing
+DROWNED = 0.1  # of a number: one that noise moves so far says nothing
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
 ROUNDED = 1e-4  # of a gradient's norm: one below it is rounding, of which Adam makes whole steps
 CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no two runs share
@@ -229,6 +229,8 @@ def resize(part: Any, size: Sequence[int]) -> Any:
             part = values.override(part, path, min(STEPS, given))
         elif path.endswith(".rounds"):
             part = values.override(part, path, min(ROUNDS, given))
+        elif path == "draw.candidates" and given is None:  # else all of a source are asked
+            part = values.override(part, path, EVALUATED)
         elif path == "tasks" or (path.startswith("evaluate.") and path.endswith(".n")):
             part = values.override(part, path, min(EVALUATED, given))
     return part
@@ -358,9 +360,9 @@ def cases_of(name: str) -> Mapping[str, CanaryCase]:
     cases: dict[str, CanaryCase] = {}
     if entry.built and (entry.shape == "recipe" or not entry.claim):
         module = catalogue.find(name)
-        given = Settings(
-            recipe=name, task=problem_of(module.CARD), model="tiny", evaluate=EVALUATED
-        )
+        card = module.CARD
+        model = card.model or Settings().model
+        given = Settings(recipe=name, task=problem_of(card), model=model, evaluate=EVALUATED)
         cases[""] = CanaryCase(runnable=default_of(name), settings=given)
     if entry.claim and not (experiment := experiment_of(name)).not_testable:
         given = settings_of(experiment, experiment.tasks[0])
@@ -374,7 +376,8 @@ def problem_of(card: Card) -> str:
     """What a default is watched on: its own problem, but sums in place of a search in pages, where
     the tiny model finds nothing in 20 seconds.
     """
-    return "chain" if card.task.startswith("wiki") else card.task or "chain"
+    searches = card.task.startswith("wiki") and not card.model
+    return "chain" if searches else card.task or "chain"
 
 
 def default_of(name: str) -> Any:

@@ -105,7 +105,8 @@ def part_numbers(rewards: Sequence[Reward]) -> Metrics:
     metrics: Metrics = {}
     for name in sorted({k for r in rewards for k in r.parts}):
         values = [r.parts.get(name, 0.0) for r in rewards if not is_silent(name, r)]
-        metrics[f"part/{name}"] = float(np.mean(values))
+        if values:
+            metrics[f"part/{name}"] = float(np.mean(values))
         if len(values) < len(rewards):
             metrics[f"part_share/{name}"] = len(values) / len(rewards)
     return metrics

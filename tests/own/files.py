@@ -9,6 +9,10 @@ DOCUMENTS = """# Cats
 
 The lion is a large cat of Africa.
 
+bako: boss of bako is tiru.
+
+tiru: host of tiru is mema.
+
 The sum of 3 and 4 is 7. The sum of 17 and 25 is 42.
 """
 REWARD = '''"""A reward of one's own."""

@@ -65,7 +65,8 @@ def test_an_episode_and_its_facts():
     assert last.facts == {
         "turns": 3, "calls": 2, "malformed": 0, "outcomes": ("found", "found", "answer"),
         "found": (("a", "b"), ("b", "a"), ()), "coverage": (1.0, 1.0, 1.0), "executed": (True, True, True),
-        "answered": True, "answer": "mema", "correct": True,
+        "answered": True, "answer": "mema", "correct": True, "gains": (1.0, 1.0, 0.0),
+        "tool_calls": 2, "tool_malformed": 0, "tool_errors": 0,
     }  # fmt: skip
     assert decode(*encode(dict(last.facts))) == last.facts
     one = replace(SMALL, k=1)

@@ -42,7 +42,9 @@ CARD = pl.Card(
         columns=(pl.needs.QUESTION, pl.needs.GOLD_ANSWER),
         places=(
             pl.needs.NeededPlace(
-                "documents", "which the model searches", built_in=("wiki-few", "wiki", "wiki-2", "wiki-far")
+                "documents",
+                "which the model searches",
+                built_in=("wiki-few", "wiki", "wiki-2", "wiki-far"),
             ),
         ),
         shows="part/knowledge",
@@ -52,7 +54,7 @@ CARD = pl.Card(
             "env": "search(told=0,k=1)",
             "think": False,
             "probes": 2,
-            "samples": 4,
+            "samples": 8,
             "schedule.prompts": 6,
         },
     ),
@@ -96,10 +98,14 @@ class KnowledgeReward:
         # an episode without an answer is judged by its searches alone
         broken = malformed > 0 or bool(e.facts["answered"] and not parts["formed"])
         told = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
-        if "known" in task.meta:
-            told["searches known" if task.meta["known"] else "searches unknown"] = float(searches)
+        silent = e.reward.silent
+        if "known" in task.meta:  # a mean over the questions of its kind alone
+            kinds = ("searches known", "searches unknown")
+            told |= dict.fromkeys(kinds, float(searches))
+            silent = (*silent, kinds[bool(task.meta["known"])])
         total = -1.0 if broken else right + knowledge
-        return replace(e, reward=replace(e.reward, total=total, parts={**parts, **told}))
+        reward = replace(e.reward, total=total, parts={**parts, **told}, silent=silent)
+        return replace(e, reward=reward)
 
 
 def build(
@@ -140,7 +146,10 @@ class ShowMemory:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = ctx.bench.world
         asked = pl.tasks.question_text(group.task)
-        if isinstance(world, pl.worlds.Search) and pl.rng_of(("memory", asked)).random() < self.share:
+        if (
+            isinstance(world, pl.worlds.Search)
+            and pl.rng_of(("memory", asked)).random() < self.share
+        ):
             ctx = ctx.with_bench(replace(ctx.bench, world=world.closed()))
         return await pl.Demonstrate()(ctx, key, group)
 
