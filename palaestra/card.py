@@ -71,7 +71,9 @@ class Card:
     source: str = ""  # where the formulas come from, and how sure that is
     size: Size | None = None
     task: str = ""  # learned where the user names no problem; "" = as every recipe
-    world: Literal["", "notebook"] = ""  # in which questions of --data are asked; "" = in none
+    world: Literal["", "notebook", "dialogue"] = (
+        ""  # in which questions of --data are asked; "" = in none
+    )
     needs: Requirements = Requirements()  # of the user
     use: str = ""
     lacks: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ HOUSEKEEPING = (
     "version", "recipe", "task", "model", "command", "resume_command", "packages", "caveat", "seed", "steps",
     "sampled_tokens", "seconds", "tools", "answers_judged", "changed", "made_with", "spent", "out",
     "phase_seconds", "peak_memory_mb", "weights_sha256", "artifacts", "part", "parts",
-    "evaluations",
+    "evaluations", "best",
 )  # fmt: skip
 
 

@@ -4,7 +4,8 @@ and stored results.
 A class of this package is called by its own name, which no other class of the package has, so it
 may move to another file. What a user wrote is called `FILE:Name`, what another package defines
 `package:Name`. `renamed.tsv` lists what was called otherwise before: stored names are read through
-it, and a class that is renamed keeps its first name in digests.
+it, and a class that is renamed keeps its first name in digests. So do fields, by
+`renamed_fields.tsv`.
 """
 
 from __future__ import annotations
@@ -101,6 +102,22 @@ def first_names() -> Mapping[str, str]:
         if ":" not in before:
             first.setdefault(now, before)
     return first
+
+
+@cache
+def former_fields() -> Mapping[str, Mapping[str, str]]:
+    """By class, the first name of each field that was renamed; `renamed_fields.tsv` has them all."""
+    by_class: dict[str, dict[str, str]] = {}
+    with resources.files(PACKAGE).joinpath("renamed_fields.tsv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            by_class.setdefault(row["class"], {})[row["now"]] = row["before"]
+    return by_class
+
+
+def former_field(cls: type, name: str) -> str:
+    """What a field of a class of this package was called first, as digests have it."""
+    own = cls.__module__.partition(".")[0] == PACKAGE
+    return former_fields().get(cls.__name__, {}).get(name, name) if own else name
 
 
 @cache

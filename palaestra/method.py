@@ -41,6 +41,8 @@ class Learner:
     optimiser: AdamW = AdamW()
     needs: tuple[Need, ...] = ()
     heads: tuple[str, ...] = ()  # extra outputs of the model, e.g. "value"
+    # the last decoder layers that learn, where there are no adapters; 0 = all weights do
+    layers: int = 0
 
     def __post_init__(self) -> None:
         name = type(self.objective).__name__

@@ -17,7 +17,7 @@ from palaestra.errors import Fault
 from palaestra.rollout import queue
 from palaestra.rollout.outcomes import outcomes
 from palaestra.types import Group, Metrics, State
-from palaestra.update import pack, tracked_means
+from palaestra.update import StepsWithoutRows, pack, tracked_means
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -105,12 +105,16 @@ def learn(
         credited, state["credit"][name] = learner.credit(ready, signals, before)
         examples[name] = queue.drop_old_examples(credited, oldest)
     for name, learner in recipe.learners.items():
-        batch = pack(examples[name], name)
-        if batch is None:  # nothing to train on: the optimiser's clock stands still
+        batch, before = pack(examples[name], name), state["update"].get(name, {})
+        if batch is not None:
+            moved, state["update"][name] = learner.update(ctx, name, learner, batch, before)
+            moved = {**tracked_means(batch), **moved}
+        elif isinstance(learner.update, StepsWithoutRows):
+            moved, state["update"][name] = learner.update.step_without_rows(
+                ctx, name, learner, before
+            )
+        else:  # nothing to train on: the optimiser's clock stands still
             continue
-        before = state["update"].get(name, {})
-        moved, state["update"][name] = learner.update(ctx, name, learner, batch, before)
-        moved = {**tracked_means(batch), **moved}
         if queue.max_age(recipe.schedule) > 0:
             moved = {**moved, **queue.age_numbers(examples[name], name, state["step"])}
         prefix = f"{name}/" if len(recipe.learners) > 1 else ""

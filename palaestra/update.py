@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -421,6 +421,15 @@ def step_optimiser(
     finally:
         # gradients take as much memory as weights, and sampling needs none
         optimiser.zero_grad(set_to_none=True)
+
+
+@runtime_checkable
+class StepsWithoutRows(Protocol):
+    """An update that also acts in a step with nothing to train on. Without it weights stay then."""
+
+    def step_without_rows(
+        self, ctx: Context, name: str, learner: Learns, state: State
+    ) -> tuple[Metrics, State]: ...
 
 
 @stage

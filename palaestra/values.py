@@ -28,7 +28,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from palaestra.errors import UserError
-from palaestra.identity import leads_back, name_of
+from palaestra.identity import former_field, former_fields, leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
 from palaestra.suggest import close_names, from_elsewhere, suggestion, suggestion_or_all
@@ -194,7 +194,7 @@ def _canonical(x: Any, at: str) -> Any:
         return [
             "class",
             _name(type(x), at),
-            {n: _canonical(v, f"{at}.{n}") for n, v in children(x)},
+            {former_field(type(x), n): _canonical(v, f"{at}.{n}") for n, v in children(x)},
         ]
     if isinstance(x, Mapping):
         pairs = [[_canonical(k, at), _canonical(v, f"{at}.{k}")] for k, v in x.items()]
@@ -256,8 +256,36 @@ def find(recipe: Any, path: str) -> str:
         return matches[0]
     if matches:
         raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
+    if (now := current_path(recipe, path)) != path:
+        return now
     near = from_elsewhere(path) or _near(path, recipe, known, named)
     raise UserError(f"no field {path!r} in this recipe{near}")
+
+
+def current_path(recipe: Any, path: str) -> str:
+    """A path whose last name is that which a field had before, by its name of today; else the same.
+
+    A name that another field of the class has today is that field's.
+    """
+    place, _, name = path.rpartition(".")
+    for at, part in walk(recipe):
+        today = {
+            before: now for now, before in former_fields().get(type(part).__name__, {}).items()
+        }
+        gone = name in today and name not in {n for n, _ in children(part)}
+        if gone and (not place or _matches(place, [at])):
+            return f"{at}.{today[name]}"
+    return path
+
+
+def current_leaves(recipe: Any, leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by path that were written when some fields had other names, by their paths of today."""
+    renamed: dict[str, str] = {}
+    for at, part in walk(recipe):
+        first = former_fields().get(type(part).__name__, {})
+        if any(f"{at}.{n}" in leaves for n in set(first.values()) - set(first)):
+            renamed |= {f"{at}.{before}": f"{at}.{now}" for now, before in first.items()}
+    return {renamed.get(k, k): x for k, x in leaves.items()}
 
 
 def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]) -> str:

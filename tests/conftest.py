@@ -19,6 +19,8 @@ from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.plan import Plan
+from palaestra.run.setup import bench_of_part
+from palaestra.settings.fields import Settings
 from palaestra.tasks.gym import registry
 from palaestra.values import override
 
@@ -78,6 +80,8 @@ def context(tmp_path):
             drive=train,
             out=out,
             players=players,
+            # of parts that learn from a file which an earlier one made
+            open_problem=lambda problem: bench_of_part(Settings(recipe="grpo"), problem),
             plan=Plan(**{"evaluate": 0, **plan}),
         )
 

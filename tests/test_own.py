@@ -21,7 +21,7 @@ from tests.own.files import ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_row
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
     "environment": ("env", "corridor.py:Corridor", ENVIRONMENT),
-    "game": ("env", "numbers.py:HighNumber", GAME),
+    "game": ("env", "high_number.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),
@@ -57,7 +57,9 @@ def train_on_own(entry, folder, off=False):
     takes = arguments(entry.id)
     given = arguments_of_run(takes, words)
     settings = {
-        k: words.pop(k) for k in list(words) if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model")
+        k: words.pop(k)
+        for k in list(words)
+        if k in ("reward", "max_tokens", "tools", "task", "env", "data", "model", "steps")
     }
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
@@ -109,3 +111,17 @@ def test_without_a_problem_a_method_runs_where_it_acts():
 def test_sums_are_refused_where_nothing_would_act(method, tmp_path):
     with pytest.raises(UserError, match=f"{method} needs .*, or task "):
         palaestra.train(method, task="add", out=tmp_path / "run", quiet=True)
+
+
+IDLE = {
+    "sws": {"weigh": "even", "gate": False},
+    "guru": {"easy": 1.1, "hard": -0.1},
+    "cel": {"worlds": 0},
+}
+
+
+@pytest.mark.parametrize("method", IDLE)
+def test_a_run_on_own_files_leaves_on_what_the_method_does(method):
+    """Arguments that keep a weight even, a filter open or new worlds unplayed, are no test of a method."""
+    own = catalogue.find(method).CARD.needs.own
+    assert all(own.get(name) != idle for name, idle in IDLE[method].items())

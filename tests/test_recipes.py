@@ -55,7 +55,7 @@ def test_law_09_two_steps(entry, tmp_path):
     today = canaries.watch(case, recorded.size, tmp_path / "run")
     assert time.process_time() - begin < 10  # of a processor: the law
     assert today.configuration == recorded.configuration, f"record it anew: palaestra reproduce --record {entry.id}"
-    moved = canaries.compare(recorded, today)
+    moved = canaries.judge(case, recorded, today)
     assert moved is None or moved.undecided, moved
     [state] = (tmp_path / "run").rglob("step-2/state.json")
     plain, tensors = encode(Checkpoint(state.parent, 2).state())

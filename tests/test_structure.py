@@ -13,7 +13,8 @@ from palaestra.names import public_names
 from tests.rows import every
 
 ROOT = Path(__file__).parent.parent / "palaestra"
-TWO_PARENTS = {"online_semi_online"}  # its argument says which of two base methods it trains
+# their argument says which of several base methods they train
+TWO_PARENTS = {"online_semi_online", "dp_alignment"}
 
 
 @cache

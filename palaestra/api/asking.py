@@ -133,6 +133,11 @@ def evaluate_given(
             say_notes(ctx)
             if trained_on := remark_on_trained(name, chosen):
                 ctx.say(f"note: {trained_on}")
+            if setup.measures_its_data(chosen):
+                ctx.say(
+                    f"note: the rows of {chosen.test_data} are measured as they are: none is held out "
+                    "from a model that was trained on them"
+                )
             if not chosen.engine.startswith("openai:"):  # whose context nobody here knows
                 check_records(ctx, (), golds=True, splits=("test",))
             with attempts_kept(ctx, OWN_EVALUATION, 0):
@@ -423,6 +428,7 @@ def origin(request: CellRequest) -> dict[str, Any]:
         settings,
         judged=setup.brings_reward(recipe),
         instruction=setup.instruction_of(recipe),
+        recipe=recipe,
     )
     added = packages(recipe, settings, bench, players)
     return {"packages": added} if added else {}

@@ -28,7 +28,7 @@ MOST_PAIRS = 5  # runs or methods of which every two are compared; of more, each
 BY_PROBLEM = "by problem"
 EVALUATION_ALONE = "evaluation"  # in a summary: the folder holds one, and no training
 SAMPLED = f"{OWN_EVALUATION} samples"  # the table of an evaluation's k attempts
-FIRST = {"accuracy": "pass@1", "reward": "best@1"}  # what one of them is worth, by measure
+AT_K = {"accuracy": "pass@", "reward": "best@"}  # what several of them are worth, by measure
 
 
 def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
 
     Returns:
         {"methods": {folder: {"method", "before", "after"}}, "differences": {"b - a": interval with
-        "paired": "by problem", or "" and "why" not}, "sampled": {"pass@1" or "best@1": such
-        differences of evaluations with k attempts}, "notes": lines of text}
+        "paired": "by problem", or "" and "why" not}, "sampled": {"pass@1", "pass@2", ... or
+        "best@1", ...: such differences of evaluations with k attempts}, "notes": lines of text}
     """
     if not whole:
         raise UserError(
@@ -59,24 +59,28 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
         what = " cannot be compared with ".join(HELD_OUT[k] for k in HELD_OUT if k in kinds)
         raise UserError(f"{what}: {', '.join(names)}")
     (of,) = kinds
-    sampled = {n: held for n, r in names.items() if (held := first_attempt(r, of)) is not None}
-    drawn = {FIRST[of]: differences(names, sampled, SAMPLED)} if len(sampled) > 1 else {}
+    drawn, sampled = differences_at_k(names, of)
     return {
         "methods": {n: {"method": method_of(r), **ends[n]} for n, r in names.items()},
         "differences": differences(names, known),
         "sampled": drawn,
         "notes": [
             *unlike_sizes({n: held.interval.n for n, held in known.items()}),
-            *unlike_temperatures([names[n] for n in sampled]),
+            *unlike_temperatures([names[n] for n in names if n in sampled]),
         ],
     }
 
 
 def differences(
-    runs: Mapping[str, Run], measured: Mapping[str, HeldOut], table: str = OWN_EVALUATION
+    runs: Mapping[str, Run],
+    measured: Mapping[str, HeldOut],
+    table: str = OWN_EVALUATION,
+    k: int = 1,
 ) -> dict[str, dict[str, Any]]:
-    """The differences of what was `measured` of some runs from the answers in a table, by "b - a"."""
-    problems = {n: scores_by_problem(runs[n], held, table) for n, held in measured.items()}
+    """The differences of what was `measured` of some runs from the answers in a table, by "b - a"; of
+    `k` answers to each problem.
+    """
+    problems = {n: scores_by_problem(runs[n], held, table, k) for n, held in measured.items()}
     comparisons: dict[str, dict[str, Any]] = {}
     for a, b in pairs_of(measured):
         held = measured[a]
@@ -112,10 +116,26 @@ def ends_of(run: Run) -> dict[str, dict[str, Any]]:
     return {end: end_of(run.summary, end) for end in ENDS}
 
 
-def first_attempt(run: Run, of: HeldOutKind) -> HeldOut | None:
-    """What one of an evaluation's k attempts was worth; None = there are none."""
-    score = run.summary.get(EVALUATION_ALONE, {}).get(FIRST.get(of))
-    return HeldOut.read(score) if score else None
+def differences_at_k(
+    runs: Mapping[str, Run], of: HeldOutKind
+) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """The differences of what k attempts were worth, for each k that two evaluations have, and the
+    names of the runs that were compared so.
+    """
+    prefix = AT_K.get(of, "")
+    evaluations = {n: r.summary.get(EVALUATION_ALONE, {}) for n, r in runs.items()}
+    numbers = {x for e in evaluations.values() for x in e if prefix and x.startswith(prefix)}
+    drawn: dict[str, dict[str, Any]] = {}
+    compared: set[str] = set()
+    for k in sorted(int(x.removeprefix(prefix)) for x in numbers):
+        name = f"{prefix}{k}"
+        sampled = {
+            n: held for n, e in evaluations.items() if name in e and (held := HeldOut.read(e[name]))
+        }
+        if len(sampled) > 1:
+            drawn[name] = differences(runs, sampled, SAMPLED, k)
+            compared |= set(sampled)
+    return drawn, compared
 
 
 def method_of(run: Run) -> str:
@@ -150,12 +170,15 @@ def unlike_temperatures(runs: Sequence[Run]) -> list[str]:
 # ---- by problem
 
 
-def scores_by_problem(run: Run, held: HeldOut, table: str = OWN_EVALUATION) -> ProblemScores:
-    """The answers that a run keeps of its last evaluation in a table, by problem."""
+def scores_by_problem(
+    run: Run, held: HeldOut, table: str = OWN_EVALUATION, k: int = 1
+) -> ProblemScores:
+    """What `k` answers were worth that a run keeps of its last evaluation in a table, by problem."""
     # of a pipeline the evaluation at its end is that of its last part
     home = run.folder / [*(run.summary.get("parts") or [""])][-1]
     start = evaluation_path(home, table, 0)
-    return read_scores(max(start.parent.glob("step-*.parquet"), default=start), held, run.folder)
+    file = max(start.parent.glob("step-*.parquet"), default=start)
+    return read_scores(file, held, run.folder, k)
 
 
 def judged_unlike(a: Run, b: Run) -> str:

@@ -215,7 +215,8 @@ def work(
         )
         begun = changes(place, settings, runnable) if goes_on else []
         fresh = [] if goes_on else remarks(recipe, before, settings, runnable, given.dtype)
-        for line in [*begun, *fresh]:
+        judge = "" if goes_on else setup.describe_verifier(runnable, ctx.bench)
+        for line in [*begun, *fresh, *([judge] if judge else [])]:
             ctx.say(line)
         result = run_to_end(runnable, ctx, settings, origin)
         write_summary(ctx, result, settings)

@@ -10,10 +10,16 @@ from typing import Any
 
 from palaestra.api.asking import evaluate_given
 from palaestra.cli.train import describe_score, read_settings
+from palaestra.errors import UserError
+from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import jsonable
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.strategy:
+        return curve(arguments)
+    if arguments.budget or arguments.reward_model:
+        raise UserError("--budget and --reward-model belong to a search; add --with NAME")
     settings = asdict(read_settings(arguments))
     result = evaluate_given(
         settings.pop("model"),
@@ -30,6 +36,42 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.out:
             print(f"attempts: palaestra view {shlex.quote(arguments.out)}")
     return jsonable(result)
+
+
+def curve(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Accuracy against generated tokens of searches."""
+    from palaestra.search.answers import name_of_folder
+    from palaestra.search.curve import curve_given
+
+    settings = read_settings(arguments)
+    out = arguments.out or str(name_of_folder(settings, "curve"))
+    with stoppable(lambda: go_on(arguments.command)):
+        result = curve_given(
+            settings,
+            arguments.strategy,
+            arguments.budget,
+            arguments.reward_model,
+            arguments.n,
+            out,
+            talk=not arguments.json,
+        )
+    if not arguments.json:
+        print(
+            f"{result['model']} on {result['task']}, {result['n']} held-out problems (95% intervals)"
+        )
+        for label, each in result["curves"].items():
+            print(f"  {label}")
+            for point in each["points"]:
+                print(f"    {point['budget']:>7} tokens  {describe_score(point)}")
+            if "above majority" in each:
+                print(f"    above majority  {describe_difference(each)}")
+        print(f"picture: {result['picture']}")
+    return result
+
+
+def describe_difference(curve: dict[str, Any]) -> str:
+    """How far a search is above the majority vote with the greatest budget, problem by problem."""
+    return describe_score({"of": curve["points"][-1]["of"], **curve["above majority"]})
 
 
 def table(result: dict[str, Any]) -> None:

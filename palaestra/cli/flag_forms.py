@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 from palaestra.settings.flags import FlagParser, setting_flags
 
@@ -72,4 +73,59 @@ def jobs_flag(parser: FlagParser) -> None:
         default=0,
         metavar="N",
         help="number of parallel runs (default: one per core)",
+    )
+
+
+def search_flags(parser: FlagParser, *, several: bool = False) -> None:
+    """Flags that say how a search is made; `several` strategies, or one."""
+    add = parser.add_argument
+    names = "best-of-n, majority, weighted, beam, mcts, multi-round, with settings in brackets: beam(width=2)"
+    kind: dict[str, Any] = (
+        {"action": "append", "default": []} if several else {"default": "best-of-n"}
+    )
+    more = "also draw accuracy against generated tokens with this search; may be repeated: "
+    add(
+        "--with",
+        dest="strategy",
+        metavar="NAME | FILE.py:NAME",
+        help=(more if several else "the strategy: ")
+        + names
+        + ("" if several else " (default: best-of-n)"),
+        **kind,
+    )
+    add(
+        "--budget",
+        type=whole_number(1),
+        default=0,
+        metavar="TOKENS",
+        help="generated tokens for each problem (default: 8 answers of the greatest length)",
+    )
+    add(
+        "--reward-model",
+        default="",
+        metavar="DIR | REWARD",
+        help="what scores answers without the gold answer: a reward model, or any reward (default: the "
+        "problem's verifier, which has the answer: the search is then named an oracle)",
+    )
+
+
+def gpu_flags(parser: FlagParser) -> None:
+    """Flags that choose slices of the GPU programme."""
+    add = parser.add_argument
+    names: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME"}
+    add("--only", help="gpu: run these slices, kinds or sizes, unless they are done", **names)
+    add("--again", help="gpu: run these again; without --only, nothing else", **names)
+    add("--list", action="store_true", help="gpu: list the slices with their state")
+    add(
+        "--limit",
+        type=whole_number(10),
+        default=480,
+        metavar="S",
+        help="gpu: time limit of a slice in seconds (default: 480)",
+    )
+    add(
+        "--models",
+        metavar="DIR",
+        help="gpu: store its models with random weights in this folder; your own model with the same "
+        "name is used instead (default: a temporary folder)",
     )

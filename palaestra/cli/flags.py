@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from palaestra.cli.flag_forms import (
+    gpu_flags,
     jobs_flag,
     json_flag,
     run_flags,
+    search_flags,
     share,
     trust_flag,
     whole_number,
     whole_numbers,
 )
+from palaestra.cli.needs_flags import init, needs
+from palaestra.cli.weight_flags import edit, merge
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.settings.fields import Settings
@@ -73,12 +76,28 @@ def evaluate(parser: FlagParser) -> None:
     )
     add("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
     add("--out", metavar="DIR", help="store the answers in this folder, for palaestra view")
+    search_flags(parser, several=True)
     add(
         "--key-env",
         metavar="NAME",
         default="",
         help="with --engine openai:URL: the environment variable with its API key",
     )
+
+
+def search(parser: FlagParser) -> None:
+    run_flags(parser)
+    add = parser.add_argument
+    add("words", nargs="*", metavar="@FILE.toml", help="settings files")
+    search_flags(parser)
+    add(
+        "--n",
+        type=whole_number(1),
+        default=0,
+        help="number of problems (default: all rows of --data, 64 of a task)",
+    )
+    add("--out", metavar="DIR", help="folder of the answers; the same command goes on there "
+        "(default: runs/search-STRATEGY-TASK-MODEL-sSEED)")  # fmt: skip
 
 
 def gateway(parser: FlagParser) -> None:
@@ -217,14 +236,6 @@ def show(parser: FlagParser) -> None:
     parser.add_argument(
         "--fields", action="store_true", help="also list all fields that stage.field=value can set"
     )
-    json_flag(parser)
-
-
-def needs(parser: FlagParser) -> None:
-    add = parser.add_argument
-    add("method", help="a method of `palaestra list`, or FILE.py")
-    add("words", nargs="*", metavar="ARGUMENT=VALUE", help="arguments that change what is needed")
-    add("--template", metavar="FILE.jsonl", help="write three example rows into this file")
     json_flag(parser)
 
 
@@ -395,28 +406,6 @@ def bench(parser: FlagParser) -> None:
     json_flag(parser)
 
 
-def gpu_flags(parser: FlagParser) -> None:
-    """Flags that choose slices of the GPU programme."""
-    add = parser.add_argument
-    names: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME"}
-    add("--only", help="gpu: run these slices, kinds or sizes, unless they are done", **names)
-    add("--again", help="gpu: run these again; without --only, nothing else", **names)
-    add("--list", action="store_true", help="gpu: list the slices with their state")
-    add(
-        "--limit",
-        type=whole_number(10),
-        default=480,
-        metavar="S",
-        help="gpu: time limit of a slice in seconds (default: 480)",
-    )
-    add(
-        "--models",
-        metavar="DIR",
-        help="gpu: store its models with random weights in this folder; your own model with the same "
-        "name is used instead (default: a temporary folder)",
-    )
-
-
 def sandbox(parser: FlagParser) -> None:
     add = parser.add_argument
     add("action", choices=("run",))
@@ -576,6 +565,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "submit": submit,
     "eval": evaluate,
+    "search": search,
     "gateway": gateway,
     "view": view,
     "track": track,
@@ -583,6 +573,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "list": listing,
     "show": show,
     "needs": needs,
+    "init": init,
     "explain": explain,
     "compare": compare,
     "reproduce": reproduce,
@@ -590,6 +581,8 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "bench": bench,
     "score": score,
     "audit": audit,
+    "edit": edit,
+    "merge": merge,
     "sandbox": sandbox,
     "doctor": doctor,
     "plan": plan,

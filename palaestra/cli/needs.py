@@ -14,7 +14,7 @@ from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.needs.declared import Requirements
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import columns_of, template
-from palaestra.run.unmet import arguments_of_run
+from palaestra.run.unmet import needs_under
 from palaestra.settings import overrides
 
 BASE = "grpo"  # beside whose costs those of others stand
@@ -22,13 +22,7 @@ BASE = "grpo"  # beside whose costs those of others stand
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method, words = arguments.method, values.overrides(arguments.words)
-    card = getattr(catalogue.find(method), "CARD", None)
-    needs = Requirements() if card is None else card.needs
-    takes = overrides.arguments(method)
-    if unknown := [w for w in words if w not in takes]:
-        raise UserError(f"{method} has no argument {unknown[0]!r}; it has {', '.join(takes)}")
-    read, _ = overrides.read_arguments(takes, words)
-    given = arguments_of_run(takes, read)
+    needs, read, given = needs_under(method, words)
     costs = costs_of(overrides.call_build(method, read))
     base = costs_of(catalogue.recipe(BASE))
     result = {

@@ -21,6 +21,7 @@ from palaestra.ends import (
     found_beside,
 )
 from palaestra.errors import UserError
+from palaestra.run.best import FOLDER
 from palaestra.run.origin import check_files
 from palaestra.run.trust import KEY_FIELD, check_code
 from palaestra.settings import commands, overrides, reading
@@ -119,6 +120,9 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
             f"model    {model}",
             f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})",
         ]
+    if best := summary.get("best"):
+        value = f"{best['measure']} {best['value']:.3g} after step {best['step']}"
+        lines.append(f"best     {out / FOLDER} ({value})")
     lines += [
         f"report   {out / 'report.html'}",
         f"curve    {out / 'curve.png'}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -88,15 +89,24 @@ class Overlong:
     """x - the soft punishment of overlong answers, muted ones included (DAPO, arXiv:2503.14476 eq.
     13): 0 up to length - cache tokens, then rising to 1 at `length` tokens, and 1 beyond.
 
-    It counts after the gate for equal rewards, which in DAPO looks at the accuracy alone.
+    It counts after the gate for equal rewards, which in DAPO looks at the accuracy alone. With
+    `share` the length is the run's longest answer, and the cache that share of it.
     """
 
     length: float = 64
     cache: float = 12.8
+    share: float = 0.0
 
     def __post_init__(self) -> None:
         check_bounds("Overlong.length", self.length, above=0)
         check_bounds("Overlong.cache", self.cache, above=0)
+        check_bounds("Overlong.share", self.share, least=0, most=1)
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """With `share` both numbers follow the run's longest answer."""
+        if not self.share:
+            return self
+        return replace(self, length=max_tokens, cache=self.share * max_tokens)
 
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, "episode")

@@ -109,25 +109,25 @@ class Shift:
 
 @stage
 class Outcome:
-    """`right` where the reward exceeds `above` (None: where the answer is right, see
-    `Episode.is_right`), else `wrong`: the sign of the outcome as the advantage, without a baseline.
+    """`positive` where the answer is right (`Episode.is_right`), else `negative`: the sign of the
+    outcome as the advantage, without a baseline.
 
     Episodes of a side of weight 0 are muted: they are left out of the denominators too, not only of
     the gradient.
     """
 
-    right: float = 1.0
-    wrong: float = -1.0
-    above: float | None = 0.5
+    positive: float = 1.0
+    negative: float = -1.0
+    right: float | None = 0.5  # the total from which on an answer is; None = the reward says it
     equal: ClassVar[bool] = True
 
     @property
     def reads_right(self) -> bool:
-        return self.above is None
+        return self.right is None
 
     def __call__(self, x: Values, table: Table) -> Values:
-        right_E = table.right_E() if self.above is None else table.reward_E > self.above
-        out_E = np.where(right_E, self.right, self.wrong)
+        right_E = table.right_E(self.right)
+        out_E = np.where(right_E, self.positive, self.negative)
         table.track("wrong_answers", Values(level="episode", x_N=1.0 - right_E))
         for e in np.flatnonzero(out_E == 0).tolist():
             table.mute(e)

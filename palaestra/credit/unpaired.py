@@ -12,12 +12,13 @@ MISMATCHED = "mismatched"  # the fact of an answer that stands behind another pr
 
 @stage
 class LabelAnswers:
-    """Every row of every valid, unmuted episode, with the column `label`: +1 where its reward is
-    above `above`, -1 elsewhere, and 0 where it is an answer to another prompt (`MismatchedAnswer`). An
-    episode of several rows has its label in each of them.
+    """Every row of every valid, unmuted episode, with the column `label`: +1 where it is
+    right (`Episode.is_right`), -1 elsewhere, and 0 where it is an answer to another prompt
+    (`MismatchedAnswer`). An episode of several rows has its label in each of them.
     """
 
-    above: float = 0.5
+    right: float | None = None  # the total from which on an answer is; None = the reward says it
+    reads_right: ClassVar[bool] = True
     keeps_equal: ClassVar[bool] = True  # a label needs no other answer to its prompt
 
     def __call__(
@@ -29,7 +30,7 @@ class LabelAnswers:
             for e, episode in enumerate(group.episodes):
                 if not episode.ok or episode.muted:
                     continue
-                good = 1.0 if episode.total > self.above else -1.0
+                good = 1.0 if episode.is_right(self.right) else -1.0
                 label = 0.0 if episode.facts.get(MISMATCHED) else good
                 for r, row in enumerate(episode.rows):
                     columns: dict[str, Any] = {"label": label, **signals[g][e][r]}

@@ -16,6 +16,7 @@ from .columns import (
     fill_template as fill_template,
     first_value as first_value,
     frozen_starts as frozen_starts,
+    record_of as record_of,
     reply_text as reply_text,
 )
 from .deduplicate import (

@@ -5,6 +5,10 @@ sampled token ids of the first step exactly, and all other numbers (loss, gradie
 length, entropy, advantages, ratios) so that they can be compared to `TOLERANCE`. One that has moved
 is a fault to repair, or a behaviour to declare: see `ledger.versions`.
 
+Some arms magnify rounding: an update that divides by a gradient near 0, a target that is a
+difference of nearly equal numbers. Of a canary that moved the same steps are run again from weights
+with noise as small as rounding (`spread`); a number that this moves as far has not moved.
+
 What two small steps cannot see (schedules, late replay, resume, long contexts) stays with its own
 tests and with `palaestra reproduce ID --again`.
 """
@@ -23,6 +27,7 @@ from dataclasses import asdict, field, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -60,6 +65,9 @@ SIZES = (
 )  # problems a step, answers a problem; the first that learns is taken
 TOLERANCE = 1e-3  # relative; another processor rounds otherwise, and two updates magnify that
 LEAST = 1e-5  # differences below it are rounding, whatever the number
+NOISE = 1e-7  # relative, of weights: float32 rounds to 6e-8
+SEEDS = (1, 2, 3)  # of noise
+MAGNIFIED = 3.0  # times the farthest that noise moved a number, within which it has not moved
 BOUNDARY = 1e-5  # of probability: a draw nearer to a token's edge may fall on either side
 CLOCKS = ("seconds", "_mb", "per_second")  # parts of names of numbers that no two runs share
 LEFT_OUT = {  # which say nothing that others do not, as counts and intervals of these
@@ -121,16 +129,17 @@ class CanaryCase:
         return digests.classes(self.runnable, self.settings)
 
 
-def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None) -> Canary:
+def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None, noise: int = 0) -> Canary:
     """Runs the canary of a case with seed 0.
 
     Args:
         size: problems a step and answers a problem.
         out: where its run folder stays; None = nowhere.
+        noise: seed of noise as small as rounding on the policy's first weights; 0 = none.
     """
     if out is None:
         with tempfile.TemporaryDirectory(prefix="canary-") as place:
-            return watch(case, size, Path(place) / "run")
+            return watch(case, size, Path(place) / "run", noise)
     settings = replace(case.settings, seed=0, evaluate=min(case.settings.evaluate, EVALUATED))
     small = overrides.change_parts(
         overrides.make_smallest(case.runnable), lambda part: resize(part, size)
@@ -140,6 +149,8 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None) -> Can
     with observing() as nearest:
         ctx = setup.context(settings, out=out, talk=False)
         ctx.plan = Plan(evaluate=settings.evaluate, budget=case.budget)
+        if noise:
+            perturb(ctx.models["policy"].module, noise)
         try:
             metrics = asyncio.run(small.run(ctx)).metrics
         except Fault as fault:
@@ -156,6 +167,36 @@ def watch(case: CanaryCase, size: Sequence[int], out: Path | None = None) -> Can
         nearest=float(f"{nearest[0]:.2g}"),
         ended=ended,
     )
+
+
+@torch.no_grad()
+def perturb(module: torch.nn.Module, seed: int) -> None:
+    """Multiplies every weight by 1 + `NOISE` times a normal draw."""
+    generator = torch.Generator().manual_seed(seed)
+    for p in module.parameters():
+        p *= 1 + NOISE * torch.randn(p.shape, generator=generator)
+
+
+def spread(case: CanaryCase, today: Canary) -> dict[str, float]:
+    """How far noise as small as rounding moves each number of a canary; nothing where it draws other
+    tokens.
+    """
+    farthest: dict[str, float] = {}
+    for seed in SEEDS:
+        noisy = watch(case, today.size, noise=seed)
+        if noisy.ids == today.ids:
+            for n in noisy.numbers.keys() & today.numbers.keys():
+                moved = abs(noisy.numbers[n] - today.numbers[n])
+                farthest[n] = max(moved, farthest.get(n, 0.0))
+    return farthest
+
+
+def judge(case: CanaryCase, recorded: Canary, today: Canary) -> Movement | None:
+    """`compare`, where numbers that rounding alone moves as far have not moved."""
+    moved = compare(recorded, today)
+    if moved is None or moved.undecided or recorded.ids != today.ids:
+        return moved
+    return compare(recorded, today, spread(case, today))
 
 
 def resize(part: Any, size: Sequence[int]) -> Any:
@@ -253,8 +294,13 @@ def is_measured(name: str) -> bool:
 # ---- comparing
 
 
-def compare(recorded: Canary, today: Canary) -> Movement | None:
+def compare(
+    recorded: Canary, today: Canary, noise: Mapping[str, float] = MappingProxyType({})
+) -> Movement | None:
     """How today's canary differs from the recorded one; None = it does not.
+
+    Args:
+        noise: how far rounding moves each number, see `spread`.
 
     A number that is recorded and gone counts; one that is new does not.
     """
@@ -262,7 +308,7 @@ def compare(recorded: Canary, today: Canary) -> Movement | None:
     others = {
         n: f"{n} {x:.5g}, it was {recorded.numbers[n]:.5g}"
         for n, x in today.numbers.items()
-        if n in recorded.numbers and not alike(x, recorded.numbers[n])
+        if n in recorded.numbers and not alike(x, recorded.numbers[n], noise.get(n, 0.0))
     }
     ids = [] if recorded.ids == today.ids else ["other tokens in the first step"]
     ended = (recorded.ended or "whole", today.ended or "whole")
@@ -276,8 +322,8 @@ def compare(recorded: Canary, today: Canary) -> Movement | None:
     return Movement(what="; ".join(differences[:3]) + more, undecided=near and not same_tokens)
 
 
-def alike(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=LEAST)
+def alike(a: float, b: float, noise: float = 0.0) -> bool:
+    return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=max(LEAST, MAGNIFIED * noise))
 
 
 # ---- of methods
@@ -461,11 +507,11 @@ def check_one(case: tuple[str, str]) -> Movement | str | None:
         return "not recorded"
     try:
         today = watch(cases_of(name)[arm], recorded.size)
+        if today.configuration != recorded.configuration:
+            return "another configuration"
+        return judge(cases_of(name)[arm], recorded, today)
     except Exception as error:  # whatever a change of the code may raise
         return Movement(what=f"{type(error).__name__}: {error}")
-    if today.configuration != recorded.configuration:
-        return "another configuration"
-    return compare(recorded, today)
 
 
 def suspects(moved: Sequence[tuple[str, str]], held: Sequence[tuple[str, str]]) -> list[str]:

@@ -21,7 +21,7 @@ import palaestra
 from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.identity import USER_PACKAGE, name_of
+from palaestra.identity import USER_PACKAGE, former_field, name_of
 from palaestra.ledger.versions import versions_of
 from palaestra.models.load import find
 from palaestra.pipeline import Pipeline
@@ -105,7 +105,8 @@ def canonical(x: Any) -> Any:
         field_list = [
             f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata
         ]
-        return [name_of(type(x)), {f.name: canonical(getattr(x, f.name)) for f in field_list}]
+        named = {former_field(type(x), f.name): canonical(getattr(x, f.name)) for f in field_list}
+        return [name_of(type(x)), named]
     if isinstance(x, Mapping):
         return {str(k): canonical(v) for k, v in x.items()}
     if isinstance(x, tuple | list):
@@ -189,7 +190,12 @@ def own_code_sha256(runnable: Any, settings: Settings) -> str:
 
 
 def _parts_of(runnable: Any, settings: Settings) -> list[Any]:
-    asked = bench_of(settings, judged=brings_reward(runnable), instruction=instruction_of(runnable))
+    asked = bench_of(
+        settings,
+        judged=brings_reward(runnable),
+        instruction=instruction_of(runnable),
+        recipe=runnable,
+    )
     parts = _parts(runnable, *asked)
     return parts + [x for task in settings.exams for x in _parts(None, *bench_by_name(task))]
 

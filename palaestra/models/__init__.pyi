@@ -5,13 +5,22 @@
 from .arithmetic import (
     Average as Average,
     Dare as Dare,
+    LowRank as LowRank,
     PermuteUnits as PermuteUnits,
+    Relaxed as Relaxed,
+    Slerp as Slerp,
     TaskArithmetic as TaskArithmetic,
     Ties as Ties,
+    add_to_rows as add_to_rows,
     common_weights as common_weights,
     linear_barrier as linear_barrier,
+    low_rank as low_rank,
+    relaxation as relaxation,
     weights_of as weights_of,
     write_weights as write_weights,
+)
+from .load import (
+    save as save,
 )
 from .lora import (
     LoRA as LoRA,
@@ -22,6 +31,7 @@ from .score import (
 )
 from .inside.activation import (
     activations as activations,
+    input_magnitudes as input_magnitudes,
     steered as steered,
 )
 from .inside.probe import (

@@ -1,5 +1,6 @@
 """Arithmetic of weights: models of one shape are averaged, their differences from a common base are
-added, trimmed and thinned, single rows are edited, and every edit can be undone to the bit.
+added, trimmed, thinned and cut in rank, single rows are edited, and every edit can be undone to the
+bit. Each way to merge treats every weight by itself, so models can be merged one weight at a time.
 
     task vector  d_i = theta_i - theta_0                                        (arXiv:2212.04089)
 
@@ -9,6 +10,7 @@ rounded once to the type of the first model, so a model averaged with itself is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -24,6 +26,7 @@ Weights: TypeAlias = Mapping[str, Tensor]
 # of the base and of the models that are merged
 Merge: TypeAlias = Callable[[Weights, Sequence[Weights]], dict[str, Tensor]]
 HEAD = "lm_head.weight"
+STRAIGHT = 0.9995  # cosine from which an arc is a line to rounding
 GATE, UP, DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
 
 
@@ -73,10 +76,18 @@ def common_weights(
             own, theirs = whole[name], weights.get(name)
             if theirs is None or len(theirs) == len(own) or theirs.shape[1:] != own.shape[1:]:
                 continue
+            weights[name] = fit_rows(theirs, own)
             rows = min(len(own), len(theirs))
-            weights[name] = torch.cat([theirs[:rows].to(own), own[rows:]])
             notes.append(f"{name} has {len(own)} and {len(theirs)} rows: {rows} are merged")
     return whole, given, notes
+
+
+def fit_rows(theirs: Tensor, own: Tensor) -> Tensor:
+    """A weight with the number of rows of another: rows beyond are left out, missing ones are the
+    other's.
+    """
+    rows = min(len(own), len(theirs))
+    return torch.cat([theirs[:rows].to(own), own[rows:]])
 
 
 def head_of(module: nn.Module) -> Tensor:
@@ -130,6 +141,32 @@ def elect_and_average(x_M: Tensor) -> Tensor:
     return torch.where(kept_M, x_M, 0).sum(0) / kept_M.sum(0).clamp(min=1)
 
 
+def arc(a: Tensor, b: Tensor, share: float) -> Tensor:
+    """The point of the arc from `a` to `b`, both as one vector,
+
+        (sin((1 - share) w) a + sin(share w) b) / sin w,    cos w = <a, b> / (|a| |b|)
+
+    (Shoemake, SIGGRAPH 1985). Where |cos w| is above `STRAIGHT` or one of them is 0, the point of
+    the line between them.
+    """
+    size = a.norm() * b.norm()
+    cos = float((a * b).sum() / size) if size else 1.0
+    if abs(cos) > STRAIGHT:
+        return (1 - share) * a + share * b
+    w = math.acos(cos)
+    return (math.sin((1 - share) * w) * a + math.sin(share * w) * b) / math.sin(w)
+
+
+def low_rank(x: Tensor, rank: int) -> Tensor:
+    """The nearest matrix of that rank, which has the largest singular values alone; of a stack of
+    matrices [..., rows, columns] each. What has no more singular values is itself, as are vectors.
+    """
+    if x.ndim < 2 or rank >= min(x.shape[-2:]):
+        return x
+    u, s, v = torch.linalg.svd(x, full_matrices=False)
+    return (u[..., :rank] * s[..., None, :rank]) @ v[..., :rank, :]
+
+
 # ---- ways to merge
 
 
@@ -154,6 +191,28 @@ class Average:
                 (a * m[n].double() for a, m in zip(share, models, strict=True)),
                 start=torch.zeros_like(t, dtype=torch.float64),
             ).to(t.dtype)
+            for n, t in base.items()
+        }
+
+
+@stage
+class Slerp:
+    """The point of the arc between two models, weight by weight; `share` is the second's. The base
+    counts only for its shapes.
+    """
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_bounds("Slerp.share", self.share, least=0, most=1)
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        check_shapes(base, models)
+        if len(models) != 2:
+            raise UserError(f"an arc lies between two models, not {len(models)}; give two")
+        first, second = models
+        return {
+            n: arc(first[n].double(), second[n].double(), self.share).to(t.dtype)
             for n, t in base.items()
         }
 
@@ -222,6 +281,54 @@ class Dare:
             return torch.where(torch.from_numpy(stays).to(x.device), x / (1 - self.drop), 0)
 
         return {n: kept(n, x) for n, x in vector.items()}
+
+
+@stage
+class LowRank:
+    """theta_0 + scale * sum_i D_i, D_i the task vector of model i with the `rank` largest singular
+    values of each matrix; vectors, such as those of norms, are kept whole.
+    """
+
+    rank: int = 16
+    scale: float = 0.7
+
+    def __post_init__(self) -> None:
+        check_bounds("LowRank.rank", self.rank, least=1)
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        kept = [
+            {n: low_rank(x, self.rank) for n, x in v.items()} for v in task_vectors(base, models)
+        ]
+        return TaskArithmetic(self.scale).join(base, kept)
+
+
+@stage
+class Relaxed:
+    """A merge whose changes of the base are multiplied by a number for each column of a weight, as
+    `relaxation` makes them (AIM, arXiv:2502.02421). Weights without such numbers change as they do.
+    """
+
+    how: Merge
+    scale: Weights
+
+    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
+        made = self.how(base, models)
+        for name, t in base.items():
+            if name in self.scale:
+                w, by = t.double(), self.scale[name].to(t.device)
+                made[name] = (w + (made[name].double() - w) * by).to(t.dtype)
+        return made
+
+
+def relaxation(inputs: Weights, omega: float) -> dict[str, Tensor]:
+    """What the change of each column is multiplied by, by weight:
+
+        1 - (1 - omega) a_j,    a_j = x_j / max_k x_k,
+
+    x_j the mean magnitude of input j of the layer (`input_magnitudes`). With omega 1 that is 1;
+    with omega 0 the column of the largest input stays as it is.
+    """
+    return {n: 1 - (1 - omega) * x / x.max().clamp(min=1e-12) for n, x in inputs.items()}
 
 
 @stage

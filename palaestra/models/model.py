@@ -343,6 +343,20 @@ class Model:
     def trainable(self) -> list[nn.Parameter]:
         return list(self.named_trainable().values())
 
+    def freeze_below(self, layers: int) -> None:
+        """Only the last `layers` decoder layers learn from here on, beside heads; where there are
+        adapters, all of these go on learning. Raises UserError for more layers than there are.
+        """
+        if self.adapted:
+            return
+        if layers > len(self.layers):
+            raise UserError(
+                f"layers={layers}: {self.name} has {len(self.layers)}; name fewer, or 0 for all weights"
+            )
+        self.module.requires_grad_(False)
+        for layer in self.layers[-layers:]:
+            layer.requires_grad_(True)
+
     @torch.no_grad()
     def load_weights(self, directory: str | Path) -> None:
         """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them.

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+
+from transformers import PreTrainedTokenizerBase
 
 from palaestra.errors import UserError
-from palaestra.models.model import Model
 
 LEAST = 0.9  # of the ordinary tokens that have to be common
 
 
-def check_vocabulary(base: Model, other: Model, remedy: str) -> list[str]:
+class Tokenizes(Protocol):
+    """A model, loaded or stored, with its tokenizer."""
+
+    tokenizer: PreTrainedTokenizerBase
+    source: str
+
+
+def check_vocabulary(base: Tokenizes, other: Tokenizes, remedy: str) -> list[str]:
     """The special tokens that the models do not share.
 
     Args:
@@ -28,7 +36,7 @@ def check_vocabulary(base: Model, other: Model, remedy: str) -> list[str]:
     return sorted({t for a, b in (special, special[::-1]) for t in a if a[t] != b.get(t)})
 
 
-def ordinary_tokens(model: Model) -> dict[str, int]:
+def ordinary_tokens(model: Tokenizes) -> dict[str, int]:
     """The ids of tokens that were not added to the vocabulary afterwards."""
     tokenizer: Any = model.tokenizer
     added = tokenizer.get_added_vocab()

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from palaestra.abilities import FindsMistakes, source_of  # fmt: skip
 from palaestra.declared import declare
@@ -28,6 +28,7 @@ from palaestra.types import (
 if TYPE_CHECKING:
     from palaestra.context import Context, Situation, Source
 
+LEAST_TOKENS = 256  # of a critique whose length follows the answers
 WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IGNORECASE)
 
 
@@ -76,12 +77,19 @@ class ModelCritic:
 
     Args:
         client: the model, an `Endpoint` or one of the run; the policy as it is unless given.
-        max_tokens: of a critique.
+        max_tokens: of a critique; None = as many as an answer of the run may have, and at least
+            256.
     """
 
     client: Source = LocalModel()
     temperature: float = 1.0
-    max_tokens: int = 256
+    max_tokens: int | None = LEAST_TOKENS
+
+    def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
+        """The length of a critique follows that of an answer where it is open."""
+        if self.max_tokens is not None:
+            return self
+        return replace(self, max_tokens=max(LEAST_TOKENS, max_tokens))
 
     async def __call__(
         self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
@@ -89,7 +97,7 @@ class ModelCritic:
         request = ChatRequest(
             messages=(Message(role="user", content=critic_question(task, lines)),),
             temperature=self.temperature,
-            max_tokens=self.max_tokens,
+            max_tokens=self.max_tokens or LEAST_TOKENS,
         )
         reply = await ctx.ask(self.client, request, seed=seed_of(key))
         return read_steps(reply, len(lines))

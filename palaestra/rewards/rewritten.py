@@ -46,6 +46,10 @@ class Rewritten:
             task = replace(task, answer=answer, meta={**task.meta, **fields})
         return self.reward.judge(text, task)
 
+    def put(self, task: Task) -> str | None:
+        """The task's answer as a response: as the verifier reads it where that judges the reply."""
+        return self.reward.put(task) if self.unless in task.meta else f"= {task.answer}"
+
 
 @stage
 class Weighed:

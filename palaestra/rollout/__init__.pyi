@@ -16,8 +16,11 @@ from .branch import (
     Finished as Finished,
     MarkSteps as MarkSteps,
     Partial as Partial,
+    Prefix as Prefix,
     PrefixValues as PrefixValues,
     Rescue as Rescue,
+    continuation as continuation,
+    prefix as prefix,
 )
 from .budget import (
     Enough as Enough,

@@ -198,7 +198,8 @@ class PrefixValues:
     ((row, token), ...) of its H steps, lines of what the policy said. V(s_0) is the mean reward of
     the group, V(s_H) the episode's own reward: it is known. Prefixes that several episodes share
     are estimated once. `wrong_only` leaves right answers without values. Where another `model` goes
-    on, V(s_0) is the mean reward of its own answers, `n` of them.
+    on, V(s_0) is the mean reward of its own answers, `n` of them. With `right` each reward counts
+    as 1 where it is `right` or more, and else as 0.
     """
 
     n: int = 4
@@ -225,14 +226,14 @@ class PrefixValues:
             *(self._value(ctx, (*key, n), group, p) for n, p in enumerate(wanted.values()))
         )
         known = dict(zip(wanted, values, strict=True))
-        start = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
+        start = float(np.mean([self._worth(e) for e in group.valid])) if group.valid else 0.0
         if self.model != "policy" and chosen:
             whole = Prefix(said=(), context=())
             own = await self._value(ctx, (*key, len(wanted)), group, whole)
             start = start if isinstance(own, str) else own
         episodes = list(group.episodes)
         for i, cut in cuts.items():
-            episodes[i] = _add_values(episodes[i], cut, start, known)
+            episodes[i] = self._add_values(episodes[i], cut, start, known)
         return replace(group, episodes=tuple(episodes))
 
     async def _value(self, ctx: Context, key: Key, group: Group, start: Prefix) -> float | str:
@@ -240,8 +241,26 @@ class PrefixValues:
         tried = await sample_continuations(
             ctx, key, group, start, self.n, self.temperature, self.model
         )
-        totals = [e.total for e in tried if e.ok]
-        return float(np.mean(totals)) if totals else tried[0].status
+        worth = [self._worth(e) for e in tried if e.ok]
+        return float(np.mean(worth)) if worth else tried[0].status
+
+    def _worth(self, e: Episode) -> float:
+        return e.total if self.right is None else float(e.is_right(self.right))
+
+    def _add_values(
+        self,
+        e: Episode,
+        steps: Sequence[Step],
+        start: float,
+        known: dict[tuple[int, ...], float | str],
+    ) -> Episode:
+        inner = [known[prefix(e, s.turn, s.kept).context] for s in steps[:-1]]
+        broken = [v for v in inner if isinstance(v, str)]
+        if broken:  # an infrastructure error is a status, never a value
+            return replace(e, status=broken[0])
+        values = (start, *inner, self._worth(e))
+        ends = tuple((s.row, s.token) for s in steps)
+        return replace(e, facts={**e.facts, "prefix_values": values, "step_ends": ends})
 
 
 async def sample_continuations(
@@ -259,18 +278,6 @@ async def sample_continuations(
         *(continuation(ctx, (*key, i), group.task, start, sampling, model) for i in range(n))
     )
     return (await Score()(ctx, key, Group(task=group.task, episodes=tuple(tried)))).episodes
-
-
-def _add_values(
-    e: Episode, steps: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]
-) -> Episode:
-    inner = [known[prefix(e, s.turn, s.kept).context] for s in steps[:-1]]
-    broken = [v for v in inner if isinstance(v, str)]
-    if broken:  # an infrastructure error is a status, never a value
-        return replace(e, status=broken[0])
-    values = (start, *inner, e.total)
-    ends = tuple((s.row, s.token) for s in steps)
-    return replace(e, facts={**e.facts, "prefix_values": values, "step_ends": ends})
 
 
 @declare(reads=("prefix_values",))

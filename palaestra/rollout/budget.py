@@ -128,49 +128,49 @@ class Regroup:
 
 @stage
 class Few:
-    """Of many answers the first `right` right and the first `wrong` wrong ones; where one side is
+    """Of many answers the first `n_right` right and the first `n_wrong` wrong ones; where one side is
     short the other fills up. For `Pick` (the balanced group of Reinforce-Ada, arXiv:2510.04996).
     """
 
-    right: int = 2
-    wrong: int = 2
-    above: float | None = 0.7  # a reward above it is a right answer; None = 1, or more
+    n_right: int = 2
+    n_wrong: int = 2
+    right: float | None = 0.7  # the reward from which on an answer is; None = 1
 
     def __post_init__(self) -> None:
-        need_at_least(self, right=0, wrong=0)
+        need_at_least(self, n_right=0, n_wrong=0)
 
     @property
     def reads_right(self) -> bool:
-        return self.above is None
+        return self.right is None
 
     def __call__(self, rewards_G: np.ndarray) -> list[int]:
-        is_right = right_rewards(rewards_G, self.above)
+        is_right = right_rewards(rewards_G, self.right)
         sides = np.flatnonzero(is_right), np.flatnonzero(~is_right)
-        n = self.right + self.wrong
-        right = max(self.right, n - len(sides[1]))
-        wrong = max(self.wrong, n - len(sides[0]))
+        n = self.n_right + self.n_wrong
+        right = max(self.n_right, n - len(sides[1]))
+        wrong = max(self.n_wrong, n - len(sides[0]))
         return sorted([*sides[0][:right].tolist(), *sides[1][:wrong].tolist()])
 
 
 @stage
 class Enough:
-    """Whether there are `right` right and `wrong` wrong answers: for `Until`."""
+    """Whether there are `n_right` right and `n_wrong` wrong answers: for `Until`."""
 
-    right: int = 1
-    wrong: int = 0
-    above: float | None = 0.7
+    n_right: int = 1
+    n_wrong: int = 0
+    right: float | None = 0.7
 
     @property
     def reads_right(self) -> bool:
-        return self.above is None
+        return self.right is None
 
     def __call__(self, rewards_G: np.ndarray) -> bool:
-        right = int(right_rewards(rewards_G, self.above).sum())
-        return right >= self.right and len(rewards_G) - right >= self.wrong
+        right = int(right_rewards(rewards_G, self.right).sum())
+        return right >= self.n_right and len(rewards_G) - right >= self.n_wrong
 
 
-def right_rewards(rewards_G: np.ndarray, above: float | None) -> np.ndarray:
-    return rewards_G >= SOLVED_TOTAL if above is None else rewards_G > above
+def right_rewards(rewards_G: np.ndarray, right: float | None) -> np.ndarray:
+    return rewards_G >= (1.0 if right is None else right) - (1 - SOLVED_TOTAL)
 
 
 @stage

@@ -170,7 +170,7 @@ class Score:
         waiting = replace(group, episodes=tuple(episodes[i] for i in todo))
         for i, reward in zip(todo, await judge_group(ctx, judge, waiting), strict=True):
             episodes[i] = apply_reward(episodes[i], reward)
-        if not (self.shadow and self.reward and ctx.bench.reward):
+        if not (self.shadow and self.reward and ctx.bench.reward) or judge == ctx.bench.reward:
             return replace(group, episodes=tuple(episodes))
         for i, gold in zip(todo, await judge_group(ctx, ctx.bench.reward, waiting), strict=True):
             own = episodes[i].reward

@@ -21,10 +21,16 @@ class Step:
 
 
 def answer_steps(
-    episode: Episode, decode: Decode, most: int = 1 << 30, *, recorded: bool = False
+    episode: Episode,
+    decode: Decode,
+    most: int = 1 << 30,
+    *,
+    recorded: bool = False,
+    marker: str = "\n",
 ) -> list[Step]:
     """Every non-empty line, its line break included; the end token belongs to the last. Beyond
-    `most` the last holds the rest. With `recorded` also of text that nobody sampled.
+    `most` the last holds the rest. With `recorded` also of text that nobody sampled. With another
+    `marker` steps end there instead of at line breaks.
     """
     steps: list[Step] = []
     for r, row in enumerate(episode.rows):
@@ -32,7 +38,7 @@ def answer_steps(
         for s in row.segments:
             if s.trained and (recorded or s.logp is not None):
                 ids = s.ids[:-1] if s.finish == "eos" else s.ids
-                ends = line_ends([decode((i,)) for i in ids])
+                ends = line_ends([decode((i,)) for i in ids], marker)
                 # what follows the last line belongs to it
                 ends = [*ends[:-1], len(s.ids)] if ends else []
                 starts = [0, *ends]
@@ -53,14 +59,15 @@ def answer_steps(
     return steps
 
 
-def line_ends(pieces: Sequence[str]) -> list[int]:
+def line_ends(pieces: Sequence[str], marker: str = "\n") -> list[int]:
     """Token counts at which lines end; a line of spaces belongs to the one after it, a last one to
-    none.
+    none. A `marker` that several tokens spell ends its line with the last of them.
     """
     ends, line = list[int](), ""
     for n, piece in enumerate(pieces, start=1):
         line += piece
-        if "\n" in piece and line.strip():
-            ends.append(n)
+        closed = marker in line[-(len(piece) + len(marker) - 1) :]
+        if closed:
+            ends += [n] if line.replace(marker, "").strip() else []
             line = ""
-    return [*ends, len(pieces)] if line.strip() else ends
+    return [*ends, len(pieces)] if line.replace(marker, "").strip() else ends

@@ -19,9 +19,18 @@ from .evaluation import (
 from .merging import (
     Merged as Merged,
 )
+from .model_merge import (
+    merge as merge,
+)
 from .overoptimisation import (
     Overoptimisation as Overoptimisation,
 )
 from .pair_exam import (
     PairExam as PairExam,
+)
+from .texts import (
+    WrittenText as WrittenText,
+    mean_loss as mean_loss,
+    read_texts as read_texts,
+    spell_texts as spell_texts,
 )

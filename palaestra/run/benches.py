@@ -19,6 +19,7 @@ from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
+from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
@@ -28,6 +29,7 @@ from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.grid import Grid, GridTasks
+from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
@@ -45,6 +47,7 @@ from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Player, Task, Tasks, World
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
 
 NOTEBOOK = "notebook"  # as --env names it
+DIALOGUE = "dialogue"  # likewise
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -85,6 +89,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
+    "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "tictactoe-legal": (
         lambda: TicTacToeTasks(name="tictactoe-legal"),
@@ -165,6 +170,7 @@ def from_data(
     skip: str = "",
     longest: int = 0,
     instruction: str = "",
+    recipe: Any = None,
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
@@ -173,10 +179,12 @@ def from_data(
         columns: how the rows are read, see `palaestra.tasks.files`.
         timeout: seconds of one call of a reward function.
         judged: the recipe has a reward of its own, so that data without answers will do, or with
-            answers that are objects, which it reads; then nothing is measured on held-out problems.
+            answers that are objects, which it reads; then held-out problems are judged by its
+            verifier, or not at all.
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
+        recipe: whose own verifier judges answers where no reward is named; None = any.
     """
     from palaestra.rewards.verified import Verified
     from palaestra.settings.rewards import reward_by_name
@@ -194,6 +202,8 @@ def from_data(
     judge: RewardFn | None = None
     if reward:
         judge = reward_by_name(reward, timeout)
+    elif own := own_verifier(recipe, without_answers=bare):
+        judge = own
     elif not bare:
         judge = Verify(check_for(tasks))
         judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
@@ -285,13 +295,6 @@ def in_notebook(settings: Settings) -> Bench:
         raise UserError(
             f"--env {NOTEBOOK} asks questions of yours; give them with --data FILE.jsonl"
         )
-    tasks = FileTasks(
-        settings.data,
-        test=settings.test_data,
-        columns=settings.columns,
-        skip=settings.skip_bad,
-        longest=settings.max_prompt_tokens,
-    )
     given: dict[str, Any] = {
         "tools": settings.tools,
         "turns": settings.tool_turns,
@@ -299,16 +302,53 @@ def in_notebook(settings: Settings) -> Bench:
         "chars": settings.tool_chars,
         **parse_alone(settings.env, f"{NOTEBOOK}(context=N,...)").settings,
     }
-    taken = {f.name: f.default for f in fields(NotebookQuestions)}
+    check_world_settings(settings.env, NotebookQuestions, given)
+    world = NotebookQuestions(**given)
+    turns = max(Bench.max_turns, world.turns)
+    tasks = answered_rows(settings)
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
+
+
+def is_dialogue(env: str) -> bool:
+    """Whether --env names the dialogue of two agents, alone or with settings."""
+    return env.partition("(")[0] == DIALOGUE
+
+
+def in_dialogue(settings: Settings) -> Bench:
+    """The user's own questions, answered by two agents with a context each."""
+    if not settings.data:
+        raise UserError(
+            f"--env {DIALOGUE} asks questions of yours; give them with --data FILE.jsonl, with the "
+            "columns context_a and context_b"
+        )
+    given = parse_alone(settings.env, f"{DIALOGUE}(turns=N,...)").settings
+    check_world_settings(settings.env, Dialogue, given)
+    world = Dialogue(**given)
+    turns = max(Bench.max_turns, world.turns)
+    tasks = answered_rows(settings)
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
+
+
+def answered_rows(settings: Settings) -> FileTasks:
+    """The rows of the user's data as problems with answers."""
+    return FileTasks(
+        settings.data,
+        test=settings.test_data,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        longest=settings.max_prompt_tokens,
+    )
+
+
+def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:
+    """Raises UserError for a setting that a world named by --env does not have."""
+    taken = {f.name: f.default for f in fields(world)}
     for name, value in given.items():
         if name not in taken or type(value) not in (type(taken[name]), int):
             raise UserError(
-                f"--env {settings.env}: {name}={value} is no setting of the notebook; it takes "
+                f"--env {env}: {name}={value} is no setting of the {env.partition('(')[0]}; it takes "
                 f"{', '.join(f'{k}={x}' for k, x in taken.items() if isinstance(x, int | float))}"
             )
-    world = NotebookQuestions(**given)
-    turns = max(Bench.max_turns, world.turns)
-    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
 def add_tools(bench: Bench, world: WithTools) -> Bench:

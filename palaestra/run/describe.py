@@ -22,10 +22,11 @@ def describe(seen: Groups, ready: Groups, whole: str = "") -> Metrics:
     unjudged = sum(e.unjudged for e in episodes)
     judged = [e for e in valid if e.reward is None or e.reward.judged]
     sampled = [e for e in valid if not e.recorded]
-    of_rewards = bool(judged or not valid)
+    failed = bool(episodes) and not valid
+    of_rewards = bool(judged) or failed
     return {
         **(describe_rewards(seen, judged) if of_rewards else {}),
-        **(describe_samples(sampled) if sampled or not valid else {}),
+        **(describe_samples(sampled) if sampled or failed else {}),
         "errors": (len(episodes) - len(valid) - unjudged) / len(episodes) if episodes else 0.0,
         **({"unjudged": unjudged / len(episodes)} if unjudged else {}),
         "episodes": len(episodes),

@@ -32,6 +32,7 @@ from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
+from palaestra.run.best import check_patience, follow_best, is_patience_spent
 from palaestra.run.checks import check_problem
 from palaestra.run.evaluation import (
     attempt_tasks,
@@ -80,7 +81,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
         follow_learners(recipe, ctx, state)
         if "before" not in state["run"]:
-            state["run"] |= await measure(recipe, ctx, log, 0, "before")
+            state["run"] |= await measure(recipe, ctx, log, state, "before")
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             phases = dict(ctx.seconds)
@@ -102,9 +103,9 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 announced = True
             if progress:
                 progress.update(state["step"], record)
-            over = is_over(recipe, ctx, state, record)
-            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
-                await measure(recipe, ctx, log, state["step"], "between")
+            over = is_over(recipe, ctx, state, record) or await measure_between(
+                recipe, ctx, log, state
+            )
             stop.listen()
             most = max(skipped.values(), default=0)
             ends = over or stop.asked or most >= MOST_SKIPS
@@ -118,7 +119,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             if over:
                 break
     await saves.finish(state)
-    last = await measure(recipe, ctx, log, state["step"], "after")
+    last = await measure(recipe, ctx, log, state, "after")
     metrics = summary(ctx, state, last) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
 
@@ -191,6 +192,7 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
     A learner that has no model starts as a copy of the policy. Raises UserError for a part of the
     recipe that does not fit its place.
     """
+    check_patience(ctx.plan)
     check_stages(recipe)
     recipe = resolve(recipe, 0)
     prepare_models(recipe, ctx)
@@ -223,6 +225,8 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
             ctx.models[name] = trainable_copy(ctx.model("policy"))
         for head in learner.heads:
             ctx.model(name).add_head(head)
+        if learner.layers:
+            ctx.model(name).freeze_below(learner.layers)
 
 
 def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:
@@ -292,12 +296,13 @@ def changed_names(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 async def measure(
-    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, at: int, when: str
+    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, state: State, when: str
 ) -> dict[str, Any]:
-    """How good the models are on held-out problems at a step, and what the evaluators find, also
-    into the log: under `when` and "evaluations WHEN".
+    """How good the models are on held-out problems after a step, and what the evaluators find, also
+    into the log: under `when` and "evaluations WHEN". The best model so far is kept.
     """
-    plan, now, held = ctx.plan, resolve(recipe, at), []
+    plan, at, held = ctx.plan, state["step"], []
+    now = resolve(recipe, at)
     with pulse(ctx, f"held-out problems {f'after step {at}' if at else 'before the first step'}"):
         if plan.evaluate:
             with attempts_kept(ctx, OWN_EVALUATION, at):
@@ -309,7 +314,19 @@ async def measure(
     # a run that went on from its own end finds it there
     if record and log is not None and log.last() != {"step": at, **record}:
         note(ctx, log, {"step": at, **record})
+    follow_best(ctx, state, evaluation, others)
     return {when: evaluation, f"evaluations {when}": others}
+
+
+async def measure_between(
+    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, state: State
+) -> bool:
+    """Measures after the steps that the plan names; whether that ends the run."""
+    every = ctx.plan.evaluate_every
+    if not every or state["step"] % every:
+        return False
+    await measure(recipe, ctx, log, state, "between")
+    return is_patience_spent(ctx, state)
 
 
 def pulse(ctx: RunContext, name: str, progress: Progress | None = None) -> Any:
@@ -401,6 +418,11 @@ def summary(ctx: RunContext, state: State, last: Mapping[str, Any]) -> dict[str,
         **at_ends(run.get("before", {}), last["after"]),
         **({"evaluations": others} if others else {}),
         **({"tools": run["tools"]} if "tools" in run else {}),
+        **(
+            {"best": {k: run["best"][k] for k in ("measure", "value", "step")}}
+            if "best" in run
+            else {}
+        ),
         **({} if ctx.plan.answers else NOT_JUDGED),
         **({"changed": run["changed"]} if run.get("changed") else {}),
         **({"made_with": digests_of(ctx.plan.conditions)} if ctx.plan.conditions else {}),

@@ -25,6 +25,7 @@ from palaestra.errors import UserError
 from palaestra.method import Learner, Recipe
 from palaestra.rollout.collect import Sample, Score
 from palaestra.rollout.queue import check_some
+from palaestra.run.own_verifier import trains_on
 from palaestra.stats import (
     Interval,
     best_at_k,
@@ -106,6 +107,12 @@ def reward_interval(values_N: Sequence[float], seen: Sequence[float], bounds: Bo
     return bounded_interval(values_N, min(bounds[0], *seen), max(bounds[1], *seen))
 
 
+def mean_reward(groups: Sequence[Group], bounds: Bounds) -> HeldOut:
+    """The mean of what the answers that could be scored were paid."""
+    totals = [e.total for g in groups for e in g.valid if e.reward is not None]
+    return HeldOut(of="reward", interval=reward_interval(totals, totals, bounds))
+
+
 def bounds_of_pay(bench: Bench) -> Bounds:
     """Of what an episode of a bench can earn."""
     return bounds_of(bench.world if bench.reward is None else bench.reward)
@@ -132,11 +139,15 @@ async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: boo
 
     Greedy answers of the policy where it is trained and `answers` can be judged; and where nothing
     is sampled, the held-out records: how many pairs are ranked right and by which margin, or the
-    loss of the recorded answers. The rest of the run does not see that it was measured.
+    loss of the recorded answers. Where a recipe's own verifier judges, the mean reward as well,
+    since it may pay answers that are not wholly right. The rest of the run does not see that it was
+    measured.
     """
-    records = (
-        [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
-    )
+    records: list[HeldOut] = []
+    if answers and "policy" in recipe.learners:
+        record, groups = await greedy_held_out(ctx, n)
+        graded = record.of == "accuracy" and trains_on(recipe, ctx.bench.reward)
+        records = [record, mean_reward(groups, bounds_of_pay(ctx.bench))] if graded else [record]
     if isinstance(recipe.collect, ReplaysRecords) and recipe.collect.recorded:
         seconds = dict(ctx.seconds)
         records += await measure_records(ctx, recipe, n)

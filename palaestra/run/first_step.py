@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -21,6 +21,18 @@ CUT: Mapping[str, str] = {
 }
 
 
+@runtime_checkable
+class MapsRewards(Protocol):
+    """A part that maps rewards between two numbers to a scale of its own. Without it, they may be
+    any.
+    """
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The lowest and the highest that it takes them to be."""
+        ...
+
+
 def first_step_notes(
     metrics: Metrics, seen: Sequence[Group], recipe: Recipe | None = None
 ) -> list[str]:
@@ -31,7 +43,12 @@ def first_step_notes(
         seen: the groups that the step sampled or read.
         recipe: that was run; None = any.
     """
-    lines = [*_untried(metrics), *_nothing_right(seen, recipe), *_lacking(seen, recipe)]
+    lines = [
+        *_untried(metrics),
+        *_nothing_right(seen, recipe),
+        *_out_of_bounds(seen, recipe),
+        *_lacking(seen, recipe),
+    ]
     reason = _why_nothing(metrics, seen)
     return [*lines, reason] if reason else lines
 
@@ -59,14 +76,26 @@ def _nothing_right(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str
     totals = [e.total for e in episodes]
     if not parts or len(set(totals)) < 2:
         return
-    # of a part with `above`, `right` is something else, and this is None
-    least = None if hasattr(parts[0], "above") else getattr(parts[0], "right", None)
+    least = getattr(parts[0], "right", None)
     if not any(e.is_right(least) for e in episodes):
         yield (
             f"no answer of the first step counts as right: the best reward was {max(totals):.3g}, and "
             f"this method takes an answer for right {describe_right(least)}; right=... sets another "
             "reward from which on it is"
         )
+
+
+def _out_of_bounds(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """The method maps rewards between two numbers to a scale of its own, and some lie outside."""
+    parts = [x for _, x in values.walk(recipe) if isinstance(x, MapsRewards)]
+    totals = [e.total for g in seen for e in g.valid if e.reward is not None]
+    for low, high in {x.reward_bounds for x in parts} if totals else ():
+        if min(totals) < low or max(totals) > high:
+            yield (
+                f"the rewards of the first step lie between {min(totals):g} and {max(totals):g}, and "
+                f"this method takes them to lie between {low:g} and {high:g}; bounds=(LOWEST,HIGHEST) "
+                "says which"
+            )
 
 
 def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:

@@ -302,7 +302,7 @@ def changed_fields(
         before: leaves by path, as a file of settings holds them, and schedules as texts.
         origin: has the classes that the parts were of; None = the same.
     """
-    parts = dict(values.walk(recipe))
+    parts, before = dict(values.walk(recipe)), values.current_leaves(recipe, before)
     now = {k: values.file_form(x) for k, x in values.flatten(recipe).items()}
     replaced = {k for k in before if k not in now and k in parts}  # a number, or a schedule as text
     replaced |= {k for k in now if _is_inside(k, before)}

@@ -22,6 +22,7 @@ from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
+from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.unmet import arguments_of_run, check_models, check_needs
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import TASK, Settings, flag_of
@@ -36,18 +37,26 @@ def context(
     talk: bool = True,
     recipe: Any = None,
     begun: bool = False,
+    judged: bool = False,
 ) -> RunContext:
-    """Models and bench of a run, ready to evaluate, or to train by `recipe`; `begun`: it goes on."""
+    """Models and bench of a run, ready to evaluate, or to train by `recipe`; `begun`: it goes on;
+    `judged`: something else than the problem may judge, so that data needs no answers.
+    """
     if settings.engine.startswith("openai:"):
         raise UserError(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     given: Mapping[str, Any] | None = None
+    if recipe is not None:
+        check_held_out(settings)
     if recipe is not None and not begun:
         given = given_arguments(settings)
         check_models(settings, given)
     bench, players = bench_of(
-        settings, judged=brings_reward(recipe), instruction=instruction_of(recipe)
+        settings,
+        judged=judged or brings_reward(recipe),
+        instruction=instruction_of(recipe),
+        recipe=recipe,
     )
     if given is not None:
         check_needs(settings, bench, given)
@@ -77,6 +86,23 @@ def given_arguments(settings: Settings) -> dict[str, Any]:
     takes = arguments(settings.recipe)
     given, _ = read_arguments(takes, {k: v for k, v in settings.set.items() if k in takes})
     return arguments_of_run(takes, given)
+
+
+def measures_its_data(settings: Settings) -> bool:
+    """Whether the test data is the training data."""
+    data, test = settings.data, settings.test_data
+    return bool(data and test) and Path(data).resolve() == Path(test).resolve()
+
+
+def check_held_out(settings: Settings) -> None:
+    """Raises UserError where a run would be measured on what it is trained on."""
+    if measures_its_data(settings):
+        raise UserError(
+            f"{settings.test_data}: the test data is the training data, so nothing is held out; name "
+            "another file, or leave --test-data off, and a tenth of the prompts is held out (to "
+            f"measure a model on all rows: palaestra eval --data {settings.data} --test-data "
+            f"{settings.test_data})"
+        )
 
 
 def lora_of(settings: Settings) -> LoRA | None:
@@ -250,13 +276,27 @@ def describe_instruction(settings: Settings, runnable: Any) -> str:
     )
 
 
+def describe_verifier(recipe: Any, bench: Bench) -> str:
+    """A line where answers to a user's held-out problems are judged by the recipe's own verifier;
+    "" = they are not.
+    """
+    own = [own_verifier(recipe, without_answers=x) for x in (False, True)]
+    if bench.reward is None or bench.reward not in own:
+        return ""
+    return (
+        f"answers to held-out problems are judged by the method's own verifier, "
+        f"{names_of(bench.reward)}; --reward names another one"
+    )
+
+
 def bench_of(
-    settings: Settings, *, judged: bool = False, instruction: str = ""
+    settings: Settings, *, judged: bool = False, instruction: str = "", recipe: Any = None
 ) -> tuple[Bench, Mapping[str, Player]]:
     """What is learned, and who plays the seats that the policy does not.
 
     `judged`: the recipe has a reward of its own, so that data needs no answers. `instruction`:
-    what stands behind the prompts of data, see `Recipe`.
+    what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
+    data where no reward is named.
     """
     from palaestra.run import benches
     from palaestra.worlds.tools import WithTools
@@ -269,6 +309,8 @@ def bench_of(
     players: Mapping[str, Player] = {}
     if benches.is_notebook(settings.env):
         bench = benches.in_notebook(settings)
+    elif benches.is_dialogue(settings.env):
+        bench = benches.in_dialogue(settings)
     elif settings.env:
         records = benches.records_of(settings) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
@@ -285,6 +327,7 @@ def bench_of(
             skip=settings.skip_bad,
             longest=settings.max_prompt_tokens,
             instruction=instruction,
+            recipe=recipe,
         )
     else:
         bench, players = benches.bench_by_name(settings.task or TASK)

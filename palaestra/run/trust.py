@@ -30,7 +30,7 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.run.origin import code_of, imported
-from palaestra.services.tools.names import command_of, split_names
+from palaestra.services.tools.names import command_of, program_of, split_names
 from palaestra.settings.fields import Settings
 from palaestra.types import value_class
 
@@ -50,6 +50,7 @@ class Executables:
 
     files: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()  # commands behind `command:`, such as those that label pairs
     agent: str = ""  # the command of one
     keys: tuple[str, ...] = ()  # environment variables
     urls: tuple[str, ...] = ()  # addresses that a key may be sent to; empty without a key
@@ -76,6 +77,7 @@ class Executables:
             files=tuple(dict.fromkeys(x for f in named for x in (f, *beside[f]))),
             imports={x: f for f in reversed(named) for x in beside[f] if x not in named},
             commands=tuple(c for n in names if (c := command_of(n))),
+            programs=tuple(sorted({c for _, t in texts if (c := program_of(t))})),
             agent=str(given.get("agent") or ""),
         )
 
@@ -87,7 +89,7 @@ class Executables:
         for f, by in self.imports.items():
             files[f].add(_place(by))
         here = str(Path.cwd())
-        started = [*self.commands, *([self.agent] if self.agent else [])]
+        started = [*self.commands, *self.programs, *([self.agent] if self.agent else [])]
         commands = {c: {_mark("command", c, here)} for c in started}
         return files | commands | self.key_marks()
 
@@ -226,6 +228,9 @@ def check_code(source: Path, given: Mapping[str, Any]) -> None:
             f"note: {source} names servers of tools, which this starts: {names_text}",
             file=sys.stderr,
         )
+    if named.programs:
+        names_text = ", ".join(named.programs)
+        print(f"note: {source} names programs, which this starts: {names_text}", file=sys.stderr)
     if named.agent:
         print(f"note: {source} names an agent, which this starts: {named.agent}", file=sys.stderr)
     if named.keys:

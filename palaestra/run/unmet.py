@@ -21,6 +21,7 @@ from palaestra.needs.declared import (
     is_required,
 )
 from palaestra.needs.rows import columns_of
+from palaestra.settings import overrides
 from palaestra.settings.fields import VALUE, Settings
 from palaestra.suggest import close_names
 from palaestra.tasks.columns import META, USES
@@ -44,6 +45,19 @@ def arguments_of_run(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -
     """The arguments of a method's `build`, defaults included."""
     own = {name: p.default for name, p in takes.items() if p.default is not Parameter.empty}
     return own | {name: value for name, value in given.items() if name in takes}
+
+
+def needs_under(
+    method: str, words: Mapping[str, Any]
+) -> tuple[Requirements, dict[str, Any], dict[str, Any]]:
+    """What a method needs under arguments of its `build`: the needs, these arguments as they are
+    read, and all of its arguments. Raises UserError for one that it has not.
+    """
+    takes = overrides.arguments(method)
+    if unknown := [w for w in words if w not in takes]:
+        raise UserError(f"{method} has no argument {unknown[0]!r}; it has {', '.join(takes)}")
+    read, _ = overrides.read_arguments(takes, words)
+    return needs_of_recipe(method) or Requirements(), read, arguments_of_run(takes, read)
 
 
 def check_models(settings: Settings, arguments: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import BeginsEarly
 from palaestra.engines import select
@@ -13,6 +13,14 @@ from palaestra.rollout.cast import Snapshots
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
     from palaestra.scale.cluster import Cluster
+
+
+@runtime_checkable
+class OneProcess(Protocol):
+    """An update that works in one process alone, and says why."""
+
+    @property
+    def one_process_reason(self) -> str: ...
 
 
 def refuse(cluster: Cluster, runnable: Any, ctx: RunContext) -> None:
@@ -80,6 +88,16 @@ def _refuse_ranks(runnable: Any, ctx: RunContext) -> None:
             raise UserError(
                 f"learners: {name!r} learns from groups as they come, which several ranks cannot; set "
                 "learners = 1, or streaming=false"
+            )
+        if isinstance(learner.update, OneProcess):
+            raise UserError(
+                f"learners: {name!r} {learner.update.one_process_reason}, which several ranks cannot; set "
+                "learners = 1"
+            )
+        if learner.layers:
+            raise UserError(
+                f"learners: {name!r} learns in its last layers alone, which several ranks cannot; set "
+                "learners = 1, or layers=0"
             )
     for name, reference in runnable.references.items():
         if isinstance(reference, Snapshots):

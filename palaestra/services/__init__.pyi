@@ -33,6 +33,9 @@ from .sandbox import (
 from .chat.base import (
     question_messages as question_messages,
 )
+from .chat.named import (
+    client_from_text as client_from_text,
+)
 from .chat.structured import (
     ask as ask,
 )

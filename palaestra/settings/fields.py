@@ -123,8 +123,9 @@ class ProblemSettings:
     env: str = setting(
         "",
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
-        "Python in the sandbox, which may call what --tools names",
-        metavar="FILE.py:NAME | notebook",
+        "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
+        "answered by two agents that each read a context of their own",
+        metavar="FILE.py:NAME | notebook | dialogue",
         use=LEARNED,
     )
     tools: tuple[str, ...] = setting(
@@ -278,6 +279,22 @@ class DriveSettings:
         metavar="STEPS",
         means="after 20 times the time that writing takes, at least every 15 minutes",
         least=1,
+        flag="train",
+    )
+    keep_best: str = setting(
+        "",
+        "also keep the model that was best, in best/ of the run: by accuracy, reward, ranking, margin or loss "
+        "of the held-out problems, or by exam:TASK",
+        metavar="MEASURE",
+        means="no",
+        flag="train",
+    )
+    patience: int = setting(
+        0,
+        "with --keep-best and --evaluate-every, end after N evaluations in a row without a better model",
+        metavar="N",
+        means="no end",
+        least=0,
         flag="train",
     )
     keep: int = setting(2, "number of checkpoints to keep", metavar="N", least=1, flag="train")

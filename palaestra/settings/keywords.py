@@ -94,6 +94,8 @@ class TrainKeywords(RunKeywords, total=False):
     exams: str | Sequence[str]
     evaluate_every: int
     checkpoint_every: int | None
+    keep_best: str
+    patience: int
     keep: int
     merged: bool
     rollouts: str

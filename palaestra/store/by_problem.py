@@ -4,14 +4,20 @@ difference of two evaluations of the same problems.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from palaestra.ends import HeldOut
-from palaestra.stats import Interval, paired_share_difference, unbounded_interval
+from palaestra.stats import (
+    Interval,
+    best_at_k,
+    paired_share_difference,
+    pass_at_k,
+    unbounded_interval,
+)
 from palaestra.store.columns import read_episodes, sampled_from
 from palaestra.types import value_class
 
@@ -31,9 +37,10 @@ class ProblemScores:
     lack: str = ""
 
 
-def read_scores(file: Path, held: HeldOut, folder: Path) -> ProblemScores:
+def read_scores(file: Path, held: HeldOut, folder: Path, k: int = 1) -> ProblemScores:
     """The answers in a table of a run's folder, where they are all those that `held`, a mean over
-    problems, was made from.
+    problems, was made from. With `k` above 1 a problem has its pass@k, or best@k, in place of the
+    mean; one with fewer answers that could be scored has none.
     """
     lack = lambda why: ProblemScores(scores={}, lack=why)
     if (column := MEASURES.get(held.of)) is None:
@@ -47,16 +54,32 @@ def read_scores(file: Path, held: HeldOut, folder: Path) -> ProblemScores:
         return lack(f"{folder} does not keep its answers to all held-out problems")
     by_problem: dict[Problem, list[float]] = {}
     by_group: dict[int, list[float]] = {}  # an environment may ask a problem more than once
+    groups: dict[int, Problem] = {}
     for row in episodes.to_pylist():
-        of_problem = by_problem.setdefault(tuple(row[k] for k in IDENTITY), [])
+        of_problem = by_problem.setdefault(problem := tuple(row[x] for x in IDENTITY), [])
+        groups[row["group"]] = problem
         if row[column] is not None and not row["status"].startswith("error:"):
             of_problem.append(float(row[column]))
             by_group.setdefault(row["group"], []).append(float(row[column]))
-    means = list(map(np.mean, by_group.values()))
+    at_k = {g: score_at_k(held, xs, k) for g, xs in by_group.items() if len(xs) >= k}
+    means = list(at_k.values())
     if len(means) != held.interval.n or not np.isclose(np.mean(means), held.interval.mean):
         return lack(f"the answers in {folder} are not those of its evaluation at the end")
+    if k > 1:
+        by_problem = {p: [x for g, x in at_k.items() if groups[g] == p] for p in by_problem}
     scores = {p: float(np.mean(xs)) if xs else None for p, xs in by_problem.items()}
     return ProblemScores(scores=scores)
+
+
+def score_at_k(held: HeldOut, values: Sequence[float], k: int) -> float:
+    """What `k` of several answers to a problem were worth: their mean where k is 1, else pass@k of
+    a share and best@k of a reward.
+    """
+    if k == 1:
+        return float(np.mean(values))
+    if held.is_share:
+        return pass_at_k(len(values), round(sum(values)), k)
+    return best_at_k(values, k)
 
 
 def why_not_paired(a: ProblemScores, b: ProblemScores) -> str:

@@ -6,8 +6,8 @@
 Other names and formats become these columns first (`palaestra.tasks.columns`). `id`, `system`,
 `domain` and `split` are optional; every other column goes to `Task.meta`. Those of a list `options`
 are written under the question, lettered, unless the prompt has them (`palaestra.tasks.options`).
-What is recorded stands in place of an answer: `demonstration`, `chosen` and `rejected`, or
-`response` and whether it is `right`. A conversation that ends with the assistant is a demonstration
+What is recorded stands in place of an answer: `demonstration`, `chosen` and `rejected`, `first` and
+`second`, or `response` and whether it is `right`. A conversation that ends with the assistant is a demonstration
 (`palaestra.tasks.conversations`): `Task.meta` has its last imitated message as `demonstration`, and
 as `imitated` the places of messages of the prompt that are imitated too. What is held out is, in
 this order: a second file, the split "test" of a data set or folder, a `split` column, or a tenth of
@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,8 @@ COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 OPTIONAL = ("id", "system", "domain", "split")
 # what is learned from without being judged
 PAIR = ("chosen", "rejected")
-RECORDED_COLUMNS = (("demonstration",), PAIR, ("response", "right"))
+UNLABELLED = ("first", "second")  # a pair that nobody has compared yet
+RECORDED_COLUMNS = (("demonstration",), PAIR, UNLABELLED, ("response", "right"))
 ALIASES = {  # columns that may be meant, by what they are read as
     "prompt": (*PROMPTS, "text"),
     "answer": (*ANSWERS, "label", "output"),
@@ -146,6 +146,10 @@ class FileTasks:
         task = task_of(part.records, int(part.rows_N[index]), answers=self.answers)
         return ask_for_form(task, self.instruction) if self.instruction else task
 
+    def rows(self, split: str) -> np.ndarray:
+        """The numbers of a split's records in their file."""
+        return self._loaded()[split].rows_N
+
     @property
     def omissions_left(self) -> int:
         """How many more records may be left out."""
@@ -227,10 +231,6 @@ def load(
     paths start.
     """
     opened = open_records(path)
-    if test and Path(test).resolve() == Path(path).resolve():
-        raise UserError(
-            f"{test}: the test data is the training data; name another file or give none"
-        )
     beside = _only(test, open_records(test), "test", "train") if test else opened.get("test")
     if beside is None and (other := sorted(set(opened) - {"", "train"})):
         raise UserError(

@@ -19,6 +19,9 @@ from .grid import (
     GridState as GridState,
     GridTasks as GridTasks,
 )
+from .halves import (
+    Halves as Halves,
+)
 from .hop import (
     Hop as Hop,
     HopTasks as HopTasks,

@@ -143,6 +143,7 @@ def _small_panels(metrics: Metrics) -> list[tuple[str, str]]:
     """
     has = lambda name: len(series(metrics, "step", name)[1]) > 0
     of_records = [
+        ("epsilon", "privacy spent, epsilon"),
         ("margin", "margin of the pairs"),
         ("preferred", "pairs ranked right"),
         ("ranked", "pairs ranked right"),

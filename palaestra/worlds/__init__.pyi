@@ -30,8 +30,16 @@ from .adapters.textarena import (
 from .adapters.verifiers import (
     VerifiersWorld as VerifiersWorld,
 )
+from .again import (
+    ShownAgain as ShownAgain,
+    ask_again as ask_again,
+    previous_answer as previous_answer,
+)
 from .blind import (
     Blind as Blind,
+)
+from .dialogue import (
+    Dialogue as Dialogue,
 )
 from .forced import (
     Forced as Forced,

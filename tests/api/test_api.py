@@ -162,8 +162,13 @@ def test_an_evaluation_keeps_its_attempts_in_a_folder_of_its_own(run, tmp_path, 
     assert (difference["mean"], difference["n"], difference["paired"]) == (0, 4, "by problem")
     first = Run(kept).summary["evaluation"]["pass@1"]["mean"]
     assert drawn["mean"] == pytest.approx(other["pass@1"]["mean"] - first) and drawn["paired"] == "by problem"
+    assert sorted(compared["sampled"]) == ["pass@1", "pass@2"]  # one of them has two attempts
+    (two,), second = compared["sampled"]["pass@2"].values(), Run(kept).summary["evaluation"]["pass@2"]["mean"]
+    assert two["mean"] == pytest.approx(other["pass@2"]["mean"] - second) and two["low"] < two["mean"] < two["high"]
+    assert (two["paired"], two["n"]) == ("by problem", 4)
     assert main(["compare", str(kept), "other"]) == 0
     told = capsys.readouterr().out
+    assert f"  tiny other - tiny {kept}, pass@2  " in told
     assert f"  tiny other - tiny {kept}, pass@1  " in told and "temperatures" not in told
     evaluate("tiny", task="chain", n=4, k=4, temperature=0.5, out="cooler")
     assert compare(kept, "cooler")["notes"] == [

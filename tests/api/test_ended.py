@@ -6,15 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from palaestra.api.asking import compare
+from palaestra.api.asking import compare, evaluate
 from palaestra.api.ended import method_of, pairs_of
+from palaestra.api.training import train
 from palaestra.cli.compare import identical, is_method, parts_of, table
 from palaestra.cli.main import main
-from palaestra.ends import at_ends
+from palaestra.ends import HeldOut, at_ends
 from palaestra.errors import UserError
 from palaestra.ledger.measures import Cell
 from palaestra.run.origin import RECORD
 from palaestra.stats import paired_share_difference, unbounded_interval
+from palaestra.store.by_problem import score_at_k
 from palaestra.values import to_toml
 
 from tests.kept import keep_answers, mean_of
@@ -211,3 +213,25 @@ def test_methods_that_made_the_same_weights_are_named():
         "d": cells((0, None)), "e": cells((0, None)), "f": [], "g": [],
     }  # fmt: skip
     assert identical(runs) == [("a", "b")]
+
+
+def test_what_some_of_several_answers_were_worth():
+    """Of 4 answers one is right: pass@2 is 1 - C(3, 2) / C(4, 2) = 1/2; two are right: 5/6. The best of two of 1, 2, 3
+    is 3 in two of three draws and 2 in one: 8/3."""
+    share, reward = (HeldOut.read(mean_of([1.0, 0.0], of)) for of in ("accuracy", "reward"))
+    assert [score_at_k(share, x, 2) for x in ([1, 0, 0, 0], [1, 1, 0, 0])] == pytest.approx([1 / 2, 5 / 6])
+    assert score_at_k(reward, [1.0, 2.0, 3.0], 2) == pytest.approx(8 / 3)
+    assert score_at_k(share, [1, 0, 0, 0], 1) == 0.25
+
+
+def test_a_file_that_is_all_measured_is_no_test_of_what_is_trained_on_it(tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(5)))
+    given = {"data": str(rows), "test_data": str(rows)}
+    with pytest.raises(
+        UserError, match=r"nothing is held out; name another file.*palaestra eval --data .* --test-data"
+    ):
+        train("grpo", out=tmp_path / "run", quiet=True, **given)
+    assert evaluate("tiny", n=9, max_tokens=4, **given)["n"] == 5
+    assert main(["eval", "--data", str(rows), "--test-data", str(rows), "--n", "2", "max_tokens=4"]) == 0
+    assert "are measured as they are" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from palaestra.curriculum.difficulty import EasyToHard, ProbedArms
 from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.prioritised import Prioritised
 from palaestra.curriculum.respelled import Respelled
+from palaestra.privacy.lines import Poisson
 from palaestra.recipes.data.guru import FilteredDomain
 from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.modomodo import Shares
@@ -42,6 +43,7 @@ CASES = {
     "ProbedArms, two": (ProbedArms(every=1, tasks=2, sample=Sample(n=1)), TWO, None),
     "EasyToHard": (EasyToHard(4, 1, difficulty=lambda t: 0.0), ONE, [0, 1, 2, 3]),
     "EasyToHard, probed": (EasyToHard(4, 2, probe=Sample(n=1)), ONE, [0, 1, 2, 3]),
+    "Poisson": (Poisson(lines=4), ONE, None),
     "Prioritised": (Prioritised(problems=4), ONE, None),
     "FilteredDomain": (FilteredDomain("add(d=2)"), TWO, [0, 1, 2, 3]),
     "FilteredDomain, filtered": (
@@ -94,14 +96,14 @@ def test_a_draw_begins_where_the_bench_says(context, case):
 
 def test_every_draw_that_numbers_its_tasks_has_a_case():
     """`Series` numbers series, not tasks: those of its training are the same for all. `Reworded` takes the tasks of
-    its source as they are.
+    its source as they are. `BuyLabels` draws recorded pairs, which these tasks are not.
     """
     found = set()
     for file in Path(palaestra.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and is_draw(node):
                 found.add(node.name)
-    assert found - {"Series", "Reworded"} == {name.split(",")[0] for name in CASES}
+    assert found - {"Series", "Reworded", "BuyLabels"} == {name.split(",")[0] for name in CASES}
 
 
 def is_draw(node):

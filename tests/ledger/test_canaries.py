@@ -177,3 +177,22 @@ def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatc
 def test_a_method_is_watched_on_its_embedded_problem_where_it_has_one(name, which):
     """As it runs where the user gives nothing; kdrl's is a pipeline, which is too much to watch."""
     assert canaries.default_of(name) == getattr(catalogue.find(name), which)()
+
+
+def test_what_rounding_moves_as_far_has_not_moved():
+    """Another processor's rounding is within three times what noise does; a changed formula is not."""
+    one = canaries.Canary(configuration="", size=(2, 2), ids="", numbers={"step 1/loss": 1.0, "step 1/q": 2.0})
+    other = canaries.Canary(configuration="", size=(2, 2), ids="", numbers={"step 1/loss": 1.02, "step 1/q": 2.0})
+    assert compare(one, other) and compare(one, other, {"step 1/loss": 0.006})
+    assert compare(one, other, {"step 1/loss": 0.007}) is None and compare(one, other, {"step 1/q": 0.5})
+
+
+def test_noise_as_small_as_rounding_is_seen_where_an_arm_magnifies_it():
+    """ROVER regresses on a difference of two policies that are equal at first, plain RLOO on rewards."""
+    far = {}
+    for name in ("rover", "rloo"):
+        case, recorded = canaries.cases_of(name)[""], canaries.read(name)[""]
+        today = canaries.watch(case, recorded.size)
+        moved = canaries.spread(case, today)
+        far[name] = moved["step 1/loss"] / abs(today.numbers["step 1/loss"])
+    assert far["rover"] > canaries.TOLERANCE > 10 * far["rloo"]

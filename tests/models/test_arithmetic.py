@@ -238,3 +238,67 @@ def test_a_vocabulary_of_another_model_is_refused(context, tmp_path):
     ctx.models["other"] = Model("other", own.module, other, "elsewhere")
     with pytest.raises(UserError, match="elsewhere has another vocabulary"):
         asyncio.run(Merged(("other",), a.Average()).run(ctx))
+
+
+# ---- arcs, ranks and relaxed changes
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "share", "expected"),
+    [
+        ((1, 0), (0, 1), 1 / 3, (0.8660254, 0.5)),  # sin 60, sin 30
+        ((2, 0), (0, 1), 0.5, (1.4142136, 0.7071068)),  # sin 45 of each, with its own length
+        ((1, 0), (0.5, 0.8660254), 0.5, (0.8660254, 0.5)),  # of 60 degrees the middle
+        ((1, 0), (0.5, 0.8660254), 0.25, (0.9659258, 0.2588190)),  # 15 degrees
+        ((1, 1), (3, 3), 0.5, (2, 2)),  # one direction: the line
+        ((1, 0), (-1, 0), 0.25, (0.5, 0)),  # opposite ones have no arc
+        ((0, 0), (0, 4), 0.25, (0, 1)),
+        ((1, 0), (0, 1), 0.0, (1, 0)),
+        ((1, 0), (0, 1), 1.0, (0, 1)),
+    ],
+)
+def test_arcs_by_hand(first, second, share, expected):
+    pair = [{"w": torch.tensor(x, dtype=torch.float32)} for x in (first, second)]
+    assert a.Slerp(share)(pair[0], pair)["w"].tolist() == near(list(expected))
+
+
+def test_an_arc_is_that_of_the_whole_weight():
+    """A matrix is one vector: rows of their own would have other angles."""
+    pair = [{"w": torch.tensor(x)} for x in ([[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]])]
+    assert a.Slerp(0.5)(pair[0], pair)["w"].flatten().tolist() == near([0.7071068, 0, 0, 0.7071068])
+    with pytest.raises(UserError, match="two models, not 3"):
+        a.Slerp()(pair[0], [pair[0]] * 3)
+    with pytest.raises(UserError, match=r"Slerp.share is 2"):
+        a.Slerp(2)
+
+
+def test_the_largest_singular_values_by_hand():
+    """diag(3, 1) turned by 45 degrees is [[2, 1], [1, 2]]; of rank one it is 3/2 everywhere."""
+    turned = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    assert torch.allclose(a.low_rank(turned, 1), torch.full((2, 2), 1.5), atol=1e-6)
+    row = turned[0]
+    assert a.low_rank(turned, 2) is turned and a.low_rank(row, 1) is row
+    stack = torch.stack([turned, torch.diag(torch.tensor([1.0, 4.0]))])
+    assert torch.allclose(a.low_rank(stack, 1)[1], torch.diag(torch.tensor([0.0, 4.0])), atol=1e-6)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(7, 5)))
+    error = np.linalg.svd(x.numpy(), compute_uv=False)[3:]
+    assert (x - a.low_rank(x, 3)).norm().item() == near(np.sqrt((error**2).sum())), "Eckart and Young"
+
+
+def test_task_vectors_of_low_rank_by_hand():
+    base = {"w": torch.eye(2), "b": torch.zeros(2)}
+    model = {"w": torch.tensor([[3.0, 1.0], [1.0, 3.0]]), "b": torch.tensor([1.0, 2.0])}
+    made = a.LowRank(rank=1, scale=0.5)(base, [model])
+    assert made["w"].flatten().tolist() == near([1.75, 0.75, 0.75, 1.75]) and made["b"].tolist() == [0.5, 1.0]
+    both = a.LowRank(rank=1, scale=0.5)(base, [model, model])
+    assert both["w"].flatten().tolist() == near([2.5, 1.5, 1.5, 2.5])
+
+
+def test_relaxed_changes_by_hand():
+    """Inputs 1, 2 and 4 with omega .4: 1 - .6 times a quarter, a half and one."""
+    scale = a.relaxation({"w": torch.tensor([1.0, 2.0, 4.0]), "dead": torch.zeros(2)}, 0.4)
+    assert scale["w"].tolist() == near([0.85, 0.7, 0.4]) and scale["dead"].tolist() == [1, 1]
+    base = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
+    model = {"w": torch.ones(2, 3) * 3, "b": torch.ones(2)}
+    made = a.Relaxed(a.TaskArithmetic(0.5), scale)(base, [model])
+    assert made["w"].tolist() == [near([1.85, 1.7, 1.4])] * 2 and made["b"].tolist() == [0.5, 0.5]

@@ -15,11 +15,13 @@ from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
 METHODS = [
     "apo",
+    "bco",
     "carft",
     "confucius3",
     "embodied-planner-r1",
     "incorrect-synthetic-data",
     "kimi-k1.5",
+    "kto",
     "nsr",
     "reinforce-ada",
 ]
@@ -79,9 +81,9 @@ def test_no_recipe_has_a_threshold_of_its_own():
 def test_credit_by_outcome_asks_the_reward(right, wanted):
     table = Table([played(0.2, 0.9, 1.0)], [], {})
     start = pl.Values(level="episode", x_N=table.reward_E)
-    assert pl.credit.Outcome(1.0, -1.0, above=right)(start, table).x_N.tolist() == wanted
+    assert pl.credit.Outcome(1.0, -1.0, right=right)(start, table).x_N.tolist() == wanted
     assert table.right_E(right).tolist() == [x > 0 for x in wanted]
     rewards_G = np.array([0.2, 0.9, 1.0])
-    assert pl.rollout.Enough(2, 0, above=right)(rewards_G) == (right is not None)
+    assert pl.rollout.Enough(2, 0, right=right)(rewards_G) == (right is not None)
     unsaid = replace(played(0.9).episodes[0], reward=Reward(total=0.9, solved=True))
     assert Table([replace(played(0.9), episodes=(unsaid,))], [], {}).right_E().tolist() == [True]

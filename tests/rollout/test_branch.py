@@ -183,6 +183,23 @@ def test_prefix_values_know_a_hopeless_prefix_from_a_sure_one(context):
     assert only.episodes[1].facts["prefix_values"][0] == 0.5  # of the group, not of those that get values
 
 
+def test_values_of_graded_rewards_count_what_is_right(context):
+    """Rewards 0.9 and 0.2: their mean is .55; from 0.8 on one of two is right, and what ends at 0.9 is 1."""
+
+    async def graded(ctx, group):
+        return [Reward(total=0.9) for _ in group.episodes]
+
+    ctx = context()
+    ctx.bench = replace(ctx.bench, reward=graded)
+    task = ctx.bench.tasks.task("train", 0)
+    pair = [
+        replace(answer(ctx, text), reward=Reward(total=x)) for text, x in (("1+2=3\n= 3", 0.9), ("1+2=3\n= 4", 0.2))
+    ]
+    for right, wanted in ((None, [(0.55, 0.9, 0.9), (0.55, 0.9, 0.2)]), (0.8, [(0.5, 1, 1), (0.5, 1, 0)])):
+        group = asyncio.run(PrefixValues(n=2, right=right)(ctx, (0,), Group(task=task, episodes=tuple(pair))))
+        assert [e.facts["prefix_values"] for e in group.episodes] == [pytest.approx(x) for x in wanted]
+
+
 def test_a_failing_judge_makes_an_error_not_a_value(context):
     async def broken(ctx, group):
         raise Fault("judge", "gone")

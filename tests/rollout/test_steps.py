@@ -15,6 +15,13 @@ def test_lines_are_steps():
     assert line_ends(list("  \n")) == line_ends([]) == []
 
 
+def test_steps_end_at_a_marker_of_several_tokens():
+    assert line_ends(["a", "\n", "b", "##", "c"], "##") == [4, 5]
+    assert line_ends(list("a##b"), "##") == [3, 4]
+    assert line_ends(list("##a##"), "##") == [5]  # nothing stands before the first one
+    assert line_ends(list("####"), "##") == []
+
+
 def test_steps_of_an_answer(context):
     ctx = context()
     e = answer(ctx, "1+2=3\n3*4=2\n= 2")

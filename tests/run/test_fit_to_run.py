@@ -44,6 +44,19 @@ def test_a_loss_is_divided_by_the_runs_longest_answer(context, method):
     assert lengths(in_run(context, pl.recipe(method, length=77))) == {77}
 
 
+@pytest.mark.parametrize("given, length, cache", [({}, 4096, 1024), ({"length": 100}, 100, 25)])
+def test_the_overlong_punishment_begins_near_the_longest_answer(context, given, length, cache):
+    recipe = in_run(context, pl.recipe("dapo", cache=0.25, **given))
+    overlong = recipe.learners["policy"].credit.links[0]
+    assert (overlong.length, overlong.cache) == (length, cache)
+
+
+@pytest.mark.parametrize("given, answer, tokens", [(None, 4096, 4096), (None, 24, 256), (100, 4096, 100)])
+def test_a_critique_may_be_as_long_as_an_answer(context, given, answer, tokens):
+    recipe = in_run(context, pl.recipe("capo", critique_tokens=given), max_tokens=answer)
+    assert recipe.collect.links[2].critic.max_tokens == tokens
+
+
 def test_no_recipe_has_a_length_of_its_own():
     """The toy's 64 tokens are in no recipe as it is built."""
     for entry in catalogue.all_entries():

@@ -54,6 +54,8 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "exams": ("knights", ("knights",)),
     "evaluate_every": ("2", 2),
     "checkpoint_every": ("8", 8),
+    "keep_best": ("accuracy", "accuracy"),
+    "patience": ("3", 3),
     "keep": ("5", 5),
     "merged": (None, True),
     "rollouts": ("sample:12", "sample:12"),

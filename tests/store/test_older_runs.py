@@ -1,5 +1,6 @@
 """Checkpoints and run folders of earlier versions load and go on; a class that moves is the class that it was."""
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -11,9 +12,11 @@ import pytest
 from palaestra import catalogue, identity, values
 from palaestra.api.run import Run
 from palaestra.cli.main import main
+from palaestra.credit.links import Outcome
 from palaestra.ledger.digests import canonical, sha256
 from palaestra.objective.policy import Clipped
 from palaestra.run.benches import bench_by_name
+from palaestra.run.origin import changed_fields
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Origin
 from safetensors.torch import load_file
@@ -115,3 +118,27 @@ def test_problems_are_drawn_as_before(name):
             meta = sorted((k, str(v)) for k, v in t.meta.items())
             seen.update(repr((t.id, [m.content for m in t.prompt], str(t.answer), meta)).encode())
     assert seen.hexdigest()[:16] == PROBLEMS[name]
+
+
+def test_a_renamed_field_keeps_its_first_name_in_digests():
+    """`Outcome(right, wrong, above)` of before is `Outcome(positive, negative, right)`."""
+    part = Outcome(1.0, -0.5, right=None)
+    assert canonical(part) == ["Outcome", {"right": 1, "wrong": "-0.5", "above": None}]
+    for name, fields in identity.former_fields().items():
+        cls = identity.find(name)
+        assert set(fields) <= {f.name for f in dataclasses.fields(cls)}, name
+
+
+def test_settings_of_a_run_before_a_field_was_renamed_are_read():
+    """Its fields say nothing changed, and an override of the old name reaches the field."""
+    recipe = catalogue.recipe("nsr")
+    at = next(k for k, x in values.walk(recipe) if isinstance(x, Outcome))
+    now = {k: values.file_form(x) for k, x in values.flatten(recipe).items()}
+    was = {"positive": "right", "negative": "wrong", "right": "above"}
+    before = {f"{at}.{was[k.rpartition('.')[2]]}" if k.startswith(f"{at}.") else k: x for k, x in now.items()}
+    assert f"{at}.above" in before and changed_fields(before, recipe) == [] == changed_fields(now, recipe)
+    other = {**before, f"{at}.right": 0.25}
+    (line,) = changed_fields(other, recipe)
+    assert line.startswith(f"changed: {at}.positive 0.25 -> ")
+    assert values.find(recipe, f"{at}.above") == f"{at}.right"
+    assert dict(values.walk(values.override(recipe, "above", "0.25")))[at].right == 0.25

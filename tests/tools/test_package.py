@@ -66,7 +66,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = {x.name for x in wheel_contents(wheel)}
     assert of_package(names) == wanted()
     assert {n.split("/")[0].split("-")[0] for n in names} == {"palaestra"}
-    told = {"py.typed", "__init__.pyi", "catalogue.tsv", "renamed.tsv", "templates/report.html",
+    told = {"py.typed", "__init__.pyi", "catalogue.tsv", "renamed.tsv", "renamed_fields.tsv", "templates/report.html",
             "models/tiny/model.safetensors", "models/tiny_agent/model.safetensors", "view/page/index.html"}  # fmt: skip
     assert {f"palaestra/{n}" for n in told} <= names
     recipes = [e.module.replace(".", "/") for e in all_entries() if e.built]

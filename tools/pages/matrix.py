@@ -31,6 +31,7 @@ SECTIONS = {  # of parts of a row, by the rooms that hold them
     "Credit": ("credit",),
     "Losses": ("objective", "mixing"),
     "Models": ("models",),
+    "Privacy": ("privacy",),
     "Learners that are no language models": ("control",),
 }
 MOST = 6  # rows named in a line; the others are counted

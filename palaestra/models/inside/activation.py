@@ -14,9 +14,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from palaestra.errors import UserError
+from palaestra.models.arithmetic import weights_of
 from palaestra.models.inside.residual import check_places
 from palaestra.models.model import Model
 from palaestra.pictures import need_text_alone
@@ -93,6 +95,41 @@ def _read_part(model: Model, ids: list[Sequence[int]], places: list[int], at: st
         own_nT = torch.arange(T, device=model.device) < length_n[:, None]
         state = (stream * own_nT[:, None, :, None]).sum(2) / length_n[:, None, None]
     return state.cpu().numpy()
+
+
+@torch.no_grad()
+def input_magnitudes(model: Model, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """How large the inputs of each linear layer are, by the name of its weight.
+
+    Args:
+        model: what reads the rows.
+        rows: ids of texts, each at least one.
+
+    Returns:
+        mean |x_j| over all tokens, [columns of the weight] in float64. A layer whose weight is tied
+        to the embedding is left out.
+    """
+    totals, hooks, n = dict[str, Tensor](), list[RemovableHandle](), 0
+    own = weights_of(model.module)
+
+    def listen(name: str, layer: nn.Linear) -> None:
+        def add(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            total = args[0].detach().double().abs().flatten(0, -2).sum(0)
+            totals[name] = totals.get(name, torch.zeros_like(total)) + total
+
+        hooks.append(layer.register_forward_pre_hook(add))
+
+    for name, layer in model.module.named_modules():
+        if isinstance(layer, nn.Linear) and f"{name}.weight" in own:
+            listen(f"{name}.weight", layer)
+    try:
+        for ids in rows:
+            n += len(ids)
+            model.logits(model.hidden(torch.tensor([list(ids)], device=model.device))[0])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: total / max(n, 1) for name, total in totals.items()}
 
 
 @contextmanager

@@ -78,9 +78,7 @@ CARD = pl.Card(
         shows="pass_rate",
         off={"candidates": 0},
         own={
-            "candidates": 4,
-            "easy": 1.1,
-            "hard": -0.1,
+            "candidates": 8,
             "n": 2,
             "recipe.schedule.prompts": 2,
             "recipe.collect.links.0.n": 2,

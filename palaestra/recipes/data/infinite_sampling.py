@@ -28,7 +28,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from heapq import heappop, heappush
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
@@ -46,8 +46,8 @@ CARD = pl.Card(
     use="It helps where a group's answers do not fit into memory together and their lengths differ much; with "
     "room for all of them at once it only costs.",
     lacks=(
-        "The slots act with the engine `own` alone: with vLLM or an endpoint, sampling is as "
-        "always, without notice.",
+        "The slots act with the engine `own` alone: with another one sampling is as always, which "
+        "the run says.",
         "The FPTAS plan and the learned predictor of lengths are not there.",
         "Slots do not share one copy of their prompt's keys and values.",
     ),
@@ -139,6 +139,7 @@ class SlotEngine:
                 place.set_result(None)
 
 
+TOLD: WeakSet[Any] = WeakSet()  # engines of which it was said that they have no slots
 PLANS: WeakKeyDictionary[Any, dict[tuple[int, int], SlotEngine]] = WeakKeyDictionary()
 
 
@@ -146,7 +147,7 @@ PLANS: WeakKeyDictionary[Any, dict[tuple[int, int], SlotEngine]] = WeakKeyDictio
 class PlannedSample(pl.Sample):
     """`pl.Sample` through `slots` slots, the answers that are predicted to be the longest first.
     All groups of a step share the slots. An engine that cannot go on with a begun answer samples as
-    it always does.
+    it always does, and the run says so.
 
     Args:
         slots: sequences at a time.
@@ -162,12 +163,18 @@ class PlannedSample(pl.Sample):
         pl.check_bounds("PlannedSample.probe", self.probe, least=1)
 
     def players(self, ctx: Any) -> dict[str, pl.Player]:
-        return {seat: self._planned(p) for seat, p in super().players(ctx).items()}
+        return {seat: self._planned(ctx, p) for seat, p in super().players(ctx).items()}
 
-    def _planned(self, player: pl.Player) -> pl.Player:
+    def _planned(self, ctx: Any, player: pl.Player) -> pl.Player:
         if not isinstance(player, pl.rollout.EnginePlayer):
             return player
         if not isinstance(player.engine, pl.engines.OwnEngine):
+            if player.engine not in TOLD:
+                TOLD.add(player.engine)
+                ctx.say(
+                    f"note: slots={self.slots} does nothing: {type(player.engine).__name__} cannot "
+                    "go on with a begun answer, so it samples as always; --engine own has slots"
+                )
             return player
         plans = PLANS.setdefault(player.engine, {})
         size = (self.slots, self.probe)

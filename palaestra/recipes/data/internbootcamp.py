@@ -75,8 +75,10 @@ CARD = pl.Card(
         "The 1,000 environments are not there; reasoning-gym has about a hundred.",
         "No agents write environments and their verifiers, and records of a file have no "
         "generator.",
-        "Task scaling, the accuracy by the number of families that are trained on, is not "
-        "measured by any option.",
+        "Bootcamp-Eval, the benchmark of the paper, is not there; `unseen` measures families of your "
+        "own choice.",
+        "Task scaling, the accuracy by the number of families that are trained on, is not one run: "
+        "train on mixtures of several sizes and compare them on one `unseen`.",
     ),
     grade="C",
 )

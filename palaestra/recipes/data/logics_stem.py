@@ -3,7 +3,7 @@
 With P0 the data, P* the target and l the loss, the target risk is E_{P0}[(P*/P0) l]: what is rare in
 the data and failed weighs most. Two stages approximate that weight (arXiv:2601.01562):
 
-    1. SFT on the data, without what is there twice, nearly so, or held out
+    1. SFT on the data as they are
     2. the model attempts `queries` problems of the target, `attempts` times each; F = those solved in
        at most `failed` of them. For x in F documents are looked up,
 
@@ -11,6 +11,7 @@ the data and failed weighs most. Two stages approximate that weight (arXiv:2601.
 
        problems are written of the documents drawn, in the style of x, and GRPO trains on these and on F
 
+    What is written is left out where it is there twice, nearly so, or held out.
     A document gives at most `cap` problems. With `referee` a failure stays only where that model's
     answer is the task's: else its label may be wrong.
 
@@ -28,7 +29,8 @@ problem without one is left out. The solutions lie in RUN/sft/written/demonstrat
 
     palaestra train logics-stem --data F teacher=DIR documents=TEXTS [stage2=sft]
 
-Annotation of the data and the 2.2M sample are not built: a user's file stands for them. K,
+Annotation of the data, their cleaning before the first stage, and the 2.2M sample are not built: a user's
+file stands for them. K,
 tau and sizes of the paper are not known.
 What SmolLM2 makes of it stands in docs/runs.md.
 """

@@ -55,16 +55,16 @@ def build(
     until: Literal["balance", "positive"] = "balance",
     right: float | None = None,
 ) -> pl.Recipe:
-    """A round draws `each` answers; `n` of all rounds train. An answer is right above the reward
-    `right`; None = from 1 on.
+    """A round draws `each` answers; `n` of all rounds train. An answer is right from the reward
+    `right` on; None = from 1.
     """
     good, bad = n // 2, n - n // 2
-    enough = pl.rollout.Enough(*((good, bad) if until == "balance" else (1, 0)), above=right)
+    enough = pl.rollout.Enough(*((good, bad) if until == "balance" else (1, 0)), right=right)
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(
             pl.rollout.Until(enough, pl.links(pl.Sample(n=each), pl.Score()), rounds),
-            pl.rollout.Pick(pl.rollout.Few(good, bad, above=right)),
+            pl.rollout.Pick(pl.rollout.Few(good, bad, right=right)),
         ),
         credit=pl.chain(pl.Center("group")),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens"),

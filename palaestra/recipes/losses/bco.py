@@ -6,7 +6,8 @@ and d = (mean r of good + mean r of bad) / 2 of the batch, through which no grad
 start's r = 0. `good` and `bad` weigh the sides.
 
 `answers="data"`: labelled answers (columns prompt, response, right; TRL's completion and label are
-read as these). `answers="sampled"`: the policy's own answers, good where their reward is above 0.5.
+read as these). `answers="sampled"`: the policy's own answers, good where they are right, or
+their reward is `right` or more.
 """
 
 from typing import Any, Literal
@@ -38,14 +39,17 @@ def build(
     beta: float = 0.1,
     good: float = 1.0,
     bad: float = 1.0,
+    right: float | None = None,
 ) -> pl.Recipe:
-    """`good` and `bad` weigh the two sides."""
+    """`good` and `bad` weigh the two sides. `right`: the reward from which on an answer is good;
+    None = the reward says it.
+    """
     return pl.vary(
         pl.recipe("dpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score())
         if answers == "sampled"
         else pl.links(pl.Recorded()),
-        credit=pl.credit.LabelAnswers(),
+        credit=pl.credit.LabelAnswers(right),
         objective=pl.objective.BCO(beta=beta, good=good, bad=bad),
     )
 

@@ -15,7 +15,11 @@ CARD = pl.Card(
     claim="Bounding importance weights instead of dropping tokens learns twice as fast as DAPO.",
     source="paper, TRL's documentation for the bound",
     size=pl.Size(setting="Qwen2.5-32B base on AIME 2024; MiniMax-M1, 456B with 46B active"),
-    needs=pl.needs.Requirements(own={"schedule.prompts": 4, "collect.links.0.n": 4}),
+    needs=pl.needs.Requirements(
+        shows="groups_mixed",
+        off={"collect.links.0.n": 1},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
     use="It helps where a batch takes many updates and rare tokens that begin a thought would be "
     "clipped; in the first update on a batch it is REINFORCE.",
     lacks=(

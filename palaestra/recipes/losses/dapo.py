@@ -5,8 +5,7 @@ all wrong are dropped and others drawn. Token-level loss: every token of the bat
 Overlong shaping: an answer is punished from `length` * (1 - `cache`) tokens on, by up to 1 at `length`
 tokens (arXiv:2503.14476, eq. 8 to 13; no KL).
 
-`length` is the longest answer allowed, in tokens. It does not follow `--max-tokens`: 64 is what most
-built-in benches allow, and with data of your own set it to what you allow (256 if nothing is said).
+`length` is the longest answer allowed, in tokens: the run's `--max-tokens` if it is not given.
 `cache=0` leaves the punishment out. An answer that was cut counts as wrong; to leave it out of the
 loss instead (overlong filtering), add `pl.rollout.MuteTruncated()` to the collection.
 """
@@ -36,19 +35,18 @@ CARD = pl.Card(
     ),
     use="It helps with long answers and rewards that are rarely all equal in a group; with few tasks "
     "that are neither always nor never solved it draws many answers for nothing.",
-    lacks=(
-        "The data set, and its answers as whole numbers, are not there.",
-        "The overlong punishment does not follow the longest answer of the run: set `length` "
-        "to it.",
-    ),
+    lacks=("The data set, and its answers as whole numbers, are not there.",),
     grade="A",
 )
 
 
-def build(length: float = 64, cache: float = 0.2, high: float = 0.28) -> pl.Recipe:
-    """`cache` is the share of `length` in which the punishment rises, 0.2 in the paper."""
+def build(length: float | None = None, cache: float = 0.2, high: float = 0.28) -> pl.Recipe:
+    """`length` None is the run's longest answer. `cache` is the share of `length` in which the
+    punishment rises, 0.2 in the paper.
+    """
     pl.check_bounds("dapo: cache", cache, least=0, most=1)
-    overlong = (pl.credit.Overlong(length=length, cache=cache * length),) if cache else ()
+    given = {"share": cache} if length is None else {"length": length, "cache": cache * length}
+    overlong = (pl.credit.Overlong(**given),) if cache else ()
     return pl.vary(
         pl.recipe("grpo"),
         pool=pl.Mixed(16, solved=True),

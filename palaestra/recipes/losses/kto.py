@@ -9,7 +9,7 @@ bad * n_bad.
 `answers="data"`: labelled answers (columns prompt, response, right; TRL's completion and label are
 read as these, or with `--columns completion=response,label=right`). For each, the answer of another
 record is read behind its prompt, which doubles the forward pass. `answers="sampled"`: the policy's own
-answers, good where their reward is above 0.5; z is then their mean h.
+answers, good where they are right, or their reward is `right` or more; z is then their mean h.
 """
 
 from typing import Any, Literal
@@ -38,15 +38,18 @@ def build(
     beta: float = 0.1,
     good: float = 1.0,
     bad: float = 1.0,
+    right: float | None = None,
 ) -> pl.Recipe:
-    """`good` and `bad` weigh the two sides."""
+    """`good` and `bad` weigh the two sides. `right`: the reward from which on an answer is good;
+    None = the reward says it.
+    """
     sampled = answers == "sampled"
     return pl.vary(
         pl.recipe("dpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score())
         if sampled
         else pl.links(pl.Recorded(), pl.rollout.MismatchedAnswer()),
-        credit=pl.credit.LabelAnswers(),
+        credit=pl.credit.LabelAnswers(right),
         objective=pl.objective.KTO(
             beta=beta, good=good, bad=bad, point="batch" if sampled else "mismatched"
         ),

@@ -56,8 +56,7 @@ CARD = pl.Card(
     use="It helps where answers have steps that a critic can tell right from wrong, and the critic is a "
     "better model than the policy; each answer costs four critiques.",
     lacks=(
-        "A critique ends after 256 tokens, which `build` does not change; one that was cut "
-        "names no wrong step.",
+        "A critique that was cut names no wrong step.",
         "Steps are lines: an answer without line breaks is one step.",
     ),
     grade="A",
@@ -70,9 +69,12 @@ def build(
     wrong: float = 1.0,
     vote: pl.credit.Vote = "majority",
     critiques: int = 4,
+    critique_tokens: int | None = None,
 ) -> pl.Recipe:
-    """`critic` None is the policy."""
-    names_steps = pl.rewards.ModelCritic(critic or pl.LocalModel())
+    """`critic` None is the policy. `critique_tokens` of a critique; None = as many as an answer of the run
+    may have, and at least 256.
+    """
+    names_steps = pl.rewards.ModelCritic(critic or pl.LocalModel(), max_tokens=critique_tokens)
     return penalise_steps(names_steps, right, wrong, vote, critiques)
 
 
@@ -97,4 +99,7 @@ def embedded(critic: pl.Source | None = None, **options: Any) -> pl.Recipe:
     """On the embedded problem. Unless a critic is given, it is the problem's own step checker, as the
     tiny model cannot judge.
     """
-    return build(critic, **options) if critic else penalise_steps(pl.rewards.Oracle(), **options)
+    if critic:
+        return build(critic, **options)
+    options.pop("critique_tokens", None)  # the checker writes nothing
+    return penalise_steps(pl.rewards.Oracle(), **options)

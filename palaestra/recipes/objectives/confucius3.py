@@ -76,8 +76,8 @@ def build(
     right: float | None = None,
 ) -> pl.Recipe:
     """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing
-    its sign there. An answer is right above the reward `right`; None = as the reward says, else
-    from 1 on.
+    its sign there. An answer is right from the reward `right` on; None = as the reward says, else
+    from 1.
     """
     if phase == 1:
         return pl.vary(
@@ -89,7 +89,7 @@ def build(
         pool=pl.Mixed(size=0),
         schedule=pl.Schedule(prompts=16, max_age=int(rsr), steps=50),
         credit=pl.chain(
-            pl.credit.Outcome(1.0, -1.0, above=right), Hardness() if pshw else pl.Center("group")
+            pl.credit.Outcome(1.0, -1.0, right=right), Hardness() if pshw else pl.Center("group")
         ),
         objective=pl.Clipped(high=0.28, reduce="constant", length=length, old="policy"),
         needs=(("policy", "logp"),),

@@ -27,7 +27,11 @@ CARD = pl.Card(
         lr=1e-6,
         arguments={"length": 3000},
     ),
-    needs=pl.needs.Requirements(own={"schedule.prompts": 4, "collect.links.0.n": 4}),
+    needs=pl.needs.Requirements(
+        shows="groups_mixed",
+        off={"collect.links.0.n": 1},
+        own={"schedule.prompts": 4, "collect.links.0.n": 4},
+    ),
     use="It helps where wrong answers grow long under GRPO; where answers are equally long and groups "
     "equally hard, the two take the same direction.",
     lacks=("The analysis of base models and prompt templates is not there.",),

@@ -14,8 +14,8 @@ it shapes the reward before GRPO's advantage, clipped to +-3:
     form="equation"  r' = r (1 + lambda r nubar)           equation 12 as printed: novel wrong answers are punished LESS
     form="text"      r' = r (1 + lambda (2 nubar - 1))     what the prose says: near misses are punished less, strays more
 
-Rewards in [0, 1] become 2 r - 1. A group of one, or with nu all equal: r' = r. The value of lambda
-is not given; 1 here.
+Rewards between `bounds`, 0 and 1 if none are given, are mapped to [-1, 1]. A group of one, or with
+nu all equal: r' = r. The value of lambda is not given; 1 here.
 """
 
 from dataclasses import replace
@@ -48,7 +48,6 @@ CARD = pl.Card(
         "The analysis of directions during training is not there.",
         "There is no KL to the start.",
         "The paper's lambda is not known; 1 is a choice.",
-        "Rewards are taken to lie between 0 and 1; others are mapped alike, without a warning.",
     ),
     grade="A",
 )
@@ -98,9 +97,22 @@ class Explore:
     weight: float = 1.0  # lambda
     bound: float = 3.0
     placebo: bool = False
+    bounds: tuple[float, float] | None = None  # of the reward; None = 0 and 1
+
+    def __post_init__(self) -> None:
+        low, high = self.reward_bounds
+        if not low < high:
+            raise pl.UserError(
+                f"g2rl: bounds=({low:g},{high:g}); give the lowest reward first, then the highest"
+            )
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        return self.bounds or (0.0, 1.0)
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        r_E, key_E = 2 * x.x_N - 1, pl.credit.scope_keys(table, "group")
+        low, high = self.reward_bounds
+        r_E, key_E = 2 * (x.x_N - low) / (high - low) - 1, pl.credit.scope_keys(table, "group")
         out_E = r_E.copy()
         for g in np.unique(key_E):
             mine = np.flatnonzero(key_E == g)
@@ -116,12 +128,18 @@ class Explore:
 
 
 def build(
-    form: Literal["equation", "text"] = "text", weight: float = 1.0, placebo: bool = False
+    form: Literal["equation", "text"] = "text",
+    weight: float = 1.0,
+    placebo: bool = False,
+    bounds: tuple[float, float] | None = None,
 ) -> pl.Recipe:
+    """`bounds`: the lowest and the highest reward; None = 0 and 1."""
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(
-            Explore(form, weight, placebo=placebo), pl.Center("group"), pl.Scale("group")
+            Explore(form, weight, placebo=placebo, bounds=bounds),
+            pl.Center("group"),
+            pl.Scale("group"),
         ),
         objective=pl.Clipped(reduce="sequences"),
         needs=(("policy", "head_gradient"),),

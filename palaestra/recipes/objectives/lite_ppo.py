@@ -30,7 +30,9 @@ CARD = pl.Card(
             "collect.sample.top_k": 100,
         },
     ),
-    needs=pl.needs.Requirements(own={"schedule.prompts": 4}),
+    needs=pl.needs.Requirements(
+        shows="groups_mixed", off={"collect.links.0.n": 1}, own={"schedule.prompts": 4}
+    ),
     use="It helps with base models, whose groups differ in how mixed their rewards are; in a batch of "
     "one deviation it is GRPO at another rate.",
     lacks=(

@@ -45,9 +45,9 @@ CARD = pl.Card(
 
 
 def build(positive: float = 0.0, negative: float = 1.0, right: float | None = None) -> pl.Recipe:
-    """An answer is right above the reward `right`; None = as the reward says, else from 1 on."""
+    """An answer is right from the reward `right` on; None = as the reward says, else from 1 on."""
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.chain(pl.credit.Outcome(positive, -negative, above=right)),
+        credit=pl.chain(pl.credit.Outcome(positive, -negative, right=right)),
         objective=pl.Clipped(reduce="tokens"),
     )

@@ -10,8 +10,10 @@ everywhere. Here it is the best of `k` tries of the policy, or of another model,
 - Q^pi)^k, with Q^pi from `n` continuations of every step's prefix (shared prefixes once) in place of
 the paper's trained verifier. Q^pi of the sum is the outcome, an unbiased sample of it, less the group's mean. Steps are
 lines. A prefix from which nothing succeeds has A^mu = 0; the progress of an answer telescopes to at
-most 1. Equal rewards still carry progress; a group of one has an outcome advantage of 0. The
-continuations count as sampled tokens.
+most 1. With `right` the chance is the share of continuations whose reward is `right` or more, for
+rewards that are no chance of success by themselves; else it is their mean reward. Equal rewards
+still carry progress; a group of one has an outcome advantage of 0. The continuations count as
+sampled tokens.
 
 Left out: the trained verifier, and beam search that ranks partial solutions by it.
 """
@@ -62,11 +64,18 @@ CARD = pl.Card(
 
 
 def build(
-    alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0, prover: str = "policy"
+    alpha: float = 3.0,
+    k: int = 4,
+    n: int = 4,
+    kl: float = 0.0,
+    prover: str = "policy",
+    right: float | None = None,
 ) -> pl.Recipe:
-    """`prover` is a model's folder or id; of "policy", and of any other, the best of `k` counts."""
+    """`prover` is a model's folder or id; of "policy", and of any other, the best of `k` counts.
+    `right`: the reward from which on a continuation succeeds; None = its reward is its success.
+    """
     other = prover != "policy"
-    values = pl.rollout.PrefixValues(n=n, model=PROVER if other else "policy")
+    values = pl.rollout.PrefixValues(n=n, model=PROVER if other else "policy", right=right)
     made = pl.vary(
         pl.recipe("grpo", kl=kl),
         collect=pl.links(pl.Sample(n=8), pl.Score(), values),

@@ -71,6 +71,7 @@ CARD = pl.Card(
     lacks=(
         "No confusion set of a language comes along: without `confusions` errors come from small "
         "tables, and most characters of a Chinese sentence can only get a stray mark.",
+        "The benchmarks of the paper, such as CSCD-NS and LEMON, are not evaluated.",
         "Sentences are compared by their character n-grams in place of a sentence encoder; no "
         "argument names an encoder of your own.",
     ),

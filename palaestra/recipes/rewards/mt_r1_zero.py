@@ -62,6 +62,7 @@ CARD = pl.Card(
                 otherwise="chrF, which compares characters, stands in for it",
             ),
         ),
+        shows="part/paper",
         own={"schedule.prompts": 2, "collect.links.0.n": 2},
     ),
     use="It helps where references exist and the metric agrees with people; with one metric alone "
@@ -92,6 +93,10 @@ class Metrics:
     async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         found = await self.reward(ctx, group)
         return [r if isinstance(r, pl.Fault) else replace(r, total=self.total(r)) for r in found]
+
+    def put(self, task: pl.Task) -> str | None:
+        """The task's answer as a response."""
+        return self.reward.put(task)
 
     def total(self, found: pl.Reward) -> float:
         if "lex" not in found.parts:  # no translation

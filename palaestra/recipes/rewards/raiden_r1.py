@@ -8,9 +8,10 @@ character must name, each a list of equivalent terms:
     acc = 1 if the reply names a variant of every group of terms, else 0
 
 (arXiv:2505.10218). Records without `keys` get them from models, as in the paper: each of `miner`,
-`second` and `third` names the keywords of the true answer, those stay on which all agree, and the first
-model names terms that are equivalent to them. A record on whose keys they do not agree is not trained
-on. The keys lie in RUN/written/keys.jsonl to be read and corrected, and train as --data of another run:
+`second` and `third` names up to three keywords that a reply in character must have, with equivalent
+terms; it sees the prompt alone, and a keyword must stand there. The first model's keys stay that all
+others name. A record on whose keys they do not agree is not trained on. The keys lie in
+RUN/written/keys.jsonl to be read and corrected, and train as --data of another run:
 
     palaestra train raiden-r1 --data FILE miner=endpoint(url='http://HOST:PORT/v1',model='A') second=DIR
 
@@ -20,7 +21,7 @@ is data, not code, so nothing that a model wrote is run.
 A keyword alone is blind: a negated mention counts, and so does a list of every key there is.
 Samples may hold the columns `forbidden`, terms of a false premise, and `others`, keys of other
 samples: one of them makes the reply worth 0. An unofficial re-implementation pays 0.7 for a
-contained key and 0.5 for half of the keys: the arm "graded".
+contained key and 0.5 for half of the keys: the arm "graded" of the claim.
 
 The claim trains nothing: it asks each reward to tell right replies from wrong ones.
 """

@@ -80,7 +80,9 @@ WEIGHTS = (("atoms", 0.2), ("template", 0.25), ("length", 0.35), ("tokens", 0.2)
 
 
 def formula(answer: str) -> str:
-    """`66` as G[0,0](x == 6) and G[1,1](x == 6): what the small model writes, in logic."""
+    """An answer of a built-in problem as a formula, a character for each step in time: the answer 66
+    is G[0,0](x == 6) and G[1,1](x == 6), so that two answers can be compared as signals.
+    """
     return " and ".join(
         f"G[{i},{i}](x == {int(c, 36) if c.isalnum() and c.isascii() else 99})"
         for i, c in enumerate(answer)

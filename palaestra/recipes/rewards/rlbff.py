@@ -3,12 +3,13 @@ user names the principle, also one that it was not trained on.
 
     r = log p(Yes) - log p(No), within +-10        (arXiv:2509.21319)
 
-Trained on (prompt, response, principle, verdict) as on text, by the likelihood of the one word; the
-principles come from written feedback: one is kept if its quote is in the feedback (partial ratio
-above 60) and every other annotator of the response says the like (cosine above 0.8), see
-`palaestra.judges.principles`. Then GRPO: every prompt has a principle that the reward model sees
-and the policy does not. Several principles are averaged (`Entailed`). r is only compared within a
-group, so among responses to one prompt and principle. There is one response in a question, hence no
+Trained on (prompt, response, principle, verdict) as on text, by the likelihood of the one word. Here a
+record has its principle. In the paper principles come from written feedback: one is kept if its quote is
+in the feedback (partial ratio above 60) and every other annotator of the response says the like (cosine
+above 0.8); `palaestra.judges.principles` has these checks, which no run calls. Then GRPO: every prompt has
+a principle that the reward model sees and the policy does not; of several `principles` one is drawn.
+`Entailed`, the mean over several, is a reward for recipes of your own. r is only compared within a group,
+so among responses to one prompt and principle. There is one response in a question, hence no
 bias of position. A judge that fails leaves the episode unscored; an empty response is asked about
 like any other.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 SANDBOX = "python"
 SERVER = "mcp:"
+PROGRAM = "command:"  # before a command of the user that an argument names
 GIVEN = "given:"  # before what only the process knows to which a program gave it
 FORMS = f'FILE.py:NAME, {SANDBOX}, {SERVER}"COMMAND" or {SERVER}http://HOST:PORT/PATH'
 SERVER_PART = re.compile(rf"(?:^|,)\s*({SERVER}.*)$", re.DOTALL)
@@ -29,6 +30,11 @@ def command_of(name: str) -> str:
     """The command that starts a server of tools; "" = it names none."""
     where = name.removeprefix(SERVER)
     return "" if where == name or where.startswith(("http://", "https://")) else where
+
+
+def program_of(text: str) -> str:
+    """The command behind `command:`; "" = the text names none."""
+    return text.removeprefix(PROGRAM) if text.startswith(PROGRAM) else ""
 
 
 def is_function(name: str) -> bool:

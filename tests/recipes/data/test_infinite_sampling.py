@@ -235,3 +235,18 @@ def test_any_recipe_that_samples_takes_it():
     assert build("rloo", n=12).learners == pl.recipe("rloo").learners
     with pytest.raises(pl.UserError, match="sft does not begin with a plain"):
         build("sft")
+
+
+def test_an_engine_without_slots_is_told_of_once(context):
+    class OtherEngine:
+        pass
+
+    ctx, told, engine = context("chain"), [], OtherEngine()
+    ctx.say, ctx.engine = told.append, lambda name="policy": engine
+    sample = PlannedSample(n=4, slots=3)
+    for _ in range(2):
+        assert sample.players(ctx)["policy"].engine is engine
+    assert len(told) == 1 and "slots=3 does nothing: OtherEngine" in told[0]
+    del ctx.engine
+    sample.players(ctx)
+    assert len(told) == 1

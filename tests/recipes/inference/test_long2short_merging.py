@@ -70,7 +70,7 @@ def test_activations_hold_changes_back(two):
     name, scale = next(iter(scales.items()))
     models = [weights_of(two.model(n).module) for n in ("short", "long")]
     moved = {n: t + 1 for n, t in base.items()}
-    made = merges.Relaxed(lambda *_: dict(moved), scales)(base, models)
+    made = palaestra.models.Relaxed(lambda *_: dict(moved), scales)(base, models)
     assert torch.allclose(made[name] - base[name], scale.to(base[name].dtype).expand_as(base[name]), atol=1e-5)
     same = merges.ActivationInformed(("short", "long"), Average(), omega=1.0, tasks=2)._scales(two)
     assert all((x == 1).all() for x in same.values())

@@ -158,6 +158,10 @@ def test_labels_follow_rewards_and_leave_out_what_is_muted():
     broken = replace(group, episodes=(*group.episodes, Episode(status="error:engine")))
     examples, _ = pl.credit.LabelAnswers()([broken], [[[{}]] * 4 + [[]]], {})
     assert [e.columns["label"] for e in examples] == [1.0, -1.0, -1.0]
+    graded = lambda right: pl.credit.LabelAnswers(right)([group], [[[{}]] * 4], {})[0]
+    assert [e.columns["label"] for e in graded(0.45)] == [1.0, -1.0, 1.0]
+    for name in ("kto", "bco"):
+        assert pl.recipe(name, right=0.7).learners["policy"].credit == pl.credit.LabelAnswers(0.7)
     assert pl.credit.LabelAnswers().keeps_equal
 
 

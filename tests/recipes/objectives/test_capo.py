@@ -52,7 +52,7 @@ def test_a_right_answer_with_a_bad_step_beats_a_clean_wrong_one():
 
 def test_the_critic_is_a_model_that_the_user_names(tmp_path):
     """Without one a run on a user's file says how to give it; on the embedded problem its own checker judges."""
-    assert capo.build().collect.links[2].critic == ModelCritic(LocalModel())
+    assert capo.build().collect.links[2].critic == ModelCritic(LocalModel(), max_tokens=None)
     assert capo.embedded().collect.links[2].critic == Oracle()
     assert build("capo", {"critic": "policy"}, embedded=True) == capo.build(LocalModel())
     rows = tmp_path / "rows.jsonl"

@@ -46,7 +46,7 @@ DEFAULTS = {
     "carft": {**PPO, "links.0.n": 1, "schedule.prompts": 128, "0.kl": 0.05, ".temperature": 0.2, "links.0.temperature": 1.0,
               "parts.0.reduce": "sequences", "parts.1.weight": 0.1, "parts.2.weight": 1.0},
     "cola": {"acting.start": 0.0, "acting.end": 1.0, "acting.step": 15, "then.reduce": "sequences"},
-    "confucius3": {**CLIP_HIGHER, ".slope": -0.256, ".level": 1.256, "links.0.right": 1.0, "links.0.wrong": -1.0,
+    "confucius3": {**CLIP_HIGHER, ".slope": -0.256, ".level": 1.256, "links.0.positive": 1.0, "links.0.negative": -1.0,
                    "schedule.max_age": 1, "objective.reduce": "constant", ".length": None, ".old": "policy", "pool.size": 0},
     "dr_grpo": {"objective.reduce": "constant", ".length": None},  # of the run's longest answer
     "effective_rank": {".stride": 40, ".kappa": 2.0, ".gain": 2.0, ".keep": 0.7, **SEQUENCES},
@@ -62,7 +62,7 @@ DEFAULTS = {
     "lite_ppo": {"links.0.scope": "batch", "links.1.scope": "group", "links.0.eps": 1e-6, **TOKENS},
     "loop": {".low": pytest.approx(1 - 1 / 1.1), ".high": 0.1, "update.epochs": 2, "update.minibatches": 4, ".least": 0.01, 
              ".others": True, **SEQUENCES},  # 128 rollouts in minibatches of 32
-    "nsr": {"links.0.right": 0.0, "links.0.wrong": -1.0, **TOKENS},
+    "nsr": {"links.0.positive": 0.0, "links.0.negative": -1.0, **TOKENS},
     "oreo": {".beta": 0.03, "parts.1.weight": 0.01, ".kind": "k2", "parts.0.level": "token", "parts.0.reduce": "tokens"},
     "pav": {".alpha": 3.0, ".k": 4, "links.2.n": 4, **SEQUENCES},
     "rapo": {"parts.1.weight": 0.01, "parts.2.weight": 1e-3, ".how": "sample", "parts.0.reduce": "sequences"},

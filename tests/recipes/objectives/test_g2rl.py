@@ -6,6 +6,7 @@ from palaestra.credit.links import Chain
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import g2rl
+from palaestra.run.first_step import first_step_notes
 
 from tests.recipes.objectives.helpers import groups_of
 
@@ -63,3 +64,20 @@ def test_the_size_of_the_bonus_is_logged(weight):
     assert [x.columns["track:novelty_bonus"][1] for x in made] == pytest.approx(
         [weight * b for b in (0.523188, 1, 1)], abs=1e-5
     )
+
+
+def test_g2rl_scales_rewards_between_the_users_bounds():
+    """Rewards 5, 0, 5 between 0 and 5 are those of 1, 0, 1; 0 to 5 without bounds are told of."""
+    signals = [[[{g2rl.SIGNAL: f[None]}] for f in FEATURES]]
+    shaped = lambda rewards, bounds: [
+        float(x.columns["advantage"].max())
+        for x in Chain((g2rl.Explore("text", bounds=bounds),))(groups_of(rewards), signals, {})[0]
+    ]
+    assert shaped([5, 0, 5], (0, 5)) == pytest.approx(shaped([1, 0, 1], None))
+    metrics = {"episodes": 3.0, "groups": 1.0, "grad_norm": 1.0}
+    told = lambda rewards, **how: [
+        n for n in first_step_notes(metrics, groups_of(rewards), g2rl.build(**how)) if "bounds=" in n
+    ]
+    assert "between 0 and 5" in told([5, 0, 5])[0] and not told([1, 0, 1]) and not told([5, 0, 5], bounds=(0, 5))
+    with pytest.raises(UserError, match="the lowest reward first"):
+        g2rl.build(bounds=(1, 0))

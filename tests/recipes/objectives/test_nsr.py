@@ -31,7 +31,7 @@ def test_nsr_edges():
     assert advantages(nsr.build(), group([0, 0])) == [-1, -1]
     assert weights(nsr.build(), group([1, 1])) == [[0.0] * 4] * 2
     assert advantages(nsr.build(), group([0])) == [-1]
-    assert advantages(nsr.build(right=0.5), group([0.5, 0.51])) == [-1, 0]  # half is not yet right
+    assert advantages(nsr.build(right=0.5), group([0.49, 0.5])) == [-1, 0]  # from half on it is right
     assert advantages(nsr.build(), group([0.9, 1.0])) == [-1, 0]  # the reward says what is right: here nobody but 1
     credit = nsr.build().learners["policy"].credit
     assert credit([played(1, 1)], [], {})[0] == []

@@ -49,6 +49,10 @@ def test_the_progress_that_is_added_is_logged(alpha, expected):
     assert made.columns["track:progress"].tolist() == pytest.approx([0, expected, 0])
 
 
+def test_a_threshold_of_success_reaches_the_values():
+    assert [pav.build(right=r).collect.links[-1].right for r in (0.7, None)] == [0.7, None]
+
+
 def test_a_prover_of_the_users_goes_on_instead_of_the_policy():
     assert pav.build(prover="DIR").references == {"prover": "DIR"} and pav.build().references == {}
     assert pav.build(prover="DIR", kl=0.1).references == {"prover": "DIR", "ref": "policy"}

@@ -66,7 +66,8 @@ CARD = pl.Card(
         own={
             "endpoint": "Right leads to the door.",
             "plans": False,
-            "worlds": 0,
+            "worlds": 1,
+            "length": 2,
             "samples": 2,
             "schedule.prompts": 2,
         },

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import palaestra as pl
 
@@ -20,13 +20,6 @@ def shrink(x: Tensor, by: float) -> Tensor:
     """
     u, s, v = torch.linalg.svd(x, full_matrices=False)
     return (u * (s - by).clamp(min=0)) @ v
-
-
-def low_rank(x: Tensor, share: float) -> Tensor:
-    """The matrix of its largest singular values, a share of their number, at least one."""
-    u, s, v = torch.linalg.svd(x, full_matrices=False)
-    n = max(1, round(share * len(s)))
-    return (u[:, :n] * s[:n]) @ v[:n]
 
 
 @pl.stage
@@ -80,7 +73,8 @@ class Twin:
         total = shared.double()
         for a, w in zip(a_M, given, strict=True):
             own = w.double() - shared.double()
-            total = total + a * (low_rank(own, self.rank) if own.ndim == 2 else own)
+            rank = max(1, round(self.rank * min(own.shape)))
+            total = total + a * pl.models.low_rank(own, rank)
         return total.to(shared.dtype)
 
 
@@ -103,50 +97,15 @@ class ActivationInformed:
     tokenizer: str = ""  # as in `pl.run.Merged`
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        scale = self._scales(ctx)
-        how = Relaxed(self.how, scale)
+        how = pl.models.Relaxed(self.how, self._scales(ctx))
         return await pl.run.Merged(self.inputs, how, self.tokenizer).run(ctx)
 
-    @torch.no_grad()
     def _scales(self, ctx: pl.Context) -> dict[str, Tensor]:
         """By weight, what the change of each of its columns is multiplied by."""
-        model, sums = ctx.model("policy"), dict[str, Tensor]()
-        dialect, hooks = ctx.engine("policy").dialect, []
-
-        def listen(name: str, layer: nn.Linear) -> None:
-            def add(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-                total = args[0].detach().double().abs().flatten(0, -2).sum(0)
-                sums[name] = sums.get(name, torch.zeros_like(total)) + total
-
-            hooks.append(layer.register_forward_pre_hook(add))
-
-        own = pl.models.weights_of(model.module)  # a tied layer stands elsewhere
-        for name, layer in model.module.named_modules():
-            if isinstance(layer, nn.Linear) and f"{name}.weight" in own:
-                listen(f"{name}.weight", layer)
-        try:
-            for i in pl.run.chosen_tasks(ctx.bench, self.tasks, "train"):
-                prompt = ctx.bench.tasks.task("train", i).prompt
-                heard = dialect.extend(prompt, first=True, closed=False)
-                ids = torch.tensor([[z for s in heard for z in s.ids]], device=model.device)
-                model.logits(model.hidden(ids)[0])
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return {n: 1 - (1 - self.omega) * x / x.max().clamp(min=1e-12) for n, x in sums.items()}
-
-
-@pl.stage
-class Relaxed:
-    """A merge whose changes of the base are multiplied by a number for each column."""
-
-    how: "pl.models.Ties | pl.models.TaskArithmetic | pl.models.Dare"
-    scale: Mapping[str, Tensor]
-
-    def __call__(self, base: Weights, models: Sequence[Weights]) -> dict[str, Tensor]:
-        made = self.how(base, models)
-        for name, by in self.scale.items():
-            if name in made:
-                w = base[name].double()
-                made[name] = (w + (made[name].double() - w) * by).to(base[name].dtype)
-        return made
+        dialect, rows = ctx.engine("policy").dialect, list[list[int]]()
+        for i in pl.run.chosen_tasks(ctx.bench, self.tasks, "train"):
+            prompt = ctx.bench.tasks.task("train", i).prompt
+            heard = dialect.extend(prompt, first=True, closed=False)
+            rows.append([z for s in heard for z in s.ids])
+        inputs = pl.models.input_magnitudes(ctx.model("policy"), rows)
+        return pl.models.relaxation(inputs, self.omega)
