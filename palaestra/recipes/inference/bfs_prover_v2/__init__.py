@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
+from palaestra.recipes.inference.bfs_prover_v2.examples import PROOFS, THEOREMS
 from palaestra.recipes.inference.bfs_prover_v2.planning import (
     PlanByModel,
     PlanByRule,
@@ -68,26 +69,13 @@ CARD = pl.Card(
             pl.needs.NeededColumn(
                 "prompt",
                 "text",
-                (
-                    "p & q -> q & p",
-                    "p -> p | q",
-                    "(p -> q) -> (q -> r) -> p -> r",
-                    "p | q -> q | p",
-                    "~~p -> p",
-                    "p & (p -> q) -> q",
-                    "(p -> q) -> ~q -> ~p",
-                    "p -> q -> p & q",
-                ),
+                THEOREMS,
                 "a theorem, as the kernel reads it",
             ),
             pl.needs.NeededColumn(
                 "demonstration",
                 "text",
-                (
-                    "intro\ncases h1\nsplit\nassumption\nassumption",
-                    "intro\nleft\nassumption",
-                    "intro\nintro\nintro\nmp h1 h3\nmp h2 h4\nassumption",
-                ),
+                PROOFS,
                 "a proof of it, a tactic a line",
                 when={"proofs": (True,)},
             ),
@@ -106,13 +94,15 @@ CARD = pl.Card(
         shows="filtered",
         off={"band": (0.0, 1.0)},
         own={
-            "openings": 6,
+            "rounds": 1,
+            "openings": 8,
+            "band": (0.4, 0.6),
             "tasks": 4,
-            "theorems": 4,
+            "theorems": 8,
+            "proofs": True,
             "rules": False,
             "expert1.schedule.prompts": 6,
-            "expert2.schedule.prompts": 2,
-            "retrained1.schedule.prompts": 4,
+            "start.schedule.prompts": 4,
         },
     ),
     use="It helps where a kernel decides every step and the model proves some theorems already; it learns "
@@ -160,7 +150,7 @@ def build(
     if proofs:
         written = CollectProofs(search, searches=0, band=band, tasks=theorems, written=True)
         parts["written"] = pl.Part(written)
-        parts["start"] = pl.Part(imitation(), data=pl.Output("written", "steps"))
+        parts["start"] = pl.Part(imitation(), data=pl.Output("written", "tactics"))
         start = pl.Output("start")
     for i in range(1, rounds + 1):
         expert = expert_iteration(ProveTheorem(search, openings), band)
@@ -169,7 +159,7 @@ def build(
         if i < rounds:
             again = CollectProofs(search, openings, band=band, tasks=theorems, written=proofs)
             parts[f"proofs{i}"] = pl.Part(again, model=start)
-            parts[f"retrained{i}"] = pl.Part(imitation(), data=pl.Output(f"proofs{i}", "steps"))
+            parts[f"retrained{i}"] = pl.Part(imitation(), data=pl.Output(f"proofs{i}", "tactics"))
             start = pl.Output(f"retrained{i}")
     by_rule: Planner = PlanByRule() if kernel == "own" else Undivided()
     exam = PlannedProofs(

@@ -120,7 +120,7 @@ class PerplexityBand:
 @pl.stage
 class CollectProofs:
     """A program: proves training theorems again, the shortest proof of several searches each, and
-    writes the tactics that lie in the band as `steps.jsonl`: prompt, demonstration, theorem, step.
+    writes the tactics that lie in the band as `tactics.jsonl`: prompt, demonstration, theorem, step.
 
     Its summary has `proved`, the share of theorems, `steps` and `length`, the mean of the proofs.
 
@@ -143,11 +143,11 @@ class CollectProofs:
     async def run(self, ctx: pl.Context) -> pl.Result:
         if ctx.out is None:
             raise pl.UserError("bfs-prover-v2 keeps its proofs in the run folder; give one with out=")
-        path = ctx.folder / "steps.jsonl"
+        path = ctx.folder / "tactics.jsonl"
         metrics = await ctx.once("proofs", lambda: self._collect(ctx, str(path)))
         return pl.Result(
             metrics={**metrics, "sampled_tokens": ctx.sampled_tokens},
-            artifacts={"steps": str(path)},
+            artifacts={"tactics": str(path)},
         )
 
     async def _collect(self, ctx: pl.Context, path: str) -> dict[str, Any]:
@@ -168,14 +168,15 @@ class CollectProofs:
         if self.written:
             made = [await asyncio.to_thread(self._written, ctx, task) for task in tasks]
             rows += [row for steps in made for row in steps]
-        if not rows:
+        rows = _without_repeats(rows)
+        if len(rows) < 2:  # one of them is held out
             raise pl.UserError(
-                f"no proof of {n} theorems was found, so there is nothing to learn from; start from a "
-                "model that writes tactics, give proofs in the column demonstration (proofs=true), or "
-                "raise openings"
+                f"proofs of {len(found)} in {n} theorems were found, with {len(rows)} tactics in the band: "
+                "too little to learn from; start from a model that writes tactics, give proofs in the "
+                "column demonstration (proofs=true), or raise openings"
             )
         with open(path, "w") as file:
-            file.writelines(json.dumps(row) + "\n" for row in _without_repeats(rows))
+            file.writelines(json.dumps(row) + "\n" for row in rows)
         numbers = {
             "proved": len(found) / max(1, n),
             "steps": float(len(rows)),
