@@ -21,9 +21,11 @@ from palaestra.types import need_at_least, stage
 NAME = "palaestra_theorem"
 MARK = "@@palaestra"
 HEAD = re.compile(r"^(?:Theorem|Lemma|Example|Fact|Corollary|Proposition)\s+[\w']+\s*|^Goal\s+")
+SEVERAL = re.compile(r"\.(?:\s|$)|\(\*|\"")  # a second sentence, a comment, or text that is printed
 HOLES = re.compile(r"\b(?:admit|give_up|shelve|unshelve|abstract|Admitted|Abort|Qed|Defined)\b")
 EXISTENTIAL = re.compile(r"\?Goal\d*|^Existential \d+ =", re.MULTILINE)
 GOALS = re.compile(r"(\d+) goals?\b")
+CLOSED = "Closed under the global context"
 LIBRARY = re.compile(r"[A-Za-z_][\w.]*")
 # Debian's Coq reads where OCaml's packages lie from a file in /etc, which the sandbox does not have
 LAUNCH = """import os
@@ -37,7 +39,7 @@ os.execvp({program!r}, {words!r})
 def sentence(tactic: str) -> str | None:
     """A tactic as one sentence of Ltac, with its full stop; None where it is anything else."""
     text = " ".join(tactic.split()).removesuffix(".").strip()
-    if not text or re.search(r"\.(?:\s|$)|\(\*|\"", text) or HOLES.search(text):
+    if not text or SEVERAL.search(text) or HOLES.search(text):
         return None
     return f"{text}." if re.match(r"[a-z(\[]", text) else None
 
@@ -48,7 +50,7 @@ class Coq:
 
     Args:
         imports: modules of Coq's library that a theorem may use, parted by commas: "Arith,Lia".
-        axioms: that a proof may rest on, by the names that `Print Assumptions` gives.
+        axioms: that a proof may rest on, such as classic, by the names that `Print Assumptions` gives.
         seconds: of the wall clock that a tactic may take; a whole proof takes ten times as long.
         memory_mb: of a process.
     """
@@ -135,11 +137,11 @@ class Coq:
         ran = self._run("coqc", ["-q", "theorem.v"], "", 10 * self.seconds, {"theorem.v": text})
         if ran.status != "ok":
             return False
-        _, _, axioms = ran.stdout.partition("Axioms:")
+        if ran.stdout.strip().endswith(CLOSED):  # what tactics print stands before
+            return True
+        _, _, axioms = ran.stdout.rpartition("Axioms:")
         named = re.findall(r"^([\w.']+)\s*:", axioms, re.MULTILINE)
-        return "Closed under the global context" in ran.stdout or (
-            bool(named) and set(named) <= set(self.axioms)
-        )
+        return bool(named) and set(named) <= set(self.axioms)
 
     @property
     def _preamble(self) -> str:
@@ -147,6 +149,10 @@ class Coq:
 
     def _statement(self, theorem: str) -> str:
         text = " ".join(theorem.split()).removesuffix(".").strip()
+        if not text or SEVERAL.search(text):
+            raise UserError(
+                f"{theorem[:80]!r} is no single statement of Coq; give one, without its proof"
+            )
         rest = HEAD.sub("", text)
         named = rest != text and not text.startswith("Goal")
         return f"Theorem {NAME} {rest}." if named else f"Theorem {NAME} : {rest}."

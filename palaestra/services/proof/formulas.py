@@ -22,7 +22,7 @@ SPELLINGS = {
     "\u00ac": "~", "\u22a5": FALSE, "False": FALSE,
 }  # fmt: skip
 BINDS = {"->": 1, "|": 2, "&": 3}  # how tightly
-DEEPEST, LONGEST = 40, 2000  # connectives above one another; characters
+DEEPEST, LONGEST, LARGEST = 40, 2000, 200  # brackets in one another; characters; connectives
 
 
 def negation(a: Formula) -> Formula:
@@ -31,7 +31,17 @@ def negation(a: Formula) -> Formula:
 
 @lru_cache(maxsize=4096)
 def read_formula(text: str) -> Formula:
-    """The formula of a text. Raises UserError where it is none."""
+    """The formula of a text. Raises UserError where it is none, or too large."""
+    if len(text) > LONGEST:
+        raise _unreadable(text)
+    formula = parse_formula(text)
+    if connectives(formula) > LARGEST:
+        raise _too_large(text)
+    return formula
+
+
+def parse_formula(text: str) -> Formula:
+    """As `read_formula`, for a formula that may be a little larger: a goal has negations of others."""
     spelled = text
     for other, own in SPELLINGS.items():
         spelled = spelled.replace(other, own)
@@ -39,7 +49,7 @@ def read_formula(text: str) -> Formula:
     spelled = spelled.strip()
     while at < len(spelled):
         match = TOKEN.match(spelled, at)
-        if match is None or len(spelled) > LONGEST:
+        if match is None:
             raise _unreadable(text)
         tokens.append(match[1])
         at = match.end()
@@ -47,6 +57,18 @@ def read_formula(text: str) -> Formula:
     if rest:
         raise _unreadable(text)
     return formula
+
+
+def connectives(f: Formula) -> int:
+    """Their number."""
+    return 0 if isinstance(f, str) else 1 + connectives(f[1]) + connectives(f[2])
+
+
+def _too_large(text: str) -> UserError:
+    return UserError(
+        f"{text[:80]!r} has more than {LARGEST} connectives, where a <-> b counts as two implications; "
+        "the built-in kernel reads no larger formula, so choose kernel=coq"
+    )
 
 
 def _unreadable(text: str) -> UserError:
@@ -64,21 +86,25 @@ def _binary(tokens: list[str], text: str, depth: int) -> tuple[Formula, list[str
         signs.append(rest[0])
         part, rest = _unary(rest[1:], text, depth)
         parts.append(part)
-    return _grouped(parts, signs), rest
+    if len(signs) > LARGEST:
+        raise _too_large(text)
+    return _grouped(parts, signs, text), rest
 
 
-def _grouped(parts: list[Formula], signs: list[str]) -> Formula:
+def _grouped(parts: list[Formula], signs: list[str], text: str) -> Formula:
     for sign in ("<->", "->", "|", "&"):
         if sign in signs:
             at = signs.index(sign)
-            a = _grouped(parts[: at + 1], signs[:at])
-            b = _grouped(parts[at + 1 :], signs[at + 1 :])
+            a = _grouped(parts[: at + 1], signs[:at], text)
+            b = _grouped(parts[at + 1 :], signs[at + 1 :], text)
+            if max(map(connectives, (a, b))) > 2 * LARGEST:  # before <-> doubles it again
+                raise _too_large(text)
             return ("&", ("->", a, b), ("->", b, a)) if sign == "<->" else (sign, a, b)
     return parts[0]
 
 
 def _unary(tokens: list[str], text: str, depth: int) -> tuple[Formula, list[str]]:
-    if not tokens or depth > DEEPEST:
+    if not tokens or depth > 2 * DEEPEST:
         raise _unreadable(text)
     head, rest = tokens[0], tokens[1:]
     if head == "~":

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from palaestra.errors import UserError
@@ -35,6 +36,7 @@ from palaestra.services.proof.formulas import (
     Formula,
     formula_text,
     negation,
+    parse_formula,
     read_formula,
 )
 from palaestra.types import stage
@@ -55,11 +57,12 @@ def goal_text(goal: Goal) -> str:
     return "\n".join([*lines, f"|- {formula_text(target)}"])
 
 
+@lru_cache(maxsize=4096)
 def read_goal(text: str) -> Goal:
     """The goal of a text that `goal_text` wrote."""
     *lines, last = text.split("\n")
-    hypotheses = tuple(read_formula(line.partition(": ")[2]) for line in lines)
-    return hypotheses, read_formula(last.removeprefix("|- "))
+    hypotheses = tuple(parse_formula(line.partition(": ")[2]) for line in lines)
+    return hypotheses, parse_formula(last.removeprefix("|- "))
 
 
 def apply_tactic(goal: Goal, tactic: str) -> tuple[Goal, ...]:

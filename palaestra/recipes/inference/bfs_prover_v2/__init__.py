@@ -119,6 +119,7 @@ CARD = pl.Card(
 def build(
     kernel: KernelName = "own",
     imports: str = "",
+    axioms: tuple[str, ...] = (),
     planner: pl.Source | None = None,
     rounds: int = 2,
     band: tuple[float, float] = (0.2, 0.8),
@@ -133,17 +134,17 @@ def build(
     free: bool = False,
     rules: bool = True,
 ) -> pl.Pipeline:
-    """`imports` are modules of Coq's library. A search opens `openings` states and asks for `tactics`
-    tactics in each; a held-out theorem has twice as many, of `provers` searches. `theorems` are proven
-    again between rounds, None = all of a file; `tasks` are held-out theorems. With `proofs` the base
-    imitates the proofs in the column demonstration first. `free` lets the model write any tactic, `rules`
-    tells it how they are written.
+    """`imports` are modules of Coq's library, and proofs may rest on `axioms` of them. A search opens
+    `openings` states and asks for `tactics` tactics in each; a held-out theorem has twice as many, of
+    `provers` searches. `theorems` are proven again between rounds, None = all of a file; `tasks` are
+    held-out theorems. With `proofs` the base imitates the proofs in the column demonstration first.
+    `free` lets the model write any tactic, `rules` tells it how they are written.
     """
     check_band(band)
     if rounds < 1:
         raise pl.UserError("rounds is the number of rounds of expert iteration; give 1 or more")
     search = TacticSearch(
-        open_kernel(kernel, imports), tactics=tactics, alpha=alpha, free=free, rules=rules
+        open_kernel(kernel, imports, axioms), tactics=tactics, alpha=alpha, free=free, rules=rules
     )
     parts: dict[str, pl.Part] = {}
     start: pl.Output | None = None

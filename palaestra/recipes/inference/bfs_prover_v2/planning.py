@@ -103,7 +103,9 @@ class PlanByModel:
 def read_subgoals(reply: str) -> list[str]:
     """The statements behind `have:` of a planner's reply."""
     lines = [line.strip().strip("`").lstrip("-*0123456789.) ") for line in reply.splitlines()]
-    stated = [line.partition(":")[2].strip(" `") for line in lines if line.lower().startswith("have")]
+    stated = [
+        line.partition(":")[2].strip(" `") for line in lines if line.lower().startswith("have")
+    ]
     return [s for s in dict.fromkeys(stated) if s][:MOST_SUBGOALS]
 
 
@@ -164,7 +166,9 @@ class PlannedProof:
         plan = await self._plan(state, ())
         while True:
             state, missing = await self._close_subgoals(state, plan)
-            end = await self._close(state, self.left) if not missing or not self._may_replan else None
+            end = (
+                await self._close(state, self.left) if not missing or not self._may_replan else None
+            )
             if end is not None or not self._may_replan:
                 break
             self.replans += 1

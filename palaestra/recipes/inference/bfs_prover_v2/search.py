@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import field, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -13,14 +14,18 @@ import palaestra as pl
 KernelName = Literal["own", "coq"]
 
 
-def open_kernel(name: KernelName, imports: str = "") -> pl.services.ProofKernel:
-    """The proof kernel of a name; `imports` are modules of Coq's library. Raises UserError."""
+def open_kernel(
+    name: KernelName, imports: str = "", axioms: tuple[str, ...] = ()
+) -> pl.services.ProofKernel:
+    """The proof kernel of a name; `imports` are modules of Coq's library, and a proof may rest on
+    `axioms` of them. Raises UserError.
+    """
     if name == "coq":
-        return pl.services.Coq(imports=imports)
+        return pl.services.Coq(imports=imports, axioms=axioms)
     if name != "own":
         raise pl.UserError(f"there is no kernel {name!r}; choose kernel=own or kernel=coq")
-    if imports:
-        raise pl.UserError("imports are modules of Coq's library; add kernel=coq")
+    if imports or axioms:
+        raise pl.UserError("imports and axioms are those of Coq's library; add kernel=coq")
     return pl.services.NaturalDeduction()
 
 
@@ -138,7 +143,7 @@ class TacticSearch:
         if end is not None:
             path = tree.path(end)
             script = tuple(tree.nodes[i].action for i in path[1:])
-            for above, i in zip(path, path[1:], strict=False):
+            for above, i in pairwise(path):
                 at = (above, tree.nodes[i].action)
                 tried[at] = replace(tried[at], on_path=True)
         return Searched(

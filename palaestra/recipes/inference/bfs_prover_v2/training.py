@@ -142,7 +142,9 @@ class CollectProofs:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         if ctx.out is None:
-            raise pl.UserError("bfs-prover-v2 keeps its proofs in the run folder; give one with out=")
+            raise pl.UserError(
+                "bfs-prover-v2 keeps its proofs in the run folder; give one with out="
+            )
         path = ctx.folder / "tactics.jsonl"
         metrics = await ctx.once("proofs", lambda: self._collect(ctx, str(path)))
         return pl.Result(
@@ -157,7 +159,9 @@ class CollectProofs:
         each = await asyncio.gather(*(self._proof(ctx, task) for task in tasks))
         found = [(task, s) for task, s in zip(tasks, each, strict=True) if s is not None]
         path_steps = [t for _, s in found for t in s.tried if t.on_path]
-        kept = {id(path_steps[i]) for i in kept_ranks([t.perplexity for t in path_steps], *self.band)}
+        kept = {
+            id(path_steps[i]) for i in kept_ranks([t.perplexity for t in path_steps], *self.band)
+        }
         rows = [
             self._row(task, t.prompt[-1].content, t.tactic, i)
             for task, s in found
@@ -214,7 +218,9 @@ class CollectProofs:
             rows.append(self._row(task, question(state, rules)[-1].content, tactic, i))
             state = after
         if not kernel.accepts(statement(task), script):
-            raise pl.UserError(f"task {task.id!r}: its demonstration is no whole proof; complete it")
+            raise pl.UserError(
+                f"task {task.id!r}: its demonstration is no whole proof; complete it"
+            )
         return rows
 
     def _row(self, task: pl.Task, prompt: str, tactic: str, i: int) -> dict[str, Any]:
