@@ -22,9 +22,11 @@ PROOF = ["intros p q H", "destruct H.", "split.", "assumption.", "assumption"]
 ESCAPES = (
     "Admitted", "Admitted.", "admit", "admit.", "give_up.", "shelve.", "Abort.", "Qed.", "Defined.", "Axiom bad : False.",
     "Parameter bad : False", 'Load "x".', "Load x.", 'Redirect "f" Print nat.', 'Extraction "f" nat.', "Add LoadPath x.",
-    'Declare ML Module "x".', "Require Import Classical.", "Unset Guard Checking.", "Set Bypass Check.", "#[bypass_check] exact I.",
+    'Declare ML Module "x".', "Require Import Classical.", "Unset Guard Checking.",
+    "Set Bypass Check.", "#[bypass_check] exact I.",
     "exact I. Admitted.", "intros. Axiom bad : False. exact bad.", "intros.\nAdmitted.", "intros... Admitted.", "(* *) admit.",
-    "exact (ltac:(admit)).", "intros; admit.", "all: give_up.", "abstract exact I.", "unshelve eauto.", 'idtac "x".', "- exact I.", "{ exact I. }",
+    "exact (ltac:(admit)).", "intros; admit.", "all: give_up.", "abstract exact I.", "unshelve eauto.",
+    'idtac "x".', "- exact I.", "{ exact I. }",
     "", ".", "Drop.", "Cd x.", "Fail exact I.",
 )  # fmt: skip
 

@@ -22,6 +22,8 @@ the sandbox. Where a kernel knows all tactics of a goal the model draws from the
 
     palaestra train bfs-prover-v2 --data theorems.jsonl [kernel=coq] [imports=Arith,Lia] --model DIR
 
+The held-out accuracy between steps asks for a whole proof in one answer; the part `exam` searches.
+
 Quantiles, alpha and the number of tactics are ours; rounds are of a fixed length, where the paper waits for a
 plateau. Provers of a subgoal divide its budget and do not stop one another.
 """
@@ -108,9 +110,10 @@ CARD = pl.Card(
     use="It helps where a kernel decides every step and the model proves some theorems already; it learns "
     "nothing from theorems of which it finds no proof.",
     lacks=(
-        "There is no Lean kernel: Coq and the built-in one are the two that run.",
+        "There is no Lean kernel, and with it no MiniF2F and no ProofNet: Coq and the built-in kernel run.",
         "Retraining comes after a fixed number of steps, not where the solve rate stops rising.",
-        "The built-in kernel has no quantifiers, and MiniF2F and ProofNet were not run.",
+        "The built-in kernel has no quantifiers.",
+        "No corpus of autoformalised theorems comes with it; a user brings theorems.",
         "Provers share a cache of whole subgoals, not of states inside a search.",
     ),
 )
