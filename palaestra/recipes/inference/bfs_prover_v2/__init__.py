@@ -128,19 +128,19 @@ def build(
     band: tuple[float, float] = (0.2, 0.8),
     alpha: float = 0.5,
     tactics: int = 4,
-    openings: int = 32,
+    openings: int = 16,
     provers: int = 2,
     replans: int = 2,
     tasks: int = 64,
-    theorems: int | None = None,
+    theorems: int = 512,
     proofs: bool = False,
     free: bool = False,
     rules: bool = True,
 ) -> pl.Pipeline:
     """`imports` are modules of Coq's library, and proofs may rest on `axioms` of them. A search opens
     `openings` states and asks for `tactics` tactics in each; a held-out theorem has twice as many, of
-    `provers` searches. `theorems` are proven again between rounds, None = all of a file; `tasks` are
-    held-out theorems. With `proofs` the base imitates the proofs in the column demonstration first.
+    `provers` searches. At most `theorems` are proven again between rounds; `tasks` are held-out
+    theorems. With `proofs` the base imitates the proofs in the column demonstration first.
     `free` lets the model write any tactic, `rules` tells it how they are written.
     """
     check_band(band)

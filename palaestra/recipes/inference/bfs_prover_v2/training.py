@@ -129,7 +129,7 @@ class CollectProofs:
         openings: of each search.
         searches: of each theorem; 0 = only written proofs are taken.
         band: quantiles of the perplexity.
-        tasks: theorems at most; None = all of a file.
+        tasks: theorems at most.
         written: the column `demonstration`, else the source's own proof, is taken too.
     """
 
@@ -137,7 +137,7 @@ class CollectProofs:
     openings: int = 16
     searches: int = 2
     band: tuple[float, float] = (0.2, 0.8)
-    tasks: int | None = None
+    tasks: int = 512
     written: bool = False
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -153,7 +153,7 @@ class CollectProofs:
         )
 
     async def _collect(self, ctx: pl.Context, path: str) -> dict[str, Any]:
-        n = pl.curriculum.count_tasks(self.tasks, ctx.bench.tasks.size, 64)
+        n = pl.curriculum.count_tasks(self.tasks, ctx.bench.tasks.size, self.tasks)
         first = pl.curriculum.first_number(ctx)
         tasks = [ctx.bench.tasks.task("train", first + i) for i in range(n)]
         each = await asyncio.gather(*(self._proof(ctx, task) for task in tasks))
