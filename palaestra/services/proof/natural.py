@@ -46,7 +46,7 @@ PLAIN = ("intro", "split", "left", "right", "contra", "exfalso", "assumption")
 MOST_GOALS = 64
 
 
-class NotApplicable(Exception):
+class InapplicableTactic(Exception):
     """A tactic that a goal does not allow."""
 
 
@@ -66,7 +66,7 @@ def read_goal(text: str) -> Goal:
 
 
 def apply_tactic(goal: Goal, tactic: str) -> tuple[Goal, ...]:
-    """The goals from which this one follows. Raises NotApplicable."""
+    """The goals from which this one follows. Raises InapplicableTactic."""
     hypotheses, target = goal
     word, _, rest = tactic.strip().partition(" ")
     rest = rest.strip()
@@ -74,18 +74,18 @@ def apply_tactic(goal: Goal, tactic: str) -> tuple[Goal, ...]:
         try:
             lemma = read_formula(rest)
         except UserError:
-            raise NotApplicable(f"have needs a formula, not {rest[:40]!r}") from None
+            raise InapplicableTactic(f"have needs a formula, not {rest[:40]!r}") from None
         return (hypotheses, lemma), (_with(hypotheses, lemma), target)
     if word in PLAIN:
         if rest:
-            raise NotApplicable(f"{word} stands alone")
+            raise InapplicableTactic(f"{word} stands alone")
         return _on_target(word, hypotheses, target)
     if word in ("exact", "apply", "cases", "mp"):
         chosen = [_hypothesis(hypotheses, name) for name in rest.split()]
         if len(chosen) != (2 if word == "mp" else 1):
-            raise NotApplicable(f"{word} needs {'two hypotheses' if word == 'mp' else 'one'}")
+            raise InapplicableTactic(f"{word} needs {'two hypotheses' if word == 'mp' else 'one'}")
         return _on_hypotheses(word, chosen, hypotheses, target)
-    raise NotApplicable(f"{word[:40]!r} is no tactic")
+    raise InapplicableTactic(f"{word[:40]!r} is no tactic")
 
 
 def _with(hypotheses: tuple[Formula, ...], *more: Formula) -> tuple[Formula, ...]:
@@ -97,15 +97,15 @@ def _with(hypotheses: tuple[Formula, ...], *more: Formula) -> tuple[Formula, ...
 def _hypothesis(hypotheses: tuple[Formula, ...], name: str) -> Formula:
     number = name[1:]
     if not name.startswith("h") or not number.isdecimal() or len(number) > 3:
-        raise NotApplicable(f"{name[:40]!r} is no name of a hypothesis")
+        raise InapplicableTactic(f"{name[:40]!r} is no name of a hypothesis")
     if not 1 <= int(number) <= len(hypotheses):
-        raise NotApplicable(f"there is no hypothesis {name}")
+        raise InapplicableTactic(f"there is no hypothesis {name}")
     return hypotheses[int(number) - 1]
 
 
 def _parts(f: Formula, *signs: str) -> tuple[Formula, Formula]:
     if isinstance(f, str) or f[0] not in signs:
-        raise NotApplicable(f"{formula_text(f)} has no {' or '.join(signs)} outside")
+        raise InapplicableTactic(f"{formula_text(f)} has no {' or '.join(signs)} outside")
     return f[1], f[2]
 
 
@@ -122,12 +122,12 @@ def _on_target(word: str, hypotheses: tuple[Formula, ...], target: Formula) -> t
             return ((hypotheses, sides[word == "right"]),)
         case "contra" | "exfalso":
             if target == FALSE:
-                raise NotApplicable("the goal is false already")
+                raise InapplicableTactic("the goal is false already")
             more = (negation(target),) if word == "contra" else ()
             return ((_with(hypotheses, *more), FALSE),)
         case _:
             if target not in hypotheses and FALSE not in hypotheses:
-                raise NotApplicable("no hypothesis is the goal")
+                raise InapplicableTactic("no hypothesis is the goal")
             return ()
 
 
@@ -137,17 +137,19 @@ def _on_hypotheses(
     f = chosen[0]
     if word == "exact":
         if f not in (target, FALSE):
-            raise NotApplicable(f"{formula_text(f)} is not the goal")
+            raise InapplicableTactic(f"{formula_text(f)} is not the goal")
         return ()
     if word == "apply":
         a, b = _parts(f, "->")
         if b != target:
-            raise NotApplicable(f"{formula_text(f)} does not end in the goal")
+            raise InapplicableTactic(f"{formula_text(f)} does not end in the goal")
         return ((hypotheses, a),)
     if word == "mp":
         a, b = _parts(f, "->")
         if chosen[1] != a:
-            raise NotApplicable(f"{formula_text(chosen[1])} is not what {formula_text(f)} needs")
+            raise InapplicableTactic(
+                f"{formula_text(chosen[1])} is not what {formula_text(f)} needs"
+            )
         return _progress(hypotheses, (_with(hypotheses, b), target))
     a, b = _parts(f, "&", "|", "->")
     if f[0] == "&":
@@ -161,7 +163,7 @@ def _progress(
 ) -> tuple[Goal, ...]:
     """The goal, unless it has no hypothesis more."""
     if not changed and goal[0] == hypotheses:
-        raise NotApplicable("its parts are hypotheses already")
+        raise InapplicableTactic("its parts are hypotheses already")
     return (goal,)
 
 
@@ -196,7 +198,7 @@ class NaturalDeduction:
         goals = [read_goal(text) for text in state.goals]
         try:
             made = apply_tactic(goals[0], tactic)
-        except NotApplicable as e:
+        except InapplicableTactic as e:
             return Rejected(reason=str(e))
         if len(made) + len(goals) > MOST_GOALS or goals[0] in made:
             return Rejected(reason="it leaves the same to prove, or too many goals")
@@ -232,7 +234,7 @@ class NaturalDeduction:
                 return False
             try:
                 goals[:1] = apply_tactic(goals[0], tactic)
-            except NotApplicable:
+            except InapplicableTactic:
                 return False
         return not goals
 

@@ -9,7 +9,7 @@ from palaestra.services.proof.base import ProofState, Rejected
 from palaestra.services.proof.formulas import atoms, formula_text, is_tautology, read_formula
 from palaestra.services.proof.natural import (
     NaturalDeduction,
-    NotApplicable,
+    InapplicableTactic,
     apply_tactic,
     find_proof,
     goal_text,
@@ -88,7 +88,7 @@ def test_a_rule_keeps_every_counterexample():
         for tactic in (*KERNEL.tactics(state), f"have {formula_text(random_formula(rng, 2))}"):
             try:
                 left = apply_tactic(goal, tactic)
-            except NotApplicable:  # "exact" and "have" of what is there
+            except InapplicableTactic:  # "exact" and "have" of what is there
                 continue
             tried.add(tactic.split()[0])
             kept = {i for below in left for i in counterexamples(below)}

@@ -146,11 +146,12 @@ class TacticSearch:
             for above, i in pairwise(path):
                 at = (above, tree.nodes[i].action)
                 tried[at] = replace(tried[at], on_path=True)
+        last = None if end is None else tree.nodes[end].state
         return Searched(
             script=script,
             tried=tuple(tried.values()),
             openings=len(tree.opened),
-            left=n_left if end is None else len(tree.nodes[end].state.goals),
+            left=len(last.goals) if isinstance(last, pl.services.ProofState) else n_left,
             too_long=too_long,
         )
 
@@ -191,7 +192,9 @@ class TacticSearch:
         that of the model without this restriction.
         """
         engine, said = ctx.engine(self.model), list[tuple[str, float, int]]()
-        left = {(*engine.dialect.encode_text(t), engine.dialect.end): t for t in listed}
+        left: dict[tuple[int, ...], str] = {
+            (*engine.dialect.encode_text(t), engine.dialect.end): t for t in listed
+        }
         while left and len(said) < self.tactics:
             sampling = pl.Sampling(temperature=self.temperature, choices=tuple(left))
             c = await engine.generate(ids, sampling, (*key, len(said)))
