@@ -8,8 +8,8 @@ from palaestra.errors import UserError
 from palaestra.services.proof.base import ProofState, Rejected
 from palaestra.services.proof.formulas import atoms, formula_text, is_tautology, read_formula
 from palaestra.services.proof.natural import (
-    NaturalDeduction,
     InapplicableTactic,
+    NaturalDeduction,
     apply_tactic,
     find_proof,
     goal_text,
