@@ -157,7 +157,7 @@ def readme(
 
 def example_rows(needs: Requirements, given: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     """`n` rows as a user has them: sums that the small model gets right at times, unless the card
-    has examples of its own.
+    has examples of its own. A prompt that would come again has its number behind it.
     """
     rows, sums = template(needs, given, n), ArithmeticChain()
     own = {c.name: c for c in needs.columns if holds(c.when, given)}
@@ -175,6 +175,6 @@ def example_rows(needs: Requirements, given: Mapping[str, Any], n: int) -> list[
                     sums.demonstration(task, np.random.default_rng(i), h) for h in ("work", "guess")
                 )
                 row["demonstrations"] = list(both)
-        elif "prompt" in row:
+        elif "prompt" in row and len(own["prompt"].examples) < n:
             row["prompt"] = f"{row['prompt']} ({i})"
     return rows

@@ -78,6 +78,7 @@ from .tree import (
     Branch as Branch,
     Opening as Opening,
     Puct as Puct,
+    SearchTree as SearchTree,
     Ucb as Ucb,
     Uct as Uct,
     grow_tree as grow_tree,

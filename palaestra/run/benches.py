@@ -41,6 +41,7 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
+from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.toys.wiki import WikiTasks
@@ -66,7 +67,7 @@ SEARCH = "search"  # likewise; --docs alone means it
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
-    "knights": Knights,
+    "knights": Knights, "theorems": Theorems,
     "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance

@@ -5,6 +5,25 @@
 from .index import (
     BM25 as BM25,
 )
+from .proof.base import (
+    ProofKernel as ProofKernel,
+    ProofState as ProofState,
+    Rejected as Rejected,
+)
+from .proof.coq import (
+    Coq as Coq,
+)
+from .proof.formulas import (
+    Formula as Formula,
+    formula_text as formula_text,
+    is_tautology as is_tautology,
+    read_formula as read_formula,
+)
+from .proof.natural import (
+    NaturalDeduction as NaturalDeduction,
+    find_proof as find_proof,
+    read_goal as read_goal,
+)
 from .sandbox import (
     check_program as check_program,
     check_python as check_python,

@@ -2,8 +2,8 @@
 
 A run starts as a Python program that becomes the interpreter, so walls and limits are the same:
 each process may address no more than `memory_mb` (node reserves more than that before it starts).
-The sandbox has these interpreters and the text tools that a shell script is made of, read-only, and
-nothing else of the machine's programs.
+The sandbox has these interpreters, the text tools that a shell script is made of and the proof
+assistant Coq, read-only, and nothing else of the machine's programs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ TOOLS = (
     *("awk", "basename", "bc", "cat", "cut", "date", "dirname", "expr", "factor", "fold", "grep", "head", "mkdir", "mktemp"),
     *("nl", "paste", "printf", "rev", "rm", "sed", "seq", "sleep", "sort", "tac", "tail", "tee", "tr", "uniq", "wc", "xargs"),
 )  # fmt: skip
+PROVERS = ("coqtop", "coqc")  # Debian's package coq; their libraries lie under /usr/lib
 
 
 def interpreter_path(language: str) -> str:
@@ -36,7 +37,7 @@ def interpreter_path(language: str) -> str:
 
 def visible_programs() -> dict[str, str]:
     """Where the sandbox has a program: its path inside, and here."""
-    names = [*(name for name, _ in LANGUAGES.values()), *TOOLS]
+    names = [*(name for name, _ in LANGUAGES.values()), *TOOLS, *PROVERS]
     paths = {name: shutil.which(name) for name in names}
     return {f"/usr/bin/{name}": os.path.realpath(path) for name, path in paths.items() if path}
 
