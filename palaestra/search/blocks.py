@@ -46,7 +46,7 @@ class NavigatedBlocks:
         if not self.navigator:
             raise UserError(
                 "the navigator is not given; train one with `palaestra train rlot --data FILE --model "
-                'DIR --out RUN`, and search with --with "rlot(navigator=RUN/navigator)"'
+                "DIR --out RUN`, and search with --with \"rlot(navigator='RUN/navigator')\""
             )
         values = load_navigator(self.navigator)
 

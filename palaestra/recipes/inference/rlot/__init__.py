@@ -13,8 +13,8 @@ not legal before the first step, and at `limit` blocks the answer is forced. Gra
 read count as 2, and are counted.
 
     palaestra train rlot --data questions.jsonl --model DIR --out RUN
-    palaestra search --data F --model DIR --with "rlot(navigator=RUN/navigator)"
-    palaestra eval   --data F --model OTHER --with "rlot(navigator=RUN/navigator)"
+    palaestra search --data F --model DIR --with "rlot(navigator='RUN/navigator')"
+    palaestra eval   --data F --model OTHER --with "rlot(navigator='RUN/navigator')"
 
 Training sees the answers of the training questions; no answer of a held-out problem is seen before it
 is measured. The run compares the navigator with a direct answer, with `reason` alone, with random

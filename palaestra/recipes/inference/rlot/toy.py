@@ -57,19 +57,22 @@ def draw_block(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
         value = (value + int(rng.integers(1, modulo))) % modulo
         shown[-1] = shown[-1].partition("=")[0] + f"={value}"
     rest = chain_lines(value, ops[k:], numbers[k + 1 :], modulo)
+    said = int(rng.integers(3)) if k == n else 0  # times that the answer is stated already
+    shown = [*shown, *[f"= {value}"] * said]
+    after = (rest or [f"= {value}"])[0]
     tasks = " ".join(f"{op}{b}" for op, b in zip(ops[k:], numbers[k + 1 :], strict=True)) or "none"
     says = {
-        PROMPTS.reason: (rest or ["ok"])[0],
+        PROMPTS.reason: after,
         PROMPTS.decompose: tasks,
-        PROMPTS.merge.format(ideas=tasks): "\n".join(rest[:2]) or "ok",
+        PROMPTS.merge.format(ideas=tasks): "\n".join(rest[:2]) or after,
         PROMPTS.terminate: f"= {task.answer if rest else value}",
         PROMPTS.grade: grades_of(k, n, wrong),
     }
     if k:
         says |= {
             PROMPTS.debate: PLAN,
-            PROMPTS.compare.format(ideas=f"{PLAN}\n{PLAN}"): (rest or ["ok"])[0],
-            PROMPTS.refine: lines[k - 1],
+            PROMPTS.compare.format(ideas=f"{PLAN}\n{PLAN}"): after,
+            PROMPTS.refine: f"= {task.answer}" if said else lines[k - 1],
         }
     else:
         says[""] = f"= {task.answer}"
