@@ -46,7 +46,9 @@ def run(runner, *blocks):
 
 def replies(told):
     last = told.rpartition("|")[2]
-    return {"grade": "3313222", "list": "add", "merge": "5+4=9", "plan": "left", "compare": "best"}.get(last, f"{last}!")
+    return {"grade": "3313222", "list": "add", "merge": "5+4=9", "plan": "left", "compare": "best"}.get(
+        last, f"{last}!"
+    )
 
 
 def test_every_block_asks_for_its_part_and_grades_are_greedy():

@@ -81,7 +81,9 @@ def test_values_learn_what_a_block_pays_in_each_state():
     paths = paths_of(pairs)
     learner.update(paths, paths["reward"], ("q",))
     with torch.no_grad():
-        values = learner.values(torch.from_numpy(np.stack([pl.worlds.state_of_grades(s.grades) for s in (done, begun)])))
+        values = learner.values(
+            torch.from_numpy(np.stack([pl.worlds.state_of_grades(s.grades) for s in (done, begun)]))
+        )
     assert values[:, [TERMINATE, REASON]].flatten().tolist() == pytest.approx([1.0, 0.81, 0.0, 0.9], abs=0.06)
 
 
@@ -148,9 +150,11 @@ def test_a_users_questions_train_a_navigator_that_a_search_reads(tmp_path, monke
 def test_questions_that_are_all_answered_train_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write("mine.jsonl", lambda total: str(total % 10))
-    Path("all.py").write_text("def right(responses, **columns):\n    return [1.0] * len(responses)\n")
+    Path("all.py").write_text("def right(responses, answers, **columns):\n    return [1.0] * len(responses)\n")
     with pytest.raises(pl.UserError, match="answers all 3 questions directly"):
-        pl.train("rlot", data="mine.jsonl", reward="all.py:right", out="run", quiet=True, evaluate=0, max_tokens=6, set=SMALL)
+        pl.train(
+            "rlot", data="mine.jsonl", reward="all.py:right", out="run", quiet=True, evaluate=0, max_tokens=6, set=SMALL
+        )
 
 
 def test_what_asks_no_question_is_refused(tmp_path):
