@@ -50,6 +50,7 @@ __all__ = [
     "HeldOutSize",
     "HoldsEpisodes",
     "KeepsEqual",
+    "KnowsBounds",
     "LeavesEqual",
     "LimitsTurns",
     "LogsDraw",

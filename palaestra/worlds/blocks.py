@@ -18,7 +18,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -92,8 +92,8 @@ class PartialSolution:
 class BlockSpaces:
     """What a navigator observes and does: seven grades, five blocks."""
 
-    observation: ClassVar[int] = len(GRADED)
-    actions: ClassVar[int] = len(BLOCKS)
+    observation: int = len(GRADED)
+    actions: int = len(BLOCKS)
 
 
 @dataclass
@@ -236,8 +236,8 @@ def load_navigator(folder: Path | str) -> ActionValues:
     """A navigator as a run of rlot kept it. Raises UserError for a folder that holds none."""
     policy = load_policy(folder)
     if not isinstance(policy, ActionValues) or (policy.observation, policy.actions) != (
-        BlockSpaces.observation,
-        BlockSpaces.actions,
+        len(GRADED),
+        len(BLOCKS),
     ):
         raise UserError(
             f"{folder} holds a policy, but none that chooses between {len(BLOCKS)} blocks by "

@@ -92,7 +92,7 @@ class TrainNavigator:
         Raises:
             UserError: there is none.
         """
-        size = pl.abilities.split_size(ctx.bench.tasks, "train")
+        size = ctx.bench.tasks.size
         rng = pl.rng_of(ctx.key("questions"))
         numbers = range(self.questions)
         if size is not None:
@@ -239,8 +239,8 @@ class TrainNavigator:
         (score,) = await pl.judge_group(ctx, self.prm, group)
         if isinstance(score, pl.Fault):
             raise score
-        bounds = pl.abilities.bounds_of(self.prm)
-        positive = bounds is not None and bounds[0] >= 0
+        prm = self.prm
+        positive = isinstance(prm, pl.abilities.KnowsBounds) and (prm.bounds or (-1,))[0] >= 0
         return score.total if positive else 1 / (1 + math.exp(-max(score.total, -700.0)))
 
     def runner(
