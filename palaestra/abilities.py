@@ -52,6 +52,7 @@ __all__ = [
     "HeldOutSize",
     "HoldsEpisodes",
     "KeepsEqual",
+    "KnowsBounds",
     "LeavesEqual",
     "LimitsTurns",
     "LogsDraw",
@@ -274,9 +275,7 @@ class ClosesBook(Protocol):
 
 @runtime_checkable
 class KnowsBounds(Protocol):
-    """A world or a reward that says between which numbers the pay of an episode lies. Without it,
-    it may be any number.
-    """
+    """A world or a reward whose pay lies between two numbers; without it, it may be any number."""
 
     @property
     def bounds(self) -> tuple[float, float] | None:

@@ -29,11 +29,14 @@ from .language import (
     spell_quantities as spell_quantities,
 )
 from .networks import (
+    DuelingValues as DuelingValues,
+    join_heads as join_heads,
     load_policy as load_policy,
     save_policy as save_policy,
 )
 from .q import (
     DoubleQ as DoubleQ,
+    QLearner as QLearner,
 )
 from .rooms import (
     Rooms as Rooms,

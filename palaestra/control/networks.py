@@ -120,11 +120,31 @@ class ActionValues(nn.Module):
         return self.net(obs)
 
 
+class DuelingValues(ActionValues):
+    """Action values of two heads on one body, the value of the observation and the advantage of each
+    action (arXiv:1511.06581, equation 9): Q(s, a) = V(s) + A(s, a) - mean_a A(s, a).
+    """
+
+    def __init__(self, observation: int, actions: int, width: int = 64):
+        super().__init__(observation, 1 + actions, width)
+        self.actions = actions
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return join_heads(self.net(obs))
+
+
+def join_heads(heads: Tensor) -> Tensor:
+    """[..., K] action values of [..., 1 + K]: the value, then the advantages."""
+    value, advantage = heads[..., :1], heads[..., 1:]
+    return value + advantage - advantage.mean(-1, keepdim=True)
+
+
 # ---- on disk
 
 KINDS: Mapping[str, type[ActorCritic] | type[ActionValues]] = {
     "actor-critic": ActorCritic,
     "action values": ActionValues,
+    "dueling values": DuelingValues,
 }
 
 

@@ -6,14 +6,15 @@ B transitions, K actions, O observation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from palaestra.control.actor_critic import Between, Log
-from palaestra.control.networks import LOGIT_OF_ILLEGAL, ActionValues, draw_network
+from palaestra.control.networks import LOGIT_OF_ILLEGAL, ActionValues, DuelingValues, draw_network
 from palaestra.control.shaping import Shaping, as_paid
 from palaestra.control.simulators import Acting, Box, Paths, Simulator, play_games, returns_of
 from palaestra.errors import UserError
@@ -21,6 +22,15 @@ from palaestra.types import Key, Metrics, need_at_least, rng_of, stage
 
 # observations [..., O] to log-probabilities of actions [..., K], in nats
 Prior: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+
+class Spaces(Protocol):
+    """What is observed and done, of a simulator or of anything else that values are learned for."""
+
+    @property
+    def observation(self) -> int: ...
+    @property
+    def actions(self) -> int | Box: ...
 
 
 @stage
@@ -32,7 +42,8 @@ class DoubleQ:
 
     over legal actions alone. `prior` weighs the log-probabilities of a prior over actions, which is
     asked for every choice and shapes exploration too; 0 = there is none. `cql` weighs log sum exp Q
-    - Q(s, a), which keeps values of what was not tried low (arXiv:2006.04779).
+    - Q(s, a), which keeps values of what was not tried low (arXiv:2006.04779). `dueling` networks
+    have a head for the value and one for the advantages, see `DuelingValues`.
     """
 
     lr: float = 5e-4
@@ -48,6 +59,7 @@ class DoubleQ:
     prior: float = 0.0
     cql: float = 0.0
     width: int = 128
+    dueling: bool = False
 
     def __post_init__(self) -> None:
         need_at_least(self, lr=0, gamma=0, games=1, updates=1, batch=1, keep=1, prior=0, cql=0)
@@ -66,37 +78,35 @@ class DoubleQ:
 
         Raises UserError for continuous actions.
         """
-        values, following = (self.start(sim, key) for _ in "ab")
-        optimiser = torch.optim.Adam(values.parameters(), self.lr)
-        stored, taken, i = TransitionStore(self.keep), 0, 0
+        learner, taken, i = self.learner(sim, key), 0, 0
         while taken < steps:
-            share = min(1.0, taken / max(1.0, self.explore_steps * steps))
-            epsilon = self.explore + share * (self.explore_end - self.explore)
-            paths = play_games(sim, self.acting(values, epsilon, prior), self.games, (*key, i))
-            stored.add(paths, shaping(paths))
+            epsilon = self.epsilon(taken / steps)
+            act = self.acting(learner.values, epsilon, prior)
+            paths = play_games(sim, act, self.games, (*key, i))
             taken, i = taken + int(paths["alive"].sum()), i + 1
-            rng, losses = rng_of((*key, i, "replay")), list[float]()
-            for _ in range(self.updates):
-                drawn = stored.draw(rng, self.batch)
-                loss = self.loss(values, following, drawn, prior)
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                follow_network(following, values, self.follow)
-                losses.append(float(loss.detach()))
+            loss = learner.update(paths, shaping(paths), (*key, i, "replay"), prior)
             more = await between(paths, i) if between else {}
             if log:
                 metrics: Metrics = {"reward": float(returns_of(paths).mean())}
-                metrics |= {"loss": float(np.mean(losses)), "epsilon": epsilon}
+                metrics |= {"loss": loss, "epsilon": epsilon}
                 log({"step": i, "env_steps": taken} | metrics | more)
-        return values
+        return learner.values
 
-    def start(self, sim: Simulator, key: Key) -> ActionValues:
+    def learner(self, spaces: Spaces, key: Key) -> QLearner:
+        """The state of learning before the first step, for those who play by themselves."""
+        return QLearner(self, self.start(spaces, key), self.start(spaces, key))
+
+    def epsilon(self, share: float) -> float:
+        """The share of random actions when a share of all steps is taken."""
+        way = min(1.0, share / self.explore_steps) if self.explore_steps else 1.0
+        return self.explore + way * (self.explore_end - self.explore)
+
+    def start(self, spaces: Spaces, key: Key) -> ActionValues:
         """The values before the first step."""
-        actions = sim.actions
+        actions, kind = spaces.actions, DuelingValues if self.dueling else ActionValues
         if isinstance(actions, Box):
             raise UserError("DoubleQ needs actions that can be counted; PPO takes continuous ones")
-        return draw_network(lambda: ActionValues(sim.observation, actions, self.width), key)
+        return draw_network(lambda: kind(spaces.observation, actions, self.width), key)
 
     def acting(
         self, values: ActionValues, epsilon: float = 0.0, prior: Prior | None = None
@@ -155,6 +165,45 @@ class DoubleQ:
 
     def _told(self, prior: Prior | None, obs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.zeros(shape) if prior is None else np.asarray(prior(obs), float)
+
+
+@dataclass
+class QLearner:
+    """Values that learn from stored transitions, with the network that follows them.
+
+    Args:
+        settings: how they learn.
+    """
+
+    settings: DoubleQ
+    values: ActionValues
+    following: ActionValues
+    stored: TransitionStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stored = TransitionStore(self.settings.keep)
+        self.optimiser = torch.optim.Adam(self.values.parameters(), self.settings.lr)
+
+    def update(
+        self, paths: Paths, reward: np.ndarray, key: Key, prior: Prior | None = None
+    ) -> float:
+        """Stores what was played, and learns `updates` batches. The mean of their losses.
+
+        Args:
+            reward: that is learned from, [n, A, T].
+            key: of the batches.
+        """
+        self.stored.add(paths, reward)
+        rng, losses, settings = rng_of(key), list[float](), self.settings
+        for _ in range(settings.updates):
+            drawn = self.stored.draw(rng, settings.batch)
+            loss = settings.loss(self.values, self.following, drawn, prior)
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+            follow_network(self.following, self.values, settings.follow)
+            losses.append(float(loss.detach()))
+        return float(np.mean(losses))
 
 
 def q_targets(

@@ -14,7 +14,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -229,7 +229,7 @@ def record_of(
     plain = {k: v for k in names if (v := getattr(settings, k)) not in (None, "", (), 0, False)}
     files = {
         path: digest
-        for given in (*plain.values(), name, reward_model)
+        for given in (*plain.values(), name, reward_model, *texts_of(strategy))
         for path, digest in digests(given).items()
     }
     return jsonable(
@@ -246,6 +246,13 @@ def record_of(
             "files": files,
         }
     )
+
+
+def texts_of(strategy: Strategy) -> list[str]:
+    """The settings of a strategy that are text: one may be a folder."""
+    if not is_dataclass(strategy):
+        return []
+    return [v for f in fields(strategy) if isinstance(v := getattr(strategy, f.name), str)]
 
 
 # ---- the folder

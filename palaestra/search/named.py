@@ -15,6 +15,7 @@ from typing import Any
 
 from palaestra.context import RewardFn
 from palaestra.errors import UserError
+from palaestra.search.blocks import NavigatedBlocks
 from palaestra.search.problem import Strategy
 from palaestra.search.rounds import AnswerRounds
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
@@ -31,6 +32,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "beam": BeamSearch(),
     "mcts": MonteCarloSearch(),
     "multi-round": AnswerRounds(),
+    "rlot": NavigatedBlocks(),
 }
 
 

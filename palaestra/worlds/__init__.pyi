@@ -35,6 +35,18 @@ from .again import (
     ask_again as ask_again,
     previous_answer as previous_answer,
 )
+from .blocks import (
+    BLOCKS as BLOCKS,
+    GRADED as GRADED,
+    BlockPrompts as BlockPrompts,
+    BlockRunner as BlockRunner,
+    BlockSpaces as BlockSpaces,
+    PartialSolution as PartialSolution,
+    choose_block as choose_block,
+    load_navigator as load_navigator,
+    read_grades as read_grades,
+    state_of_grades as state_of_grades,
+)
 from .blind import (
     Blind as Blind,
 )

@@ -29,11 +29,20 @@ def ask_again(prompt: tuple[Message, ...], answer: str) -> tuple[Message, ...]:
     """
     if not answer:
         return prompt
+    return behind_question(prompt, AGAIN.format(answer=answer.strip()))
+
+
+def behind_question(prompt: tuple[Message, ...], text: str) -> tuple[Message, ...]:
+    """The prompt with a text behind its last message of the user.
+
+    Raises:
+        UserError: no message of the prompt is the user's.
+    """
     places = [i for i, m in enumerate(prompt) if m.role == "user"]
     if not places:
         raise UserError("a previous answer is shown behind the user's question, and there is none")
     last = prompt[places[-1]]
-    asked = replace(last, content=last.content + AGAIN.format(answer=answer.strip()))
+    asked = replace(last, content=last.content + text)
     return (*prompt[: places[-1]], asked, *prompt[places[-1] + 1 :])
 
 
