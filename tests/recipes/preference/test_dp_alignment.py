@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
@@ -105,6 +106,9 @@ def test_a_line_more_moves_no_other_line(tmp_path):
         less = split(lines[:without] + lines[without + 1 :], f"{without}.jsonl")
         assert less == held - {lines[without]["prompt"]}
     assert split([lines[0]] * 3, "same.jsonl") == held & {"Ask 0"}
+    shared = SimpleNamespace(bench=from_data(str(tmp_path / "all.jsonl"), "", "", judged=True))
+    with pytest.raises(pl.UserError, match="one line more would move others; give --test-data"):
+        pl.privacy.Poisson()(shared, (0,), 5, {})
 
 
 @pytest.mark.parametrize("loss", ["sft", "reward"])
