@@ -15,11 +15,12 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from palaestra.errors import UserError
 
 ORDERS = (1.01, 1.05, *(1 + i / 10 for i in range(1, 100)), *range(11, 65), 80, 128, 256, 512)
+Spend: TypeAlias = tuple[float, float, int]  # rate, noise, and how many steps had them
 MOST_NOISE = 1e6  # a multiplier beyond which nothing could be learned
 
 
@@ -30,11 +31,19 @@ def spent_epsilon(rate: float, noise: float, steps: int, delta: float) -> float:
         rate: q, the probability with which a line is drawn for a step.
         noise: sigma.
     """
-    if steps == 0:
+    return composed_epsilon([(rate, noise, steps)], delta)
+
+
+def composed_epsilon(spends: Sequence[Spend], delta: float) -> float:
+    """epsilon of steps that may differ in rate and noise: the divergences of each order add up."""
+    spends = [(rate, noise, steps) for rate, noise, steps in spends if steps]
+    if not spends:
         return 0.0
-    if noise == 0:
+    if any(noise == 0 for _, noise, _ in spends):
         return math.inf
-    rdp = [steps * x for x in _rdp_of_step(rate, noise)]
+    rdp = [0.0] * len(ORDERS)
+    for rate, noise, steps in spends:
+        rdp = [a + steps * x for a, x in zip(rdp, _rdp_of_step(rate, noise), strict=True)]
     with warnings.catch_warnings():  # that the best order is the last one: a bound all the same
         warnings.simplefilter("ignore")
         epsilon, _ = _opacus().get_privacy_spent(orders=list(ORDERS), rdp=rdp, delta=delta)

@@ -5,22 +5,24 @@ gradient.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from palaestra.abilities import needs_several
 from palaestra.context import Credit
 from palaestra.curriculum.arms import first_number
 from palaestra.declared import declare
 from palaestra.errors import UserError
+from palaestra.privacy.secret import PUBLIC, secret_of, secret_rng
+from palaestra.tasks.files import FileTasks
 from palaestra.types import (
     Example,
     Groups,
     Key,
+    Metrics,
     Signals,
     State,
     Task,
     need_at_least,
-    rng_of,
     stage,
 )
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from palaestra.context import Situation
 
 INCLUSION = "inclusion"
+NO_SECRET = (
+    "public_seed is set: anybody can repeat the coins and the noise and subtract them, so NO privacy "
+    "guarantee holds for this run; leave public_seed=0 on data of people"
+)
 
 
 @declare(columns=(("inclusion", float, "the probability with which a line was drawn"),))
@@ -37,22 +43,42 @@ class Poisson:
     and then none: what accounting by subsampling takes for granted. A pass over shuffled data is no
     such draw.
 
-    `lines`: of a source without an end, the first so many; 0 = the data has an end.
+    The coins are secret, see `palaestra.privacy.secret`: whoever knows which lines a step drew owes
+    nothing to the drawing, and what is accounted would be too little. A user's file is split into
+    lines that are trained on and held out by each line alone (`splits_by_line`).
+
+    Args:
+        lines: of a source without an end, the first so many; 0 = the data has an end.
+        public_seed: of coins that anybody can repeat, for tests; then no guarantee holds. 0 = secret.
     """
 
     lines: int = 0
+    public_seed: int = 0
+    splits_by_line: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        need_at_least(self, lines=0)
+        need_at_least(self, lines=0, public_seed=0)
 
     def __call__(self, ctx: Situation, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks = ctx.bench.tasks
+        if isinstance(tasks, FileTasks) and not (tasks.by_line or tasks.test):
+            raise UserError(
+                f"{ctx.bench.name}: which lines are held out depends on all lines, so one line more "
+                "would move others; give --test-data FILE"
+            )
         size = count_lines(ctx, self.lines)
         rate = sampling_rate(n, size)
-        drawn = (rng_of((*key, "poisson")).random(size) < rate).nonzero()[0].tolist()
+        if not state and self.public_seed:
+            ctx.say(NO_SECRET)
+        own = secret_of(state, self.public_seed)
+        drawn = (secret_rng(own, (*key, "poisson")).random(size) < rate).nonzero()[0].tolist()
         first = first_number(ctx)
         lines = [tasks.task("train", first + i) for i in drawn]
-        return [replace(t, meta={**t.meta, INCLUSION: rate}) for t in lines], state
+        return [replace(t, meta={**t.meta, INCLUSION: rate}) for t in lines], {**state, **own}
+
+    def draw_numbers(self, state: State) -> Metrics:
+        """Whether the coins are known to others."""
+        return {"public_draw": float(state[PUBLIC])} if PUBLIC in state else {}
 
 
 def count_lines(ctx: Situation, lines: int) -> int:

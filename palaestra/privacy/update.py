@@ -10,6 +10,7 @@ of a step, not the number that was drawn. A line more or less moves the sum by a
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -17,37 +18,47 @@ import torch
 from torch import Tensor
 
 from palaestra.errors import UserError
-from palaestra.privacy.accounting import composed_noise, noise_for, spent_epsilon
-from palaestra.privacy.lines import INCLUSION, count_lines, sampling_rate
+from palaestra.privacy.accounting import Spend, composed_epsilon, composed_noise, noise_for
+from palaestra.privacy.lines import INCLUSION, NO_SECRET, count_lines, sampling_rate
 from palaestra.privacy.optimiser import VARIANCE
+from palaestra.privacy.secret import PUBLIC, name_of_loss, secret_of, secret_rng
 from palaestra.schedule import check_bounds
-from palaestra.types import Batch, Key, Metrics, State, need_at_least, rng_of, stage, value_class
+from palaestra.types import Batch, Metrics, State, need_at_least, stage, value_class
 from palaestra.update import Plain, recount
 
 if TYPE_CHECKING:
     from palaestra.context import Context, Learns, Training
 
-GUESSABLE = 1 << 32  # seeds below it can be tried one by one
-
 
 @value_class
 class PrivacyTerms:
-    """What a run promises, fixed at its first step.
+    """What a run promises: noise and delta are fixed at its first step, the rate is that of the
+    step, and what was spent is the sum over all steps, each at the rate and noise that it had.
 
     Args:
         lines: of the data.
         rate: probability with which a line is drawn for a step.
         noise: sigma, the noise multiplier; 0 = no noise, and no promise.
+        spends: of the steps so far.
     """
 
     lines: int
     rate: float
     noise: float
     delta: float
+    spends: tuple[Spend, ...] = ()
 
-    def spent(self, steps: int) -> float:
-        """epsilon after that many steps."""
-        return spent_epsilon(self.rate, self.noise, steps, self.delta)
+    @property
+    def spent(self) -> float:
+        """epsilon of the steps so far."""
+        return composed_epsilon(self.spends, self.delta)
+
+    def after_step(self) -> Self:
+        """The terms after one more step."""
+        *before, last = self.spends or ((self.rate, self.noise, 0),)
+        if last[:2] == (self.rate, self.noise):
+            return replace(self, spends=(*before, (self.rate, self.noise, last[2] + 1)))
+        return replace(self, spends=(*self.spends, (self.rate, self.noise, 1)))
 
 
 @stage
@@ -55,7 +66,8 @@ class PrivateSteps:
     """One private optimiser step a batch, until the budget is spent; then the weights stay.
 
     The noise multiplier is the least with which the run's steps take `epsilon`. Lines come from
-    `Poisson` by way of `EachLine`. Weights are private; what a run logs of its training data is not.
+    `Poisson` by way of `EachLine`. The noise is secret, see `palaestra.privacy.secret`. Weights are
+    private; what a run logs of its data is not.
 
     Args:
         epsilon: the whole budget; infinite = gradients are clipped and no noise is added.
@@ -64,6 +76,7 @@ class PrivateSteps:
         steps: of the run, where that does not say.
         lines: of the data; 0 = as many as it has.
         expected: L; 0 = the prompts of a step.
+        public_seed: of noise that anybody can repeat, for tests; then no guarantee holds. 0 = secret.
     """
 
     epsilon: float = 8.0
@@ -72,23 +85,20 @@ class PrivateSteps:
     steps: int = 100
     lines: int = 0
     expected: int = 0
+    public_seed: int = 0
     one_process_reason: ClassVar[str] = "clips the gradient of each line of the data alone"
+    no_choice_reason: ClassVar[str] = (
+        "looks at lines of the data without noise, which epsilon does not count"
+    )
 
     def __post_init__(self) -> None:
         check_bounds("PrivateSteps.epsilon", self.epsilon, above=0)
         check_bounds("PrivateSteps.clip", self.clip, above=0)
         check_bounds("PrivateSteps.delta", self.delta, least=0, most=0.5)
-        need_at_least(self, steps=1, lines=0, expected=0)
+        need_at_least(self, steps=1, lines=0, expected=0, public_seed=0)
 
     def fit_to_run(self, prompts: int, max_tokens: int) -> Self:
-        return type(self)(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            clip=self.clip,
-            steps=self.steps,
-            lines=self.lines,
-            expected=self.expected or prompts,
-        )
+        return replace(self, expected=self.expected or prompts)
 
     def __call__(
         self, ctx: Context, name: str, learner: Learns, batch: Batch, state: State
@@ -107,19 +117,24 @@ class PrivateSteps:
         clock, terms = state.get("clock", 0), self.terms(ctx, state)
         if batch is not None:
             self._check_rate(batch, terms)
-        kept = {"clock": clock, "noise": terms.noise, "delta": terms.delta}
-        if math.isfinite(self.epsilon) and terms.spent(clock + 1) > self.epsilon * (1 + 1e-9):
+        own = secret_of(state, self.public_seed)
+        kept = {**own, "clock": clock, "noise": terms.noise, "delta": terms.delta}
+        known = {"public_noise": float(own[PUBLIC])} if terms.noise else {}
+        after = terms.after_step()
+        if math.isfinite(self.epsilon) and after.spent > self.epsilon * (1 + 1e-9):
             if not state.get("told"):
                 ctx.say(
                     f"the privacy budget epsilon={self.epsilon:g} is spent after {clock} steps: the "
                     "weights stay as they are; a longer run needs its number of steps from the start"
                 )
-            spent = {"epsilon": terms.spent(clock)} if terms.noise else {}
-            return {**spent, "noise": 0.0, "skipped": 0.0}, {**kept, "told": True}
-        metrics = self._move(ctx, name, learner, batch, terms, clock)
+            spent = {"epsilon": terms.spent, "delta": terms.delta, **known} if terms.noise else {}
+            kept |= {"spends": _plain(terms.spends), "told": True}
+            return {**spent, "noise": 0.0, "skipped": 0.0}, kept
+        path = ctx.key("privacy", name, name_of_loss(learner.objective), clock)
+        metrics = self._move(ctx, name, learner, batch, terms, clock, secret_rng(own, path))
         if terms.noise:
-            metrics |= {"epsilon": terms.spent(clock + 1), "delta": terms.delta}
-        return metrics, {**kept, "clock": clock + 1}
+            metrics |= {"epsilon": after.spent, "delta": terms.delta, **known}
+        return metrics, {**kept, "clock": clock + 1, "spends": _plain(after.spends)}
 
     def terms(self, ctx: Context, state: State) -> PrivacyTerms:
         """The run's, as its first step fixed them; the first step says them."""
@@ -128,7 +143,7 @@ class PrivateSteps:
         lines = count_lines(ctx, self.lines)
         rate = sampling_rate(self.expected, lines)
         if "noise" in state:
-            return PrivacyTerms(lines=lines, rate=rate, noise=state["noise"], delta=state["delta"])
+            return self._terms_of(state, lines, rate)
         delta, steps = self.delta or 1 / (2 * lines), int(ctx.budget.get("steps", self.steps))
         if math.isinf(self.epsilon):
             ctx.say("epsilon=inf: gradients are clipped, no noise is added, and nothing is private")
@@ -142,13 +157,26 @@ class PrivateSteps:
             f"{composed_noise(self.epsilon, delta, epochs):.3f}). Settings chosen by comparing runs are "
             "not accounted, and the run folder holds the data: publish the weights alone"
         )
-        if ctx.seed < GUESSABLE:
-            ctx.say(
-                f"the noise follows from seed {ctx.seed}, which can be guessed and then subtracted: "
-                "before you publish the weights, train with a secret --seed above 4294967296, and with "
-                "another one whenever the data changed"
-            )
+        if self.public_seed:
+            ctx.say(NO_SECRET)
         return PrivacyTerms(lines=lines, rate=rate, noise=noise, delta=delta)
+
+    def _terms_of(self, state: State, lines: int, rate: float) -> PrivacyTerms:
+        """Those of a run that goes on. Raises UserError where its steps cannot be counted."""
+        if "spends" not in state:
+            raise UserError(
+                "this checkpoint does not say at which rates its steps drew lines, so its privacy cannot "
+                "be counted; begin a new run"
+            )
+        if state["noise"] == 0 and math.isfinite(self.epsilon) and state["clock"]:
+            raise UserError(
+                f"this run made {state['clock']} steps without noise, so epsilon={self.epsilon:g} is out of "
+                "reach; begin a new run"
+            )
+        spends = tuple((rate, noise, int(steps)) for rate, noise, steps in state["spends"])
+        return PrivacyTerms(
+            lines=lines, rate=rate, noise=state["noise"], delta=state["delta"], spends=spends
+        )
 
     def _check_rate(self, batch: Batch, terms: PrivacyTerms) -> None:
         if INCLUSION not in batch.columns:
@@ -165,7 +193,7 @@ class PrivateSteps:
 
     def _move(
         self, ctx: Training, name: str, learner: Learns, batch: Batch | None, terms: PrivacyTerms,
-        clock: int,
+        clock: int, rng: np.random.Generator,
     ) -> Metrics:  # fmt: skip
         ctx.moving(name)
         optimiser = ctx.optimiser(name, learner)
@@ -175,7 +203,7 @@ class PrivateSteps:
                 sums, metrics = clipped_sum(ctx, name, learner, batch, self.clip)
             with ctx.phase("optimiser"):
                 scale = terms.noise * self.clip
-                add_noise(sums, scale, (ctx.seed, "privacy", name, clock))
+                add_noise(sums, scale, rng)
                 for p, total in zip(moved, sums, strict=True):
                     p.grad = (total / self.expected).to(p.dtype)
                 norm = torch.nn.utils.clip_grad_norm_(
@@ -230,10 +258,14 @@ def clipped_sum(
     return sums, {k: float(np.mean([m[k] for m in seen])) for k in seen[0]} if seen else {}
 
 
-def add_noise(sums: list[Tensor], scale: float, key: Key) -> None:
-    """Adds N(0, scale^2) to every coordinate, from the random stream of `key`."""
+def add_noise(sums: list[Tensor], scale: float, rng: np.random.Generator) -> None:
+    """Adds N(0, scale^2) to every coordinate."""
     if scale:
-        rng = rng_of(key)
         for total in sums:
             drawn = rng.standard_normal(tuple(total.shape), dtype=np.float32)
             total.add_(torch.from_numpy(np.asarray(drawn)).to(total.device), alpha=scale)
+
+
+def _plain(spends: tuple[Spend, ...]) -> list[list[float]]:
+    """As a checkpoint keeps them."""
+    return [list(spend) for spend in spends]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
 from palaestra.context import Bench, RewardFn
@@ -46,6 +46,7 @@ from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.toys.wiki import WikiTasks
 from palaestra.types import Player, Task, Tasks, World
+from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
@@ -190,7 +191,8 @@ def from_data(
         skip: how many records may be left out, see `palaestra.tasks.omissions`.
         longest: tokens of the prompts that a run uses; 0 = any.
         instruction: what stands behind the prompts, see `Recipe`; "" = nothing.
-        recipe: whose own verifier judges answers where no reward is named; None = any.
+        recipe: whose own verifier judges answers where no reward is named, and whose draw may ask
+            that each line alone decides whether it is held out; None = any.
     """
     from palaestra.rewards.verified import Verified
     from palaestra.settings.rewards import reward_by_name
@@ -204,6 +206,7 @@ def from_data(
         skip=skip,
         longest=longest,
         instruction=instruction,
+        by_line=splits_by_line(recipe),
     )
     judge: RewardFn | None = None
     if reward:
@@ -214,6 +217,21 @@ def from_data(
         judge = Verify(check_for(tasks))
         judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
+
+
+def splits_by_line(recipe: Any) -> bool:
+    """Whether some draw of the recipe, or of a pipeline's parts, asks for that."""
+    return any(isinstance(part, SplitsByLine) and part.splits_by_line for _, part in walk(recipe))
+
+
+@runtime_checkable
+class SplitsByLine(Protocol):
+    """A draw for which each record of a file decides alone whether it is held out. Without it the
+    prompts with the smallest hashes are, so that a record more can move another one.
+    """
+
+    @property
+    def splits_by_line(self) -> bool: ...
 
 
 def no_exact_answer(task: Task) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.ends import HELD_OUT, HeldOut, numbers_in, parts_of
 from palaestra.errors import UserError
@@ -13,6 +13,7 @@ from palaestra.models.load import save
 from palaestra.types import State
 
 if TYPE_CHECKING:
+    from palaestra.method import Recipe
     from palaestra.run.context import RunContext
     from palaestra.run.plan import Plan
 
@@ -83,8 +84,28 @@ def write_best(ctx: RunContext, record: Mapping[str, Any]) -> None:
     shutil.rmtree(before, ignore_errors=True)
 
 
-def check_patience(plan: Plan) -> None:
-    """Raises UserError for patience with nothing to wait for."""
+@runtime_checkable
+class ChoosesNothing(Protocol):
+    """An update after which no measure of the run's own problems may choose among models, and why."""
+
+    @property
+    def no_choice_reason(self) -> str: ...
+
+
+def check_choice(plan: Plan, recipe: Recipe) -> None:
+    """Raises UserError for patience with nothing to wait for, and for a choice by a measure that the
+    recipe forbids; exams that the run was given are another matter than its own problems.
+    """
+    exam = plan.keep_best.removeprefix("exam:")
+    public = exam != plan.keep_best and any(
+        exam == name or exam.startswith(f"{name}/") for name in plan.exams
+    )
+    for learner in recipe.learners.values() if plan.keep_best and not public else ():
+        if isinstance(learner.update, ChoosesNothing):
+            raise UserError(
+                f"--keep-best {plan.keep_best} {learner.update.no_choice_reason}; leave --keep-best and "
+                "--patience off, or choose by public problems: --exams TASK --keep-best exam:TASK"
+            )
     if plan.patience and not (plan.keep_best and plan.evaluate_every):
         raise UserError(
             "--patience counts evaluations without a better model: say by what with --keep-best, and how "

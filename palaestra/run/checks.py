@@ -57,6 +57,9 @@ async def check_bench(ctx: RunContext) -> None:
     say_notes(ctx)
     for line in await world.remarks() if isinstance(world, Remarks) else ():
         ctx.say(f"note: {line}")
+    if ctx.plan.evaluate and split_size(tasks, "test") == 0:
+        ctx.say("note: no problem is held out, so none is evaluated; --test-data FILE gives some")
+        ctx.plan = replace(ctx.plan, evaluate=0)
     tools = await tools_of(world)
     judged = ctx.bench.reward is not None or not isinstance(world, Question | WithTools)
     if isinstance(tasks, Answers) and not (tasks.has_answers and judged):

@@ -32,7 +32,7 @@ from palaestra.models.load import trainable_copy, weights_sha256
 from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
-from palaestra.run.best import check_patience, follow_best, is_patience_spent
+from palaestra.run.best import check_choice, follow_best, is_patience_spent
 from palaestra.run.checks import check_problem
 from palaestra.run.evaluation import (
     attempt_tasks,
@@ -192,7 +192,7 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
     A learner that has no model starts as a copy of the policy. Raises UserError for a part of the
     recipe that does not fit its place.
     """
-    check_patience(ctx.plan)
+    check_choice(ctx.plan, recipe)
     check_stages(recipe)
     recipe = resolve(recipe, 0)
     prepare_models(recipe, ctx)

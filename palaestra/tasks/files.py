@@ -44,13 +44,11 @@ from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
-from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, nothing_to_hold_out
+from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
 from palaestra.tasks.sources import name_of, open_records
 from palaestra.tasks.tool_data import notes_on_tools
 from palaestra.types import Message, Task, seed_of, stage
 
-# share of the different prompts that is kept for tests, at least 1, at most
-HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 OPTIONAL = ("id", "system", "domain", "split")
 # what is learned from without being judged
@@ -70,7 +68,7 @@ class FileTasks:
     answer; `columns`: what is read as what; `skip`: how many records may be left out that are at
     fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
     records that are no tasks, by split; `instruction`: what stands behind their prompts, see
-    `Recipe`.
+    `Recipe`; `by_line`: whether a record is held out follows from its own prompt alone.
     """
 
     path: str
@@ -82,6 +80,7 @@ class FileTasks:
     longest: int = 0
     omissions: tuple[tuple[str, int], ...] = ()
     instruction: str = ""
+    by_line: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -169,7 +168,15 @@ class FileTasks:
         return replace(self, omissions=(*self.omissions, *rows))
 
     def _loaded(self) -> Mapping[str, SplitRecords]:
-        how = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
+        how = (
+            self.path,
+            self.test,
+            self.answers,
+            os.getcwd(),
+            self.columns,
+            self.skip,
+            self.by_line,
+        )
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -225,8 +232,9 @@ class Scan:
 
 @lru_cache(maxsize=16)
 def load(
-    path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = ""
-) -> Mapping[str, SplitRecords]:
+    path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
+    by_line: bool = False,
+) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
     """
@@ -246,9 +254,10 @@ def load(
             "train": rows.part(rows.everything),
             "test": (held := scan(beside, answers, columns, skip)).part(held.everything),
         }
-    test_N = rows.split_N == 1 if (rows.split_N >= 0).any() else held_out_mask(path, rows.prompt_N)
+    marked = (rows.split_N >= 0).any()
+    test_N = rows.split_N == 1 if marked else held_out_mask(path, rows.prompt_N, by_line)
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
-        if not chosen_N.any():
+        if not chosen_N.any() and not (by_line and split == "test"):
             raise UserError(
                 f"{path}: no record has the split {split!r}; mark some, or drop the column"
             )
@@ -269,17 +278,6 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
         if name in opened:
             return opened[name]
     raise UserError(f"{path}: the splits are {', '.join(opened)}; there must be a {names[0]!r}")
-
-
-def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
-    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
-    together.
-    """
-    unique = np.unique(prompt_N)
-    if len(unique) < 2:
-        raise nothing_to_hold_out(path, len(prompt_N))
-    n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
-    return prompt_N <= unique[n - 1]
 
 
 def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> Scan:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy as np
+
 from palaestra.abilities import Warns, split_size
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.records import Listed, Records
@@ -13,6 +15,8 @@ from palaestra.types import Tasks
 
 REPEAT_WARNING = "the accuracy is not one on new problems alone"
 COMPARED_TASKS = 64  # training tasks
+# share of the different prompts that is kept for tests, at least 1, at most
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 MANY_ROWS = 10_000  # from which on a table of equal rows is refused unread
 
 
@@ -53,6 +57,20 @@ def check_rows(path: str, records: Records) -> None:
     """
     if len(records) >= MANY_ROWS and isinstance(records, Listed) and records.are_equal():
         raise nothing_to_hold_out(path, len(records))
+
+
+def held_out_mask(path: str, prompt_N: np.ndarray, by_line: bool = False) -> np.ndarray:
+    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
+    together. `by_line`: those below a tenth of all hashes of 63 bits, so that no other record
+    decides; then it may be none.
+    """
+    if by_line:
+        return prompt_N < np.uint64(HELD_OUT_SHARE * 2**63)
+    unique = np.unique(prompt_N)
+    if len(unique) < 2:
+        raise nothing_to_hold_out(path, len(prompt_N))
+    n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
+    return prompt_N <= unique[n - 1]
 
 
 def nothing_to_hold_out(path: str, n: int) -> UserError:

@@ -21,6 +21,7 @@ from palaestra.models.load import OWN_MODELS
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings, Use, flag_of, setting_names, words_of
 from palaestra.store.folder import RunFolder
+from palaestra.view.privacy import OUTSIDE, guarantee, without_private_numbers
 from palaestra.view.report import ONE_SEED, facts
 from palaestra.view.verdict import ends, verdict
 
@@ -49,6 +50,7 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
     """
     settings = settings_of(run)
     last, run = run.summary.get("steps"), run_until(run, step)
+    privacy, run = guarantee(run), without_private_numbers(run)
     judgement = verdict(run)
     page = {
         "metadata": metadata(run, settings, repo).to_yaml().strip(),
@@ -65,6 +67,8 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
         "one_seed": ONE_SEED,
         "part": "" if (run.folder / "config.toml").is_file() else run.folder.name,
         "caveat": run.name("caveat"),
+        "privacy": privacy,
+        "outside": OUTSIDE,
         "facts": facts(run),
         "checkpoint": checkpoint(step, last),
         "version": __version__,

@@ -39,6 +39,7 @@ from palaestra.view.drawing import (
     smooth,
 )
 from palaestra.view.plots import curve, curve_svg
+from palaestra.view.privacy import remarks_on_privacy
 from palaestra.view.verdict import capital, ends, tell_change, tell_mean, verdict
 
 AVERAGED = (
@@ -313,7 +314,7 @@ def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22)
 
 def remarks(run: RunFolder) -> list[str]:
     """What a careful reader should know."""
-    remark_lines: list[str] = []
+    remark_lines = remarks_on_privacy(run)
     tail = run.steps[-steps_averaged(run) :]
     cut, mixed = (
         float(np.mean(values)) if len(values := series(tail, "step", name)[1]) else math.nan

@@ -1,4 +1,4 @@
-"""Private steps: the accountant against closed forms, neighbouring data, the audited noise, and what is refused."""
+"""Private steps: neighbouring data, the audited noise, the budget, and what is refused."""
 
 import asyncio
 import math
@@ -10,13 +10,14 @@ import pytest
 import torch
 from palaestra.errors import UserError
 from palaestra.models.lora import LoRA
-from palaestra.privacy.accounting import composed_noise, noise_for, spent_epsilon
+from palaestra.privacy.accounting import composed_epsilon, noise_for, spent_epsilon
 from palaestra.privacy.optimiser import NoiseCorrectedAdamW
 from palaestra.privacy.update import add_noise, clipped_sum
 from palaestra.run.driver import prepare
 from palaestra.scale.cluster import Cluster
 from palaestra.scale.refusals import refuse
 from palaestra.step import start, step
+from palaestra.types import rng_of
 from palaestra.update import pack
 from scipy import stats
 
@@ -35,68 +36,6 @@ def recipe(**fields):
     for path, value in fields.items():
         small = pl.override(small, path.replace("__", "."), value)
     return small
-
-
-# ---- the accountant
-
-
-def rdp_at(order, rate, noise):
-    """The subsampled Gaussian at an integer order, arXiv:1908.10530 section 3.3, as a sum of logs."""
-    terms = [
-        math.log(math.comb(order, k)) + (order - k) * math.log(1 - rate) + k * math.log(rate)
-        + (k * k - k) / (2 * noise**2)
-        for k in range(order + 1)
-    ]  # fmt: skip
-    top = max(terms)
-    return (top + math.log(sum(math.exp(t - top) for t in terms))) / (order - 1)
-
-
-def to_epsilon(rdp, order, delta):
-    return rdp - (math.log(delta) + math.log(order)) / (order - 1) + math.log((order - 1) / order)
-
-
-@pytest.mark.parametrize(("rate", "noise", "steps", "delta"), [(0.1, 1.0, 100, 1e-5), (0.01, 0.8, 1000, 1e-6)])
-def test_the_accountant_at_integer_orders(rate, noise, steps, delta):
-    """Fractional orders may only lower the least of the integer ones, and hardly."""
-    whole = min(to_epsilon(steps * rdp_at(a, rate, noise), a, delta) for a in range(2, 65))
-    assert whole * 0.97 < spent_epsilon(rate, noise, steps, delta) <= whole * (1 + 1e-9)
-
-
-def test_without_subsampling_it_is_the_gaussian_mechanism():
-    """Never below the exact epsilon of the Gaussian mechanism (arXiv:1805.06530, theorem 8), and near it."""
-    epsilon, noise = (
-        spent_epsilon(1.0, 4.0, 16, 1e-5),
-        4.0 / math.sqrt(16),
-    )  # 16 steps are one of a quarter of the noise
-    cdf = stats.norm.cdf
-    delta = cdf(0.5 / noise - epsilon * noise) - math.exp(epsilon) * cdf(-0.5 / noise - epsilon * noise)
-    assert 0 < delta < 1e-5
-    less = 0.9 * epsilon
-    assert cdf(0.5 / noise - less * noise) - math.exp(less) * cdf(-0.5 / noise - less * noise) > 1e-5
-
-
-def test_the_noise_is_the_least_that_keeps_the_budget():
-    noise = noise_for(3.0, 1e-5, 0.05, 200)
-    assert spent_epsilon(0.05, noise, 200, 1e-5) <= 3.0 < spent_epsilon(0.05, noise * 0.997, 200, 1e-5)
-    assert spent_epsilon(0.05, noise, 0, 1e-5) == 0 and spent_epsilon(0.05, 0.0, 1, 1e-5) == math.inf
-    with pytest.raises(UserError, match="out of reach in 1000000 steps"):
-        noise_for(1e-6, 1e-9, 1.0, 1_000_000)
-
-
-def test_composition_of_the_paper():
-    assert composed_noise(2, 1e-5, 1) == pytest.approx(4.844805, abs=1e-6)
-    assert composed_noise(3, 3e-5, 3) == pytest.approx(9.689611, abs=1e-6)
-
-
-def test_without_opacus_the_remedy_is_said(monkeypatch):
-    import sys
-
-    from palaestra.privacy import accounting
-
-    accounting._rdp_of_step.cache_clear()
-    monkeypatch.setitem(sys.modules, "opacus.accountants.analysis", None)
-    with pytest.raises(UserError, match=r"pip install 'palaestra\[privacy\]'"):
-        spent_epsilon(0.123, 1.0, 1, 1e-5)
 
 
 # ---- the optimiser
@@ -163,6 +102,25 @@ def test_a_line_more_or_less_moves_the_sum_by_at_most_the_clip(clip, run):
     assert max(moves) == pytest.approx(clip, rel=1e-3)  # reached: the pair is the unit, not each answer
 
 
+@pytest.mark.parametrize("packs", [True, False])
+def test_the_clip_holds_in_small_passes_packed_or_padded(packs, run, monkeypatch):
+    """A pass that holds one pair at most, and one that holds all: the same sums, and no line beyond C."""
+    ctx, learner, rows = run
+    model = type(ctx.model("policy"))
+    monkeypatch.setattr(model, "packs", property(lambda self: packs))
+    sums = []
+    for room in (1, 10**6):
+        monkeypatch.setattr(pl.Plain, "room", lambda self, model, room=room: room)
+        whole, _ = clipped_sum(ctx, "policy", learner, rows(range(5)), 0.1)
+        less, _ = clipped_sum(ctx, "policy", learner, rows([0, 1, 3, 4]), 0.1)
+        alone, _ = clipped_sum(ctx, "policy", learner, rows([2]), 0.1)
+        move = [a - b for a, b in zip(whole, less, strict=True)]
+        assert norm(move) == pytest.approx(0.1, rel=1e-3)  # the line's own gradient at the clip, and no more
+        assert all(torch.allclose(m, a, atol=1e-5) for m, a in zip(move, alone, strict=True))
+        sums.append(whole)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(*sums, strict=True))
+
+
 def test_a_line_within_the_clip_keeps_its_gradient(run):
     """As the plain loss of that one pair has it."""
     ctx, learner, rows = run
@@ -201,11 +159,11 @@ def test_only_the_last_layer_learns(run):
 
 def test_the_noise_is_normal_and_of_its_scale():
     sums = [torch.zeros(200, 100)]
-    add_noise(sums, 0.7, (0, "privacy", "policy", 0))
+    add_noise(sums, 0.7, rng_of((0, "noise")))
     assert stats.kstest(sums[0].flatten().numpy() / 0.7, "norm").pvalue > 0.01
     again, other = [torch.zeros(200, 100)], [torch.zeros(200, 100)]
-    add_noise(again, 0.7, (0, "privacy", "policy", 0))
-    add_noise(other, 0.7, (0, "privacy", "policy", 1))
+    add_noise(again, 0.7, rng_of((0, "noise")))
+    add_noise(other, 0.7, rng_of((1, "noise")))
     assert torch.equal(sums[0], again[0])
     assert abs(np.corrcoef(sums[0].flatten(), other[0].flatten())[0, 1]) < 0.03
 
@@ -221,7 +179,7 @@ def test_who_attacks_learns_no_more_than_epsilon():
         draws = []
         for inside in (0.0, clip):
             sums = [torch.full((trials,), inside)]
-            add_noise(sums, scale * clip, (7, "audit", str(scale), str(inside)))
+            add_noise(sums, scale * clip, rng_of((7, "audit", str(scale), str(inside))))
             draws.append(sums[0].numpy() / clip)
         bounds = []
         for threshold in (0.5, 1.0, 1.5, 2.0, 2.5):
@@ -262,7 +220,76 @@ def test_noise_reaches_every_weight_that_learns(context):
     assert abs(np.corrcoef(*moves)[0, 1]) < 0.01
 
 
+def test_no_two_noises_are_the_same(context):
+    """By step, part of a pipeline, learner and loss, even under one public seed; a secret one has none of
+    them in common with another run's, whatever the seed.
+    """
+    small = pl.vary(recipe(update__public_seed=3), optimiser=Descent(lr=1.0, clip_norm=0.0))
+    ctx = context("preferences")
+    prepare(small, ctx)
+    learner = ctx.at(small, 0).learners["policy"]
+    flat = lambda: torch.cat([p.detach().flatten().double() for p in ctx.model("policy").trainable()])
+
+    def noise(update=learner.update, objective=learner.objective, place=(), clock=0):
+        ctx.place, before = place, flat()
+        other = replace(learner, update=update, objective=objective)
+        terms = {"clock": clock, "noise": 1.0, "delta": 0.1, "spends": []} if clock else {}
+        update.step_without_rows(ctx, "policy", other, terms)
+        return (before - flat()).numpy()
+
+    again = noise()
+    assert np.allclose(again, noise(), atol=1e-4)  # the same key: the same noise
+    secret = replace(learner.update, public_seed=0)
+    for other in (
+        noise(place=("second",)), noise(clock=1), noise(objective=pl.Imitation()),
+        noise(objective=replace(learner.objective, beta=0.7)), noise(replace(learner.update, public_seed=4)),
+        noise(secret), noise(secret),
+    ):  # fmt: skip
+        assert abs(np.corrcoef(again, other)[0, 1]) < 0.02
+    assert abs(np.corrcoef(noise(secret), noise(secret))[0, 1]) < 0.02
+
+
+def test_coins_are_secret_too(context):
+    """Which lines a step drew amplifies privacy only as long as nobody can tell: not from the seed."""
+    ctx = context("preferences")
+    drawn = lambda draw, state: [t.id for t in draw(ctx, (0, "step", 0), 50, state)[0]]
+    secret, public = pl.privacy.Poisson(100), pl.privacy.Poisson(100, public_seed=2)
+    assert drawn(secret, {}) != drawn(secret, {}) and drawn(public, {}) == drawn(public, {})
+    _, state = secret(ctx, (0, "step", 0), 50, {})
+    assert drawn(secret, state) == drawn(secret, state)  # as a resumed run draws
+    assert secret.draw_numbers(state) == {"public_draw": 0.0} and len(state["secret"]) == 64
+    assert public.draw_numbers(public(ctx, (0,), 50, {})[1]) == {"public_draw": 1.0}
+
+
 # ---- the budget
+
+
+def test_a_resumed_run_at_another_rate_pays_for_both(context):
+    """Two steps at the rate 2/8 and then at 4/8 end sooner, and what was spent is the sum."""
+    ctx = context("preferences")
+    small = recipe()
+    prepare(small, ctx)
+    learner = ctx.at(small, 0).learners["policy"]
+    state, twice = {}, replace(learner, update=replace(learner.update, expected=4))
+    for _ in range(2):
+        metrics, state = learner.update.step_without_rows(ctx, "policy", learner, state)
+    before, noise = metrics["epsilon"], state["noise"]
+    metrics, state = twice.update.step_without_rows(ctx, "policy", twice, state)
+    if metrics["noise"]:
+        assert metrics["epsilon"] == composed_epsilon([(0.25, noise, 2), (0.5, noise, 1)], 1 / 16)
+    while metrics["noise"]:
+        metrics, state = twice.update.step_without_rows(ctx, "policy", twice, state)
+    assert before <= metrics["epsilon"] <= 8 and state["clock"] < 4
+    assert sum(steps for _, _, steps in state["spends"]) == state["clock"]
+
+
+def test_steps_that_cannot_be_counted_are_refused(context):
+    ctx = context("preferences")
+    update = replace(recipe().learners["policy"].update, expected=2)
+    with pytest.raises(UserError, match="begin a new run"):
+        update.terms(ctx, {"noise": 1.0, "delta": 0.1, "clock": 3})
+    with pytest.raises(UserError, match="3 steps without noise"):
+        update.terms(ctx, {"noise": 0.0, "delta": 0.1, "clock": 3, "spends": []})
 
 
 def test_the_budget_ends_and_the_weights_stay(context):

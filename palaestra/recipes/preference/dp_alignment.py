@@ -6,9 +6,11 @@ tell whether any one line of the data was there.
 g_i is the gradient of the loss of one line (DPO: of the pair, both answers together), C the clip, L
 the prompts of a step, which are drawn each by a coin of its own. sigma is the least noise with which
 all steps of the run take `epsilon` by the Renyi accountant; `epsilon` of each step's log is what was
-spent up to there. DP-AdamW (arXiv:2505.08849) takes the noise's variance from the second moment of
-Adam. What is private is (epsilon, delta) for one line more or less, and the weights alone: the run
-folder holds the data, and a comparison of settings on the same lines is not accounted.
+spent up to there, added up over steps of different rates. The keys of coins and noise are drawn from
+the operating system, not from --seed, and a line is held out or not by its own hash. DP-AdamW
+(arXiv:2505.08849) takes the noise's variance from the second moment of Adam. What is private is
+(epsilon, delta) for one line more or less, and the weights alone: the run folder holds the data, and a
+comparison of settings on the same lines is not accounted.
 
 Without `--lora` only the last `layers` decoder layers learn, as noise grows with the square root of the
 number of weights. `loss="reward"` trains a reward model: reinforcement learning against it on public
@@ -54,14 +56,12 @@ CARD = pl.Card(
     use="It helps where the pairs are of people who must stay unknown and there are thousands of them; "
     "with a few hundred lines, noise outweighs what they teach.",
     lacks=(
-        "The promise holds only where `--seed` is a large secret number that no other run has: the noise "
-        "follows from it, the default seed is 0, and the command on a model card names it.",
-        "It does not hold for a run that was resumed with another batch size, which is charged at the new "
-        "rate.",
-        "It does not hold where a tenth of --data is held out: which lines these are depends on all lines, so "
-        "give --test-data.",
-        "Numbers of held-out lines have no noise, so they, and a model that --keep-best chose by them, are "
-        "outside of it.",
+        "The built-in run has a public seed of coins and noise, so it promises nothing; a run on --data has "
+        "secret ones.",
+        "Who has the run folder has the secret of the noise and the data: publish the weights alone.",
+        "Losses, margins, accuracies, gradient norms, held-out numbers and answers that a run logs are made from "
+        "the data without noise, so they are outside of the guarantee, as report and model card say.",
+        "A short file can have no held-out line, as each line decides that alone; give --test-data.",
         "The number of lines counts as public: delta, the noise and the rate of drawing follow from it.",
         "Several runs on the same lines are not added up: their epsilons and deltas add.",
         "Weight decay is 0 unless it is set, so the default is DP-Adam with the corrected moment.",
@@ -84,6 +84,7 @@ def build(
     beta: float = 0.1,
     layers: int = 1,
     correct: bool = True,
+    public_seed: int = 0,
 ) -> pl.Recipe:
     """The lines are those of --data.
 
@@ -93,14 +94,17 @@ def build(
         clip: C, the norm of a line's gradient at most.
         layers: the last decoder layers that learn where there are no adapters; 0 = all weights.
         correct: the second moment is corrected for the noise (DP-AdamW), or not (DP-Adam).
+        public_seed: above 0 = coins and noise that anybody can repeat, for tests: no guarantee holds.
     """
     plain = parent(loss, beta)
     [learner] = plain.learners.values()
     return pl.vary(
         plain,
-        draw=pl.privacy.Poisson(),
+        draw=pl.privacy.Poisson(public_seed=public_seed),
         credit=pl.privacy.EachLine(learner.credit),
-        update=pl.privacy.PrivateSteps(epsilon=epsilon, delta=delta, clip=clip, steps=STEPS),
+        update=pl.privacy.PrivateSteps(
+            epsilon=epsilon, delta=delta, clip=clip, steps=STEPS, public_seed=public_seed
+        ),
         optimiser=pl.privacy.DPAdamW() if correct else pl.AdamW(betas=(0.9, 0.999), clip_norm=0.0),
         layers=layers,
         schedule=pl.Schedule(prompts=16, steps=STEPS),
@@ -114,7 +118,10 @@ def parent(loss: Loss, beta: float) -> pl.Recipe:
     return pl.recipe("reward-model" if loss == "reward" else "sft")
 
 
-def embedded(lines: int = 512, **options: Any) -> pl.Recipe:
-    """On the built-in pairs, which have no end: the first `lines` are the data."""
-    recipe = pl.vary(build(**options), draw=pl.privacy.Poisson(lines))
+def embedded(lines: int = 512, public_seed: int = 1, **options: Any) -> pl.Recipe:
+    """On the built-in pairs, which have no end: the first `lines` are the data. They are of nobody,
+    so that anybody may repeat the run.
+    """
+    private = pl.privacy.Poisson(lines, public_seed=public_seed)
+    recipe = pl.vary(build(public_seed=public_seed, **options), draw=private)
     return pl.override(recipe, "update.lines", lines)
