@@ -76,8 +76,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
         ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     note_changes(ctx, state, log)
-    skipped: dict[str, int] = {}
-    saves, announced = Saves(ctx), False
+    saves, announced, skipped = Saves(ctx), False, dict[str, int]()
     paused = save_on_pause(saves, lambda: state)
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
         follow_learners(recipe, ctx, state)
