@@ -44,6 +44,7 @@ from palaestra.run.origin import (
 from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.programs import total
+from palaestra.run.record_checks import OMISSIONS, write_omissions
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.settings import overrides, reading
@@ -66,7 +67,12 @@ from palaestra.trackers.registry import makers
 from palaestra.types import Result
 from palaestra.view.report import write_report
 
-START = ("config.toml", RECORD, "metrics.jsonl")  # what a run writes before its first step
+START = (
+    "config.toml",
+    RECORD,
+    "metrics.jsonl",
+    OMISSIONS,
+)  # what a run writes before its first step
 LOCK = ".lock"
 
 
@@ -342,6 +348,7 @@ async def check_and_run(
     await check_bench(ctx)
     write_settings(ctx.folder, settings, recipe)
     origin.write(ctx.folder)
+    write_omissions(ctx)
     return await recipe.run(ctx)
 
 

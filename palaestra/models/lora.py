@@ -17,6 +17,7 @@ from palaestra.types import seed_of, stage
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # several of these in one matrix, by the names that architectures have for it
 FUSED = ("qkv_proj", "gate_up_proj", "query_key_value", "c_attn", "Wqkv")
+ALL_LINEAR = "all-linear"  # peft's name for every linear layer but the output
 
 
 @stage
@@ -28,7 +29,8 @@ class LoRA:
         alpha: the scale of what the adapters add, over the rank.
         targets: last names of linear layers, such as "q_proj". None named: the projections of
             attention and of the middle layer, in one matrix or several; of a model that calls them
-            otherwise, every linear layer of its decoder layers.
+            otherwise, every linear layer of its decoder layers. "all-linear" alone: every linear
+            layer of the decoder layers, whatever its name; not the output layer.
     """
 
     rank: int = 16
@@ -65,6 +67,8 @@ class LoRA:
     def layers(self, module: nn.Module) -> tuple[str, ...]:
         """The last names of the layers that get adapters. Raises UserError where there are none."""
         linear = _linear_names(module)
+        if linear and self.targets == (ALL_LINEAR,):
+            return linear
         missing = [t for t in self.targets if t not in linear]
         if missing or not linear:
             raise UserError(

@@ -44,7 +44,7 @@ from palaestra.run.evaluators import OWN_EVALUATION, attempts_kept, evaluators_o
 from palaestra.run.first_step import check_weights, first_step_notes
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
-from palaestra.run.record_checks import check_recorded
+from palaestra.run.record_checks import check_recorded, write_omissions
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.snapshots import follow_learners
 from palaestra.run.stages import check_stages
@@ -70,13 +70,13 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     prepare(recipe, ctx)
     check_problem(recipe, ctx)
     await check_recorded(recipe, ctx)
+    write_omissions(ctx)
     state, log = resume(recipe, ctx)
     if log is not None:
         ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     note_changes(ctx, state, log)
-    skipped: dict[str, int] = {}
-    saves, announced = Saves(ctx), False
+    saves, announced, skipped = Saves(ctx), False, dict[str, int]()
     paused = save_on_pause(saves, lambda: state)
     with carriage(recipe, ctx), stop, progress or nullcontext(), paused:
         follow_learners(recipe, ctx, state)

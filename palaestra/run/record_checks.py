@@ -5,6 +5,7 @@ they are left out.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from palaestra.abilities import ChecksGold, split_size, tools_of
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.player import shown_tools
 from palaestra.rollout.recorded import Demonstrate, Recorded
+from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.omissions import RecordFaults
 from palaestra.tasks.preflight import TEMPLATED
 from palaestra.types import Task, ToolSchema
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
 CHECKED = 100_000  # records of a split that are looked at
+OMISSIONS = "omissions.jsonl"  # in a run folder: the records that the run does not use
 GOLD_SECONDS = 20.0  # for which answers are read; formulas take some milliseconds each
 
 
@@ -189,6 +192,15 @@ class Omissions:
     def filter(self, split: str, index: int) -> None:
         self.filtered.append((split, index))
 
+    def _list(self, tasks: FileTasks, limit: int) -> Iterator[tuple[str, str]]:
+        """The places of these records in their files, and why they are not used."""
+        splits = tasks.splits()
+        reasons = [text for _, text in self.faults.reasons]
+        reasons += [f"its prompt has more than {limit} tokens"] * len(self.filtered)
+        for (split, i), reason in zip([*self.at_fault, *self.filtered], reasons, strict=True):
+            part = splits[split]
+            yield part.records.where(int(part.rows_N[i])), reason
+
     def settle(self, limit: int = 0) -> None:
         """Says what is left out, and leaves it out. Raises UserError where it may not be.
 
@@ -208,8 +220,31 @@ class Omissions:
                 f"data: {len(self.filtered):,} of {of:,} prompts have more than {limit:,} tokens and "
                 "are left out (--max-prompt-tokens)"
             )
+        self.ctx.omissions.extend(self._list(tasks, limit))
         kept = tasks.without([*self.at_fault, *self.filtered])
         self.ctx.bench = replace(self.ctx.bench, tasks=kept)
+
+
+def write_omissions(ctx: RunContext) -> None:
+    """Lists the records that the run does not use in `omissions.jsonl` of its folder, one a line:
+    `place` in the data, and `reason`. No file where all are used, and none of a run without folder.
+    """
+    if ctx.out is None:
+        return
+    tasks, path = file_tasks(ctx), ctx.out / OMISSIONS
+    unread = [f for part in tasks.splits().values() for f in part.faults] if tasks else []
+    listed = dict.fromkeys([*unread, *ctx.omissions])  # splits of one file share its faults
+    if not listed:
+        return path.unlink(missing_ok=True)
+    text = "".join(
+        json.dumps({"place": place, "reason": reason}, ensure_ascii=False) + "\n"
+        for place, reason in listed
+    )
+    if not path.exists() or path.read_text() != text:
+        write_atomic(path, text)
+        n = len(listed)
+        which = "1 record that is" if n == 1 else f"{n:,} records that are"
+        ctx.say(f"data: {path} lists the {which} left out")
 
 
 def file_tasks(ctx: RunContext) -> FileTasks | None:

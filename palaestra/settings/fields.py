@@ -203,7 +203,7 @@ class ProblemSettings:
     )
     lora_targets: str = setting(
         "",
-        "with --lora, the layers that get adapters, e.g. q_proj,v_proj",
+        "with --lora, the layers that get adapters, e.g. q_proj,v_proj, or all-linear",
         metavar="NAME,...",
         means="the projections of attention and of the MLP",
         use=Use.KEPT | Use.REPEATED,

@@ -84,32 +84,32 @@ class FileTasks:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
-        self._loaded()
+        self.splits()
 
     @property
     def size(self) -> int:
-        return len(self._loaded()["train"].rows_N)
+        return len(self.splits()["train"].rows_N)
 
     @property
     def test_size(self) -> int:
-        return len(self._loaded()["test"].rows_N)
+        return len(self.splits()["test"].rows_N)
 
     @property
     def choices(self) -> bool:
         """Whether some tasks are multiple choice."""
-        return any(part.choices for part in self._loaded().values())
+        return any(part.choices for part in self.splits().values())
 
     @property
     def has_answers(self) -> bool:
         """Whether the records have answers, or need none; else they only hold what is recorded."""
-        return not self.answers or all(part.answered for part in self._loaded().values())
+        return not self.answers or all(part.answered for part in self.splits().values())
 
     @property
     def n_leaked(self) -> int:
         """Held-out tasks whose prompt is a training prompt too: the user's own split
         can have some.
         """
-        parts = self._loaded()
+        parts = self.splits()
         return int(np.isin(parts["test"].prompt_N, parts["train"].prompt_N).sum())
 
     @property
@@ -130,11 +130,11 @@ class FileTasks:
     @property
     def notes(self) -> tuple[str, ...]:
         """How the columns were read, and what looks wrong in the data."""
-        parts = self._loaded().values()
+        parts = self.splits().values()
         return tuple(dict.fromkeys(note for part in parts for note in part.notes))
 
     def task(self, split: str, index: int) -> Task:
-        parts = self._loaded()
+        parts = self.splits()
         if split not in parts:
             raise UserError(f"{self.path} has no split {split!r}; use 'train' or 'test'")
         part = parts[split]
@@ -147,14 +147,14 @@ class FileTasks:
 
     def rows(self, split: str) -> np.ndarray:
         """The numbers of a split's records in their file."""
-        return self._loaded()[split].rows_N
+        return self.splits()[split].rows_N
 
     @property
     def omissions_left(self) -> int:
         """How many more records may be left out."""
-        whole = {id(part.records): part for part in self._loaded().values()}.values()
+        whole = {id(part.records): part for part in self.splits().values()}.values()
         n = sum(len(part.records) for part in whole)
-        gone = sum(part.n_skipped for part in whole) + len(self.omissions)
+        gone = sum(len(part.faults) for part in whole) + len(self.omissions)
         return max(0, most_omissions(self.skip, n) - gone)
 
     def without(self, tasks: Sequence[tuple[str, int]]) -> FileTasks:
@@ -163,20 +163,14 @@ class FileTasks:
         Raises:
             UserError: nothing is left of a split.
         """
-        parts = self._loaded()
+        parts = self.splits()
         rows = [(split, int(parts[split].rows_N[i])) for split, i in tasks]
         return replace(self, omissions=(*self.omissions, *rows))
 
-    def _loaded(self) -> Mapping[str, SplitRecords]:
-        how = (
-            self.path,
-            self.test,
-            self.answers,
-            os.getcwd(),
-            self.columns,
-            self.skip,
-            self.by_line,
-        )
+    def splits(self) -> Mapping[str, SplitRecords]:
+        """The records of each split, less the omissions."""
+        where = (self.path, self.test, self.answers, os.getcwd())
+        how = (*where, self.columns, self.skip, self.by_line)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -190,7 +184,8 @@ class SplitRecords:
     choices: bool  # whether some record of its file has options
     answered: bool  # whether the records of its file have answers
     notes: tuple[str, ...]  # what is to be said of its file
-    n_skipped: int = 0  # records of its file that are left out
+    # places of the records of its file that are left out, and what is wrong with them
+    faults: tuple[tuple[str, str], ...] = ()
 
     def without(self, rows: Collection[int], where: str) -> SplitRecords:
         """These less some rows. Raises UserError where nothing is left; `where` names the split."""
@@ -213,6 +208,7 @@ class Scan:
     choices: bool
     answered: bool
     notes: tuple[str, ...]
+    faults: tuple[tuple[str, str], ...]
 
     @property
     def everything(self) -> np.ndarray:
@@ -226,7 +222,7 @@ class Scan:
             self.choices,
             self.answered,
             self.notes,
-            len(self.records) - len(self.row_N),
+            self.faults,
         )
 
 
@@ -331,7 +327,8 @@ def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> 
             lambda i: task_of(converted, rows[i], answers=answers),
         ),
     )
-    return Scan(converted, row_N, prompt_N, split_N, choices, bool(answered[0]), notes)
+    reasons, has_answers = tuple(faults.reasons), bool(answered[0])
+    return Scan(converted, row_N, prompt_N, split_N, choices, has_answers, notes, reasons)
 
 
 def _split(record: Record, where: str, reading: ColumnMap) -> int:

@@ -36,20 +36,25 @@ def most_omissions(limit: str, n: int) -> int:
 
 
 class RecordFaults:
-    """What is wrong with records: how many are at fault, and the first of them."""
+    """What is wrong with records: how many are at fault, the first of them for a message, and all
+    of them for a file.
+    """
 
     def __init__(self) -> None:
         self.n = 0
+        self.reasons: list[tuple[str, str]] = []  # where, and what is wrong there
         self.places: list[str] = []
         self.first: dict[str, list[str]] = {}  # where, by what is wrong
 
     def add(self, where: str, error: UserError) -> None:
         """Counts a record. `where` is its place, which the error may begin with."""
         self.n += 1
+        reason = str(error).removeprefix(f"{where}: ")
+        self.reasons.append((where, reason))
         if self.n <= LISTED:
             self.places.append(where)
         if self.n <= TOLD:
-            self.first.setdefault(str(error).removeprefix(f"{where}: "), []).append(where)
+            self.first.setdefault(reason, []).append(where)
 
     def settle(self, limit: str, of: int, most: int | None = None, *, advise: bool = True) -> str:
         """A line about the records that are left out, "" without any.

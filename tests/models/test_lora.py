@@ -38,6 +38,25 @@ def test_every_projection_of_a_decoder_layer_gets_adapters(kind):
     )
 
 
+@pytest.mark.parametrize("kind", ["phi", "phi3", "gpt2", "gpt_neox", "qwen2_moe", "llama"])
+def test_all_linear_is_what_peft_adapts_under_that_name(kind):
+    peft = pytest.importorskip("peft")
+    names = lambda module: {
+        n.split(".lora_A")[0].split("model.", 1)[1] for n, _ in module.named_modules() if ".lora_A." in n
+    }
+    theirs = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", fan_in_fan_out=kind == "gpt2")
+    expected = names(peft.get_peft_model(build(kind, torch.float32).module, theirs))
+    ours = names(LoRA(rank=2, targets=("all-linear",))(build(kind, torch.float32).module))
+    assert ours == expected and len(ours) >= 4
+
+
+def test_all_linear_reaches_layers_that_the_usual_names_do_not():
+    module = build("phi", torch.float32).causal  # `dense`, `fc1` and `fc2` beside `q_proj`
+    assert set(LoRA(targets=("all-linear",)).layers(module)) - set(LoRA().layers(module)) == {"dense", "fc1", "fc2"}
+    with pytest.raises(UserError, match="LoRA targets all-linear are not in this model"):
+        LoRA(targets=("all-linear", "q_proj")).layers(module)  # alone, or names
+
+
 @pytest.mark.parametrize("kind", ["phi3", "gpt2"])
 def test_adapters_of_fused_projections_are_saved_merged(kind, tmp_path):
     model = build(kind, torch.float32)

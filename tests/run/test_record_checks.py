@@ -4,7 +4,7 @@ import json
 
 import palaestra as pl
 import pytest
-from palaestra.api.training import advice
+from palaestra.api.training import advice, remove_failed_start
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.rewards.verified import Verified
@@ -13,7 +13,7 @@ from palaestra.rewards.weighted import Weighted
 from palaestra.rewards.where import Where
 from palaestra.run import record_checks, setup
 from palaestra.run.origin import Provenance
-from palaestra.run.record_checks import check_records
+from palaestra.run.record_checks import check_records, write_omissions
 from palaestra.settings.fields import Settings
 from palaestra.tasks.files import load
 from palaestra.types import Message, Task
@@ -186,6 +186,58 @@ def test_recorded_texts_must_fit(name, tmp_path):
     ctx = context(write(tmp_path, rows), said, skip_bad="2")
     run(record_checks.check_recorded(reads, ctx))
     assert ctx.bench.tasks.size + ctx.bench.tasks.test_size == 38 and "2 of 40 records are left out" in said[-1]
+
+
+def test_each_record_that_is_left_out_is_listed_with_its_place_and_reason(tmp_path):
+    rows = [{**r, "id": f"sum-{i}"} for i, r in enumerate(SUMS)]
+    rows[2] = {"id": "sum-2", "answer": "3"}
+    rows[5] = {**rows[5], "answer": "\\frac{1"}
+    rows[9] = {**rows[9], "prompt": " ".join(["no"] * 60)}
+    path, said, out = write(tmp_path, rows), [], tmp_path / "run"
+    out.mkdir()
+    ctx = context(path, said, reward="math", skip_bad="2", max_prompt_tokens=40)
+    ctx.out = out
+    check_records(ctx, (), golds=True)
+    write_omissions(ctx)
+    lines = [json.loads(x) for x in (out / "omissions.jsonl").read_text().splitlines()]
+    places = {x["place"].rpartition("/")[2]: x["reason"] for x in lines}
+    assert len(lines) == 3 and places.keys() == {"d.jsonl:3", "d.jsonl:6", "d.jsonl:10"}
+    assert places["d.jsonl:3"].startswith("no 'prompt'")
+    assert "cannot be read as mathematics" in places["d.jsonl:6"] and "sum-5" not in places["d.jsonl:6"]
+    assert places["d.jsonl:10"] == "its prompt has more than 40 tokens"
+    assert said[-1] == f"data: {out / 'omissions.jsonl'} lists the 3 records that are left out"
+    write_omissions(ctx)
+    assert sum("lists the" in s for s in said) == 1
+    mended = context(write(tmp_path, SUMS, "e.jsonl"), said, reward="math", skip_bad="2")
+    mended.out = out
+    check_records(mended, (), golds=True)
+    write_omissions(mended)
+    assert not (out / "omissions.jsonl").exists()
+
+
+def test_many_records_are_all_listed(tmp_path):
+    rows = [*SUMS, *({"answer": str(i)} for i in range(30))]
+    ctx = context(write(tmp_path, rows), [], skip_bad="30", reward="math")
+    ctx.out = tmp_path
+    write_omissions(ctx)
+    lines = (tmp_path / "omissions.jsonl").read_text().splitlines()
+    assert [json.loads(x)["place"].rpartition(":")[2] for x in lines] == [str(41 + i) for i in range(30)]
+
+
+def test_a_run_writes_the_list_into_its_folder(tmp_path, capsys):
+    path = write(tmp_path, [{"answer": "1"}, *SUMS])
+    out = tmp_path / "run"
+    few = ["--steps", "1", "--evaluate", "0", "--max-tokens", "4", "--out", str(out)]
+    assert main(["train", "--data", path, "--reward", "exact", "--skip-bad", "1", *few]) == 0
+    (line,) = (out / "omissions.jsonl").read_text().splitlines()
+    assert json.loads(line)["place"] == f"{path}:1"
+    assert "omissions.jsonl lists the 1 record that is left out" in capsys.readouterr().err
+
+
+def test_the_list_of_a_run_that_failed_at_its_start_goes_with_it(tmp_path):
+    for name in ("config.toml", "omissions.jsonl"):
+        (tmp_path / name).write_text("")
+    assert remove_failed_start(tmp_path) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("flags", [["--skip-bad", "1"], ["--max-prompt-tokens", "9"]])

@@ -30,6 +30,8 @@ class RunSituation:
     place: Key = ()  # names of the parts that this one lies in
 
     step: int = field(init=False, default=0)
+    # records that checks leave out: their places, and why
+    omissions: list[tuple[str, str]] = field(init=False, repr=False, default_factory=list)
     # where the rollouts happen
     carrier: Carrier = field(init=False, repr=False, compare=False, default_factory=InProcess)
     clocks: Clocks = field(init=False, repr=False, compare=False)
