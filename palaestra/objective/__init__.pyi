@@ -9,6 +9,10 @@ from .algebra import (
     Sum as Sum,
     sum_by_unit as sum_by_unit,
 )
+from .divergence import (
+    GeneralisedJSD as GeneralisedJSD,
+    generalised_jsd as generalised_jsd,
+)
 from .kl import (
     KLKind as KLKind,
     kl_quantity as kl_quantity,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from palaestra.objective.divergence import generalised_jsd
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import Clipped, Reinforce
 from palaestra.objective.preference import AOT, DPO, IPO, Hinge, ImitatePreferred, JensenShannon, OddsRatio
@@ -293,3 +294,18 @@ def test_losses_of_labels(name):
     loss, grad = ours(LABELLED[name], [*new, *([-1.0] for _ in away)], **rows)
     same((loss, grad[:B]), theirs)
     assert not grad[B:].any()
+
+
+# ---- GKDTrainer
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 1.0])
+def test_the_divergence_of_gkd(beta):
+    """A sum over the vocabulary, divided by the tokens that have a label."""
+    trainer = pytest.importorskip("trl.experimental.gkd.gkd_trainer").GKDTrainer
+    made = torch.Generator().manual_seed(3)
+    student, teacher = torch.randn(2, B, T, 7, generator=made, dtype=torch.float64)
+    on = torch.arange(T)[None] < torch.tensor(LENGTHS)[:, None]
+    theirs = trainer.generalized_jsd_loss(student, teacher, torch.where(on, 1, -100), beta=beta)
+    found = generalised_jsd(torch.log_softmax(student, -1), torch.log_softmax(teacher, -1), beta)
+    assert found[on].mean().item() == near(theirs.item())

@@ -1,0 +1,65 @@
+"""Divergences between whole next-token distributions, for distillation."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from palaestra.objective.algebra import Algebra, Reduction, reduce_terms, token_mean
+from palaestra.objective.kl import VOCABULARY
+from palaestra.schedule import check_bounds
+from palaestra.types import Batch, Outputs, stage
+
+
+def generalised_jsd(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
+    """The generalised Jensen-Shannon divergence in nats, over the last dimension.
+
+    With P the teacher, Q the student and M = beta P + (1 - beta) Q it is beta KL(P | M) + (1 - beta)
+    KL(Q | M), between 0 and log 2 (arXiv:2306.13649, eq. 1). At beta 0 and 1, where that is 0, it is
+    KL(P | Q), the forward KL, and KL(Q | P), the reverse one, its limits divided by beta and by 1 -
+    beta; so the size of the loss jumps at both ends.
+
+    Args:
+        student: [..., V] log-probs, through which the gradient flows.
+        teacher: [..., V] log-probs.
+    """
+    if beta == 0:
+        return (teacher.exp() * (teacher - student)).sum(-1)
+    if beta == 1:
+        return (student.exp() * (student - teacher)).sum(-1)
+    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+    of_teacher = (teacher.exp() * (teacher - mixture)).sum(-1)
+    of_student = (student.exp() * (student - mixture)).sum(-1)
+    return beta * of_teacher + (1 - beta) * of_student
+
+
+@stage
+class GeneralisedJSD(Algebra):
+    """The divergence to a frozen model over the whole vocabulary, as a loss; exact for each token's
+    state. The tokens are held still: that they choose later states has no gradient.
+
+    The learner must need (model, "vocab_logp"), T x V numbers a row.
+
+    Args:
+        beta: 0 = forward KL, 1 = reverse KL, between = JSD.
+        model: the teacher, by its name among the references.
+    """
+
+    beta: float = 1.0
+    model: str = "teacher"
+    reduce: Reduction = "tokens"
+
+    def __post_init__(self) -> None:
+        check_bounds("GeneralisedJSD.beta", self.beta, least=0, most=1)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (VOCABULARY,)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        x_BT = generalised_jsd(out[VOCABULARY], batch[f"{self.model}_{VOCABULARY}"], self.beta)
+        return reduce_terms(x_BT, batch, self.reduce), {
+            f"divergence_{self.model}": token_mean(x_BT, batch)
+        }
