@@ -91,6 +91,7 @@ class Weights(nn.Module):
         if self.features == "fixed":
             p = -torch.rand(1 << n, generator=draw).clamp(min=1e-9).log()
             self.register_buffer("p", (p / p.sum()).to(start))
+            self.p: Tensor
         else:
             self.angles = nn.Parameter(angles.to(start))
         wide, out = nn.Linear(n + 1, generator.hidden), nn.Linear(generator.hidden, generator.chunk)
@@ -146,12 +147,12 @@ class Generator:
         for name in ("chunk", "depth", "hidden"):
             pl.check_bounds(f"Generator.{name}", getattr(self, name), least=1)
 
-    def begin(self, start: Tensor, key: pl.Key) -> "Fit":
+    def begin(self, start: Tensor, key: pl.Key) -> "WeightFit":
         """The weights at their start [size], and what trains them."""
-        return Fit(Weights(start, self, key), self.lr)
+        return WeightFit(Weights(start, self, key), self.lr)
 
 
-class Fit:
+class WeightFit:
     """Weights in training, and how far they are."""
 
     def __init__(self, weights: Weights, lr: float):
