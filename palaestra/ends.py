@@ -171,7 +171,10 @@ def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:
         return ""
     gone = any(x.get("problem") for x in summary["changed"])
     left = "; the evaluation before is of what was there then, so it is left out" if gone else ""
-    return f"the run was changed on the way ({'; '.join(descriptions)}){left}"
+    return (
+        f"the run was changed on the way ({'; '.join(descriptions)}){left}; a run in a new folder "
+        "measures one setting from end to end"
+    )
 
 
 def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:

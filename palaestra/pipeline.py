@@ -168,11 +168,13 @@ def _changes(
             continue
         same = problems[name] == problems[following]
         kinds = ("method", "problem") if same else ("method",)
-        if any(_depends(results[name], k) != _depends(results[following], k) for k in kinds):
+        what = [k for k in kinds if _depends(results[name], k) != _depends(results[following], k)]
+        if what:
             problem = problems[name] == problems[end] and (
                 _depends(results[name], "problem") != _depends(last, "problem")
             )
-            changed.append({"after": f"part {name}", "problem": problem})
+            entry = {"after": f"part {name}", "problem": problem}
+            changed.append({**entry, "what": [f"the {kind}" for kind in what]})
     return changed
 
 

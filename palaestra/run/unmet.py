@@ -25,6 +25,7 @@ from palaestra.settings import overrides
 from palaestra.settings.fields import VALUE, Settings
 from palaestra.suggest import close_names
 from palaestra.tasks.columns import META, USES
+from palaestra.tasks.files import RECORDED_COLUMNS, UNLABELLED
 from palaestra.types import Task
 
 if TYPE_CHECKING:
@@ -189,6 +190,20 @@ def unjudged(
                 f"has an answer; {words} learns from its column {column.name!r} instead, "
                 "--reward FILE.py:NAME judges what is sampled"
             )
+    yield from _uncompared(needs, settings.data, tasks)
+
+
+def _uncompared(needs: Requirements, data: str, tasks: list[Task]) -> Iterator[str]:
+    """Pairs that nobody has compared, of which a method that does not read them learns nothing."""
+    names = {c.name for c in needs.columns}
+    others = [n for columns in RECORDED_COLUMNS if columns != UNLABELLED for n in columns]
+    pairs = values_of(tasks, UNLABELLED[0])
+    if pairs and not names & set(UNLABELLED) and not any(values_of(tasks, n) for n in others):
+        yield (
+            f"learns from answers, and {data} has pairs that nobody has compared, the columns "
+            f"{' and '.join(UNLABELLED)}; add a column `answer`, judge with --reward FILE.py:NAME, or "
+            "have the pairs compared: `palaestra train sharpe-active label=terminal`"
+        )
 
 
 def value_of_task(task: Task, column: str) -> Any:

@@ -39,3 +39,6 @@ from .phrasing import (
 from .sources import (
     open_records as open_records,
 )
+from .user_code import (
+    load as load,
+)

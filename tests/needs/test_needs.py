@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import palaestra
 import pytest
 from palaestra import catalogue
 from palaestra.cli.main import main
@@ -220,3 +221,13 @@ def test_pairs_that_nobody_reads_are_named_where_nothing_judges_samples(rows, re
 def test_parts_of_a_mixture_are_domains(task, refused, context):
     needs = catalogue.find("dump").CARD.needs
     assert bool(list(too_few(needs, context(task).bench))) is refused
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft", "dpo"])
+def test_pairs_that_nobody_compared_are_no_answers(method, tmp_path):
+    """They passed the check, and a run stopped at its first evaluation or step."""
+    file = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"{i}+1=", "first": f"= {i + 1}", "second": f"= {i + 2}"} for i in range(12)]
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UserError, match=f"{method} learns from answers, and .* label=terminal"):
+        palaestra.train(method, data=str(file), out=tmp_path / "run", steps=1, quiet=True)

@@ -130,4 +130,5 @@ def test_a_problem_that_changed_between_the_parts_of_a_pipeline(place, capsys):
     assert main(["train", "--resume", "run", "--accept-changes"]) == 0
     out = capsys.readouterr().out
     assert f"\n{FOUND} before" not in out and f"\n{FOUND} after" in out and "repeat" not in out
-    assert f"part a: {FOUND} before" in out and "the run was changed on the way (after part a)" in out
+    assert f"part a: {FOUND} before" in out and "the run was changed on the way (after part a: the problem)" in out
+    assert "; a run in a new folder measures one setting from end to end" in out

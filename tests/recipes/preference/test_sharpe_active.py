@@ -204,3 +204,31 @@ def test_wrong_settings_say_what_to_write(tmp_path):
 
 def test_a_command_of_a_stranger_is_asked_for():
     assert Executables.of({"set": {"label": "command:sh ask.sh"}}).programs == ("sh ask.sh",)
+
+
+def test_few_pairs_are_said_once(context):
+    """Six pairs, of which each step buys two among six, then four and two."""
+    ctx = context("preferences")
+    ctx.reference("ref", "policy")
+    said = []
+    ctx.say = said.append
+
+    class Six:
+        name, size = "six", 6
+
+        def task(self, split, i):
+            meta = {k: ROWS[i][k] for k in ("first", "second")}
+            return pl.Task(id=f"t{i}", prompt=(pl.Message(role="user", content=ROWS[i]["prompt"]),), meta=meta)
+
+    class First:
+        at_once = 8
+
+        async def __call__(self, ctx, pair):
+            return "first"
+
+    ctx.bench = replace(ctx.bench, tasks=Six())
+    draw, state, notes = BuyLabels(First(), factor=3), {}, []
+    for step in range(3):
+        _, state = asyncio.run(draw(ctx, ("few", step), 2, state))
+        notes.append(len(said))
+    assert notes == [0, 1, 1] and "4 pairs without a label are left for the 2 of a step" in said[0]

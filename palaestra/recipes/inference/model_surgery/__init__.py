@@ -74,7 +74,7 @@ CARD = pl.Card(
                 when={"unwanted": ("",)},
             ),
         ),
-        shows="moved",
+        shows="moved_most",
         off={"rows": 0.0},
         own={"tasks": 2, "samples": 2, "tokens": 4, "strengths": "[8]"},
     ),

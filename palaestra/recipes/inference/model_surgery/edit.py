@@ -124,7 +124,9 @@ class Surgery:
 
     Its artifact "policy" is the edited model, beside it report.json with the rows, the direction and
     what was measured. The metrics have `probe`, its accuracy on held-out texts, `strengths`, what
-    each changes, `kept`, and the exam before and after.
+    each changes, `kept`, and the exam before and after. `moved` is by how many nats a token the kept
+    edit changes how much less likely held-out unwanted texts are than fine ones, 0 where the model
+    stays, and `moved_most` the largest such change of all strengths.
     """
 
     texts: GivesTexts = LabelledAnswers()
@@ -171,7 +173,8 @@ class Surgery:
             "edited_rows": edited,
             "strengths": points,
             "kept": kept["strength"],
-            "moved": abs(points[-1]["margin"] - points[0]["margin"]),
+            "moved": abs(kept["margin"] - points[0]["margin"]),
+            "moved_most": max(abs(p["margin"] - points[0]["margin"]) for p in points),
             "unwanted_before": behaviour(points[0]),
             "unwanted_after": behaviour(kept),
             "perplexity_before": points[0]["perplexity"],

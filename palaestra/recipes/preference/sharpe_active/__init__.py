@@ -169,6 +169,16 @@ class BuyLabels:
             pairs, state = self._candidates(ctx, here, room * self.factor, state)
             if not pairs:
                 break
+            if len(pairs) < room * self.factor and not state.get("few"):
+                choice = (
+                    "all of them are bought" if len(pairs) <= room else "there is little choice"
+                )
+                ctx.say(
+                    f"note: {len(pairs)} pairs without a label are left for the {room} of a step, which "
+                    f"are chosen among {room * self.factor}: {choice}; give more pairs, or a smaller "
+                    "budget, factor or schedule.prompts"
+                )
+                state = {**state, "few": True}
             chosen, state = await self._choose(ctx, here, pairs, room, state)
             tasks, state = await self._buy(ctx, chosen, state)
         return (tasks, state) if tasks else self._again(ctx, key, n, state)

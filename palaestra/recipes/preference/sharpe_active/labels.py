@@ -11,7 +11,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,10 +66,10 @@ def unlabelled(task: pl.Task, number: int) -> UnlabelledPair:
     chosen and rejected, that of a hash of the texts. Raises UserError where it has neither.
     """
     texts = [task.meta.get(name) for name in ("first", "second")]
-    if not all(isinstance(x, str) and x for x in texts):
+    if not are_answers(texts):
         texts = [task.meta.get(name) for name in ("chosen", "rejected")]
         texts.sort(key=lambda x: pl.seed_of(("order", str(x))))
-    if not all(isinstance(x, str) and x for x in texts):
+    if not are_answers(texts):
         raise pl.UserError(
             f"task {task.id!r} has no pair of answers; write columns first and second, or chosen "
             "and rejected"
@@ -77,6 +77,11 @@ def unlabelled(task: pl.Task, number: int) -> UnlabelledPair:
     hidden = ("chosen", "rejected", "gap")
     meta = {k: v for k, v in task.meta.items() if k not in hidden}
     return UnlabelledPair(number, replace(task, meta=meta), str(texts[0]), str(texts[1]))
+
+
+def are_answers(texts: Sequence[object]) -> bool:
+    """Whether each is a text that is not empty."""
+    return all(isinstance(x, str) and x.strip() for x in texts)
 
 
 def read_verdict(said: object) -> str | None:
