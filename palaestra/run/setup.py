@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue, values
+from palaestra.abilities import BringsReward
 from palaestra.card import Card
 from palaestra.context import Bench
 from palaestra.engines import select
@@ -251,8 +252,10 @@ def learning_rates(runnable: Any) -> dict[str, Any]:
 
 def brings_reward(recipe: Any) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
-    judges = [part for _, part in values.walk(recipe) if isinstance(part, Score)]
-    return bool(judges) and all(part.reward is not None for part in judges)
+    parts = [part for _, part in values.walk(recipe)]
+    judges = [part for part in parts if isinstance(part, Score)]
+    own = any(isinstance(part, BringsReward) and part.brings_reward for part in parts)
+    return bool(judges or own) and all(part.reward is not None for part in judges)
 
 
 def instruction_of(runnable: Any) -> str:

@@ -192,7 +192,10 @@ def unjudged(
 
 
 def value_of_task(task: Task, column: str) -> Any:
-    """What a task has of a column; None = nothing."""
+    """What a task has of a column; None = nothing. Messages are those of a conversation."""
+    if column == "messages":
+        said = [{"role": m.role, "content": m.shown} for m in task.prompt]
+        return (said or None) if task.conversational else None
     own = {"prompt": task.prompt or None, "answer": task.answer, "domain": task.domain or None}
     return own[column] if column in own else task.meta.get(column)
 
