@@ -40,6 +40,7 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
+from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.toys.wiki import WikiTasks
@@ -89,6 +90,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
+    "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "tictactoe-legal": (
         lambda: TicTacToeTasks(name="tictactoe-legal"),

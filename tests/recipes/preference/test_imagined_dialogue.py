@@ -255,26 +255,6 @@ def test_data_that_are_no_dialogues_are_refused(tmp_path):
         pl.recipe("imagined-dialogue", strength=17.0)
 
 
-def test_the_built_in_users():
-    """A question costs .05; the item for the user's taste pays 1."""
-    world, act = (
-        talks.TasteUser(),
-        lambda text: (Act(ask=Ask(seat="policy"), text=text, call=None, finish="eos", n_tokens=1),),
-    )
-    frame = world.reset(Task(id="t", prompt=(pl.Message(role="user", content="hi"),), answer="010000"), ())
-    heard = []
-    for text in ("ask b", "ask a", "nonsense"):
-        frame = world.step(frame.state, act(text), ())
-        heard.append(frame.asks[0].say[0].content)
-    assert heard == ["yes", "no", "what?"]
-    assert world.step(frame.state, act("take b1"), ()).pay == {("policy", ""): near(1 - 0.15)}
-    assert world.step(frame.state, act("take b0"), ()).pay == {("policy", ""): near(-0.15)}
-    assert world.step(frame.state, act("ask c"), ()).pay == {("policy", ""): near(-0.15)}
-    drawn = [talks.noisy_talk(i) for i in range(200)]
-    assert 0.4 < np.mean([np.sum(t.reward) for t in drawn]) < 0.7
-    assert all(len(t.reward) == sum(r == "assistant" for r, _ in t.messages) for t in drawn)
-
-
 def test_a_user_without_a_verdict_is_a_fault(context):
     class Silent:
         def ask(self, *_, **__):

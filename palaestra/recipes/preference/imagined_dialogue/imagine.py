@@ -201,8 +201,8 @@ def talk_of(task: pl.Task, split: str) -> Talk:
     if not isinstance(reply, str) or "reward" not in task.meta:
         raise pl.UserError(
             f"task {task.id!r} is no dialogue with a reward; write messages, of which one at least is "
-            "the assistant's, and reward; or name who imagines dialogues of the tasks in the column "
-            "prompt, imagine=DIR or imagine=endpoint(...)"
+            "the assistant's, and reward; or name who imagines dialogues of a task, imagine=DIR or "
+            "imagine=endpoint(...), and describe it, goal=..."
         )
     messages = (*((m.role, m.text) for m in task.prompt), ("assistant", reply))
     profile = task.meta.get("profile")
@@ -223,20 +223,18 @@ class BroughtDialogues:
     Args:
         leak: words in a row of a profile that make a leak; 0 = no leak is looked for.
         share: of the profiles, held out, unless the file holds out whole profiles itself.
+        tasks: dialogues, of a source without an end.
     """
 
     leak: int = 6
     share: float = 0.1
+    tasks: int = 600
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        tasks, size = ctx.bench.tasks, ctx.bench.tasks.size
-        if size is None:
-            raise pl.UserError(
-                "imagined-dialogue needs dialogues: --data dialogues.jsonl, with messages and reward, or "
-                "--data tasks.jsonl imagine=endpoint(...)"
-            )
-        held = pl.run.chosen_tasks(ctx.bench, 1 << 30)
-        talks = [talk_of(tasks.task("train", i), "train") for i in range(size)]
+        tasks = ctx.bench.tasks
+        n = pl.curriculum.count_tasks(None, tasks.size, self.tasks)
+        held = range(0) if tasks.size is None else pl.run.chosen_tasks(ctx.bench, 1 << 30)
+        talks = [talk_of(tasks.task("train", i), "train") for i in range(n)]
         talks += [talk_of(tasks.task("test", i), "test") for i in held]
         return keep_talks(ctx, talks, self.leak, self.share, {})
 

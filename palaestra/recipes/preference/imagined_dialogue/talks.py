@@ -2,23 +2,17 @@
 or the tastes of the built-in problem, by a program.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 import palaestra as pl
 from palaestra.recipes.preference.imagined_dialogue.imagine import (
     LABEL,
     Talk,
     read_label,
-    record,
 )
 
-TASTES = "abcdef"
-COST = 0.05  # of a question
 DESCRIPTION = (
     "A user has six tastes, a to f, each yes or no. Recommend an item, such as take a1 for who likes a "
     "and take a0 for who does not, after asking as little as possible, such as ask a."
@@ -35,116 +29,6 @@ class TalkState:
 
     task: pl.Task
     said: tuple[tuple[str, str], ...] = ()  # roles and texts
-
-
-@pl.stage
-class TasteUser:
-    """A user with six tastes, of whom the agent may ask about one in each turn ("ask c" is answered
-    by yes or no), until it recommends an item ("take c1"), which is worth 1 if the user's taste is
-    so, else 0. Each question costs 0.05; without an item in `turns` turns nothing else is paid.
-    """
-
-    turns: int = 4
-    seats: tuple[str, ...] = ("policy",)
-    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-
-    def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
-        ask = pl.Ask(seat="policy", say=task.prompt)
-        return pl.Frame(state=TalkState(task=task), asks=(ask,))
-
-    def step(self, state: TalkState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
-        text = acts[0].text.strip()
-        now = replace(state, said=(*state.said, ("assistant", text)))
-        paid = -COST * len(state.said)
-        word, _, what = text.partition(" ")
-        if word != "take" and len(now.said) < self.turns:
-            say = (pl.Message(role="user", content=answer(state.task.answer, word, what)),)
-            return pl.Frame(state=now, asks=(pl.Ask(seat="policy", say=say),))
-        return pl.Frame(
-            state=now,
-            pay={("policy", ""): paid + (word == "take") * worth(state.task.answer, what)},
-        )
-
-
-def answer(tastes: str, word: str, what: str) -> str:
-    """Of a user with tastes such as "010011"."""
-    if word != "ask" or what not in TASTES or len(what) != 1:
-        return "what?"
-    return "yes" if tastes[TASTES.index(what)] == "1" else "no"
-
-
-def worth(tastes: str, item: str) -> float:
-    """1 if a user has the taste that an item is for, else 0."""
-    if len(item) != 2 or item[0] not in TASTES:
-        return 0.0
-    return float(tastes[TASTES.index(item[0])] == item[1])
-
-
-def taste_task(number: int) -> pl.Task:
-    """One of the 64 users."""
-    tastes = format(number % 64, "06b")
-    prompt = (pl.Message(role="user", content="hi"),)
-    return pl.Task(id=f"tastes/{tastes}", prompt=prompt, answer=tastes)
-
-
-@pl.stage
-class TasteUsers:
-    """The 64 users as a source of tasks, all of which are held out."""
-
-    @property
-    def name(self) -> str:
-        return "tastes"
-
-    @property
-    def size(self) -> int | None:
-        return 64
-
-    @property
-    def test_size(self) -> int | None:
-        return 64
-
-    def task(self, split: str, index: int) -> pl.Task:
-        return taste_task(index)
-
-
-def noisy_talk(number: int) -> Talk:
-    """A talk of an agent that knows no better: up to three questions about random tastes, then an
-    item, which in two of five talks fits an answer that it has, if any, and else is random.
-    """
-    rng = pl.rng_of(("tastes", number))
-    tastes = format(int(rng.integers(64)), "06b")
-    messages, known = [("user", "hi")], list[str]()
-    for _ in range(int(rng.integers(4))):
-        what = TASTES[int(rng.integers(6))]
-        said = answer(tastes, "ask", what)
-        messages += [("assistant", f"ask {what}"), ("user", said)]
-        known.append(what + str(int(said == "yes")))
-    fits = bool(known) and rng.random() < 0.4
-    item = known[-1] if fits else f"{TASTES[int(rng.integers(6))]}{int(rng.integers(2))}"
-    messages.append(("assistant", f"take {item}"))
-    rewards = [-COST] * (len(messages) // 2 - 1) + [worth(tastes, item)]
-    return Talk(messages=tuple(messages), reward=rewards, profile=f"tastes {tastes}")
-
-
-@pl.stage
-class TasteDialogues:
-    """A program: `dialogues` noisy talks, written as the artifact "dialogues"; users are held out."""
-
-    dialogues: int = 600
-
-    async def run(self, ctx: pl.Context) -> pl.Result:
-        talks = [noisy_talk(i) for i in range(self.dialogues)]
-        held = {format(i, "06b") for i in range(0, 64, 8)}
-        rows = [
-            replace(t, split="test" if t.profile.removeprefix("tastes ") in held else "train")
-            for t in talks
-        ]
-        file = ctx.folder / "dialogues.jsonl"
-        file.write_text("".join(json.dumps(record(t)) + "\n" for t in rows), encoding="utf-8")
-        reward = float(np.mean([np.sum(t.reward) for t in talks]))
-        metrics = {"dialogues": len(talks), "reward_mean": reward}
-        ctx.log(metrics)
-        return pl.Result(metrics=metrics, artifacts={"dialogues": str(file)})
 
 
 class SimulatedUser:
@@ -249,7 +133,7 @@ class TalkExam:
 
     async def __call__(self, ctx: pl.Context) -> Mapping[str, Any]:
         if self.user is None:
-            world, tasks = TasteUser(), TasteUsers()
+            world, tasks = pl.toys.TasteUser(), pl.toys.TasteTalks()
         else:
             world = SimulatedUser(ctx, self.user, self.turns)
             tasks = held_out_users(ctx.bench, self.n)
