@@ -87,7 +87,6 @@ class TasteUser:
     turns: int = 4
     seats: tuple[str, ...] = ("policy",)
     bounds: ClassVar[tuple[float, float]] = (-0.2, 1.0)
-    solved: ClassVar[float] = 0.8  # the right item after four questions at most
     max_tokens: int = 16
 
     def reset(self, task: Task, key: Key) -> Frame:
