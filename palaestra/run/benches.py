@@ -326,18 +326,21 @@ def in_dialogue(settings: Settings) -> Bench:
     check_world_settings(settings.env, Dialogue, given)
     world = Dialogue(**given)
     turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings)
+    tasks = answered_rows(settings, shown=("context_a", "context_b"))
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
-def answered_rows(settings: Settings) -> FileTasks:
-    """The rows of the user's data as problems with answers."""
+def answered_rows(settings: Settings, shown: tuple[str, ...] = ()) -> FileTasks:
+    """The rows of the user's data as problems with answers; those that differ in a column that is
+    `shown` are different ones.
+    """
     return FileTasks(
         settings.data,
         test=settings.test_data,
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        shown=shown,
     )
 
 

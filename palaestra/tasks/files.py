@@ -44,13 +44,12 @@ from palaestra.tasks.omissions import RecordFaults, most_omissions
 from palaestra.tasks.phrasing import ask_for_form
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, each_record, kind, with_notes
-from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, nothing_to_hold_out
+from palaestra.tasks.repeats import REPEAT_WARNING, check_rows, held_out_mask
 from palaestra.tasks.sources import name_of, open_records
 from palaestra.tasks.tool_data import notes_on_tools
 from palaestra.types import Message, Task, seed_of, stage
 
 # share of the different prompts that is kept for tests, at least 1, at most
-HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 OPTIONAL = ("id", "system", "domain", "split")
 # what is learned from without being judged
@@ -70,7 +69,8 @@ class FileTasks:
     answer; `columns`: what is read as what; `skip`: how many records may be left out that are at
     fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
     records that are no tasks, by split; `instruction`: what stands behind their prompts, see
-    `Recipe`.
+    `Recipe`; `shown`: columns that a world shows beside the prompt, so that records which differ in
+    one are different problems.
     """
 
     path: str
@@ -82,6 +82,7 @@ class FileTasks:
     longest: int = 0
     omissions: tuple[tuple[str, int], ...] = ()
     instruction: str = ""
+    shown: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -169,7 +170,7 @@ class FileTasks:
         return replace(self, omissions=(*self.omissions, *rows))
 
     def _loaded(self) -> Mapping[str, SplitRecords]:
-        how = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip)
+        how = (self.path, self.test, self.answers, os.getcwd(), self.columns, self.skip, self.shown)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -225,7 +226,13 @@ class Scan:
 
 @lru_cache(maxsize=16)
 def load(
-    path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = ""
+    path: str,
+    test: str,
+    answers: bool,
+    folder: str,
+    columns: str = "",
+    skip: str = "",
+    shown: tuple[str, ...] = (),
 ) -> Mapping[str, SplitRecords]:
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -240,11 +247,11 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    rows = scan(trained, answers, columns, skip)
+    rows = scan(trained, answers, columns, skip, shown)
     if beside is not None:
         return {
             "train": rows.part(rows.everything),
-            "test": (held := scan(beside, answers, columns, skip)).part(held.everything),
+            "test": (held := scan(beside, answers, columns, skip, shown)).part(held.everything),
         }
     test_N = rows.split_N == 1 if (rows.split_N >= 0).any() else held_out_mask(path, rows.prompt_N)
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
@@ -271,18 +278,13 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
     raise UserError(f"{path}: the splits are {', '.join(opened)}; there must be a {names[0]!r}")
 
 
-def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
-    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
-    together.
-    """
-    unique = np.unique(prompt_N)
-    if len(unique) < 2:
-        raise nothing_to_hold_out(path, len(prompt_N))
-    n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
-    return prompt_N <= unique[n - 1]
-
-
-def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> Scan:
+def scan(
+    records: Records,
+    answers: bool,
+    columns: str = "",
+    skip: str = "",
+    shown: tuple[str, ...] = (),
+) -> Scan:
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
     kept (42 bytes a record).
     """
@@ -302,7 +304,9 @@ def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> 
             faults.add(converted.where(i), error)
             continue
         rows.append(i)
-        prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
+        beside = (str(task.meta.get(column, "")) for column in shown)
+        said = (x for m in task.prompt for x in (m.role, m.content))
+        prompt = seed_of(("prompt", *said, *beside))
         prompts.append(prompt)
         ids.append(seed_of((task.id,)))
         splits.append(split)
