@@ -521,18 +521,6 @@ class ReplaysRecords(Protocol):
 
 
 @runtime_checkable
-class BringsReward(Protocol):
-    """A part of a recipe or a program that judges what it makes by itself. Without it, data have to
-    say what is right, unless every reward is the recipe's own.
-    """
-
-    @property
-    def brings_reward(self) -> bool:
-        """Whether data need no answers."""
-        ...
-
-
-@runtime_checkable
 class MeasuresRecords(Protocol):
     """An objective that says how well a model does on held-out records. Without it, nothing is
     measured on them.

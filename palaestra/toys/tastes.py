@@ -32,7 +32,7 @@ def worth(tastes: str, item: str) -> float:
 
 @declare(
     columns=(
-        ("demonstration", str, "the agent's last message"),
+        ("demonstration", str, "a worked answer"),
         ("imitated", list, "the places of the agent's earlier messages in the prompt"),
         ("reward", list, "of each of the agent's messages"),
         ("profile", str, "the user's tastes"),

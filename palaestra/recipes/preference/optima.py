@@ -20,7 +20,8 @@ iDPO  grows a tree of dialogues, a message a node, worth the mean R of the dialo
       is nearer than 0.25 (edit distance over length) to that of a node that was expanded, and goes
       on from it in `rollouts` dialogues; where none is left, from the root. Messages after one node nearer
       than 0.1 are one node, unless they state different answers. The best and the worst message after a
-      node are a pair, if V of the best is above `least` and they are `gap` apart; the half of a batch's pairs with the best V learns by
+      node are a pair, if V of the best is above `least` and they are `gap` apart; the half of a batch's
+      pairs with the best V learns by
 
           DPO(beta 0.1) + mean NLL of the tokens of the chosen message
 

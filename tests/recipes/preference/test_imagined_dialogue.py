@@ -127,7 +127,7 @@ def test_polyak():
 def said(*texts, reward=1.0, profile="", split=""):
     """A talk in which the user begins."""
     messages = tuple((("user", "assistant")[i % 2], t) for i, t in enumerate(texts))
-    return imagine.Talk(messages=messages, reward=reward, profile=profile, split=split)
+    return imagine.RecordedTalk(messages=messages, reward=reward, profile=profile, split=split)
 
 
 def test_leaks():

@@ -42,7 +42,7 @@ NUMBER = re.compile(r"(?<![\w.-])(?:0(?:\.\d+)?|1(?:\.0+)?|\.\d+)(?![\w%/]|\.\d)
 
 
 @pl.value_class
-class Talk:
+class RecordedTalk:
     """A dialogue with its reward, a number or one for each turn of the agent. `messages` are pairs
     of a role and a text and end with the agent. `profile`: "" = nobody knows it. `split`: as the
     data had it, or "".
@@ -99,7 +99,7 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def leak(talk: Talk, words: int = 6) -> str:
+def leak(talk: RecordedTalk, words: int = 6) -> str:
     """What an agent's turn has of the profile that the user has not told before: so many words in a
     row, or all of a shorter profile of three or more. "" = nothing.
     """
@@ -121,7 +121,7 @@ def leak(talk: Talk, words: int = 6) -> str:
     return ""
 
 
-def split_by_profile(talks: Sequence[Talk], share: float, seed: int) -> list[Talk]:
+def split_by_profile(talks: Sequence[RecordedTalk], share: float, seed: int) -> list[RecordedTalk]:
     """The dialogues with their split, all of one profile in the same one; a dialogue whose profile
     nobody knows is alone. The splits that they come with stay if they do so already.
     """
@@ -140,7 +140,7 @@ def split_by_profile(talks: Sequence[Talk], share: float, seed: int) -> list[Tal
 
 
 def keep_talks(
-    ctx: pl.Context, talks: Sequence[Talk], words: int, share: float, more: dict[str, float]
+    ctx: pl.Context, talks: Sequence[RecordedTalk], words: int, share: float, more: dict[str, float]
 ) -> pl.Result:
     """Drops dialogues that leak, splits the others by profile and writes them as the artifact
     "dialogues". Raises UserError where too few are left.
@@ -188,14 +188,14 @@ def keep_talks(
     )
 
 
-def record(talk: Talk) -> dict[str, Any]:
+def record(talk: RecordedTalk) -> dict[str, Any]:
     """A dialogue as a row of a data file."""
     messages = [{"role": role, "content": text} for role, text in talk.messages]
     profile = {"profile": talk.profile} if talk.profile else {}
     return {"messages": messages, "reward": talk.reward, **profile, "split": talk.split}
 
 
-def talk_of(task: pl.Task, split: str) -> Talk:
+def talk_of(task: pl.Task, split: str) -> RecordedTalk:
     """A row of the user's file as a dialogue. Raises UserError where it is none."""
     reply = task.meta.get("demonstration")
     if not isinstance(reply, str) or "reward" not in task.meta:
@@ -206,7 +206,7 @@ def talk_of(task: pl.Task, split: str) -> Talk:
         )
     messages = (*((m.role, m.text) for m in task.prompt), ("assistant", reply))
     profile = task.meta.get("profile")
-    return Talk(
+    return RecordedTalk(
         messages=messages,
         reward=task.meta["reward"],
         profile=profile if isinstance(profile, str) else "",
@@ -309,7 +309,7 @@ class ImaginedDialogues:
 
     async def imagine(
         self, ctx: pl.Context, task: str, profile: str, number: tuple[int, int]
-    ) -> Talk | None:
+    ) -> RecordedTalk | None:
         """A conversation with its reward; None where the client's words cannot be read."""
         i, j = number
         words = {"task": task, "profile": profile}
@@ -317,7 +317,7 @@ class ImaginedDialogues:
         said = read_talk(await self.ask(ctx, TALK.format(**words, **kind), (i, j, "talk")))
         if not said:
             return None
-        talk = Talk(messages=said, reward=0.0, profile=profile)
+        talk = RecordedTalk(messages=said, reward=0.0, profile=profile)
         if self.critique:
             question = CRITIQUE.format(**words, talk=talk.text)
             anew = read_talk(await self.ask(ctx, question, (i, j, "critique")))

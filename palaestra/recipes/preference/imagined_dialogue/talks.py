@@ -9,7 +9,7 @@ from typing import Any
 import palaestra as pl
 from palaestra.recipes.preference.imagined_dialogue.imagine import (
     LABEL,
-    Talk,
+    RecordedTalk,
     read_label,
 )
 
@@ -49,7 +49,7 @@ class SimulatedUser:
 
     async def step(self, state: TalkState, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
         profile = str(state.task.meta["profile"])
-        talk = Talk(messages=(*state.said, ("assistant", acts[0].text)), reward=0.0)
+        talk = RecordedTalk(messages=(*state.said, ("assistant", acts[0].text)), reward=0.0)
         turns = sum(role == "assistant" for role, _ in talk.messages)
         if turns < self.turns:
             said = await self._ask(USER.format(profile=profile, talk=talk.text), 1.0, key)
