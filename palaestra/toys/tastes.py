@@ -14,6 +14,7 @@ from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, 
 
 TASTES = "abcdef"
 COST = 0.05  # of a question
+HELD_OUT = 8  # every so many users are held out
 
 
 def answer(tastes: str, what: str) -> str:
@@ -40,7 +41,7 @@ def worth(tastes: str, item: str) -> float:
 )
 @stage
 class TasteTalks:
-    """A user, and a recorded talk with them: up to three questions about random tastes, then an item,
+    """A user, of 64 of whom 8 are held out, and a recorded talk with them: up to three questions about random tastes, then an item,
     which in two of five talks fits an answer that was given, if any, and else is random.
     """
 
@@ -49,7 +50,8 @@ class TasteTalks:
 
     def task(self, split: str, index: int) -> Task:
         rng = rng_of((self.name, split, index))
-        tastes = format(int(rng.integers(64)), "06b")
+        users = [u for u in range(64) if (u % HELD_OUT == 0) == (split == "test")]
+        tastes = format(users[int(rng.integers(len(users)))], "06b")
         prompt, known = [Message(role="user", content="hi")], list[str]()
         for _ in range(int(rng.integers(4))):
             what = TASTES[int(rng.integers(6))]

@@ -35,4 +35,5 @@ def test_recorded_talks():
         item = t.meta["demonstration"].removeprefix("take ")
         assert t.meta["reward"] == [-0.05] * len(questions) + [worth(t.answer, item)]
     assert 0.4 < np.mean([sum(t.meta["reward"]) for t in tasks]) < 0.7
-    assert len({t.answer for t in tasks}) > 50
+    users = [{TasteTalks().task(split, i).answer for i in range(600)} for split in ("train", "test")]
+    assert len(users[0]) == 56 and len(users[1]) == 8 and not users[0] & users[1]

@@ -16,7 +16,7 @@ agent that is better than those who talk there.
 (arXiv:2311.05584; ILQL, arXiv:2206.11871.) tau above 1/2 lets V be that of the better actions in the
 data, so that parts of several dialogues are joined; w 0 is behaviour cloning. Heads stand on the one
 model, whose imitation makes it pi_beta; they are saved beside it in heads.safetensors with w, and
-`palaestra chat` and `eval` of a checkpoint act by them. Other programs that load the checkpoint get
+`palaestra eval` and `gateway` of a checkpoint act by them. Other programs that load the checkpoint get
 pi_beta alone.
 
     palaestra train imagined-dialogue --data dialogues.jsonl --model DIR [strength=4] [user=DIR]
