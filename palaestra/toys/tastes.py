@@ -34,7 +34,7 @@ def worth(tastes: str, item: str) -> float:
 @declare(
     columns=(
         ("demonstration", str, "a worked answer"),
-        ("imitated", list, "the places of the agent's earlier messages in the prompt"),
+        ("imitated", tuple, "places of the messages of the prompt that are demonstrated too"),
         ("reward", list, "of each of the agent's messages"),
         ("profile", str, "the user's tastes"),
     )
@@ -63,7 +63,7 @@ class TasteTalks:
         item = known[-1] if fits else f"{TASTES[int(rng.integers(6))]}{int(rng.integers(2))}"
         talk: dict[str, Any] = {
             "demonstration": f"take {item}",
-            "imitated": list(range(1, len(prompt), 2)),
+            "imitated": tuple(range(1, len(prompt), 2)),
             "reward": [-COST] * len(known) + [worth(tastes, item)],
             "profile": f"tastes {tastes}",
         }

@@ -31,7 +31,7 @@ def test_recorded_talks():
     tasks = [TasteTalks().task("train", i) for i in range(300)]
     for t in tasks[:50]:
         questions = [m.content for m in t.prompt if m.role == "assistant"]
-        assert t.meta["imitated"] == [i for i, m in enumerate(t.prompt) if m.role == "assistant"]
+        assert t.meta["imitated"] == tuple(i for i, m in enumerate(t.prompt) if m.role == "assistant")
         item = t.meta["demonstration"].removeprefix("take ")
         assert t.meta["reward"] == [-0.05] * len(questions) + [worth(t.answer, item)]
     assert 0.4 < np.mean([sum(t.meta["reward"]) for t in tasks]) < 0.7
