@@ -41,8 +41,8 @@ def worth(tastes: str, item: str) -> float:
 )
 @stage
 class TasteTalks:
-    """A user, of 64 of whom 8 are held out, and a recorded talk with them: up to three questions about random tastes, then an item,
-    which in two of five talks fits an answer that was given, if any, and else is random.
+    """A user, of 64 of whom 8 are held out, and a recorded talk with them: up to three questions
+    about random tastes, then an item, which in two of five talks fits an answer that was given, if any, and else is random.
     """
 
     name: str = "tastes"
