@@ -73,34 +73,52 @@ class ActionValueHead(nn.Module):
 
     Where `strength` w is not 0 the model acts by it: pi(v) exp(w Q(v)), renormalised, which is
     pi exp(w A) as well, since a state's value is the same for all tokens (ILQL, arXiv:2206.11871).
+    It is saved with the head. A slow copy follows a head by Polyak averaging and has no gradient.
     """
+
+    power: Tensor
 
     def __init__(self, width: int, vocabulary: int, dtype: torch.dtype = torch.float32):
         super().__init__()
-        self.strength = 0.0
+        self.register_buffer("power", torch.zeros((), dtype=dtype))
         self.out = nn.Linear(width, vocabulary, dtype=dtype)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+
+    @property
+    def strength(self) -> float:
+        """w, without a unit."""
+        return float(self.power)
+
+    @strength.setter
+    def strength(self, w: float) -> None:
+        self.power.fill_(w)
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """[N, V], in the head's own precision."""
         return self.out(hidden_ND.to(self.out.weight.dtype))
 
-    def act(self, hidden_ND: Tensor, logits_NV: Tensor) -> Tensor:
+    def act(self, value_NV: Tensor, logits_NV: Tensor) -> Tensor:
         """[N, V] logits of pi exp(w Q)."""
         # it learns from its own loss, not from what it makes the model say
-        return logits_NV + self.strength * self(hidden_ND).detach().to(logits_NV)
+        return logits_NV + self.strength * value_NV.detach().to(logits_NV)
+
+
+Q_HEADS = ("q", "q2")  # a head of values of tokens, and its twin
+SLOW = "slow_"  # begins the name of a copy that follows
 
 
 def head(name: str, width: int, vocabulary: int, dtype: torch.dtype) -> nn.Module:
-    """An untrained head; "projection" gives vectors, "q" a number for every token, every other name
-    a number, "prior..." on a random prior. "eyes" reads no hidden states: it sees the pictures of a
+    """An untrained head; "projection" gives vectors, "q" and "q2" a number for every token,
+    "slow_q" and "slow_q2" too, without a gradient; every other name a number, "prior..." on a random
+    prior. "eyes" reads no hidden states: it sees the pictures of a
     prompt.
     """
     if name == EYES:
         return Eyes(width, dtype)
-    if name == "q":
-        return ActionValueHead(width, vocabulary, dtype)
+    if name.removeprefix(SLOW) in Q_HEADS:
+        values = ActionValueHead(width, vocabulary, dtype)
+        return values.requires_grad_(not name.startswith(SLOW))
     if name == "projection":
         return ProjectionHead(width, dtype=dtype)
     return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)

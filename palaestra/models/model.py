@@ -25,7 +25,7 @@ from palaestra.chat.template import end_of_turn
 from palaestra.errors import UserError
 from palaestra.models.eyes import EYES, Eyes, Seen, count_places
 from palaestra.models.files import explain_failures, read_module, silence_transformers
-from palaestra.models.heads import ActionValueHead, VocabularyHead, head
+from palaestra.models.heads import Q_HEADS, SLOW, ActionValueHead, VocabularyHead, head
 from palaestra.models.inside.latent import PREFIX, LatentHead
 from palaestra.models.inside.residual import hooked, layers_of
 from palaestra.models.packed import enable
@@ -246,8 +246,16 @@ class Model:
             )
         q = self.heads.get("q")
         if isinstance(q, ActionValueHead) and q.strength:
-            return q.act(hidden_ND, logits_NV)
+            return q.act(self.action_values(hidden_ND), logits_NV)
         return logits_NV
+
+    def action_values(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V] values of tokens that the model acts by: the least of the heads "q" and "q2" that
+        there are, of their slow copies where there are some.
+        """
+        slow = [h for n in Q_HEADS if (h := self.heads.get(SLOW + n)) is not None]
+        own = slow or [self.heads[n] for n in Q_HEADS if n in self.heads]
+        return torch.stack([h(hidden_ND) for h in own]).amin(0)
 
     @property
     def latent(self) -> LatentHead | None:

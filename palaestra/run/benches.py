@@ -41,6 +41,7 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
+from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -97,6 +98,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
+    "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "tictactoe-legal": (
         lambda: TicTacToeTasks(name="tictactoe-legal"),
@@ -347,7 +349,7 @@ def in_dialogue(settings: Settings, instruction: str) -> Bench:
     check_world_settings(settings.env, Dialogue, given)
     world = Dialogue(**given)
     turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings, instruction)
+    tasks = answered_rows(settings, instruction, shown=("context_a", "context_b"))
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
@@ -375,9 +377,11 @@ ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
 }
 
 
-def answered_rows(settings: Settings, instruction: str, *, several: bool = False) -> FileTasks:
+def answered_rows(
+    settings: Settings, instruction: str, *, several: bool = False, shown: tuple[str, ...] = ()
+) -> FileTasks:
     """The rows of the user's data as problems with answers, which may be lists of right ones where
-    the world reads `several`.
+    the world reads `several`; those that differ in a column that is `shown` are different ones.
     """
     return FileTasks(
         settings.data,
@@ -387,6 +391,7 @@ def answered_rows(settings: Settings, instruction: str, *, several: bool = False
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
         instruction=instruction,
+        shown=shown,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from palaestra import catalogue, values
 from palaestra.card import Card
@@ -23,7 +23,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
-from palaestra.run.unmet import arguments_of_run, check_models, check_needs
+from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import TASK, Settings, flag_of
 from palaestra.settings.overrides import arguments, build, read_arguments
@@ -64,7 +64,7 @@ def context(
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
     select.check(settings.engine, model)
-    return RunContext(
+    ctx = RunContext(
         bench=bench,
         seed=settings.seed,
         models={"policy": model},
@@ -79,6 +79,9 @@ def context(
         open_problem=lambda problem: bench_of_part(settings, problem),
         problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
+    for line in partly_there(settings, bench, given) if given is not None else ():
+        ctx.say(line)
+    return ctx
 
 
 def given_arguments(settings: Settings) -> dict[str, Any]:
@@ -251,10 +254,24 @@ def learning_rates(runnable: Any) -> dict[str, Any]:
     return {name: learner.optimiser.lr for name, learner in learners.items()}
 
 
+@runtime_checkable
+class BringsReward(Protocol):
+    """A part of a recipe or a program that judges what it makes by itself. Without it, data have to
+    say what is right, unless every reward is the recipe's own.
+    """
+
+    @property
+    def brings_reward(self) -> bool:
+        """Whether data need no answers."""
+        ...
+
+
 def brings_reward(recipe: Any) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
-    judges = [part for _, part in values.walk(recipe) if isinstance(part, Score)]
-    return bool(judges) and all(part.reward is not None for part in judges)
+    parts = [part for _, part in values.walk(recipe)]
+    judges = [part for part in parts if isinstance(part, Score)]
+    own = any(isinstance(part, BringsReward) and part.brings_reward for part in parts)
+    return bool(judges or own) and all(part.reward is not None for part in judges)
 
 
 def instruction_of(runnable: Any) -> str:

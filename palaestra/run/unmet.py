@@ -79,6 +79,21 @@ def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) 
         refuse(settings, unmet(needs, settings, bench, arguments))
 
 
+def partly_there(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Columns that the method reads and some of the user's first records lack, a line each."""
+    needs = needs_of_recipe(settings.recipe)
+    if needs is None or not settings.data or settings.env:
+        return
+    tasks = first_tasks(bench)
+    for column in columns_of(needs, arguments):
+        lack = len(tasks) - len(values_of(tasks, column.name))
+        if 0 < lack < len(tasks) and not column.or_else:
+            yield (
+                f"note: {lack} of the first {len(tasks)} records have no {column.name!r}: "
+                f"{column.otherwise or column.meaning}"
+            )
+
+
 def refuse(settings: Settings, missing: Iterator[str]) -> None:
     """Raises UserError with the first line of what is missing, unless the user goes on anyway."""
     line = None if settings.anyway else next(missing, None)
@@ -207,7 +222,10 @@ def _uncompared(needs: Requirements, data: str, tasks: list[Task]) -> Iterator[s
 
 
 def value_of_task(task: Task, column: str) -> Any:
-    """What a task has of a column; None = nothing."""
+    """What a task has of a column; None = nothing. Messages are those of a conversation."""
+    if column == "messages":
+        said = [{"role": m.role, "content": m.shown} for m in task.prompt]
+        return (said or None) if task.conversational else None
     own = {"prompt": task.prompt or None, "answer": task.answer, "domain": task.domain or None}
     return own[column] if column in own else task.meta.get(column)
 

@@ -68,7 +68,8 @@ class FileTasks:
     answer; `columns`: what is read as what; `skip`: how many records may be left out that are at
     fault; `longest`: tokens of the prompts that a run uses, 0 = any; `omissions`: numbers of
     records that are no tasks, by split; `instruction`: what stands behind their prompts, see
-    `Recipe`; `by_line`: whether a record is held out follows from its own prompt alone.
+    `Recipe`; `by_line`: whether a record is held out follows from its own prompt alone; `shown`:
+    columns that a world shows beside the prompt, so that records which differ in one are different.
     """
 
     path: str
@@ -81,6 +82,7 @@ class FileTasks:
     omissions: tuple[tuple[str, int], ...] = ()
     instruction: str = ""
     by_line: bool = False
+    shown: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.path))
@@ -170,7 +172,7 @@ class FileTasks:
     def splits(self) -> Mapping[str, SplitRecords]:
         """The records of each split, less the omissions."""
         where = (self.path, self.test, self.answers, os.getcwd())
-        how = (*where, self.columns, self.skip, self.by_line)
+        how = (*where, self.columns, self.skip, self.by_line, self.shown)
         return load(*how) if not self.omissions else load_without(self.omissions, *how)
 
 
@@ -229,7 +231,7 @@ class Scan:
 @lru_cache(maxsize=16)
 def load(
     path: str, test: str, answers: bool, folder: str, columns: str = "", skip: str = "",
-    by_line: bool = False,
+    by_line: bool = False, shown: tuple[str, ...] = (),
 ) -> Mapping[str, SplitRecords]:  # fmt: skip
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
@@ -244,11 +246,11 @@ def load(
     trained = _only(path, opened, "train")
     if beside is None:
         check_rows(path, trained)
-    rows = scan(trained, answers, columns, skip)
+    rows = scan(trained, answers, columns, skip, shown)
     if beside is not None:
         return {
             "train": rows.part(rows.everything),
-            "test": (held := scan(beside, answers, columns, skip)).part(held.everything),
+            "test": (held := scan(beside, answers, columns, skip, shown)).part(held.everything),
         }
     marked = (rows.split_N >= 0).any()
     test_N = rows.split_N == 1 if marked else held_out_mask(path, rows.prompt_N, by_line)
@@ -276,7 +278,9 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
     raise UserError(f"{path}: the splits are {', '.join(opened)}; there must be a {names[0]!r}")
 
 
-def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> Scan:
+def scan(
+    records: Records, answers: bool, columns: str = "", skip: str = "", shown: tuple[str, ...] = ()
+) -> Scan:
     """One pass: every record is checked and looked at for silent faults, and what the split needs is
     kept (42 bytes a record).
     """
@@ -296,7 +300,9 @@ def scan(records: Records, answers: bool, columns: str = "", skip: str = "") -> 
             faults.add(converted.where(i), error)
             continue
         rows.append(i)
-        prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
+        beside = (str(task.meta.get(column, "")) for column in shown)
+        said = (x for m in task.prompt for x in (m.role, m.content))
+        prompt = seed_of(("prompt", *said, *beside))
         prompts.append(prompt)
         ids.append(seed_of((task.id,)))
         splits.append(split)

@@ -18,6 +18,7 @@ COMPARED_TASKS = 64  # training tasks
 # share of the different prompts that is kept for tests, at least 1, at most
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 MANY_ROWS = 10_000  # from which on a table of equal rows is refused unread
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 
 
 def caveat(tasks: Tasks, n: int) -> str:
@@ -79,3 +80,14 @@ def nothing_to_hold_out(path: str, n: int) -> UserError:
     return UserError(
         f"{path}: {what}, so nothing can be held out; add records, or give --test-data"
     )
+
+
+def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
+    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
+    together.
+    """
+    unique = np.unique(prompt_N)
+    if len(unique) < 2:
+        raise nothing_to_hold_out(path, len(prompt_N))
+    n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
+    return prompt_N <= unique[n - 1]

@@ -64,6 +64,10 @@ from .screen import (
     Screen as Screen,
     action_parts as action_parts,
 )
+from .tastes import (
+    TasteTalks as TasteTalks,
+    TasteUser as TasteUser,
+)
 from .theorems import (
     Theorems as Theorems,
     random_formula as random_formula,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from palaestra.engines.own import OwnEngine
 from palaestra.models.forward import forward
-from palaestra.models.load import load
+from palaestra.models.load import load, save
 from palaestra.models.score import score_pairs
 from palaestra.types import Sampling
 
@@ -55,7 +55,7 @@ def test_acting_by_hand():
     head.out.weight.data, head.out.bias.data = torch.zeros(3, model.width), torch.tensor([0.0, 1.0, 0.0])
     head.strength = float(np.log(2))
     logits = torch.tensor([[0.5, 0.3, 0.2]]).log().requires_grad_()
-    p = head.act(torch.zeros(1, model.width), logits).softmax(-1)
+    p = head.act(head(torch.zeros(1, model.width)), logits).softmax(-1)
     assert p[0].tolist() == pytest.approx([0.5 / 1.3, 0.6 / 1.3, 0.2 / 1.3])
     p[0, 1].backward()
     assert logits.grad.abs().sum() > 0 and head.out.bias.grad is None
@@ -69,3 +69,21 @@ def test_engine_and_scorer_act_alike(strength):
     assert agree(np.abs(said.logp - score_pairs(model, [(prompt, said.ids)])[0]))
     plain = score_pairs(load("tiny"), [(prompt, said.ids)])[0]
     assert agree(np.abs(said.logp - plain)) == (strength == 0)
+
+
+def test_twins_act_by_the_lesser_of_their_slow_copies():
+    """Slow values (0, 2) and (1, 0): the least is (0, 0) at two tokens, whatever the heads that learn say."""
+    model = load("tiny")
+    for name, bias in (("q", (9.0, 9.0)), ("q2", (9.0, 9.0)), ("slow_q", (0.0, 2.0)), ("slow_q2", (1.0, 0.5))):
+        head = model.add_head(name)
+        head.out.bias.data[:2] = torch.tensor(bias)
+        assert head.out.weight.requires_grad == (not name.startswith("slow"))
+    values = model.action_values(torch.zeros(1, model.width))
+    assert values[0, :2].tolist() == [0.0, 0.5]
+    del model.heads["slow_q"], model.heads["slow_q2"]
+    assert model.action_values(torch.zeros(1, model.width))[0, :2].tolist() == [9.0, 9.0]
+
+
+def test_how_strongly_it_acts_is_saved(tmp_path):
+    save(with_values(load("tiny"), 1.5), tmp_path)
+    assert load(str(tmp_path)).heads["q"].strength == 1.5

@@ -140,11 +140,11 @@ def code_steering(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     )
 
 
-def q_logsumexp(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
-    """[N] log sum_v exp Q(h, v) of the head "q": less Q of the token that followed, its loss as a
-    choice among all (the conservative term of ILQL, arXiv:2206.11871).
+def q_logsumexp(model: Any, batch: Batch, at: HiddenPlaces, twin: int = 1) -> Tensor:
+    """[N] log sum_v exp Q(h, v) of the head "q", of its twin "q2" for `twin` 2: less Q of the token
+    that followed, its loss as a choice among all (the conservative term of ILQL, arXiv:2206.11871).
     """
-    return model.heads["q"](at.hidden_ND).logsumexp(-1)
+    return model.heads["q" if twin == 1 else f"q{twin}"](at.hidden_ND).logsumexp(-1)
 
 
 FEATURES: Mapping[str, Callable[..., Tensor]] = {

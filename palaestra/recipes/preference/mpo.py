@@ -84,13 +84,14 @@ CARD = pl.Card(
         "HH-RLHF and TLDR, and the judgements of GPT-4 and of people, are not measured.",
         "The stability and robustness of DPO and of RLHF, which the paper analyses, are not measured.",
         "The reward model is trained on the pairs that it then splits, for a fixed number of steps, and "
-        "nothing checks that it ranks held-out pairs well before they are split.",
+        "a run only says how it ranks held-out pairs, and stops where that is worse than chance.",
     ),
     grade="B",
 )
 Split = Literal["gap", "reversed", "random", "all"]
 Contradicted = Literal["hard", "ignored", "dropped"]
 CHUNK = 64  # pairs that are scored at once
+CHECKED = 256  # held-out pairs, at most, on which the reward is checked before it splits
 
 
 def easy_and_hard(
@@ -118,7 +119,8 @@ class SplitByGap:
 
     Metrics: "gap_apart", by how much |gap| is larger in the first stage's pairs than in the second's, in
     units of the reward; "gamma"; "pairs" and "prompts", rows; "contradicted", the share of pairs that the
-    reward ranks against their label.
+    reward ranks against their label; "ranked_held_out", the share of held-out pairs that it ranks right, a
+    tie one half. Where that may be chance the run says so, and raises UserError where it is worse.
 
     Args:
         tasks: pairs, of a source without an end.
@@ -133,6 +135,10 @@ class SplitByGap:
     held_out: int = 512
 
     async def run(self, ctx: pl.Context) -> pl.Result:
+        held_out = [
+            ctx.bench.tasks.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, self.held_out)
+        ]
+        ranked = check_reward(ctx, await pair_gaps(ctx, self.reward, held_out[:CHECKED]))
         tasks = training_tasks(ctx, self.tasks)
         gap_P = await pair_gaps(ctx, self.reward, tasks)
         first_P, second_P, gamma = self._parts(ctx, gap_P)
@@ -149,11 +155,9 @@ class SplitByGap:
             "gamma": gamma,
             **{name: len(at) for name, at in kept.items()},
             "contradicted": float((gap_P < 0).mean()),
+            "ranked_held_out": ranked,
         }
         ctx.log(metrics)
-        held_out = [
-            ctx.bench.tasks.task("test", i) for i in pl.run.chosen_tasks(ctx.bench, self.held_out)
-        ]
         files = {name: ctx.folder / f"{name}.jsonl" for name in kept}
         for name, at in kept.items():
             rows = [pair_row(tasks[i], "train") | {"model_gap": float(gap_P[i])} for i in at]
@@ -174,6 +178,24 @@ class SplitByGap:
             order = pl.rng_of((ctx.seed, "mpo split")).permutation(len(gap_P))
             return easy_P[order], hard_P[order], gamma
         return easy_P, hard_P, gamma
+
+
+def check_reward(ctx: pl.Context, gap_P: np.ndarray) -> float:
+    """The share of held-out pairs that a reward ranks right, which the run says. Raises UserError
+    where the 95% interval lies below one half.
+    """
+    right = float((gap_P > 0).sum() + (gap_P == 0).sum() / 2)
+    share = pl.stats.proportion(right, len(gap_P))
+    text = (
+        f"the reward ranks {share.mean:.0%} of {len(gap_P)} held-out pairs right (95%: {share.low:.0%} to "
+        f"{share.high:.0%})"
+    )
+    remedy = "train it for longer (reward.schedule.steps=), or give a better one, reward=DIR"
+    if share.high < 0.5:
+        raise pl.UserError(f"mpo: {text}, which is worse than chance; {remedy}")
+    unsure = f", which may be chance, so that pairs are split and answers paid as good as at random; {remedy}"
+    ctx.say(text + (unsure if share.low <= 0.5 else ""))
+    return share.mean
 
 
 def training_tasks(ctx: pl.Context, endless: int) -> list[pl.Task]:

@@ -19,8 +19,9 @@ iDPO  grows a tree of dialogues, a message a node, worth the mean R of the dialo
       dialogue went on from, by softmax of the values of the ten best, without those whose message
       is nearer than 0.25 (edit distance over length) to that of a node that was expanded, and goes
       on from it in `rollouts` dialogues; where none is left, from the root. Messages after one node nearer
-      than 0.1 are one node. The best and the worst message after a node are a pair, if V of the best
-      is above `least` and they are `gap` apart; the half of a batch's pairs with the best V learns by
+      than 0.1 are one node, unless they state different answers. The best and the worst message after a
+      node are a pair, if V of the best is above `least` and they are `gap` apart; the half of a batch's
+      pairs with the best V learns by
 
           DPO(beta 0.1) + mean NLL of the tokens of the chosen message
 
@@ -32,7 +33,7 @@ when both say the same. In iSFT-DPO the frozen copy and DPO's reference are thos
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -78,12 +79,11 @@ CARD = pl.Card(
                 "what only the second agent knows",
             ),
         ),
-        shows="part/token_cost",
+        shows="trained_cost",
         off={"tokens": 0.0},
         own={
             "schedule.prompts": 4,
-            "dialogues": 2,
-            "least": -1.0,
+            "dialogues": 4,
             "least_task": 0.0,
             "env": "dialogue(turns=3,plain=1)",
             "max_tokens": 12,
@@ -101,13 +101,15 @@ CARD = pl.Card(
         "Readability is measured given the dialogue so far, where the released code takes each message alone.",
         "In isft-dpo the scorer of readability is the model at each part's start, not the first model.",
         "The first round has no pool of formats, and iSFT keeps the best of the batch, not of each question.",
-        "Messages that are nearly alike are one node, even where they state different answers.",
     ),
     grade="B",
 )
 
 Variant = Literal["isft", "idpo", "isft-dpo"]
 SCORER = "scorer"
+COST = (
+    "track:trained_cost"  # mean token_cost of the dialogues that are trained on, a number of a step
+)
 FAR, SAME = 0.25, 0.1  # edit distances over lengths
 BEST = 10  # candidates of an expansion
 
@@ -201,13 +203,20 @@ class BestDialogue:
             if best is None or not self._is_good(group.episodes[best]):
                 continue
             for row, signal in zip(group.episodes[best].rows, signals[g][best], strict=True):
-                examples.append(pl.Example(row=row, columns=dict(signal)))
+                columns = {**signal, COST: cost_of(group.episodes[best], row)}
+                examples.append(pl.Example(row=row, columns=columns))
         return examples, state
 
     def _is_good(self, e: pl.Episode) -> bool:
         assert e.reward is not None
         task = e.reward.parts.get("task", e.total)
         return e.total >= self.least and task >= self.least_task
+
+
+def cost_of(e: pl.Episode, row: pl.Row) -> np.ndarray:
+    """[T] what a dialogue's tokens cost it, at each token of one of its rows."""
+    cost = 0.0 if e.reward is None else e.reward.parts.get("token_cost", 0.0)
+    return np.full(len(row.view().ids_T), cost)
 
 
 @dataclass
@@ -218,6 +227,7 @@ class MessageNode:
     text: str
     turn: int
     first: int  # the dialogue in which it was said first
+    answer: str | None = None  # what it states as the answer
     below: list[int] = field(default_factory=list)  # dialogues through it
     children: list[int] = field(default_factory=list)
 
@@ -227,15 +237,24 @@ class MessageNode:
 
 
 class MessageTree:
-    """Dialogues of a question by what was said."""
+    """Dialogues of a question by what was said.
 
-    def __init__(self, same: float = SAME) -> None:
-        self.same = same
+    Args:
+        read: what a message states as the answer; None = it states none.
+        same: messages that are nearer and state the same are one node.
+    """
+
+    def __init__(
+        self, read: Callable[[str], str | None] = pl.stated_answer, same: float = SAME
+    ) -> None:
+        self.read, self.same = read, same
         self.nodes = [MessageNode(-1, "", -1, 0)]
         self.paths: dict[int, tuple[int, ...]] = {}
 
     def add(self, dialogue: int, e: pl.Episode) -> None:
-        """Enters a dialogue: messages that are nearly one of the same node's are it."""
+        """Enters a dialogue: messages that are nearly one of the same node's, and state no other
+        answer, are it.
+        """
         at, path = 0, list[int]()
         for said in messages_of(e):
             at = self._child(at, said.text, said.turn, dialogue)
@@ -244,10 +263,13 @@ class MessageTree:
         self.paths[dialogue] = tuple(path)
 
     def _child(self, at: int, text: str, turn: int, dialogue: int) -> int:
+        answer = self.read(text)
         for i in self.nodes[at].children:
-            if distance(self.nodes[i].text, text) < self.same or self.nodes[i].text == text:
+            node = self.nodes[i]
+            near = distance(node.text, text) < self.same and node.answer == answer
+            if near or node.text == text:
                 return i
-        self.nodes.append(MessageNode(at, text, turn, dialogue))
+        self.nodes.append(MessageNode(at, text, turn, dialogue, answer=answer))
         self.nodes[at].children.append(len(self.nodes) - 1)
         return len(self.nodes) - 1
 
@@ -301,7 +323,11 @@ class DialogueTree:
         pl.check_bounds("DialogueTree.rollouts", self.rollouts, least=2)
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        tree, expanded = MessageTree(), [0]
+        world = ctx.bench.world
+        tree = MessageTree(
+            world.read if isinstance(world, pl.worlds.Dialogue) else pl.stated_answer
+        )
+        expanded = [0]
         start = pl.rollout.Prefix(said=(), context=())
         group = await self._grow(ctx, key, group, start, tree)
         for n in range(self.expansions):
@@ -402,6 +428,7 @@ class MessagePairs:
                 columns = {
                     **signals[g][choice.episode][r],
                     "sign": sign,
+                    COST: cost_of(e, e.rows[r]),
                     "trained": view.trained_T & (view.turn_T == turn),
                 }
                 examples.append(pl.Example(row=e.rows[r], columns=columns, unit=f"pair {n}"))

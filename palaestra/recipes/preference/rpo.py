@@ -11,7 +11,8 @@ Max and min change places, and R = beta (log pi - log ref) + a constant of x lea
 
     "chosen"          y_base = y_w, what people preferred: the paper's practice, DPO with a loss of SFT
     "demonstration"   the column of this name, such as the data that the start was fine-tuned on; in a
-                      row without one the chosen answer stands for it
+                      row without one the chosen answer stands for it, which the run says, and a file
+                      without any is refused
     "reference"       an answer that the start samples at every visit: a KL(ref || pi) up to a constant
 
 log pi sums over the tokens of an answer, so a long one is imitated more; reduce="mean" divides by
@@ -55,7 +56,8 @@ CARD = pl.Card(
             *pl.needs.PAIRS,
             replace(
                 pl.needs.DEMONSTRATION,
-                otherwise="the chosen answer is imitated",
+                meaning="an answer of the baseline, such as the start was fine-tuned on, which is imitated; "
+                "in a row without one the chosen answer is",
                 when={"baseline": ("demonstration",)},
             ),
         ),

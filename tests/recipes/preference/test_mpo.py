@@ -69,7 +69,7 @@ class Marked:
         return [Reward(total=float(response_text(e).split()[-1])) for e in group.episodes]
 
 
-def write_pairs(file, gaps, prompts=None, test=2):
+def write_pairs(file, gaps, prompts=None, test=2, worth=5):
     """Pairs whose chosen answer is worth so much more; held-out ones that are worth 5 more."""
     prompts = prompts or [f"q{i}" for i in range(len(gaps))]
     rows = [
@@ -77,15 +77,17 @@ def write_pairs(file, gaps, prompts=None, test=2):
         for p, g in zip(prompts, gaps, strict=True)
     ]
     held_out = [
-        {"prompt": f"t{i}", "chosen": "a 5", "rejected": "b 0", "split": "test", "answer": "7"} for i in range(test)
+        {"prompt": f"t{i}", "chosen": f"a {worth}", "rejected": "b 0", "split": "test", "answer": "7"}
+        for i in range(test)
     ]
     file.write_text("".join(json.dumps(r) + "\n" for r in (*rows, *held_out)))
     return file
 
 
-def split(tmp_path, gaps, prompts=None, **given):
+def split(tmp_path, gaps, prompts=None, held_out_worth=5, **given):
     """What the program writes: the metrics, and (prompt, gap) of the training rows of both files."""
-    data = write_pairs(tmp_path / "pairs.jsonl", gaps, prompts)
+    test = 2 if held_out_worth > 0 else 8
+    data = write_pairs(tmp_path / "pairs.jsonl", gaps, prompts, test=test, worth=held_out_worth)
     program = mpo.SplitByGap(**{"reward": Marked(), **given})
     run = pl.train(pl.Pipeline(parts={"split": pl.Part(program)}), data=str(data), out=tmp_path / "run", quiet=True)
     rows = {
@@ -101,6 +103,7 @@ def test_what_is_written(tmp_path):
     metrics, made = split(tmp_path, GAPS)
     assert made == {"pairs": [("q0", 2.1), ("q2", 1.4)], "prompts": [("q1", 0.3), ("q3", 0.9)]}
     assert (metrics["pairs"], metrics["prompts"], metrics["contradicted"]) == (2, 2, 0)
+    assert metrics["ranked_held_out"] == 1.0
     assert metrics["gap_apart"] == pytest.approx(1.75 - 0.6) and metrics["gamma"] == pytest.approx(1.15)
 
 
@@ -129,6 +132,30 @@ def test_a_random_split_has_the_same_sizes(tmp_path):
 def test_what_cannot_be_split_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"all or none of 4 pairs are easy at gamma = 9.*set gamma="):
         split(tmp_path, GAPS, gamma=9.0)
+
+
+def test_the_reward_is_checked_on_held_out_pairs_before_it_splits():
+    """9 of 10 right is above chance, 6 of 10 may be it, 1 of 10 is worse; a tie is one half."""
+
+    class Said:
+        def __init__(self):
+            self.lines = []
+
+        def say(self, line):
+            self.lines.append(line)
+
+    ctx = Said()
+    assert mpo.check_reward(ctx, np.array([1.0] * 9 + [-1.0])) == 0.9 and "may be chance" not in ctx.lines[-1]
+    assert mpo.check_reward(ctx, np.array([1.0] * 5 + [0.0] * 2 + [-1.0] * 3)) == 0.6
+    assert "60% of 10 held-out pairs right" in ctx.lines[-1] and "may be chance" in ctx.lines[-1]
+    with pytest.raises(UserError, match=r"10% of 10 held-out pairs right.*worse than chance.*reward=DIR"):
+        mpo.check_reward(ctx, np.array([1.0] + [-1.0] * 9))
+
+
+def test_a_reward_against_the_labels_splits_nothing(tmp_path):
+    with pytest.raises(UserError, match="0% of 8 held-out pairs right"):
+        split(tmp_path, GAPS, held_out_worth=-5)
+    assert not (tmp_path / "run" / "split" / "pairs.jsonl").exists()
 
 
 def test_a_reward_that_fails_is_no_gap(context):

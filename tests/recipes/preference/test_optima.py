@@ -84,6 +84,40 @@ def test_messages_of_few_edits_are_one_node():
     assert tree.paths == {0: (1,), 1: (2,)}
 
 
+def test_messages_with_different_answers_are_two_nodes():
+    """One edit in 40 letters, but it is the answer; in any other place it makes no other message."""
+    said = "I have added both: <answer>1{}</answer>"
+    tree = grown([said.format(2)], [said.format(3)], [said.format(2).replace("both", "Both")])
+    assert tree.paths == {0: (1,), 1: (2,), 2: (1,)}
+    tree = optima.MessageTree(pl.worlds.Dialogue(plain=True).read)
+    for i, text in enumerate(["4+7 mod 10, 12 mod 10\n= 1", "4+7 mod 10, 12 mod 10\n= 2"]):
+        tree.add(i, dialogue(text))
+    assert tree.paths == {0: (1,), 1: (2,)}
+
+
+def halves(folder, answer=None):
+    """A user's file of one question whose contexts differ; the answers are right unless one is given."""
+    file, rows = folder / "halves.jsonl", []
+    for a in range(24):
+        row = {"question": "mod 10", "context_a": f"{a % 9 + 1}+{a // 9 + 2}", "context_b": "*3"}
+        right = (a % 9 + 1 + (a // 9 + 2) * 3) % 10
+        rows.append(row | {"answer": answer or str(right)})
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return str(file)
+
+
+@pytest.mark.parametrize("answer", [None, "nobody says this"])
+def test_its_number_is_there_where_dialogues_train(tmp_path, answer):
+    """With both gates as they are: where no dialogue is right none trains, and there is no number."""
+    settings = {"env": "dialogue(turns=4,least=2,plain=1)", "max_tokens": 12, "evaluate": 0, "quiet": True}
+    words = {"schedule.prompts": 4}
+    run = pl.train("optima", data=halves(tmp_path, answer), set=words, steps=2, out=tmp_path / "run", **settings)
+    steps = [json.loads(x) for x in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    shown = [step[optima.CARD.needs.shows] for step in steps if optima.CARD.needs.shows in step]
+    assert all(x > 0 for x in shown) and bool(shown) == (answer is None)
+    assert all(step["part/token_cost"] > 0 for step in steps if "part/token_cost" in step)
+
+
 def test_nodes_that_are_expanded():
     """Not those that end a dialogue, nor those that are like one that was expanded; the root is the last resort."""
     tree = grown(["aaaa", "x"], ["bbbb", "y"], ["aaab", "z"], ["cccc"])

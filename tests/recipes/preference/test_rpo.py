@@ -129,8 +129,16 @@ def test_a_group_without_a_pair_teaches_no_baseline():
     assert len({x.unit for x in found}) == 1
 
 
-def test_a_users_demonstrations(tmp_path):
-    """The row without a demonstration imitates its chosen answer."""
+def test_a_file_without_demonstrations_is_refused(tmp_path):
+    """The chosen answers would be imitated, which is another method than the one that was asked for."""
+    rows = [{"prompt": f"Say {x}.", "chosen": "yes", "rejected": "no"} for x in "abcd"]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UserError, match="needs the column 'demonstration', an answer of the baseline"):
+        pl.train("rpo", data=str(tmp_path / "p.jsonl"), out=tmp_path / "run", set={"baseline": "demonstration"})
+
+
+def test_a_users_demonstrations(tmp_path, capsys):
+    """The row without a demonstration imitates its chosen answer, and the run says so."""
     rows = [{"prompt": f"Say {x}.", "chosen": "yes", "rejected": "no"} for x in "abcd"]
     for r in rows[:3]:
         r["demonstration"] = "yes, gladly"
@@ -141,9 +149,10 @@ def test_a_users_demonstrations(tmp_path):
         out=tmp_path / "run",
         steps=1,
         evaluate=0,
-        quiet=True,
         set={"baseline": "demonstration", "schedule.prompts": 4},
     )
+    said = capsys.readouterr()
+    assert "records have no 'demonstration'" in said.out + said.err
     (line,) = [json.loads(x) for x in (run.folder / "metrics.jsonl").read_text().splitlines()]
     assert line["episodes"] == 4 * 2 + 3
     assert line["baseline_loss"] == pytest.approx(0.005 * 0.01 * line["baseline_nll"]) and line["baseline_nll"] > 0
