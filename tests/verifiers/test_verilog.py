@@ -7,7 +7,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.services.sandbox import programs
 from palaestra.verifiers.verilog import simulate as simulation
 from palaestra.verifiers.verilog.bench import (
-    Bench,
+    DesignBench,
     agree,
     bench_of,
     bench_source,
@@ -132,7 +132,7 @@ def test_stimuli_as_text():
 def test_the_share_of_checks_by_hand():
     """Open bits of the reference do not count, nor checks that are all open; lines that lack are failed."""
     assert agree("01x", "010") and agree("01x", "01z") and not agree("01x", "00x") and not agree("01", "0x")
-    bench = Bench((), "", (), ("xx", "0x", "11", "10", "00"))
+    bench = DesignBench((), "", (), ("xx", "0x", "11", "10", "00"))
     assert bench.passed(Simulated("ran", ("00", "01", "11", "1x"))) == 0.5  # 01 and 11 of four
     assert bench.passed(Simulated("compile")) == bench.passed(Simulated("timeout")) == 0
 

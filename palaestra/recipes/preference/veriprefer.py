@@ -30,6 +30,7 @@ a table in Verilog, so that each wrong digit fails a check.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import palaestra as pl
 
@@ -268,7 +269,7 @@ def build(
     pl.check_bounds("veriprefer: strongest", strongest, above=0, most=1)
     name = f"verilog(mutants={mutants}, kills={kills}, seconds={seconds})"
     reward = pl.Rewritten(pl.Verified(name), unless="stimuli", write=AsDesign())
-    links = [pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)]
+    links: list[Any] = [pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)]
     if bench is not None:
         links.insert(1, WriteStimuli(bench, repairs))
     if mutants and kills:
@@ -281,7 +282,7 @@ def build(
     )
 
 
-def embedded(n: int = 8, temperature: float = 1.0, **options: object) -> pl.Recipe:
+def embedded(n: int = 8, temperature: float = 1.0, **options: Any) -> pl.Recipe:
     """On the built-in problem, whose model hardly ever answers two things at 0.7."""
-    recipe = build(n=n, temperature=temperature, **options)  # pyright: ignore[reportArgumentType]
+    recipe = build(n=n, temperature=temperature, **options)
     return pl.vary(recipe, schedule=pl.Schedule(prompts=8, steps=20), instruction="")

@@ -31,7 +31,7 @@ Step = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class DesignBench:
     """A bench that was checked on its reference.
 
     Args:
@@ -93,7 +93,7 @@ def stimuli(ports: Sequence[Port], clock: str, n: int) -> list[dict[str, int]]:
     if not clock and sum(p.width for p in inputs) <= EXHAUSTIVE_BITS:
         values = product(*(range(1 << p.width) for p in inputs))
         return [dict(zip((p.name for p in inputs), v, strict=True)) for v in values]
-    rng = rng_of(("verilog", *((p.name, p.width) for p in ports)))
+    rng = rng_of(("verilog", *(f"{p.name} {p.width}" for p in ports)))
     return [{p.name: value_of(p, clock, i, rng) for p in inputs} for i in range(n)]
 
 
@@ -167,7 +167,7 @@ def bench_of(
     mutations: int = 8,
     kills: float = 0.75,
     seconds: float = 8.0,
-) -> Bench:
+) -> DesignBench:
     """A bench for a reference design, checked on it.
 
     Args:
@@ -189,7 +189,7 @@ def bench_of(
     n = 32
     while True:
         steps = (*first, *stimuli(ports, name, n))
-        bench = checked(reference, top, Bench(ports, name, frozen(steps), ()), seconds)
+        bench = checked(reference, top, DesignBench(ports, name, frozen(steps), ()), seconds)
         bench = replace(bench, killed=killed(reference, top, bench, mutations, seconds))
         exhaustive = len(steps) - len(first) != n
         if not mutations or bench.killed >= kills or exhaustive or 4 * n > MOST_STEPS:
@@ -201,7 +201,7 @@ def frozen(steps: Sequence[Step]) -> tuple[tuple[tuple[str, int], ...], ...]:
     return tuple(tuple(step.items()) for step in steps)
 
 
-def checked(reference: str, top: str, bench: Bench, seconds: float) -> Bench:
+def checked(reference: str, top: str, bench: DesignBench, seconds: float) -> DesignBench:
     """The bench with the reference's outputs. Raises UserError."""
     [ran] = simulate([(reference, bench.source(top))], ROOT, seconds)
     if ran.status != "ran":
@@ -215,7 +215,7 @@ def checked(reference: str, top: str, bench: Bench, seconds: float) -> Bench:
     return replace(bench, expected=ran.lines)
 
 
-def killed(reference: str, top: str, bench: Bench, most: int, seconds: float) -> float:
+def killed(reference: str, top: str, bench: DesignBench, most: int, seconds: float) -> float:
     """Share of the mutants that compile and fail a check; 0 where there are none."""
     changed = mutants(reference, most) if most else []
     if not changed:

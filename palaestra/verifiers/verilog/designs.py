@@ -14,7 +14,7 @@ from palaestra.verifiers.base import (
     require_field,
     strip_thinking,
 )
-from palaestra.verifiers.verilog.bench import ROOT, Bench, bench_of
+from palaestra.verifiers.verilog.bench import ROOT, DesignBench, bench_of
 from palaestra.verifiers.verilog.simulate import Simulated, simulate
 from palaestra.verifiers.verilog.source import extract_design, violation
 
@@ -65,13 +65,13 @@ class VerilogDesign:
         score = passed if self.partial else parts["all"]
         return Judgement(score=score, parts=parts, status=status)
 
-    def bench(self, reference: str, stimuli: str = "", clock: str = "") -> Bench:
+    def bench(self, reference: str, stimuli: str = "", clock: str = "") -> DesignBench:
         """The bench of a reference design. Raises UserError."""
         return bench_of(reference, stimuli, clock, self.mutants, self.kills, self.seconds)
 
 
 @lru_cache(maxsize=4096)
-def run(source: str, top: str, bench: Bench, seconds: float) -> Simulated:
+def run(source: str, top: str, bench: DesignBench, seconds: float) -> Simulated:
     """A candidate's simulation, in a sandbox of its own."""
     [ran] = simulate([(source, bench.source(top))], ROOT, seconds)
     return ran
