@@ -23,6 +23,7 @@ from palaestra.run.setup import bench_of_part
 from palaestra.settings.fields import Settings
 from palaestra.tasks.gym import registry
 from palaestra.values import override
+from palaestra.verifiers.verilog.simulate import check_simulator
 
 from tests import durations
 
@@ -31,7 +32,9 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 # Marks of tests that need more than `pip install '.[test]'` brings, and what raises without it.
-NEEDS = {"gym": registry, "smollm2": weights}
+NEEDS = {"gym": registry, "smollm2": weights, "iverilog": check_simulator}
+# Methods whose default run needs more, by the mark.
+NEEDED_BY = {"veriprefer": "iverilog"}
 
 
 def pytest_collection_modifyitems(config, items):
@@ -49,7 +52,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_runtest_setup(item):
     for name, need in NEEDS.items():
-        if item.get_closest_marker(name):
+        entry = item.callspec.params.get("entry") if hasattr(item, "callspec") else None
+        if item.get_closest_marker(name) or NEEDED_BY.get(getattr(entry, "id", "")) == name:
             try:
                 need()
             except UserError as missing:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
+from palaestra.tasks.designs import design_items
 from palaestra.tasks.formats import is_message
 from palaestra.tasks.records import (
     BOM,
@@ -282,6 +283,8 @@ def open_folder(path: Path) -> dict[str, Records]:
     """A saved data set, or the files of a folder by the splits that their names say."""
     if any((path / name).exists() for name in SAVED_FILES):
         return saved_dataset(path)
+    if items := design_items(path):
+        return {"": Listed(path, items, "design")}
     files = [
         p
         for p in files_of(str(path))

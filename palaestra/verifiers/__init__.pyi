@@ -127,3 +127,10 @@ from .text.spelling import (
 from .text.translation import (
     Translation as Translation,
 )
+from .verilog.bench import (
+    inputs_of as inputs_of,
+    read_stimuli as read_stimuli,
+)
+from .verilog.designs import (
+    VerilogDesign as VerilogDesign,
+)

@@ -83,6 +83,9 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
     "api-migration": VerifierEntry(
         make="code.programs:ApiMigration", put=PYTHON, copies="old", probe=""
     ),
+    "verilog": VerifierEntry(
+        make="verilog.designs:VerilogDesign", put="```verilog\n{}\n```", extra="iverilog", probe=""
+    ),
     "patch": VerifierEntry(make="code.patches:Patch", put="", copies="prompt", probe=""),
     "sql": VerifierEntry(make="sql.queries:Sql", probe=""),
     "sql-partial": VerifierEntry(

@@ -42,13 +42,13 @@ from tools.verifiers.page import exploit_table, fuzz_table, verifier_row
 from tests.rows import every
 
 ROOT = Path(__file__).parents[2]
-CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
+CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb", "verilog")
 REFUSAL = sandbox_kind().refusal()
 
 
 def named(names=VERIFIERS):
     skipped = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
-    needs = {"sandbox": [skipped], "gym": [pytest.mark.gym]}
+    needs = {"sandbox": [skipped], "gym": [pytest.mark.gym], "iverilog": [pytest.mark.iverilog]}
     return [pytest.param(n, marks=needs.get(VERIFIERS[n].extra, [])) for n in names]
 
 

@@ -40,7 +40,7 @@ KEYS: Mapping[str, tuple[int, str]] = {
     "boxed": (0, DIGITS), "tags": (0, "<"), "label": (0, "t"), "theorem": (0, "p"),
     "math": (3, "x"), "antiderivative": (0, "x"),
     "countdown": (0, "7"), "code": (0, "d"), "code-partial": (0, "d"), "api-migration": (0, "d"),
-    "patch": (0, "+"),
+    "patch": (0, "+"), "verilog": (0, "m=;"),
     "sql": (0, "u"), "sql-partial": (0, "u"), "sql-table": (0, "u"), "sql-duckdb": (0, "u"),
     "constraints": (0, "r"),
     "constraints-share": (0, "r"), "translation": (0, "t"), "translation-mix": (0, "t"),
@@ -99,7 +99,7 @@ def fuzz(name: str, n: int, seed: int = 0) -> Fuzzed:
     with contextlib.suppress(Exception):  # what is imported or started once is not timed
         judge(name, golds(name)[0])
     limit = SLOW + 3 * 5.0 * (
-        VERIFIERS[name].extra in ("math", "sandbox") or name.startswith("sql")
+        VERIFIERS[name].extra in ("math", "sandbox", "iverilog") or name.startswith("sql")
     )
     for case, wrong in responses(name, n, seed):
         start = time.perf_counter()

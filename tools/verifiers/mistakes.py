@@ -209,7 +209,7 @@ MISTAKES: Mapping[str, tuple[Maker, ...]] = {
     "choice": (lettered,), "choice-boxed": (lettered,), "countdown": (computed,),
     "antiderivative": (borrowed, left_standing),
     "code": (constant,), "code-partial": (constant,), "api-migration": (borrowed, spliced, retyped),
-    "patch": (borrowed,), "sql": SQL, "sql-partial": SQL, "sql-table": SQL, "sql-duckdb": SQL,
+    "patch": (borrowed,), "verilog": (borrowed,), "sql": SQL, "sql-partial": SQL, "sql-table": SQL, "sql-duckdb": SQL,
     "stl": (*TEXT[:3], off_by_one), "stl-surface": (*TEXT[:3], off_by_one),
     "spelling": (borrowed, spliced, retyped),
     "translation": (borrowed, reworded), "translation-mix": (borrowed, reworded),

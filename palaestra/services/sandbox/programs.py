@@ -2,14 +2,16 @@
 
 A run starts as a Python program that becomes the interpreter, so walls and limits are the same:
 each process may address no more than `memory_mb` (node reserves more than that before it starts).
-The sandbox has these interpreters, the text tools that a shell script is made of and the proof
-assistant Coq, read-only, and nothing else of the machine's programs.
+The sandbox has these interpreters, the text tools that a shell script is made of, the proof assistant
+Coq, and Icarus Verilog's simulator (`icarus`), read-only, and nothing else of the machine's programs.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from functools import cache
+from pathlib import Path
 
 from palaestra.errors import Fault
 
@@ -36,10 +38,25 @@ def interpreter_path(language: str) -> str:
 
 
 def visible_programs() -> dict[str, str]:
-    """Where the sandbox has a program: its path inside, and here."""
+    """Where the sandbox has a program, or a folder of them: its path inside, and here."""
     names = [*(name for name, _ in LANGUAGES.values()), *TOOLS, *PROVERS]
     paths = {name: shutil.which(name) for name in names}
-    return {f"/usr/bin/{name}": os.path.realpath(path) for name, path in paths.items() if path}
+    visible = {f"/usr/bin/{name}": os.path.realpath(path) for name, path in paths.items() if path}
+    if found := icarus():
+        visible |= {"/usr/bin/vvp": found[0], "/ivl": found[1]}
+    return visible
+
+
+@cache
+def icarus() -> tuple[str, str] | None:
+    """Icarus Verilog's simulator and the folder of its compiler; None = it is not installed."""
+    simulator, compiler = shutil.which("vvp"), shutil.which("iverilog")
+    if simulator is None or compiler is None:
+        return None
+    prefix = Path(os.path.realpath(compiler)).parent.parent
+    places = (*prefix.glob("lib*/ivl/ivlpp"), *prefix.glob("lib/*/ivl/ivlpp"))
+    folders = sorted(str(p.parent) for p in places)
+    return (os.path.realpath(simulator), folders[0]) if folders else None
 
 
 def launcher(language: str, code: str) -> tuple[str, dict[str, str]]:

@@ -1,0 +1,1 @@
+"""Verilog designs, judged by simulation against a reference design."""
