@@ -31,7 +31,6 @@ from palaestra.types import (
     Task,
     Tasks,
     ToolSchema,
-    World,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ __all__ = [
     "BeginsEarly",
     "Casts",
     "Checks",
-    "ClosesBook",
     "CountsSamples",
     "Demonstrates",
     "DropsEqual",
@@ -261,15 +259,6 @@ class KnowsSolved(Protocol):
     @property
     def solved(self) -> float | None:
         """An episode that was paid so much or more is solved; None = nobody knows."""
-        ...
-
-
-@runtime_checkable
-class ClosesBook(Protocol):
-    """A world of questions with sources that can be asked without them, to see what a model knows."""
-
-    def closed(self) -> World:
-        """The same questions, answered from memory."""
         ...
 
 

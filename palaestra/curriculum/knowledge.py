@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from palaestra.abilities import ClosesBook
 from palaestra.context import Context
 from palaestra.curriculum.arms import count_tasks, first_number
 from palaestra.curriculum.difficulty import pass_rates
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample
-from palaestra.types import Key, State, Task, need_at_least, rng_of, stage
+from palaestra.types import Key, State, Task, World, need_at_least, rng_of, stage
 
 ENDLESS = 64  # questions that are asked of a source without an end
+
+
+@runtime_checkable
+class ClosesBook(Protocol):
+    """A world of questions with sources that can be asked without them, to see what a model knows."""
+
+    def closed(self) -> World:
+        """The same questions, answered from memory."""
+        ...
 
 
 @declare(columns=(("known", bool, "whether the start answered it from memory at least once"),))

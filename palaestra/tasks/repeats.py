@@ -80,14 +80,3 @@ def nothing_to_hold_out(path: str, n: int) -> UserError:
     return UserError(
         f"{path}: {what}, so nothing can be held out; add records, or give --test-data"
     )
-
-
-def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
-    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
-    together.
-    """
-    unique = np.unique(prompt_N)
-    if len(unique) < 2:
-        raise nothing_to_hold_out(path, len(prompt_N))
-    n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
-    return prompt_N <= unique[n - 1]
