@@ -101,12 +101,9 @@ def documents_of_records(records: Records, name: str) -> Iterator[Passage]:
                 f"{records.where(i)}: no text of a document; write it in the column 'text'"
             )
         own = next((record[c] for c in ID_COLUMNS if record.get(c) is not None), None)
-        title = record.get("title")
-        titled = isinstance(title, str) and title.strip() and not text.startswith(title)
-        yield (
-            str(own) if own is not None else f"{name}:{i + 1}",
-            (f"{title.strip()}: {text}" if titled else text),
-        )
+        title = str(record.get("title") or "").strip()
+        whole = f"{title}: {text}" if title and not text.startswith(title) else text
+        yield str(own) if own is not None else f"{name}:{i + 1}", whole
 
 
 def cut(name: str, text: str, words: int) -> Iterator[Passage]:

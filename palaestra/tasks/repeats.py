@@ -18,7 +18,6 @@ COMPARED_TASKS = 64  # training tasks
 # share of the different prompts that is kept for tests, at least 1, at most
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 MANY_ROWS = 10_000  # from which on a table of equal rows is refused unread
-HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 
 
 def caveat(tasks: Tasks, n: int) -> str:

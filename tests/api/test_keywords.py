@@ -31,6 +31,7 @@ WIDER = {  # settings that a program may give in other forms: what they are, and
     "test_data": (Data, ["d.jsonl", Path("d.jsonl"), [{"prompt": "a"}]]),
     "model": (File, ["tiny", Path("folder")]),
     "env": (File, ["e.py:E", Path("e.py:E")]),
+    "docs": (File, ["notes", Path("notes")]),
     "reward": (
         RewardLike,
         [
