@@ -95,7 +95,10 @@ def files_of(
     required = [p for p in needs.places if is_required(p, given)]
     for place in required:
         if place.kind == "documents":
-            words |= {"documents": "documents"}
+            if place.flag:
+                words |= {"documents": "documents"}
+            else:
+                settings[setting_of(place)] = "documents"
             yield from ((f"documents/{name}", text) for name, text in DOCUMENTS.items())
             continue
         name = setting_of(place)

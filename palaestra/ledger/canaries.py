@@ -43,8 +43,10 @@ from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import canaries as folder_of_canaries
 from palaestra.ledger.results import settings as settings_of
 from palaestra.method import Recipe
+from palaestra.needs.rows import columns_of
 from palaestra.run import setup
 from palaestra.run.plan import Plan
+from palaestra.run.unmet import needs_under
 from palaestra.scale.placement import OnCluster
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
@@ -382,11 +384,21 @@ def problem_of(card: Card) -> str:
 
 def default_of(name: str) -> Any:
     """What a method trains where nothing is given: its recipe for the embedded problem where it has
-    one, else its default. A pipeline for the embedded problem is too much to watch.
+    one, else its default. A pipeline for the embedded problem is too much to watch, unless nothing
+    built in has the columns that the default needs.
     """
     module = catalogue.find(name)
     made = module.embedded() if hasattr(module, "embedded") else None
-    return made if isinstance(made, Recipe) else module.build()
+    return made if isinstance(made, Recipe) or needs_records(name) else module.build()
+
+
+def needs_records(name: str) -> bool:
+    """Whether a method without a problem of its own needs columns beside a prompt and an answer."""
+    if catalogue.entry_of(name).claim or catalogue.find(name).CARD.task:
+        return False
+    needs, _, given = needs_under(name, {})
+    needed = [c.name for c in columns_of(needs, given) if not c.otherwise]
+    return hasattr(catalogue.find(name), "embedded") and not {"prompt", "answer"}.issuperset(needed)
 
 
 def without_cluster(part: Any) -> Any:

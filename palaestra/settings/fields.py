@@ -132,7 +132,7 @@ class ProblemSettings:
     docs: str = setting(
         "",
         "your own documents, which the model may search before it answers the questions of --data: a folder "
-        "of .txt, .md, .html, .jsonl, ..., a file, or a data set; see docs/agents.md",
+        "of .txt, .md, .html, .jsonl, ..., a file, or a data set; see docs/environments.md",
         metavar="DIR|FILE",
         use=LEARNED,
     )

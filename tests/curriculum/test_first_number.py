@@ -16,6 +16,7 @@ from palaestra.claims.data.logics_stem import DrawSkewed
 from palaestra.curriculum.arms import Bandit, arms_of, first_number
 from palaestra.curriculum.difficulty import EasyToHard, ProbedArms
 from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.knowledge import KnowledgeBoundary
 from palaestra.curriculum.prioritised import Prioritised
 from palaestra.curriculum.respelled import Respelled
 from palaestra.privacy.lines import Poisson
@@ -96,14 +97,22 @@ def test_a_draw_begins_where_the_bench_says(context, case):
 
 def test_every_draw_that_numbers_its_tasks_has_a_case():
     """`Series` numbers series, not tasks: those of its training are the same for all. `Reworded` takes the tasks of
-    its source as they are. `BuyLabels` draws recorded pairs, which these tasks are not.
+    its source as they are. `BuyLabels` draws recorded pairs, which these tasks are not. `KnowledgeBoundary` asks in
+    worlds with sources, below.
     """
     found = set()
     for file in Path(palaestra.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and is_draw(node):
                 found.add(node.name)
-    assert found - {"Series", "Reworded", "BuyLabels"} == {name.split(",")[0] for name in CASES}
+    assert found - {"Series", "Reworded", "BuyLabels", "KnowledgeBoundary"} == {name.split(",")[0] for name in CASES}
+
+
+def test_questions_about_sources_begin_where_the_bench_says(context):
+    draw = KnowledgeBoundary(n=1, candidates=4)
+    for first in (0, FAR):
+        asked = numbers(drawn(draw, ended(context("wiki-few"), first)))
+        assert sorted(asked) == [first, first + 1, first + 2, first + 3]
 
 
 def is_draw(node):

@@ -33,6 +33,7 @@ CARD = pl.Card(
     ),
     task="wiki-2",
     needs=pl.needs.Requirements(
+        columns=(pl.needs.QUESTION, pl.needs.GOLD_ANSWER),
         places=(
             pl.needs.NeededPlace(
                 "documents",

@@ -30,6 +30,7 @@ CARD = pl.Card(
     ),
     task="hop-noisy",
     needs=pl.needs.Requirements(
+        columns=(pl.needs.QUESTION, pl.needs.GOLD_ANSWER),
         places=(
             pl.needs.NeededPlace(
                 "documents",
