@@ -27,10 +27,14 @@ class ClosesBook(Protocol):
         ...
 
 
-@declare(columns=(("known", bool, "whether the start answered it from memory at least once"),))
+@declare(
+    columns=(
+        ("from_memory", bool, "whether the start answered it without the documents at least once"),
+    )
+)
 @stage
 class KnowledgeBoundary:
-    """Draws questions of which half are known and half are not, with the column "known".
+    """Draws questions of which half are known and half are not, with the column "from_memory".
 
     Before the first draw the policy answers `candidates` questions `n` times each without the sources
     of the world. A question is known where one answer was right (IKEA, arXiv:2505.07596, and its
@@ -68,7 +72,7 @@ class KnowledgeBoundary:
             number = kinds[kind][drawn[kind] % len(kinds[kind])]
             drawn[kind] += 1
             task = ctx.bench.tasks.task("train", first_number(ctx) + number)
-            tasks.append(replace(task, meta={**task.meta, "known": bool(kind)}))
+            tasks.append(replace(task, meta={**task.meta, "from_memory": bool(kind)}))
         return tasks, {**state, "drawn": drawn}
 
     def _next_kind(self, drawn: list[int], sizes: list[int]) -> int:

@@ -112,7 +112,7 @@ class QuestionState(NotebookState):
 
 @declare(
     facts=(
-        ("tool_calls", int, "calls of tools"),
+        "tool_calls",
         ("tool_malformed", int, "calls that could not be read"),
         ("tool_errors", int, "calls that gave an error"),
         ("trimmed", int, "times that earlier cells were left out"),

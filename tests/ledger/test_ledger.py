@@ -441,7 +441,7 @@ def test_an_arm_is_one_of_all_its_tasks():
     [
         (["reproduce", "sft"], "no experiment"),
         (["reproduce", "rloo", "--arms", "rlo"], "no arm 'rlo'"),
-        (["reproduce", "rlo"], "did you mean rloo"),
+        (["reproduce", "rlo"], "did you mean rlot or rloo"),
     ],
 )
 def test_mistakes(argv, says, capsys):

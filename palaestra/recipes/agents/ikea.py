@@ -71,7 +71,7 @@ THINK = "Begin every message with your reasoning in <think></think>."
 @pl.stage
 class KnowledgeReward:
     """A link after `AnswerF1`, whose parts "right" and "formed" it reads. Parts: "knowledge", what R
-    has beside 1 for a right answer; "searches"; and with the column "known" "searches known" or
+    has beside 1 for a right answer; "searches"; and with the column "from_memory" "searches known" or
     "searches unknown".
     """
 
@@ -99,10 +99,10 @@ class KnowledgeReward:
         broken = malformed > 0 or bool(e.facts["answered"] and not parts["formed"])
         told = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
         silent = e.reward.silent
-        if "known" in task.meta:  # a mean over the questions of its kind alone
+        if "from_memory" in task.meta:  # a mean over the questions of its kind alone
             kinds = ("searches known", "searches unknown")
             told |= dict.fromkeys(kinds, float(searches))
-            silent = (*silent, kinds[bool(task.meta["known"])])
+            silent = (*silent, kinds[bool(task.meta["from_memory"])])
         total = -1.0 if broken else right + knowledge
         reward = replace(e.reward, total=total, parts={**parts, **told}, silent=silent)
         return replace(e, reward=reward)

@@ -23,7 +23,7 @@ def paid(searches, *, right, malformed=0, answered=True, known=None, text="<answ
     }
     row = Row(segments=(Segment(ids=(1,), logp=(-1.0,), trained=True, text=text),))
     e = Episode(rows=(row,), reward=Reward(total=float(right), solved=right), facts=facts, status="finished")
-    task = Task(id="t", answer="mema", meta={} if known is None else {"known": known})
+    task = Task(id="t", answer="mema", meta={} if known is None else {"from_memory": known})
     group = Group(task=task, episodes=(e,))
     for link in ikea.build(think=False, **options).collect.links[2:]:
         group = asyncio.run(link(None, ("k",), group))
