@@ -69,7 +69,8 @@ class ProjectionHead(nn.Module):
 
 
 class ActionValueHead(nn.Module):
-    """Q(h, v), a number for every token v of the vocabulary; zero at the start.
+    """Q(h, v), a number for every token v of the vocabulary; zero at the start, and a twin small
+    random numbers, as two equal heads would learn the same.
 
     Where `strength` w is not 0 the model acts by it: pi(v) exp(w Q(v)), renormalised, which is
     pi exp(w A) as well, since a state's value is the same for all tokens (ILQL, arXiv:2206.11871).
@@ -78,12 +79,23 @@ class ActionValueHead(nn.Module):
 
     power: Tensor
 
-    def __init__(self, width: int, vocabulary: int, dtype: torch.dtype = torch.float32):
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        twin: bool = False,
+    ):
         super().__init__()
         self.register_buffer("power", torch.zeros((), dtype=dtype))
         self.out = nn.Linear(width, vocabulary, dtype=dtype)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+        if twin:
+            nn.init.normal_(
+                self.out.weight, std=TWIN_STD, generator=torch.Generator().manual_seed(0)
+            )
 
     @property
     def strength(self) -> float:
@@ -104,6 +116,7 @@ class ActionValueHead(nn.Module):
         return logits_NV + self.strength * value_NV.detach().to(logits_NV)
 
 
+TWIN_STD = 0.01  # of a twin's first weights
 Q_HEADS = ("q", "q2")  # a head of values of tokens, and its twin
 SLOW = "slow_"  # begins the name of a copy that follows
 
@@ -117,7 +130,8 @@ def head(name: str, width: int, vocabulary: int, dtype: torch.dtype) -> nn.Modul
     if name == EYES:
         return Eyes(width, dtype)
     if name.removeprefix(SLOW) in Q_HEADS:
-        values = ActionValueHead(width, vocabulary, dtype)
+        twin = name.removeprefix(SLOW) != Q_HEADS[0]
+        values = ActionValueHead(width, vocabulary, dtype, twin=twin)
         return values.requires_grad_(not name.startswith(SLOW))
     if name == "projection":
         return ProjectionHead(width, dtype=dtype)

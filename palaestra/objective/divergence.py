@@ -59,7 +59,11 @@ class GeneralisedJSD(Algebra):
         return (VOCABULARY,)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        x_BT = generalised_jsd(out[VOCABULARY], batch[f"{self.model}_{VOCABULARY}"], self.beta)
+        own, theirs = out[VOCABULARY], batch[f"{self.model}_{VOCABULARY}"]
+        if own.shape[-1] != theirs.shape[-1]:  # releases of one base pad the vocabulary differently
+            common = min(own.shape[-1], theirs.shape[-1])
+            own, theirs = (x[..., :common].log_softmax(-1) for x in (own, theirs))
+        x_BT = generalised_jsd(own, theirs, self.beta)
         return reduce_terms(x_BT, batch, self.reduce), {
             f"divergence_{self.model}": token_mean(x_BT, batch)
         }

@@ -118,8 +118,13 @@ class EachLine:
     def __call__(
         self, groups: Groups, signals: Signals, state: State
     ) -> tuple[list[Example], State]:
-        """Raises UserError for a line that makes several units."""
+        """Raises UserError for a line that makes several units, or that comes twice in a step."""
         examples: list[Example] = []
+        if len({g.task.id for g in groups}) < len(groups):
+            raise UserError(
+                "a line came twice in a step, so its gradient would be clipped twice; leave pool and "
+                "schedule.window as the method sets them"
+            )
         for i, (group, own) in enumerate(zip(groups, signals, strict=True)):
             made, _ = self.credit([group], [own], {})
             if len({e.unit for e in made}) > 1:

@@ -130,7 +130,8 @@ class PrivateSteps:
             spent = {"epsilon": terms.spent, "delta": terms.delta, **known} if terms.noise else {}
             kept |= {"spends": _plain(terms.spends), "told": True}
             return {**spent, "noise": 0.0, "skipped": 0.0}, kept
-        path = ctx.key("privacy", name, name_of_loss(learner.objective), clock)
+        counted = f"{self.clip!r} {self.expected} {terms.noise!r} {terms.lines}"
+        path = ctx.key("privacy", name, name_of_loss(learner.objective), counted, clock)
         metrics = self._move(ctx, name, learner, batch, terms, clock, secret_rng(own, path))
         if terms.noise:
             metrics |= {"epsilon": after.spent, "delta": terms.delta, **known}

@@ -4,6 +4,7 @@
 
 from .answer_f1 import (
     AnswerF1 as AnswerF1,
+    turns_of as turns_of,
 )
 from .bridging import (
     Bridged as Bridged,

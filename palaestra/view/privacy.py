@@ -51,7 +51,7 @@ def without_private_numbers(run: RunFolder) -> RunFolder:
     """The run without what was measured on its own problems, for pages that are published."""
     if not has_private_steps(run):
         return run
-    kept = [name for name in HOUSEKEEPING if name != "evaluations"]
+    kept = [name for name in HOUSEKEEPING if name not in ("evaluations", "caveat")]
     summary = {k: v for k, v in run.summary.items() if k in kept}
     return replace(run, summary=summary, evaluations=[], held=[], beside=[])
 

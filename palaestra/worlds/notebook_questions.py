@@ -113,8 +113,8 @@ class QuestionState(NotebookState):
 @declare(
     facts=(
         "tool_calls",
-        ("tool_malformed", int, "calls that could not be read"),
-        ("tool_errors", int, "calls that gave an error"),
+        "tool_malformed",
+        "tool_errors",
         ("trimmed", int, "times that earlier cells were left out"),
     )
 )

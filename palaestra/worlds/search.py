@@ -130,6 +130,11 @@ class Search:
     def reset(self, task: Task, key: Key) -> Frame:
         if not task.prompt or task.answer is None:
             raise UserError(f"task {task.id!r} of a search needs a question and an answer")
+        if unknown := sources_of(task) - self._sources:
+            raise UserError(
+                f"task {task.id!r}: its gold document {sorted(unknown)[0]!r} is none of the documents, "
+                f"whose names are such as {self.index.docs[0][0]!r}"
+            )
         *before, last = task.prompt
         said = f"{last.content}\n\n{self.usage}" if self.told else last.content
         return self._ask(SearchState(task=task), (*before, replace(last, content=said)))
@@ -190,6 +195,10 @@ class Search:
         gold = state.task.answer
         right = gold[0] if isinstance(gold, list | tuple) else gold
         return f"<{answer}>{gold_of(right)}</{answer}>"
+
+    @cached_property
+    def _sources(self) -> frozenset[str]:
+        return frozenset(name for i, _ in self.index.docs for name in (i, i.partition("#")[0]))
 
     @cached_property
     def _action(self) -> re.Pattern[str]:

@@ -356,8 +356,12 @@ def test_a_line_is_one_unit(context):
     credit = pl.privacy.EachLine(pl.Compare(pairs="all"))
     with pytest.raises(UserError, match="makes several units"):
         credit([group], [[[{}]] * 3], {})
-    examples, _ = pl.privacy.EachLine(pl.credit.Prefer())([group, group], [[[{}]] * 3] * 2, {})
+    prefer, signals = pl.privacy.EachLine(pl.credit.Prefer()), [[[{}]] * 3] * 2
+    other = replace(group, task=replace(group.task, id="another"))
+    examples, _ = prefer([group, other], signals, {})
     assert [e.unit for e in examples] == ["line 0", "line 0", "line 1", "line 1"]
+    with pytest.raises(UserError, match="a line came twice in a step"):
+        prefer([group, group], signals, {})
 
 
 @pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"clip": 0.0}, {"delta": -1.0}, {"steps": 0}])

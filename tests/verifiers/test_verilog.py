@@ -174,7 +174,8 @@ def test_mutants_that_a_bench_tells_from_the_reference():
     """Of == to !=, 1234 to 1235 and the negation, random inputs miss the constant alone; one step shows it."""
     assert bench_of(SECRET).killed == pytest.approx(2 / 3)
     assert bench_of(SECRET, written="a=0x1234").killed == 1
-    assert bench_of(SECRET, mutations=0).killed == 0
+    assert bench_of(SECRET, mutations=0).killed is None
+    assert bench_of("module w(input a, output y); buf g(y, a); endmodule").killed is None  # nothing to change
     assert len(bench_of(SECRET).steps) == 512 and len(bench_of(SECRET, kills=0.5).steps) == 32
 
 
@@ -224,3 +225,13 @@ def test_where_icarus_is(monkeypatch, tmp_path):
     assert programs.icarus.__wrapped__() == (str(tmp_path / "bin/vvp"), str(tmp_path / "lib/some/ivl"))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert programs.icarus.__wrapped__() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "active"),
+    [("rst", 1), ("reset", 1), ("arst", 1), ("rst_n", 0), ("resetn", 0), ("aresetn", 0), ("nrst", 0), ("nreset", 0)],
+)
+def test_a_design_begins_in_reset_whatever_the_polarity_of_its_name(name, active):
+    ports = (Port("clk", "input", 1), Port(name, "input", 1), Port("y", "output", 1))
+    steps = stimuli(ports, "clk", 32)
+    assert steps[0][name] == active and sum(s[name] == active for s in steps[2:]) < 15

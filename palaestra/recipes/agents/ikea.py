@@ -25,6 +25,7 @@ import palaestra as pl
 CARD = pl.Card(
     title="IKEA: internal-external knowledge synergy",
     paper="arXiv:2505.07596",
+    grade="A",
     claim="A reward that pays memory above searching and searching above guessing, on as many known as "
     "unknown questions, needs fewer searches for more right answers.",
     source="released code (hzy312/knowledge-r1: qa_em.py, train_grpo_kb.sh, data_process, "
@@ -66,6 +67,7 @@ CARD = pl.Card(
     ),
 )
 THINK = "Begin every message with your reasoning in <think></think>."
+GAP = "Search only for what you do not know."
 
 
 @pl.stage
@@ -78,10 +80,15 @@ class KnowledgeReward:
     saved: float = 0.6
     tried: float = 0.05
     most: int = 3
+    think: bool = False
 
     def __post_init__(self) -> None:
         if self.most < 1:
             raise pl.UserError(f"ikea: most is 1 or more searches, not {self.most}")
+
+    def _thinks(self, e: pl.Episode) -> bool:
+        turns = pl.rewards.turns_of(e)
+        return not self.think or all(t.lstrip().startswith("<think>") for t in turns)
 
     async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(self._paid(e, group.task) for e in group.episodes))
@@ -95,8 +102,8 @@ class KnowledgeReward:
         right = float(parts["right"])
         spared = self.saved * max(0.0, 1 - searches / self.most)
         knowledge = spared if right else self.tried * float(searches > 0)
-        # an episode without an answer is judged by its searches alone
-        broken = malformed > 0 or bool(e.facts["answered"] and not parts["formed"])
+        # the form of an answer that was not given is not asked for
+        broken = malformed > 0 or not (parts["formed"] if e.facts["answered"] else self._thinks(e))
         told = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
         silent = e.reward.silent
         if "from_memory" in task.meta:  # a mean over the questions of its kind alone
@@ -129,9 +136,9 @@ def build(
             pl.Sample(n=samples, turns=turns),
             pl.Score(),
             pl.rewards.AnswerF1(think=think),
-            KnowledgeReward(saved, tried, most),
+            KnowledgeReward(saved, tried, most, think),
         ),
-        instruction=THINK if think else "",
+        instruction=f"{THINK} {GAP}" if think else GAP,
     )
 
 

@@ -22,6 +22,7 @@ import palaestra as pl
 CARD = pl.Card(
     title="InForage: information foraging reward",
     paper="arXiv:2505.09316",
+    grade="B",
     claim="Rewards for what each search finds, beside the answer's, make agents search better over several "
     "hops.",
     source="released code (qhjqhj00/InForage: tools/llm_agent/generation.py, main_ppo.py, "
@@ -93,8 +94,13 @@ class ForagingReward:
         return replace(group, episodes=tuple(map(self._paid, group.episodes)))
 
     def _paid(self, e: pl.Episode) -> pl.Episode:
-        if not e.ok or e.reward is None or "gains" not in e.facts:
+        if not e.ok or e.reward is None:
             return e
+        if "gains" not in e.facts:
+            raise pl.UserError(
+                "inforage pays for what each search shows, and this environment does not say it (the "
+                "fact gains); give your documents with --docs"
+            )
         found = e.facts["gains"] if self.coverage == "best" else e.facts["coverage"]
         gained = self.gain * max(found, default=0.0)
         turns = len(e.facts["outcomes"]) - bool(e.facts["answered"])

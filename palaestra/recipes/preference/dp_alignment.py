@@ -63,7 +63,11 @@ CARD = pl.Card(
         "the data without noise, so they are outside of the guarantee, as report and model card say.",
         "A short file can have no held-out line, as each line decides that alone; give --test-data.",
         "The number of lines counts as public: delta, the noise and the rate of drawing follow from it.",
-        "Several runs on the same lines are not added up: their epsilons and deltas add.",
+        "Several runs on the same lines are not added up: their epsilons and deltas add. A --model that was "
+        "trained on the lines without noise is no private start.",
+        "Two runs that go on from copies of one checkpoint share its secret: publish one of them.",
+        "A pool or schedule.window of yours makes draws that the accountant does not know; a line that comes "
+        "twice in a step is refused, a line that waits for a later one is not seen.",
         "Weight decay is 0 unless it is set, so the default is DP-Adam with the corrected moment.",
         "The paper's comparison over budgets, models and costs, and its guidelines, are not measured.",
         "DP-RLHF is the private reward model and a run of its own against it on public prompts; PPO on "
@@ -72,7 +76,7 @@ CARD = pl.Card(
         "Several lines of one person are several units: gather what a person gave in one line.",
         "The noise comes from a counter-based generator and float32, not from a cryptographic one.",
     ),
-    grade="C",
+    grade="B",
 )
 
 

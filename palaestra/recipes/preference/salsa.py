@@ -54,6 +54,7 @@ CARD = pl.Card(
         off={"alpha": 1.0},
         own={"rl.schedule.prompts": 4, "rl.collect.links.0.n": 2, "soup.tasks": 2},
     ),
+    grade="B",
     use="It helps where two fine-tunes of one base exist and the KL to the start holds the policy back; "
     "models of different pre-training are refused.",
     lacks=(
@@ -87,6 +88,8 @@ class Soup:
     most: float = 1.0
 
     async def run(self, ctx: pl.Context) -> pl.Result:
+        if ctx.model("policy").adapted:
+            raise pl.UserError("salsa averages whole weights; leave --lora off")
         average = pl.models.Average(self.shares)
         made = await pl.run.Merged(("policy", *self.inputs), average).run(ctx)
         for name in self.inputs:

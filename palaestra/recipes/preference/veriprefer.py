@@ -37,6 +37,7 @@ import palaestra as pl
 CARD = pl.Card(
     title="VeriPrefer: Verilog DPO with testbench feedback",
     paper="arXiv:2504.15804",
+    grade="B",
     claim="DPO on pairs ranked by test benches writes more functionally correct Verilog than supervised "
     "fine-tuning.",
     source="abstract and released code (CatIIIIIIII/VeriPrefer); the steps of the bench pipeline follow the "

@@ -25,7 +25,9 @@ ROOT = "palaestra_bench"
 EXHAUSTIVE_BITS = 8  # inputs of at most so many bits together get every value
 MOST_STEPS = 512
 CLOCK = re.compile(r"(?:[a-z]*_)?(?:clk|clock)(?:_[a-z]+)?", re.IGNORECASE)
-RESET = re.compile(r"(?:[a-z]*_)?n?a?(?:rst|reset)(?P<low>_?(?:n|ni|b|l))?(?:_i)?", re.IGNORECASE)
+RESET = re.compile(
+    r"(?:[a-z]*_)?(?P<inverted>n)?a?(?:rst|reset)(?P<low>_?(?:n|ni|b|l))?(?:_i)?", re.IGNORECASE
+)
 RESET_SHARE = 1 / 16  # of the cycles behind the first two
 Step = Mapping[str, int]
 
@@ -37,14 +39,14 @@ class DesignBench:
     Args:
         steps: the stimuli, a value for each input.
         expected: the reference's outputs, one line a check.
-        killed: share of the mutants of the reference that it tells from it; 0 without mutants.
+        killed: share of the mutants of the reference that it tells from it; None without mutants.
     """
 
     ports: tuple[Port, ...]
     clock: str
     steps: tuple[tuple[tuple[str, int], ...], ...]
     expected: tuple[str, ...]
-    killed: float = 0.0
+    killed: float | None = None
 
     def source(self, top: str) -> str:
         return bench_source(self.ports, self.clock, [dict(s) for s in self.steps], top)
@@ -101,7 +103,7 @@ def value_of(port: Port, clock: str, i: int, rng: np.random.Generator) -> int:
     reset = RESET.fullmatch(port.name) if clock and port.width == 1 else None
     if reset:
         active = i < 2 or rng.random() < RESET_SHARE
-        return int(active != bool(reset["low"]))
+        return int(active != bool(reset["low"] or reset["inverted"]))
     kind = rng.random()
     if port.width > 1 and kind < 0.25:
         return 0 if kind < 0.125 else (1 << port.width) - 1
@@ -173,7 +175,7 @@ def bench_of(
     Args:
         written: stimuli that come first, see `read_stimuli`.
         mutations: mutants of the reference that the bench should tell from it, at most.
-        kills: while it tells fewer, the random stimuli are doubled, to `MOST_STEPS`.
+        kills: while it tells fewer, there are four times as many random stimuli, to `MOST_STEPS`.
 
     Raises:
         UserError: the reference does not compile, does not end, or has no known output.
@@ -192,7 +194,8 @@ def bench_of(
         bench = checked(reference, top, DesignBench(ports, name, frozen(steps), ()), seconds)
         bench = replace(bench, killed=killed(reference, top, bench, mutations, seconds))
         exhaustive = len(steps) - len(first) != n
-        if not mutations or bench.killed >= kills or exhaustive or 4 * n > MOST_STEPS:
+        enough = bench.killed is None or bench.killed >= kills
+        if enough or exhaustive or 4 * n > MOST_STEPS:
             return bench
         n *= 4
 
@@ -215,11 +218,11 @@ def checked(reference: str, top: str, bench: DesignBench, seconds: float) -> Des
     return replace(bench, expected=ran.lines)
 
 
-def killed(reference: str, top: str, bench: DesignBench, most: int, seconds: float) -> float:
-    """Share of the mutants that compile and fail a check; 0 where there are none."""
+def killed(reference: str, top: str, bench: DesignBench, most: int, seconds: float) -> float | None:
+    """Share of the mutants that compile and fail a check; None where there are none."""
     changed = mutants(reference, most) if most else []
     if not changed:
-        return 0.0
+        return None
     ran = simulate([(m, bench.source(top)) for m in changed], ROOT, min(seconds, 2.0))
     living = [r for r in ran if r.status != "compile"]
-    return sum(bench.passed(r) < 1 for r in living) / len(living) if living else 0.0
+    return sum(bench.passed(r) < 1 for r in living) / len(living) if living else None

@@ -48,10 +48,11 @@ class VerilogDesign:
     ) -> Judgement:
         reference = require_field(answer, "answer", str, self)
         bench = self.bench(reference, stimuli, clock)
+        mutants_part = {} if bench.killed is None else {"mutants_killed": bench.killed}
         design = extract_design(strip_thinking(response), reference)
         if design is None:
             none = dict.fromkeys(("compiles", "passed", "all"), 0.0)
-            return failed_judgement("unparsable", **none, mutants_killed=bench.killed)
+            return failed_judgement("unparsable", **none, **mutants_part)
         source, top = design
         ran = Simulated("compile") if violation(source) else run(source, top, bench, self.seconds)
         passed = bench.passed(ran)
@@ -59,7 +60,7 @@ class VerilogDesign:
             "compiles": float(ran.status != "compile"),
             "passed": passed,
             "all": float(passed == 1),
-            "mutants_killed": bench.killed,
+            **mutants_part,
         }
         status = {"timeout": "timeout", "compile": "failed"}.get(ran.status, "ok")
         score = passed if self.partial else parts["all"]

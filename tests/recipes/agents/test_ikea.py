@@ -46,6 +46,16 @@ def test_no_answer_is_a_wrong_one():
     assert paid(2, right=False, answered=False, malformed=1).total == -1
 
 
+def test_thoughts_are_asked_for_in_every_message_whether_an_answer_is_given_or_not():
+    link, bare = ikea.KnowledgeReward(think=True), "<search>x</search>"
+    facts = {"tool_calls": 1, "tool_malformed": 0, "answered": False}
+    for text, total in ((bare, -1), ("<think>so</think>" + bare, 0.05)):
+        row = Row(segments=(Segment(ids=(1,), logp=(-1.0,), trained=True, text=text),))
+        reward = Reward(total=0.0, parts={"formed": 0.0, "right": 0.0})
+        e = Episode(rows=(row,), reward=reward, facts=facts, status="truncated:turns")
+        assert link._paid(e, Task(id="t", answer="x")).reward.total == pytest.approx(total)
+
+
 def test_arguments_change_what_they_name():
     assert paid(1, right=True, saved=0.3, most=2).total == pytest.approx(1 + 0.3 / 2)
     assert paid(2, right=False, tried=0.2).total == pytest.approx(0.2)

@@ -75,3 +75,12 @@ def test_what_a_search_gains(meta, query, gain):
     act = Act(ask=frame.asks[0], text=f"<search>{query}</search>", call=None, finish="eos", n_tokens=1)
     after = asyncio.run(world.step(frame.state, (act,), ("k", 0)))
     assert after.facts["gains"] == (pytest.approx(gain),)
+
+
+def test_gold_documents_that_are_none_and_environments_that_say_nothing_are_refused():
+    task = Task(id="t", prompt=(Message(role="user", content="who?"),), answer="x", meta={"gold": ("b",)})
+    with pytest.raises(UserError, match="its gold document 'b' is none of the documents, whose names are such as 'a'"):
+        Search(INDEX).reset(task, ("k",))
+    e = Episode(rows=(), reward=Reward(total=1.0, parts={"f1": 1.0}), facts={"answered": True}, status="finished")
+    with pytest.raises(UserError, match="give your documents with --docs"):
+        inforage.ForagingReward()._paid(e)

@@ -14,7 +14,7 @@ from palaestra.errors import UserError
 from palaestra.recipes.inference import bfs_prover_v2 as row
 from palaestra.recipes.inference.bfs_prover_v2 import planning, training
 from palaestra.recipes.inference.bfs_prover_v2.examples import PROOFS, THEOREMS
-from palaestra.recipes.inference.bfs_prover_v2.search import TacticSearch, TriedTactic, open_kernel, read_tactic
+from palaestra.recipes.inference.bfs_prover_v2.search import TacticSearch, TriedTactic, open_kernel, read_tactic, tactic_length
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.proof.coq import Coq
 from palaestra.services.proof.natural import NaturalDeduction
@@ -152,6 +152,16 @@ def test_what_is_outside_the_band_trains_nothing():
 def test_replies_are_read():
     assert read_tactic("\n1. `intro`\nthen more") == "intro" and read_tactic("- cases h1") == "cases h1"
     assert read_tactic("```\nsplit\n```") == "split" and read_tactic(" \n") == ""
+    assert read_tactic("```coq\nintros.\n```") == "intros."
+    assert read_tactic("<think>\nsplit?\n</think>\nintro") == "intro"
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),  # a letter is a token, and the end token one more
+    [("intro", 6), ("intro\n", 7), ("intro\nwhich moves p", 5), ("```\nintro\n```", 14), ("- intro\nso", 7)],
+)
+def test_what_is_written_behind_a_tactic_is_no_part_of_it(text, n):
+    assert tactic_length("intro", text, lambda i: text[:i], len(text) + 1) == n
     reply = "Plan:\n- have: `p -> q`\n2) Have: q\nhave: q\nhave:\nso p"
     assert planning.read_subgoals(reply) == ["p -> q", "q"]
     assert len(planning.read_subgoals("\n".join(f"have: p{i}" for i in range(9)))) == 6

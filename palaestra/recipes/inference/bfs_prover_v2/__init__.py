@@ -56,6 +56,7 @@ from palaestra.recipes.inference.bfs_prover_v2.training import (
 CARD = pl.Card(
     title="BFS-Prover-V2: multi-turn off-policy RL, planner + parallel tree search",
     paper="arXiv:2509.06493",
+    grade="B",
     claim="Expert iteration that filters tactics by their perplexity and trains from the base again and "
     "again goes beyond the plateau, and a planner with parallel provers proves more theorems.",
     source="abstract, and reviews of the paper that agree; the score of V1; quantiles, alpha, and how "

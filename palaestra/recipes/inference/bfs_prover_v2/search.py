@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
 from typing import Literal
@@ -11,6 +12,7 @@ import numpy as np
 
 import palaestra as pl
 
+FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
 KernelName = Literal["own", "coq"]
 
 
@@ -40,9 +42,24 @@ def question(state: pl.services.ProofState, rules: str = "") -> tuple[pl.Message
     return (pl.Message(role="user", content=text),)
 
 
+def tactic_length(tactic: str, text: str, decode: Callable[[int], str], n: int) -> int:
+    """How many of a reply's `n` tokens it takes until its first line is the whole tactic, the end token
+    included where nothing follows: what is written behind a tactic is no part of it.
+
+    Args:
+        text: of the reply.
+        decode: of a number of its tokens the text of so many.
+    """
+    if text.rstrip("` \n").endswith(tactic):
+        return n
+    return max(1, bisect_left(range(n), True, key=lambda i: read_tactic(decode(i)) == tactic))
+
+
 def read_tactic(text: str) -> str:
-    """The first line of a reply that says something, without the marks of a list or of code."""
-    for line in text.replace("`", "").splitlines():
+    """The first line of a reply that says something, without its thoughts, the fences of code and the
+    marks of a list.
+    """
+    for line in FENCE.sub("", pl.verifiers.strip_thinking(text)).replace("`", "").splitlines():
         if said := re.sub(r"^\s*(?:[-*]|\d+[.)])\s+", "", line).strip():
             return said
     return ""
@@ -183,7 +200,13 @@ class TacticSearch:
         made = await asyncio.gather(
             *(engine.generate(ids, sampling, (*key, i)) for i in range(self.tactics))
         )
-        return [(read_tactic(c.text[: c.cut]), float(sum(c.logp)), len(c.logp)) for c in made]
+        said = list[tuple[str, float, int]]()
+        for c in made:
+            text = c.text[: c.cut]
+            tactic = read_tactic(text)
+            n = tactic_length(tactic, text, lambda i, c=c: ctx.decode(c.ids[:i]), len(c.ids))
+            said.append((tactic, float(sum(c.logp[:n])), n))
+        return said
 
     async def _choose(
         self, ctx: pl.Context, ids: tuple[int, ...], listed: Sequence[str], key: pl.Key

@@ -109,7 +109,7 @@ class PerplexityBand:
         )
         for i in set(learned) - {learned[k] for k in kept}:
             table.mute(i)
-        share = 1 - len(kept) / max(1, len(learned))
+        share = 1 - len(kept) / len(learned) if learned else 0.0
         groups = [any(e.facts["proved"] for e in g.episodes) for g in table.groups]
         for name, number in (("filtered", share), ("proved", float(np.mean(groups or [0])))):
             all_E = np.full(len(table.episodes), number)

@@ -260,5 +260,9 @@ def squared_error(
 
 @torch.no_grad()
 def error(module: nn.Module, made: Mapping[str, Tensor], past: Tensor, future: Tensor) -> float:
-    """The root of it."""
-    return float(squared_error(module, made, past, future) ** 0.5)
+    """The root of it, with dropout and the statistics of batches off."""
+    was = module.training
+    module.eval()
+    found = float(squared_error(module, made, past, future) ** 0.5)
+    module.train(was)
+    return found

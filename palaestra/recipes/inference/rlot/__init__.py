@@ -32,6 +32,7 @@ from palaestra.recipes.inference.rlot.toy import PROMPTS, imitate_blocks
 CARD = pl.Card(
     title="RL of Thoughts: RL navigator over logic blocks",
     paper="arXiv:2505.14140",
+    grade="B",
     claim="A navigator of under 3,000 parameters that chooses logic blocks by the state of the reasoning "
     "beats predefined structures, and transfers to other models and tasks.",
     source="abstract, and public reviews for blocks, grades, reward and learner; texts and constants "

@@ -74,6 +74,7 @@ TALKS = (
 CARD = pl.Card(
     title="Zero-shot goal-directed dialogue via offline RL on imagined conversations",
     paper="arXiv:2311.05584",
+    grade="B",
     claim="Offline RL on conversations that a language model imagines, suboptimal ones among them, makes an "
     "agent that reaches the goal of a dialogue better than imitation and than prompting that model.",
     source="abstract; ILQL's losses and acting by the catalogue's account of arXiv:2206.11871; prompts and "
