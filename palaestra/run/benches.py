@@ -312,9 +312,14 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
 
 def room_of(settings: Settings) -> str:
     """Where the questions of data are asked, if in a world of this package: notebook, dialogue or
-    search; "" = elsewhere.
+    search; "" = elsewhere. Raises UserError for documents in another one than search.
     """
     named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
+    if settings.docs and named != SEARCH:
+        raise UserError(
+            f"--docs and --env {settings.env} exclude each other; documents are searched in the "
+            "environment search"
+        )
     return named if named in ROOMS else ""
 
 

@@ -326,11 +326,6 @@ def bench_of(
             f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
         )
     players: Mapping[str, Player] = {}
-    if settings.docs and settings.env and benches.room_of(settings) != benches.SEARCH:
-        raise UserError(
-            f"--docs and --env {settings.env} exclude each other; documents are searched in the "
-            "environment search"
-        )
     if room := benches.room_of(settings):
         bench = benches.ROOMS[room](settings, instruction)
     elif settings.env:

@@ -121,9 +121,9 @@ def build(
     turns: int = 0,
 ) -> pl.Recipe:
     """`turns` 0 = as many as the world allows. `algorithm=ppo` has a critic, and the KL in the reward."""
-    parent = pl.recipe("grpo") if algorithm == "grpo" else pl.recipe("ppo", kl=0.001)
+    in_reward = {"kl": 0.001} if algorithm == "ppo" else {}
     return pl.vary(
-        parent,
+        pl.recipe(algorithm, **in_reward),
         collect=pl.links(
             pl.Sample(n=samples, turns=turns),
             pl.Score(),

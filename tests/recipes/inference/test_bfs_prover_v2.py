@@ -14,7 +14,13 @@ from palaestra.errors import UserError
 from palaestra.recipes.inference import bfs_prover_v2 as row
 from palaestra.recipes.inference.bfs_prover_v2 import planning, training
 from palaestra.recipes.inference.bfs_prover_v2.examples import PROOFS, THEOREMS
-from palaestra.recipes.inference.bfs_prover_v2.search import TacticSearch, TriedTactic, open_kernel, read_tactic, tactic_length
+from palaestra.recipes.inference.bfs_prover_v2.search import (
+    TacticSearch,
+    TriedTactic,
+    open_kernel,
+    read_tactic,
+    tactic_length,
+)
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.proof.coq import Coq
 from palaestra.services.proof.natural import NaturalDeduction
