@@ -52,11 +52,12 @@ CARD = pl.Card(
         off={"saved": 0.0, "tried": 0.0},
         own={
             "model": "tiny-agent",
-            "env": "search(told=0,k=1)",
+            "env": "search(told=0,k=1,turns=2)",
             "think": False,
-            "probes": 2,
+            "instruction": "",
+            "probes": 1,
             "samples": 8,
-            "schedule.prompts": 6,
+            "schedule.prompts": 4,
         },
     ),
     use="It helps where a model knows some of the answers and a search costs time or brings in wrong "
