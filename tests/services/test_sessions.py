@@ -46,6 +46,21 @@ def test_names_live_on_and_tools_are_there_again_after_a_limit(pool):
     assert (ran[1].stdout, ran[3].stdout) == ("4\n", "3\n") and "NameError" in ran[4].stderr
 
 
+def test_a_session_begins_whatever_numbers_its_descriptors_have():
+    """With some hundred files open those of a session are 94 to 110; of fixed numbers to copy them to some were lost."""
+    for first in range(86, 101, 2):
+        held = [os.open(os.devnull, os.O_RDONLY)]
+        while held[-1] < first:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        made = SessionPool(1)
+        try:
+            assert asyncio.run(cells(made, "1 + 1"))[0].stdout == "2\n"
+        finally:
+            made.end()
+            for descriptor in held:
+                os.close(descriptor)
+
+
 def test_tools_that_cannot_be_defined_are_a_fault_and_not_an_outcome(pool):
     with pytest.raises(Fault, match="tools of a session"):
         asyncio.run(cells(pool, "1", tools="1 / 0"))

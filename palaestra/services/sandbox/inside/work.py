@@ -57,12 +57,13 @@ def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
 
 def descriptors(ends: tuple[int, ...]):
     """Standard output and error, control and channel at their numbers, nothing else open."""
+    aside = max(*ends, 4) + 1  # out of the way of the numbers to come, and of those to be copied
     for i, end in enumerate(ends):
-        os.dup2(end, 100 + i)  # out of the way of the numbers to come
+        os.dup2(end, aside + i)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for i in range(4):
-        os.dup2(100 + i, 1 + i)
-    os.closerange(5, 4096)
+        os.dup2(aside + i, 1 + i)
+    os.closerange(5, max(4096, aside + 4))
 
 
 def feed(data: bytes | memoryview):
