@@ -4,7 +4,8 @@
 
 from .answer_f1 import (
     AnswerF1 as AnswerF1,
-    turns_of as turns_of,
+    THINK_FIRST as THINK_FIRST,
+    begins_with_thoughts as begins_with_thoughts,
 )
 from .bridging import (
     Bridged as Bridged,

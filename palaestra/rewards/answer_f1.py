@@ -14,6 +14,8 @@ from palaestra.verifiers.answers.short import answer_f1
 if TYPE_CHECKING:
     from palaestra.context import Context
 
+# what a model is told whose form has thoughts
+THINK_FIRST = "Begin every message with your reasoning in <think></think>."
 THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
@@ -50,18 +52,21 @@ class AnswerF1:
         answer = e.facts["answer"] if "answer" in e.facts else last_answer(e)
         boxed = None if answer is None else boxed_answer(answer)
         read = boxed if self.boxed or boxed is not None else answer
-        formed = read is not None and not self._malformed(e) and self._thinks(e)
+        thinks = not self.think or begins_with_thoughts(e)
+        formed = read is not None and not self._malformed(e) and thinks
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
         f1 = answer_f1(read or "", [str(g) for g in golds])
         total = (f1 or self.floor) if formed else 0.0
         parts = {**e.reward.parts, "right": float(e.solved), "formed": float(formed), "f1": f1}
         return replace(e, reward=replace(e.reward, total=total, parts=parts, solved=e.solved))
 
-    def _thinks(self, e: Episode) -> bool:
-        return not self.think or all(t.lstrip().startswith("<think>") for t in turns_of(e))
-
     def _malformed(self, e: Episode) -> bool:
         return bool(e.facts.get("malformed") or e.facts.get("tool_malformed"))
+
+
+def begins_with_thoughts(e: Episode) -> bool:
+    """Whether every turn of the policy begins with <think>."""
+    return all(t.lstrip().startswith("<think>") for t in turns_of(e))
 
 
 def turns_of(e: Episode) -> list[str]:

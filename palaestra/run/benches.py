@@ -241,15 +241,28 @@ def no_exact_answer(task: Task) -> bool:
     return task.answer is None or isinstance(task.answer, Mapping)
 
 
-def records_of(settings: Settings) -> FileTasks:
-    """The rows of the user's data as problems of an environment, which need no answer."""
+def rows_of(
+    settings: Settings,
+    instruction: str = "",
+    *,
+    answers: bool = True,
+    shown: tuple[str, ...] = (),
+) -> FileTasks:
+    """The rows of the user's data as problems.
+
+    Args:
+        answers: each needs one answer that can be compared; else none will do, or several.
+        shown: columns in which rows of different problems may differ alone.
+    """
     return FileTasks(
         settings.data,
         test=settings.test_data,
-        answers=False,
+        answers=answers,
         columns=settings.columns,
         skip=settings.skip_bad,
         longest=settings.max_prompt_tokens,
+        instruction=instruction,
+        shown=shown,
     )
 
 
@@ -281,7 +294,7 @@ def from_env(spec: str, records: FileTasks | None = None) -> tuple[Bench, Mappin
 
 def rows_alone(settings: Settings) -> Bench:
     """The user's data without a reward: an agent says what its episode was worth."""
-    rows = records_of(settings)
+    rows = rows_of(settings, answers=False)
     return Bench(name=settings.data, tasks=rows, world=Question(), max_tokens=256)
 
 
@@ -338,9 +351,7 @@ def in_notebook(settings: Settings, instruction: str) -> Bench:
     }
     check_world_settings(settings.env, NotebookQuestions, given)
     world = NotebookQuestions(**given)
-    turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings, instruction)
-    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
+    return several_turns(settings, world, rows_of(settings, instruction))
 
 
 def in_dialogue(settings: Settings, instruction: str) -> Bench:
@@ -353,9 +364,9 @@ def in_dialogue(settings: Settings, instruction: str) -> Bench:
     given = parse_alone(settings.env, f"{DIALOGUE}(turns=N,...)").settings
     check_world_settings(settings.env, Dialogue, given)
     world = Dialogue(**given)
-    turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings, instruction, shown=("context_a", "context_b"))
-    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
+    return several_turns(
+        settings, world, rows_of(settings, instruction, shown=("context_a", "context_b"))
+    )
 
 
 def in_documents(settings: Settings, instruction: str) -> Bench:
@@ -370,9 +381,7 @@ def in_documents(settings: Settings, instruction: str) -> Bench:
         given |= parse_alone(settings.env, f"{SEARCH}(k=N,...)").settings
     check_world_settings(settings.env or SEARCH, Search, given)
     world = Search(BM25(read_documents(settings.docs)), **given)
-    turns = max(Bench.max_turns, world.turns)
-    tasks = answered_rows(settings, instruction, several=True)
-    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
+    return several_turns(settings, world, rows_of(settings, instruction, answers=False))
 
 
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
@@ -382,22 +391,12 @@ ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
 }
 
 
-def answered_rows(
-    settings: Settings, instruction: str, *, several: bool = False, shown: tuple[str, ...] = ()
-) -> FileTasks:
-    """The rows of the user's data as problems with answers, which may be lists of right ones where
-    the world reads `several`; those that differ in a column that is `shown` are different ones.
-    """
-    return FileTasks(
-        settings.data,
-        test=settings.test_data,
-        answers=not several,
-        columns=settings.columns,
-        skip=settings.skip_bad,
-        longest=settings.max_prompt_tokens,
-        instruction=instruction,
-        shown=shown,
-    )
+def several_turns(
+    settings: Settings, world: NotebookQuestions | Dialogue | Search, tasks: FileTasks
+) -> Bench:
+    """The user's questions in a world of several turns."""
+    turns = max(Bench.max_turns, world.turns)
+    return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
 def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:

@@ -329,7 +329,7 @@ def bench_of(
     if room := benches.room_of(settings):
         bench = benches.ROOMS[room](settings, instruction)
     elif settings.env:
-        records = benches.records_of(settings) if settings.data else None
+        records = benches.rows_of(settings, answers=False) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
         bench = benches.rows_alone(settings)

@@ -67,7 +67,6 @@ CARD = pl.Card(
         "What wrong documents do against right memory is not measured.",
     ),
 )
-THINK = "Begin every message with your reasoning in <think></think>."
 GAP = "Search only for what you do not know."
 
 
@@ -87,10 +86,6 @@ class KnowledgeReward:
         if self.most < 1:
             raise pl.UserError(f"ikea: most is 1 or more searches, not {self.most}")
 
-    def _thinks(self, e: pl.Episode) -> bool:
-        turns = pl.rewards.turns_of(e)
-        return not self.think or all(t.lstrip().startswith("<think>") for t in turns)
-
     async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(self._paid(e, group.task) for e in group.episodes))
 
@@ -104,7 +99,8 @@ class KnowledgeReward:
         spared = self.saved * max(0.0, 1 - searches / self.most)
         knowledge = spared if right else self.tried * float(searches > 0)
         # the form of an answer that was not given is not asked for
-        broken = malformed > 0 or not (parts["formed"] if e.facts["answered"] else self._thinks(e))
+        thinks = not self.think or pl.rewards.begins_with_thoughts(e)
+        broken = malformed > 0 or not (parts["formed"] if e.facts["answered"] else thinks)
         told = {"knowledge": 0.0 if broken else knowledge, "searches": float(searches)}
         silent = e.reward.silent
         if "from_memory" in task.meta:  # a mean over the questions of its kind alone
@@ -139,7 +135,7 @@ def build(
             pl.rewards.AnswerF1(think=think),
             KnowledgeReward(saved, tried, most, think),
         ),
-        instruction=f"{THINK} {GAP}" if think else GAP,
+        instruction=f"{pl.rewards.THINK_FIRST} {GAP}" if think else GAP,
     )
 
 

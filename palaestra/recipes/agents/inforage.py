@@ -70,7 +70,6 @@ CARD = pl.Card(
         "Search in the live web is a tool of yours.",
     ),
 )
-THINK = "Begin every message with your reasoning in <think></think>."
 
 
 @pl.stage
@@ -130,7 +129,7 @@ def build(
             pl.rewards.AnswerF1(think=think),
             ForagingReward(gain, cost, free, coverage),
         ),
-        instruction=THINK if think else "",
+        instruction=pl.rewards.THINK_FIRST if think else "",
     )
 
 

@@ -50,7 +50,6 @@ CARD = pl.Card(
     lacks=("The benchmarks and the retriever of the paper are not there.",),
     grade="A",
 )
-THINK = "Begin every message with your reasoning in <think></think>."
 BOX = "Give the final answer in \\boxed{}."
 
 
@@ -62,5 +61,7 @@ def build(
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=samples, turns=turns), pl.Score(), reward),
-        instruction=" ".join((*([THINK] if think else ()), *([BOX] if boxed else ()))),
+        instruction=" ".join(
+            (*([pl.rewards.THINK_FIRST] if think else ()), *([BOX] if boxed else ()))
+        ),
     )
