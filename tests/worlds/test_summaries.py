@@ -112,7 +112,7 @@ def test_a_summary_has_a_length_and_the_tools_of_its_row():
     act = Act(ask=frame.asks[0], text="aaaa", call=None, finish="eos", n_tokens=4, n_context=2)
     after = asyncio.run(wrapped.step(frame.state, (act,), ()))
     assert after.asks[0].max_tokens == 7 and after.state_key is None
-    assert [m.content for m in after.asks[0].say][0].startswith("The conversation is about to be cut")
+    assert after.asks[0].say[0].content.startswith("The conversation is about to be cut")
     note = replace(act, ask=after.asks[0], text="note")
     assert asyncio.run(wrapped.step(after.state, (note,), ())).state_key == 1
     state = after.state

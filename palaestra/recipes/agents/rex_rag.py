@@ -226,7 +226,9 @@ class Probe:
     def _kept(self, ctx: pl.Context, row: pl.Row, last: pl.Segment) -> tuple[int, bool]:
         """Tokens of the last turn that stay, and whether a thought is open behind them."""
         text = last.text
-        begun = "".join(s.text for s in row.segments if s.author == "forced" and s.turn == last.turn)
+        begun = "".join(
+            s.text for s in row.segments if s.author == "forced" and s.turn == last.turn
+        )
         closed, mark = text.rfind("</think>"), text.rfind(self.mark)
         at = closed if closed >= 0 else max(mark, 0)
         kept = len(last.ids)
@@ -369,7 +371,9 @@ class MixedCredit:
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
         k = float(state.get(KEPT, self.keep))
-        episodes = [(g, i, e) for g, x in enumerate(groups) for i, e in enumerate(x.episodes) if e.ok]
+        episodes = [
+            (g, i, e) for g, x in enumerate(groups) for i, e in enumerate(x.episodes) if e.ok
+        ]
         clones = [(g, i) for g, i, e in episodes if "probe" in e.facts]
         answers = [e for *_, e in episodes if "probe" not in e.facts]
         chances = [probe_logp(groups[g].episodes[i], signals[g][i]) for g, i in clones]
@@ -390,8 +394,12 @@ class MixedCredit:
             k = (1 - self.weight) * k + self.weight * float(np.mean(rescued))
         wrong = np.mean([not e.is_right(self.right) for e in answers]) if answers else 1.0
         a = len(kept) / max(len(answers) + len(kept), 1)
-        of_row = {id(row): (e, r) for x in groups for e in x.episodes for r, row in enumerate(e.rows)}
-        made = [self._corrected(x, *of_row[id(x.row)], a, max(float(wrong), 1e-6)) for x in examples]
+        of_row = {
+            id(row): (e, r) for x in groups for e in x.episodes for r, row in enumerate(e.rows)
+        }
+        made = [
+            self._corrected(x, *of_row[id(x.row)], a, max(float(wrong), 1e-6)) for x in examples
+        ]
         return made, {**after, KEPT: k}
 
     def _corrected(
@@ -459,7 +467,5 @@ def embedded(**options: Any) -> pl.Recipe:
     """On questions of two hops over a small wiki. The small model writes no thoughts, so the phrases
     begin another search.
     """
-    made: pl.Recipe = build(
-        **{"p": 0.5, "keep": 0.2, "form": 0.0, "phrases": SEARCHES, "opening": "", **options}
-    )
-    return pl.override(made, "schedule.prompts", 8)
+    words: dict[str, Any] = {"p": 0.5, "keep": 0.2, "form": 0.0, "phrases": SEARCHES, "opening": ""}
+    return pl.override(build(**{**words, **options}), "schedule.prompts", 8)

@@ -174,8 +174,8 @@ class HeldOutSummarised:
 
     async def __call__(self, ctx: Any) -> Mapping[str, Any]:
         n = min(self.n, ctx.plan.evaluate) or self.n  # a run measures on no more
-        scores: Mapping[str, Any] = await pl.run.Exam(n=n)(self.summarised.there(ctx))
-        return scores
+        there: Any = self.summarised.there(ctx)
+        return await pl.run.Exam(n=n)(there)
 
 
 def build(
@@ -257,14 +257,14 @@ def embedded(limit: int = 120, summaries: int = 3, **options: Any) -> pl.Pipelin
     """On questions over a small wiki of which a context holds one result. The small model has never
     written a summary, so first it is shown some.
     """
-    words = {"instruction": "note?", "lead_in": "note:"}
+    words: dict[str, Any] = {"instruction": "note?", "lead_in": "note:"}
     learned = pl.vary(
         build(limit, summaries, **{**words, **options}), schedule=pl.Schedule(prompts=8, steps=30)
     )
-    summarised: Any = learned.collect.links[0]
+    collect: Any = learned.collect
     shown = pl.vary(
         pl.recipe("sft"),
-        collect=pl.links(ShowSummaries(summarised)),
+        collect=pl.links(ShowSummaries(collect.links[0])),
         schedule=pl.Schedule(prompts=16, steps=20),
         optimiser=pl.AdamW(lr=1e-3, warmup=10),
     )
