@@ -78,8 +78,8 @@ CARD = pl.Card(
             "form": 0.0,
             "phrases": ("<search>",),
             "opening": "",
-            "samples": 4,
-            "schedule.prompts": 4,
+            "samples": 3,
+            "schedule.prompts": 3,
         },
     ),
     use="It helps where the policy answers too early and the right answer is one more search away; where "
@@ -159,7 +159,7 @@ def mixture_logp(
 
 @pl.declare(facts=(("probe", tuple, "row, first and last + 1 token of a phrase that was put in"),))
 @pl.stage
-class Probe:
+class ProbeSampling:
     """A link after scoring: clones wrong answers with probability `p`, puts a phrase in the place of
     the answer, and has the policy go on. `judge` scores the clones, which have the fact "probe".
 
@@ -451,7 +451,7 @@ def build(
         collect=pl.links(
             pl.Sample(n=samples, turns=turns),
             *judge.links,
-            Probe(p, phrases, opening, mark, right, judge),
+            ProbeSampling(p, phrases, opening, mark, right, judge),
         ),
         credit=MixedCredit(parent.learners["policy"].credit, keep, 0.1, corrected, right),
         objective=loss + kl * pl.KL("k3") if kl else loss,
@@ -468,4 +468,4 @@ def embedded(**options: Any) -> pl.Recipe:
     begin another search.
     """
     words: dict[str, Any] = {"p": 0.5, "keep": 0.2, "form": 0.0, "phrases": SEARCHES, "opening": ""}
-    return pl.override(build(**{**words, **options}), "schedule.prompts", 8)
+    return pl.vary(build(**{**words, **options}), schedule=pl.Schedule(prompts=8, steps=30))

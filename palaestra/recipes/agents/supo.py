@@ -67,10 +67,14 @@ CARD = pl.Card(
         own={
             "model": "tiny-agent",
             "env": "search(told=0,k=1)",
-            "limit": 48,
+            "limit": 40,
+            "summaries": 2,
+            "tokens": 4,
+            "instruction": "note?",
+            "lead_in": "so:",
             "exam": 0,
-            "samples": 4,
-            "schedule.prompts": 4,
+            "samples": 3,
+            "schedule.prompts": 3,
         },
     ),
     use="It helps where episodes do not fit into the context that you can pay for; where all of them fit, it "

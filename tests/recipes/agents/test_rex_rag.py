@@ -10,7 +10,7 @@ import pytest
 from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.recipes.agents import rex_rag
-from palaestra.recipes.agents.rex_rag import Probe, TagReward, graded, mixture_logp, tag_score, tree_logp
+from palaestra.recipes.agents.rex_rag import ProbeSampling, TagReward, graded, mixture_logp, tag_score, tree_logp
 from palaestra.services.index import BM25
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.worlds.search import Search
@@ -153,7 +153,7 @@ class Letters:
 
 
 class Ctx:
-    """What `Probe` asks of a run."""
+    """What `ProbeSampling` asks of a run."""
 
     def __init__(self, world):
         self.bench = Bench(name="b", tasks=None, world=world, max_tokens=64)
@@ -175,7 +175,7 @@ def said(text, total=0.0, **facts):
 
 
 def clones(monkeypatch, *episodes, **options):
-    """The group behind `Probe`, and what each clone was begun with."""
+    """The group behind `ProbeSampling`, and what each clone was begun with."""
     starts = []
 
     async def go_on(ctx, key, task, start, sampling, model):
@@ -189,7 +189,7 @@ def clones(monkeypatch, *episodes, **options):
     async def judge(ctx, key, group):
         return replace(group, episodes=tuple(replace(e, reward=Reward(total=1.0)) for e in group.episodes))
 
-    link = Probe(**{"p": 1.0, "phrases": ("Hm.", "Ha."), "judge": judge, **options})
+    link = ProbeSampling(**{"p": 1.0, "phrases": ("Hm.", "Ha."), "judge": judge, **options})
     world = Search(BM25((("a", "b"),)))
     return asyncio.run(link(Ctx(world), ("k",), replace(GROUP, episodes=episodes))), starts
 
@@ -245,7 +245,7 @@ def test_a_clone_goes_on_in_its_environment(context):
     """The sampled tokens of a clone are those of its original up to the phrase; nothing is tokenised again."""
     ctx = context("hop")
     task = ctx.bench.tasks.task("train", 1)
-    link = pl.links(pl.Sample(n=6), pl.Score(), Probe(1.0, ("SEARCH(",), "", "ANSWER("))
+    link = pl.links(pl.Sample(n=6), pl.Score(), ProbeSampling(1.0, ("SEARCH(",), "", "ANSWER("))
     group = asyncio.run(link(ctx, ("k",), Group(task=task)))
     cloned = [e for e in group.episodes if "probe" in e.facts]
     assert cloned

@@ -68,6 +68,12 @@ def test_a_summary_that_is_cut_at_its_length_is_no_missing_answer():
     assert group.episodes[1].reward.parts == {"summaries": 0.0, "beyond": 0.0}
 
 
+def test_an_episode_that_is_cut_without_pay_is_worth_nothing(context):
+    cut = Episode(rows=(row(0, (1, 2)),), status="truncated:summaries")
+    group = asyncio.run(pl.Score()(context("hop"), ("k",), Group(task=Task(id="t"), episodes=(cut,))))
+    assert group.episodes[0].total == 0
+
+
 def test_an_episode_that_failed_is_left_alone():
     failed = Episode(status="error:tool")
     assert credited(failed, episode(1.0, 1))[0].episodes[0] == failed
@@ -75,7 +81,7 @@ def test_an_episode_that_failed_is_left_alone():
 
 def test_the_gradient_is_that_of_the_whole_likelihood():
     """A table of logits l[v, w] of the token w after v: d log pi(w | v) / d l[v] = onehot(w) - pi(. | v). Two rows of one
-    episode and one of another, whose advantages are +-1/sqrt(2); each of six tokens counts once.
+    episode and one of another, whose advantages are +-1/sqrt(2); each of seven tokens counts once.
     """
     logits = torch.tensor(np.linspace(-1, 1, 9).reshape(3, 3) ** 3, dtype=torch.float64, requires_grad=True)
     table = torch.log_softmax(logits.detach(), 1).numpy()
@@ -84,7 +90,7 @@ def test_the_gradient_is_that_of_the_whole_likelihood():
         logp = tuple(float(table[v, w]) for v, w in zip((prompt, *said), said, strict=False))
         return replace(row(prompt, said), segments=(Segment(ids=(prompt,)), Segment(ids=said, trained=True, logp=logp)))
 
-    said = [[(0, (1, 2)), (2, (0, 1))], [(1, (1, 0))]]
+    said = [[(0, (1, 2)), (2, (0, 1, 1))], [(1, (1, 0))]]
     episodes = [
         replace(episode(float(r), 1), rows=tuple(sampled(*x) for x in rows))
         for r, rows in zip((1, 0), said, strict=True)
@@ -99,7 +105,7 @@ def test_the_gradient_is_that_of_the_whole_likelihood():
     for sign, rows in zip((1, -1), said, strict=True):
         for prompt, tokens in rows:
             for v, w in zip((prompt, *tokens), tokens, strict=False):
-                expected[v] -= sign / np.sqrt(2) * (np.eye(3)[w] - policy[v]) / 6
+                expected[v] -= sign / np.sqrt(2) * (np.eye(3)[w] - policy[v]) / 7
     assert slope.numpy() == near(expected)
 
 
