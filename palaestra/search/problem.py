@@ -21,7 +21,7 @@ from palaestra.context import Context, RewardFn
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.rewards.verify import response_text
-from palaestra.rewards.votes import vote_of as vote_of
+from palaestra.rewards.votes import vote_of
 from palaestra.rollout.collect import Sample, Score, judge_group
 from palaestra.rollout.search import TreeSearch
 from palaestra.search.lines import LineWriter, line_writer

@@ -18,6 +18,7 @@ verified is right only if the statement says what the question asks.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -188,9 +189,7 @@ class FormalRunner:
             stated = f"= {proof.witness}"
             if extracted is None or vote != vote_of(stated):
                 extracted = self.say(stated)
-            return FormalAnswer(
-                episode=extracted, vote=vote_of(stated), verified=True, proof=proof
-            )
+            return FormalAnswer(episode=extracted, vote=vote_of(stated), verified=True, proof=proof)
         if extracted is None or not vote:
             return None
         return FormalAnswer(episode=extracted, vote=vote, proof=proof)
@@ -225,7 +224,6 @@ def elect_answer(
     able = first if verified_first and first else places
     if not able:
         return None
-    of_able = [votes[i] for i in able]
-    rank = lambda i: (of_able.count(votes[i]), votes.count(votes[i]))
-    winner = votes[max(able, key=rank)]
+    of_able, of_all = Counter(votes[i] for i in able), Counter(votes)
+    winner = max((votes[i] for i in able), key=lambda v: (of_able[v], of_all[v]))
     return min((i for i in places if votes[i] == winner), key=lambda i: (not verified[i], i))

@@ -46,7 +46,9 @@ class ExistenceProof:
 def need_z3() -> None:
     """Raises UserError where z3 is not installed."""
     if find_spec("z3") is None:
-        raise UserError("nl-fl-hybrid proves with z3, which is missing: pip install 'palaestra[z3]'")
+        raise UserError(
+            "nl-fl-hybrid proves with z3, which is missing: pip install 'palaestra[z3]'"
+        )
 
 
 def prove_existence(

@@ -27,8 +27,8 @@ def prove(request: Found) -> Found:
     solver: Any = z3.Solver()
     try:
         solver.from_string(request["text"])
-        (answer,) = z3.parse_smt2_string(f"{request['text']}\n(assert (= {ANSWER} {ANSWER}))")[-1:]
-        answer = answer.arg(0)
+        parsed: Any = z3.parse_smt2_string(f"{request['text']}\n(assert (= {ANSWER} {ANSWER}))")
+        answer: Any = parsed[len(parsed) - 1].arg(0)
     except z3.Z3Exception as error:
         return {"result": {"status": "unreadable", "why": " ".join(str(error).split())[:200]}}
     if not z3.is_arith(answer):

@@ -238,9 +238,10 @@ def test_a_users_questions_are_proven_by_ones_own_models(tmp_path, monkeypatch):
         return f"```smt2\n(assert (= answer (* 3 {n})))\n```" if "SMT-LIB" in question else f"(= answer {3 * n})"
 
     with serving(reply) as (_, url):
+        other = f"endpoint(url='{url}',model='m')"
         run = pl.train(
             "nl-fl-hybrid", data="mine.jsonl", out="run", quiet=True, evaluate=0, max_tokens=16,
-            set={"tasks": 2, "plain": 1, "proofs": 1, **dict.fromkeys(("formaliser", "prover"), f"endpoint(url='{url}',model='m')")},
+            set={"tasks": 2, "plain": 1, "proofs": 1, "formaliser": other, "prover": other},
         )  # fmt: skip
     found = run.summary
     assert found["accuracy_after"]["mean"] == 1.0 and found["verified_right"] == 1.0 and found["answers_changed"] == 1.0
@@ -265,7 +266,7 @@ def test_demonstrated_statements_say_what_chains_ask():
         if i < 5:
             statement = read_statement(smt_of(task))
             assert prove_existence(statement).witness == int(task.answer)
-    assert stages == {"exists", "smt", "prove", "answer"}
+    assert stages == {"", "exists", "smt", "prove", "answer"}
 
 
 def test_arguments_are_checked():

@@ -85,8 +85,9 @@ CARD = pl.Card(
         "has the same gap.",
         "In `palaestra search` the searched model runs all stages; another formaliser or prover is an "
         "argument of `palaestra train` alone.",
-        "On the built-in problem the stages are imitated from computed ones, so it shows the mechanism and "
-        "decides nothing about models that formalise by themselves.",
+        "On the built-in problem the stages are imitated from computed ones, and answers in words without "
+        "any working, so it shows the mechanism and decides nothing about models that reason or formalise by "
+        "themselves.",
     ),
 )
 

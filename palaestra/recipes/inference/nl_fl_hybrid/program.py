@@ -116,9 +116,7 @@ class ProveAnswers:
         right = [e.solved for e in by_proof]
         return AnsweredProblem(plain, control, proven, right, tokens, refused)
 
-    async def _words(
-        self, ctx: pl.Context, key: pl.Key, task: pl.Task, n: int
-    ) -> list[pl.Episode]:
+    async def _words(self, ctx: pl.Context, key: pl.Key, task: pl.Task, n: int) -> list[pl.Episode]:
         """Scored answers in words; those that infrastructure failed for are left out."""
         said = await pl.Sample(n=n, temperature=self.temperature)(ctx, key, pl.Group(task=task))
         return await self._score(ctx, task, said.valid)
@@ -222,7 +220,10 @@ class ProveAnswers:
     ) -> tuple[str, bool]:
         """The vote that is elected, and whether it is right; answers that were cut do not vote."""
         whole = [e for e in plain if not e.status.startswith("truncated")] or list(plain)
-        votes = [*(a.vote for a in proven), *(pl.rewards.vote_of(pl.response_text(e)) for e in whole)]
+        votes = [
+            *(a.vote for a in proven),
+            *(pl.rewards.vote_of(pl.response_text(e)) for e in whole),
+        ]
         verified = [*(a.verified for a in proven), *(False for _ in whole)]
         solved = [*right, *(e.solved for e in whole)]
         at = pl.worlds.elect_answer(votes, verified, verified_first=self.verified_first)

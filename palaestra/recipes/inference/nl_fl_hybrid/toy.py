@@ -1,8 +1,8 @@
 """The embedded problem: the built-in model first imitates what each stage says of an arithmetic chain.
 
 Replies are computed, and in one half of the cases the thoughts that are shown to the last stage end in
-a wrong result, so that it learns to believe the proof. Answers in words are not imitated: these are
-what the model says without any training.
+a wrong result, so that it learns to believe the proof. Answers in words are imitated
+without any working: what z3 does for a statement they would have to do in one step.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ PROMPTS = pl.worlds.FormalPrompts(
 
 @pl.stage
 class DemonstrateStages:
-    """Adds a demonstration of one stage to a group."""
+    """Adds a demonstration of one stage, or of a direct answer, to a group."""
 
     recorded: ClassVar[bool] = True
 
@@ -49,6 +49,7 @@ def draw_stage(task: pl.Task, rng: np.random.Generator) -> tuple[str, str]:
     doubted = f"{work}\n(= answer {said})"
     proven = PROMPTS.proven.format(witness=task.answer)
     each = [
+        ("", f"= {task.answer}"),
         (PROMPTS.align, problem),
         *[(PROMPTS.formalise.format(problem=problem), statement)] * 4,
         (PROMPTS.reason.format(statement=f"(declare-const answer Int)\n{statement}"), thoughts),
