@@ -239,7 +239,9 @@ def test_a_legal_reply_that_is_vetoed_is_left_out():
     assert frame.asks[0].choices == ("unlock",)
     frame = asyncio.run(world.step(frame.state, (act(frame, "unlock"),), (0,)))
     assert frame.asks[0].say[-1].content == "unlocked", "after two imagined actions one is done"
-    assert frame.asks[0].choices == ("open", "unlock", "wait") and frame.facts["vetoes"] == (True, True, False)[:2]
+    assert frame.asks[0].choices == ("open", "unlock", "wait") and frame.facts["vetoes"] == (True, True)
+    frame = asyncio.run(world.step(frame.state, (act(frame, "open"),), (0,)))
+    assert frame.asks[0].say[-1].content.startswith("Imagined"), "the next action is imagined anew"
 
 
 def test_without_rules_the_world_is_as_it_was():
@@ -252,6 +254,8 @@ def test_without_rules_the_world_is_as_it_was():
     assert [t.success for t in frame.facts["logged"]] == [False], "one is imagined, the next is done"
     frame, _ = played(["open"], look=False)
     assert frame.facts["vetoes"] == (None,)
+    frame, _ = played(["open", "wait", "open", "wait"], turns=2)
+    assert not frame.asks and frame.status == "truncated:turns" and len(frame.facts["vetoes"]) == 2
 
 
 # ---- the program

@@ -137,7 +137,7 @@ def build(
 
 
 def embedded(
-    rounds: int = 4, games: int = 32, tasks: int = 32, learn: bool = True, **options: Any
+    rounds: int = 4, games: int = 16, tasks: int = 32, learn: bool = True, **options: Any
 ) -> AlignWorldModel:
     """On the embedded grid, whose words the agent is told an imagined failure in."""
     return build(

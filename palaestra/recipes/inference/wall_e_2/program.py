@@ -200,6 +200,7 @@ class AlignWorldModel:
         world = ImaginedFirst(
             ctx.bench.world,
             self.predict_with(ctx, rules),
+            turns=ctx.bench.max_turns,
             tries=tries,
             failure=self.failure,
             say=self.say,

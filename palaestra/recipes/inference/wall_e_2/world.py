@@ -47,6 +47,7 @@ class Imagination:
         key: its state key, None where it has none.
         scene: the scene graph of the episode.
         tries: actions that were imagined since the last one that was done.
+        done: actions that were done.
         log: what was done.
         vetoes: of each action that was only imagined, whether it would have failed; None = unknown.
     """
@@ -57,6 +58,7 @@ class Imagination:
     key: Any
     scene: dict[str, str]
     tries: int = 0
+    done: int = 0
     log: tuple[LoggedAction, ...] = ()
     vetoes: tuple[bool | None, ...] = ()
 
@@ -78,6 +80,7 @@ class ImaginedFirst:
     Args:
         world: the user's.
         predict: the world model.
+        turns: actions that may be done; imagined ones are not counted.
         tries: imagined actions in a row at most; 0 = none is imagined.
         failure: a regular expression, of what the world says of an action that failed.
         say: what the agent is told of an imagined failure: {action}, {feedback}, {suggestion} and
@@ -88,6 +91,7 @@ class ImaginedFirst:
 
     world: pl.World
     predict: Predict
+    turns: int = 64
     tries: int = 5
     failure: str = FAILURE
     say: str = "Imagined, not done: {action}\n{feedback} {suggestion}\n{state}"
@@ -126,7 +130,10 @@ class ImaginedFirst:
                 expected=forecast.expected,
             )  # fmt: skip
             state = replace(state, log=(*state.log, done))
-        return self._frame(replace(state, tries=0), frame)
+        after = self._frame(replace(state, tries=0, done=state.done + 1), frame)
+        if after.asks and state.done + 1 >= self.turns:
+            return replace(after, asks=(), status="truncated:turns")
+        return after
 
     async def leave(self, state: Imagination) -> None:
         leave: Any = getattr(self.world, "leave", None)
