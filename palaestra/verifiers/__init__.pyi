@@ -91,6 +91,17 @@ from .registry import (
     VERIFIERS as VERIFIERS,
     get_verifier as get_verifier,
 )
+from .smt.proofs import (
+    ExistenceProof as ExistenceProof,
+    need_z3 as need_z3,
+    prove_existence as prove_existence,
+)
+from .smt.statements import (
+    ExistenceStatement as ExistenceStatement,
+    Unreadable as Unreadable,
+    read_claim as read_claim,
+    read_statement as read_statement,
+)
 from .sql.queries import (
     PartialSql as PartialSql,
     Sql as Sql,

@@ -60,6 +60,12 @@ from .gateway.agent import (
     AgentWorld as AgentWorld,
     JudgeAgents as JudgeAgents,
 )
+from .formal import (
+    FormalAnswer as FormalAnswer,
+    FormalPrompts as FormalPrompts,
+    FormalRunner as FormalRunner,
+    elect_answer as elect_answer,
+)
 from .lookup import (
     Lookup as Lookup,
 )
