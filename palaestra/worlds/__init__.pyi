@@ -53,6 +53,9 @@ from .blind import (
 from .dialogue import (
     Dialogue as Dialogue,
 )
+from .drafts import (
+    DraftSearch as DraftSearch,
+)
 from .forced import (
     Forced as Forced,
 )
