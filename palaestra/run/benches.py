@@ -52,6 +52,7 @@ from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
+from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
@@ -67,7 +68,11 @@ if TYPE_CHECKING:
 NOTEBOOK = "notebook"  # as --env names it
 DIALOGUE = "dialogue"  # likewise
 SEARCH = "search"  # likewise; --docs alone means it
-SEARCHES: Mapping[str, type[Search]] = {SEARCH: Search, "draft-search": DraftSearch}
+SEARCHES: Mapping[str, type[Search]] = {
+    SEARCH: Search,
+    "draft-search": DraftSearch,
+    "judge-search": JudgeSearch,
+}
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -98,6 +103,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "wiki-draft": (
         lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-draft"),
         lambda: DraftSearch(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
+    ),
+    "wiki-judge": (
+        lambda: WikiTasks(hops=(1, 2), pages=256, name="wiki-judge"),
+        lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
     ),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),

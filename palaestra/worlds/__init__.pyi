@@ -63,6 +63,10 @@ from .gateway.agent import (
     AgentWorld as AgentWorld,
     JudgeAgents as JudgeAgents,
 )
+from .judged import (
+    JudgeSearch as JudgeSearch,
+    is_pending as is_pending,
+)
 from .lookup import (
     Lookup as Lookup,
 )

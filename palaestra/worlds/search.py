@@ -35,7 +35,7 @@ from palaestra.types import (
 from palaestra.verifiers.answers.final import boxed_answer, gold_of
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 
-Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "answer"]
+Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "judged", "answer"]
 Rule: TypeAlias = Literal["again", "end"]
 EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
 THINK, RESULT = "think", "result"
