@@ -34,6 +34,15 @@ class MapsRewards(Protocol):
         ...
 
 
+@runtime_checkable
+class NotesFirstStep(Protocol):
+    """A part that sees in the first step whether what it rewards happens at all."""
+
+    def first_step_note(self, groups: Sequence[Group]) -> str:
+        """One line for the user, with a remedy; "" = nothing is wrong."""
+        ...
+
+
 def first_step_notes(
     metrics: Metrics, seen: Sequence[Group], recipe: Recipe | None = None
 ) -> list[str]:
@@ -49,6 +58,7 @@ def first_step_notes(
         *_nothing_right(seen, recipe),
         *_out_of_bounds(seen, recipe),
         *_lacking(seen, recipe),
+        *_noted(seen, recipe),
     ]
     reason = _why_nothing(metrics, seen)
     return [*lines, reason] if reason else lines
@@ -110,6 +120,12 @@ def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
                 "part of it does nothing; an environment writes it with its frames, one truth value a "
                 f"turn so far: Frame(..., facts={{{name!r}: (True, False)}})"
             )
+
+
+def _noted(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """What parts of the method say of the step themselves."""
+    parts = [x for _, x in values.walk(recipe) if isinstance(x, NotesFirstStep)]
+    yield from dict.fromkeys(filter(None, (x.first_step_note(seen) for x in parts)))
 
 
 def describe_right(least: float | None) -> str:

@@ -30,6 +30,7 @@ from .answers.short import (
     NumberAnswer as NumberAnswer,
     SetAnswer as SetAnswer,
     TokenF1 as TokenF1,
+    answer_f1 as answer_f1,
     contains_term as contains_term,
     matches_gold as matches_gold,
     normalise_text as normalise_text,

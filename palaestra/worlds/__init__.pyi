@@ -53,6 +53,9 @@ from .blind import (
 from .dialogue import (
     Dialogue as Dialogue,
 )
+from .drafts import (
+    DraftSearch as DraftSearch,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -65,6 +68,10 @@ from .formal import (
     FormalPrompts as FormalPrompts,
     FormalRunner as FormalRunner,
     elect_answer as elect_answer,
+)
+from .judged import (
+    JudgeSearch as JudgeSearch,
+    is_pending as is_pending,
 )
 from .lookup import (
     Lookup as Lookup,
