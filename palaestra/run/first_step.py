@@ -19,6 +19,7 @@ CUT: Mapping[str, str] = {
     "truncated:length": "raise --max-tokens",
     "truncated:turns": "raise --tool-turns, or sample.turns",
     "truncated:context": "shorten the prompts, or take a model with a longer context",
+    "truncated:summaries": "raise limit, or summaries",
 }
 
 

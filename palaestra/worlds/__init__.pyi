@@ -92,6 +92,12 @@ from .search import (
     Search as Search,
     SearchRules as SearchRules,
 )
+from .summaries import (
+    LEAD_IN as LEAD_IN,
+    SUM_UP as SUM_UP,
+    SummaryState as SummaryState,
+    WithSummaries as WithSummaries,
+)
 from .tictactoe import (
     TicTacToe as TicTacToe,
     TicTacToeTasks as TicTacToeTasks,
