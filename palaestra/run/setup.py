@@ -151,8 +151,11 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
-    if settings.data and not settings.env and not settings.docs:
-        return replace(settings, env=card_of(settings.recipe).world)
+    from palaestra.run.benches import RETRIEVES
+
+    if settings.data and not settings.env:
+        world = card_of(settings.recipe).world
+        return replace(settings, env=world) if world in RETRIEVES or not settings.docs else settings
     if settings.task or settings.data or settings.env:
         return settings
     if card_of(settings.recipe).model and not settings.says("model"):
@@ -356,7 +359,7 @@ def bench_of(
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
     if settings.agent:
         bench = benches.add_agent(bench, settings)
-    if settings.tools and room != benches.NOTEBOOK:
+    if settings.tools and room not in benches.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
     if settings.columns and not settings.data:

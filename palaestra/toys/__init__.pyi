@@ -54,6 +54,9 @@ from .mistakes import (
 from .preferences import (
     Preferences as Preferences,
 )
+from .queries import (
+    QueryTasks as QueryTasks,
+)
 from .rec import (
     Rec as Rec,
 )

@@ -75,6 +75,13 @@ from .pair import (
 from .question import (
     Question as Question,
 )
+from .retrieval import (
+    OwnSearch as OwnSearch,
+    Retriever as Retriever,
+)
+from .rewrite import (
+    RewriteQuery as RewriteQuery,
+)
 from .search import (
     Search as Search,
     SearchRules as SearchRules,
