@@ -39,6 +39,7 @@ from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
+from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
@@ -57,8 +58,9 @@ from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
+from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
-from palaestra.worlds.rewrite import USAGE, RewriteQuery
+from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.tools import WithTools
@@ -70,8 +72,13 @@ NOTEBOOK = "notebook"  # as --env names it
 DIALOGUE = "dialogue"  # likewise
 SEARCH = "search"  # likewise; --docs alone means it
 REWRITE = "rewrite"  # likewise
-RETRIEVES = (SEARCH, REWRITE)  # what --docs goes with
-TAKES_TOOLS = (NOTEBOOK, REWRITE)  # for which --tools are not tools of a model that asks questions
+RERANK = "rerank"  # likewise
+RETRIEVES = (SEARCH, REWRITE, RERANK)  # what --docs goes with
+TAKES_TOOLS = (
+    NOTEBOOK,
+    REWRITE,
+    RERANK,
+)  # for which --tools are not tools of a model that asks questions
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -106,6 +113,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "queries": (
         QueryTasks,
         lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
+    ),
+    "reading": (
+        ReadingTasks,
+        lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
     ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
@@ -335,13 +346,13 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
 
 def room_of(settings: Settings) -> str:
     """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
-    search or rewrite; "" = elsewhere. Raises UserError for documents in one that searches none.
+    search, rewrite or rerank; "" = elsewhere. Raises UserError for documents in one that searches none.
     """
     named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
     if settings.docs and named not in RETRIEVES:
         raise UserError(
             f"--docs and --env {settings.env} exclude each other; documents are searched in the "
-            f"environments {' and '.join(RETRIEVES)}"
+            f"environments {', '.join(RETRIEVES)}"
         )
     return named if named in ROOMS else ""
 
@@ -396,11 +407,23 @@ def in_documents(settings: Settings, instruction: str) -> Bench:
 
 def in_rewrites(settings: Settings, instruction: str) -> Bench:
     """The user's own queries, rewritten for an index of the user's documents or a search of theirs."""
-    given: dict[str, Any] = {"usage": f"{USAGE} {instruction}".strip()}
+    given: dict[str, Any] = {"usage": f"{REWRITE_IT} {instruction}".strip()}
     if settings.env:
         given |= parse_alone(settings.env, f"{REWRITE}(k=N,...)").settings
     check_world_settings(settings.env or REWRITE, RewriteQuery, given)
     world = RewriteQuery(retriever_of(settings, REWRITE), **given)
+    return several_turns(settings, world, rows_of(settings, answers=False))
+
+
+def in_reranking(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, for which passages are chosen that an index of the user's documents,
+    or a search of theirs, finds.
+    """
+    given: dict[str, Any] = {"usage": f"{CHOOSE_PASSAGES} {instruction}".strip()}
+    if settings.env:
+        given |= parse_alone(settings.env, f"{RERANK}(k=N,...)").settings
+    check_world_settings(settings.env or RERANK, Rerank, given)
+    world = Rerank(retriever_of(settings, RERANK), **given)
     return several_turns(settings, world, rows_of(settings, answers=False))
 
 
@@ -421,12 +444,13 @@ ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     DIALOGUE: in_dialogue,
     SEARCH: in_documents,
     REWRITE: in_rewrites,
+    RERANK: in_reranking,
 }
 
 
 def several_turns(
     settings: Settings,
-    world: NotebookQuestions | Dialogue | Search | RewriteQuery,
+    world: NotebookQuestions | Dialogue | Search | RewriteQuery | Rerank,
     tasks: FileTasks,
 ) -> Bench:
     """The user's questions in a world of several turns."""

@@ -57,6 +57,10 @@ from .preferences import (
 from .queries import (
     QueryTasks as QueryTasks,
 )
+from .reading import (
+    ReadingTasks as ReadingTasks,
+    read_facts as read_facts,
+)
 from .rec import (
     Rec as Rec,
 )

@@ -27,13 +27,13 @@ RIGHT = {"words": "expansion", "long": "concise", "claim": "neutral"}
 @declare(
     columns=(
         ("rewrites", dict, "by the name of a strategy, the query as that rewrites it"),
-        ("kind", str, "which rewrite the query needs"),
+        ("query_kind", str, "which rewrite the query needs"),
     )
 )
 @stage
 class QueryTasks:
     """Queries after one page of a wiki, and what each of three strategies makes of them. A task's
-    meta: "gold", the page; "rewrites"; "kind"; "demonstration", the rewrite that finds the page.
+    meta: "gold", the page; "rewrites"; "query_kind"; "demonstration", the rewrite that finds the page.
     """
 
     pages: int = 256
@@ -59,7 +59,7 @@ class QueryTasks:
         strategy = RIGHT[kind]
         meta = {
             "gold": (f"{who}/{way}",),
-            "kind": kind,
+            "query_kind": kind,
             "rewrites": rewrites,
             "demonstration": f"<strategy>{strategy}</strategy><query>{rewrites[strategy]}</query>",
         }

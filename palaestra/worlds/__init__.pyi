@@ -75,6 +75,9 @@ from .pair import (
 from .question import (
     Question as Question,
 )
+from .rerank import (
+    Rerank as Rerank,
+)
 from .retrieval import (
     OwnSearch as OwnSearch,
     Retriever as Retriever,

@@ -20,7 +20,7 @@ from palaestra.verifiers.base import strip_thinking
 from palaestra.verifiers.ranking import document_grades, ndcg, rank_sources
 from palaestra.worlds.retrieval import Retriever, find
 
-USAGE = (
+REWRITE_IT = (
     "This is a query for a search engine. Rewrite it so that the documents that it is after are "
     "found first, and write <query>the rewritten query</query>."
 )
@@ -54,7 +54,7 @@ class RewriteQuery:
 
     retriever: Retriever
     k: int = 10
-    usage: str = USAGE
+    usage: str = REWRITE_IT
     told: bool = True
     turns: ClassVar[int] = 1
     seats: tuple[str, ...] = ("policy",)

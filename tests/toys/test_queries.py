@@ -16,7 +16,7 @@ def test_the_strategy_of_a_kind_finds_the_page_first_and_no_other_does_better(so
         task = source.task("train", i)
         for name, query in task.meta["rewrites"].items():
             hit = index.search(query, 1)[0][0] == task.meta["gold"][0]
-            first.setdefault((task.meta["kind"], name), []).append(hit)
+            first.setdefault((task.meta["query_kind"], name), []).append(hit)
     assert {kind for kind, _ in first} == set(RIGHT)
     for kind, right in RIGHT.items():
         assert all(first[kind, right])
@@ -27,5 +27,5 @@ def test_the_strategy_of_a_kind_finds_the_page_first_and_no_other_does_better(so
 def test_the_demonstration_is_the_right_rewrite(source):
     for i in range(12):
         meta = source.task("test", i).meta
-        right = RIGHT[meta["kind"]]
+        right = RIGHT[meta["query_kind"]]
         assert meta["demonstration"] == f"<strategy>{right}</strategy><query>{meta['rewrites'][right]}</query>"

@@ -143,7 +143,7 @@ def test_what_users_leave_out_is_said(tmp_path):
         pl.train("sage", task="add", out=tmp_path / "a", quiet=True)
     rows = tmp_path / "q.jsonl"
     rows.write_text('{"prompt": "boss of bako?", "gold": ["bako.md"]}\n')
-    with pytest.raises(UserError, match="needs rows of yours, data FILE.jsonl, and documents"):
+    with pytest.raises(UserError, match=r"needs rows of yours, data FILE\.jsonl, and documents"):
         pl.train("sage", data=str(rows), out=tmp_path / "b", quiet=True, set={"shaping": "none"})
     with pytest.raises(UserError, match="each with a name of its own"):
         sage.build(strategies=("a: x", "a: y"))
