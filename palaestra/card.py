@@ -73,7 +73,9 @@ class Card:
     model: str = ""  # trained where the user names no problem; "" = the small one of every recipe
     task: str = ""  # learned where the user names no problem; "" = as every recipe
     # in which questions of --data are asked, those with --docs in a search; "" = in none
-    world: Literal["", "notebook", "dialogue", "draft-search", "judge-search"] = ""
+    world: Literal[
+        "", "notebook", "dialogue", "draft-search", "judge-search", "rewrite", "rerank"
+    ] = ""
     needs: Requirements = Requirements()  # of the user
     use: str = ""
     lacks: tuple[str, ...] = ()

@@ -38,6 +38,8 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.preferences import Preferences
+from palaestra.toys.queries import QueryTasks
+from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
@@ -58,6 +60,9 @@ from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
+from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
+from palaestra.worlds.retrieval import OwnSearch, Retriever
+from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.tools import WithTools
@@ -73,6 +78,11 @@ SEARCHES: Mapping[str, type[Search]] = {
     "draft-search": DraftSearch,
     "judge-search": JudgeSearch,
 }
+REWRITE = "rewrite"  # likewise
+RERANK = "rerank"  # likewise
+RETRIEVES = (*SEARCHES, REWRITE, RERANK)  # what --docs goes with
+# for which --tools are not tools of a model that asks questions
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -111,6 +121,14 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
+    ),
+    "queries": (
+        QueryTasks,
+        lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
+    ),
+    "reading": (
+        ReadingTasks,
+        lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
     ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
@@ -339,14 +357,14 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
 
 
 def room_of(settings: Settings) -> str:
-    """Where the questions of data are asked, if in a world of this package: notebook, dialogue or
-    search; "" = elsewhere. Raises UserError for documents in another one than search.
+    """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
+    search, rewrite or rerank; "" = elsewhere. Raises UserError for documents in one that searches none.
     """
     named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
-    if settings.docs and named not in SEARCHES:
+    if settings.docs and named not in RETRIEVES:
         raise UserError(
             f"--docs and --env {settings.env} exclude each other; documents are searched in the "
-            f"environment {' or '.join(SEARCHES)}"
+            f"environments {', '.join(RETRIEVES)}"
         )
     return named if named in ROOMS else ""
 
@@ -399,15 +417,53 @@ def in_documents(settings: Settings, instruction: str) -> Bench:
     return several_turns(settings, world, rows_of(settings, instruction, answers=False))
 
 
+def in_rewrites(settings: Settings, instruction: str) -> Bench:
+    """The user's own queries, rewritten for an index of the user's documents or a search of theirs."""
+    given: dict[str, Any] = {"usage": f"{REWRITE_IT} {instruction}".strip()}
+    if settings.env:
+        given |= parse_alone(settings.env, f"{REWRITE}(k=N,...)").settings
+    check_world_settings(settings.env or REWRITE, RewriteQuery, given)
+    world = RewriteQuery(retriever_of(settings, REWRITE), **given)
+    return several_turns(settings, world, rows_of(settings, answers=False))
+
+
+def in_reranking(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, for which passages are chosen that an index of the user's documents,
+    or a search of theirs, finds.
+    """
+    given: dict[str, Any] = {"usage": f"{CHOOSE_PASSAGES} {instruction}".strip()}
+    if settings.env:
+        given |= parse_alone(settings.env, f"{RERANK}(k=N,...)").settings
+    check_world_settings(settings.env or RERANK, Rerank, given)
+    world = Rerank(retriever_of(settings, RERANK), **given)
+    return several_turns(settings, world, rows_of(settings, answers=False))
+
+
+def retriever_of(settings: Settings, room: str) -> Retriever:
+    """The index of the user's documents, or the user's own search. Raises UserError without data, or
+    without one of both.
+    """
+    if not settings.data or bool(settings.docs) == bool(settings.tools) or len(settings.tools) > 1:
+        raise UserError(
+            f"--env {room} needs rows of yours, --data FILE.jsonl, and documents, --docs FOLDER, or "
+            "a search of yours, --tools FILE.py:search, not both"
+        )
+    return OwnSearch(settings.tools[0]) if settings.tools else BM25(read_documents(settings.docs))
+
+
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     NOTEBOOK: in_notebook,
     DIALOGUE: in_dialogue,
     **dict.fromkeys(SEARCHES, in_documents),
+    REWRITE: in_rewrites,
+    RERANK: in_reranking,
 }
 
 
 def several_turns(
-    settings: Settings, world: NotebookQuestions | Dialogue | Search, tasks: FileTasks
+    settings: Settings,
+    world: NotebookQuestions | Dialogue | Search | RewriteQuery | Rerank,
+    tasks: FileTasks,
 ) -> Bench:
     """The user's questions in a world of several turns."""
     turns = max(Bench.max_turns, world.turns)

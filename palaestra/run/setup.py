@@ -170,10 +170,10 @@ def search_of(env: str, world: str) -> str:
     """The search in which a method's questions are asked, with the settings of `env`: the plain one
     stands for the method's own, if it has one.
     """
-    from palaestra.run.benches import SEARCH, SEARCHES
+    from palaestra.run.benches import RETRIEVES, SEARCH
 
     name, bracket, rest = env.partition("(")
-    return f"{world}{bracket}{rest}" if world in SEARCHES and name in ("", SEARCH) else env
+    return f"{world}{bracket}{rest}" if world in RETRIEVES and name in ("", SEARCH) else env
 
 
 def card_of(method: str) -> Card:
@@ -369,7 +369,7 @@ def bench_of(
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
     if settings.agent:
         bench = benches.add_agent(bench, settings)
-    if settings.tools and room != benches.NOTEBOOK:
+    if settings.tools and room not in benches.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
     if settings.columns and not settings.data:

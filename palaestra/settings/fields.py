@@ -125,8 +125,9 @@ class ProblemSettings:
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
         "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
         "answered by two agents that each read a context of their own; or search: the same as --docs, with "
-        "settings in brackets, e.g. search(k=5,calls=3)",
-        metavar="FILE.py:NAME | notebook | dialogue | search",
+        "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
+        "a search of --docs; or rerank: passages of --docs, chosen for the questions of --data",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank",
         use=LEARNED,
     )
     docs: str = setting(

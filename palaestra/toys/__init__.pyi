@@ -54,6 +54,13 @@ from .mistakes import (
 from .preferences import (
     Preferences as Preferences,
 )
+from .queries import (
+    QueryTasks as QueryTasks,
+)
+from .reading import (
+    ReadingTasks as ReadingTasks,
+    read_facts as read_facts,
+)
 from .rec import (
     Rec as Rec,
 )

@@ -88,6 +88,11 @@ from .maths.expressions import (
     Countdown as Countdown,
     Math as Math,
 )
+from .ranking import (
+    document_grades as document_grades,
+    ndcg as ndcg,
+    rank_sources as rank_sources,
+)
 from .registry import (
     VERIFIERS as VERIFIERS,
     get_verifier as get_verifier,

@@ -88,6 +88,16 @@ from .pair import (
 from .question import (
     Question as Question,
 )
+from .rerank import (
+    Rerank as Rerank,
+)
+from .retrieval import (
+    OwnSearch as OwnSearch,
+    Retriever as Retriever,
+)
+from .rewrite import (
+    RewriteQuery as RewriteQuery,
+)
 from .search import (
     Search as Search,
     SearchRules as SearchRules,
