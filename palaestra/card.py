@@ -72,9 +72,7 @@ class Card:
     size: Size | None = None
     model: str = ""  # trained where the user names no problem; "" = the small one of every recipe
     task: str = ""  # learned where the user names no problem; "" = as every recipe
-    world: Literal["", "notebook", "dialogue"] = (
-        ""  # in which questions of --data are asked; "" = in none
-    )
+    world: str = ""  # in which questions of --data are asked, as --env names it; "" = in none
     needs: Requirements = Requirements()  # of the user
     use: str = ""
     lacks: tuple[str, ...] = ()

@@ -83,3 +83,6 @@ from .tree import (
     Uct as Uct,
     grow_tree as grow_tree,
 )
+from .unaided import (
+    Unaided as Unaided,
+)

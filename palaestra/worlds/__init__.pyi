@@ -60,6 +60,9 @@ from .gateway.agent import (
     AgentWorld as AgentWorld,
     JudgeAgents as JudgeAgents,
 )
+from .interpreter import (
+    Interpreter as Interpreter,
+)
 from .lookup import (
     Lookup as Lookup,
 )
