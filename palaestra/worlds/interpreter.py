@@ -162,14 +162,13 @@ class Interpreter:
     @property
     def usage(self) -> str:
         """How programs are run, in words."""
-        asks = f"\n{OUTPUT}" if self.form == "output" else ""
-        where = f"after {OUTPUT}" if asks else f"in {OUTPUT} behind it"
+        ends = "" if self.form == "fence" else f" and then the line {OUTPUT}"
         names = "Names live on." if self.keep else "Each program starts anew."
         most = "one program" if self.calls == 1 else f"up to {self.calls} programs"
         return (
-            f"You can run Python while you reason, {most}:\n{OPENED}\nprint(2 + 3)\n{FENCE}{asks}\n"
-            f"What it prints is shown {where}, and you go on. {names} Put the final answer in "
-            "\\boxed{}."
+            f"While you reason you may run {most} in Python: write the program between {OPENED} and "
+            f"{FENCE}{ends}. What it prints is shown behind it in {OUTPUT}, and you go on. {names} "
+            "Put the final answer in \\boxed{}."
         )
 
     @property

@@ -126,9 +126,7 @@ def embedded(penalty: float = 0.0, tool: bool = True, samples: int = 8) -> pl.Pi
         schedule=pl.Schedule(prompts=16, steps=100),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
-    learned = pl.vary(
-        build(penalty, tool, samples), schedule=pl.Schedule(prompts=8, steps=25)
-    )
+    learned = pl.vary(build(penalty, tool, samples), schedule=pl.Schedule(prompts=8, steps=25))
     worked = "interpreter(told=False,worked=0.5)"
     return pl.Pipeline(
         parts={
