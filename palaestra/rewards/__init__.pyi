@@ -66,6 +66,11 @@ from .rules import (
     RuleList as RuleList,
     RuleVerdict as RuleVerdict,
 )
+from .tool_use import (
+    ToolUse as ToolUse,
+    last_call_failed as last_call_failed,
+    successful_calls as successful_calls,
+)
 from .together import (
     judge_together as judge_together,
 )

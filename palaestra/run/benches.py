@@ -21,6 +21,8 @@ from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
+from palaestra.services.tools.names import SANDBOX
+from palaestra.settings.fields import INTERPRETER
 from palaestra.tasks.documents import read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
@@ -55,6 +57,7 @@ from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
 from palaestra.worlds.judged import JudgeSearch
+from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
@@ -479,6 +482,27 @@ def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> Non
                 f"--env {env}: {name}={value} is no setting of the {env.partition('(')[0]}; it takes "
                 f"{', '.join(f'{k}={x}' for k, x in taken.items() if isinstance(x, int | float))}"
             )
+
+
+def add_interpreter(bench: Bench, settings: Settings) -> Bench:
+    """The same questions, answered with Python inside the reply. Raises UserError where the bench
+    asks in a world of its own, or names other tools.
+    """
+    if settings.tools not in ((), (SANDBOX,)):
+        raise UserError(
+            f"--env {INTERPRETER} runs Python alone; for other tools leave it out, and calls are then "
+            "written in the way of the model's family"
+        )
+    given: dict[str, Any] = {"told": True, "seconds": settings.tool_seconds}
+    given |= parse_alone(settings.env, f"{INTERPRETER}(calls=N,...)").settings
+    check_world_settings(settings.env, Interpreter, given)
+    world = Interpreter(**given)
+    if not isinstance(bench.world, Question):
+        raise UserError(
+            f"--env {INTERPRETER}: {bench.name} is a world of its own; it goes with questions, from "
+            "--data or a --task that asks a single one"
+        )
+    return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns))
 
 
 def add_tools(bench: Bench, world: WithTools) -> Bench:

@@ -73,6 +73,9 @@ from .judged import (
     JudgeSearch as JudgeSearch,
     is_pending as is_pending,
 )
+from .interpreter import (
+    Interpreter as Interpreter,
+)
 from .lookup import (
     Lookup as Lookup,
 )
