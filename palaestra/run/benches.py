@@ -41,6 +41,7 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
+from palaestra.toys.shop import ShopTasks, shop
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
@@ -58,6 +59,7 @@ from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
+from palaestra.worlds.toolbox import toolbox
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
+    "shop": (ShopTasks, shop),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),
@@ -410,13 +413,16 @@ def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> Non
             )
 
 
-def add_tools(bench: Bench, world: WithTools) -> Bench:
+def add_tools(bench: Bench, world: WithTools, *, judged: bool = False) -> Bench:
     """The same questions, answered with tools. Raises UserError where the bench asks in a world of
-    its own.
+    its own. A method that is `judged` by itself judges alone where tools work on a database.
     """
     if not isinstance(bench.world, Question):
         raise UserError(
             f"--tools: {bench.name} is a world of its own; tools go with questions, from --data or "
             "a --task that asks a single one"
         )
-    return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns + 1))
+    alone = judged and toolbox(world.tools).takes_database
+    reward = None if alone else bench.reward
+    turns = max(bench.max_turns, world.turns + 1)
+    return replace(bench, world=world, reward=reward, max_turns=turns)

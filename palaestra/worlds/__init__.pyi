@@ -79,6 +79,14 @@ from .search import (
     Search as Search,
     SearchRules as SearchRules,
 )
+from .service import (
+    STOP as STOP,
+    ScriptUser as ScriptUser,
+    Service as Service,
+    SimulatedUser as SimulatedUser,
+    Talk as Talk,
+    goal_of as goal_of,
+)
 from .tictactoe import (
     TicTacToe as TicTacToe,
     TicTacToeTasks as TicTacToeTasks,
