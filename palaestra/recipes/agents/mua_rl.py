@@ -323,6 +323,8 @@ def policy_text(policy: str) -> str:
 
 
 def embedded(samples: int = 8, exam: int = 0, **options: Any) -> pl.Recipe:
-    """On orders of a small shop, whose users a program plays; the run's own evaluation serves them too."""
+    """On orders of one or two things from a small shop, whose users a program plays. The run's own evaluation serves
+    them too.
+    """
     made: pl.Recipe = build(samples=samples, exam=exam, **options)
     return pl.vary(made, schedule=pl.Schedule(prompts=8, steps=30))

@@ -93,15 +93,26 @@ def test_parts_and_numbers():
 
 
 def test_the_shop_hides_how_much():
-    """Who asks and orders is paid, also where there is too little, which is said."""
+    """A user says how much of the thing that is spoken of, goes on to the second, and ends."""
     tasks = [pl.toys.ShopTasks().task("train", i) for i in range(60)]
-    short = next(t for t in tasks if t.meta["outputs"])
-    amount, there = short.meta["amount"], short.meta["outputs"][0]
-    assert short.meta["actions"] == [] and int(there) < amount
-    user = pl.toys.ShopUser()
-    answer = lambda text: asyncio.run(user(short, (("assistant", text),), ("k",)))
-    assert answer("How many?") == str(amount) and answer(f"= {there}") == pl.worlds.STOP
-    assert 0.8 < sum(str(t.meta["amount"]) not in t.prompt[0].content for t in tasks) / 60 < 1
+    short = next(t for t in tasks if len(t.meta["outputs"]) == 2)
+    assert short.meta["actions"] == [] and short.meta["outputs"] == list(
+        map(str, short.meta["database"]["stock"].values())
+    )
+    first, second = short.meta["wishes"]
+    talk = [("user", short.prompt[0].content)]
+
+    def reply(text):
+        talk.append(("assistant", text))
+        talk.append(("user", asyncio.run(pl.toys.ShopUser()(short, tuple(talk), ("k",)))))
+        return talk[-1][1]
+
+    assert reply("How many?") == str(first["amount"])
+    assert reply("= 1") == second["first"]
+    assert reply("how many?") == str(second["amount"])
+    assert reply("= 1") == pl.worlds.STOP
+    hidden = [str(w["amount"]) not in w["first"] for t in tasks for w in t.meta["wishes"]]
+    assert 0.8 < sum(hidden) / len(hidden) < 1 and {len(t.meta["wishes"]) for t in tasks} == {1, 2}
 
 
 def test_a_run_on_files_of_ones_own(tmp_path):
