@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -156,7 +157,7 @@ def _all_cut(seen: Sequence[Group]) -> str:
 
 
 def _all_alike(metrics: Metrics) -> str:
-    if metrics.get("groups_mixed") != 0:
+    if metrics.get("groups_mixed") != 0 or math.isnan(metrics["reward"]):  # nobody judged
         return ""
     return (
         "in the first step all answers to a problem had the same reward, whichever problem "
