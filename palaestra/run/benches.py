@@ -45,6 +45,7 @@ from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
+from palaestra.toys.shop import ShopTasks, shop
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
@@ -56,8 +57,8 @@ from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
-from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.interpreter import Interpreter
+from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
@@ -68,6 +69,7 @@ from palaestra.worlds.retrieval import OwnSearch, Retriever
 from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
+from palaestra.worlds.toolbox import toolbox
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         ReadingTasks,
         lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
     ),
+    "shop": (ShopTasks, shop),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),
@@ -505,13 +508,16 @@ def add_interpreter(bench: Bench, settings: Settings) -> Bench:
     return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns))
 
 
-def add_tools(bench: Bench, world: WithTools) -> Bench:
+def add_tools(bench: Bench, world: WithTools, *, judged: bool = False) -> Bench:
     """The same questions, answered with tools. Raises UserError where the bench asks in a world of
-    its own.
+    its own. A method that is `judged` by itself judges alone where tools work on a database.
     """
     if not isinstance(bench.world, Question):
         raise UserError(
             f"--tools: {bench.name} is a world of its own; tools go with questions, from --data or "
             "a --task that asks a single one"
         )
-    return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns + 1))
+    alone = judged and toolbox(world.tools).takes_database
+    reward = None if alone else bench.reward
+    turns = max(bench.max_turns, world.turns + 1)
+    return replace(bench, world=world, reward=reward, max_turns=turns)

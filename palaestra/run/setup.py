@@ -383,7 +383,7 @@ def bench_of(
         bench = benches.add_interpreter(bench, settings)
     elif settings.tools and room not in benches.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
-        bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
+        bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
     if settings.columns and not settings.data:
         raise UserError("--columns needs --data: it says how your own rows are read")
     for name in ("skip_bad", "max_prompt_tokens"):

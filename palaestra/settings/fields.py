@@ -143,7 +143,7 @@ class ProblemSettings:
         (),
         'tools that the model may call: typed functions, python (the sandbox), mcp:"COMMAND" '
         "or mcp:URL; may be repeated",
-        metavar="FILE.py:NAME,...",
+        metavar="FILE.py:NAME | FILE.py,...",
         use=PLAYED,
     )
     tool_turns: int = setting(

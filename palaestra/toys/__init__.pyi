@@ -71,6 +71,10 @@ from .screen import (
     Screen as Screen,
     action_parts as action_parts,
 )
+from .shop import (
+    ShopTasks as ShopTasks,
+    ShopUser as ShopUser,
+)
 from .tastes import (
     TasteTalks as TasteTalks,
     TasteUser as TasteUser,

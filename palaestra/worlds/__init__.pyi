@@ -111,6 +111,14 @@ from .summaries import (
     SummaryState as SummaryState,
     WithSummaries as WithSummaries,
 )
+from .service import (
+    STOP as STOP,
+    ScriptUser as ScriptUser,
+    Service as Service,
+    SimulatedUser as SimulatedUser,
+    Talk as Talk,
+    goal_of as goal_of,
+)
 from .tictactoe import (
     TicTacToe as TicTacToe,
     TicTacToeTasks as TicTacToeTasks,
