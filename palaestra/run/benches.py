@@ -8,7 +8,7 @@ stand in brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, wo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -21,14 +21,18 @@ from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
+from palaestra.services.triples import TripleGraph
 from palaestra.tasks.documents import read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
+from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone
+from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.facts import CommonFacts
+from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
@@ -51,11 +55,13 @@ from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
+from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
+from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.tools import WithTools
@@ -66,6 +72,7 @@ if TYPE_CHECKING:
 NOTEBOOK = "notebook"  # as --env names it
 DIALOGUE = "dialogue"  # likewise
 SEARCH = "search"  # likewise; --docs alone means it
+GRAPH = "graph"  # likewise; --graph means it
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -93,6 +100,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-few"),
         lambda: Search(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
     ),
+    "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
@@ -324,14 +332,20 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
 
 
 def room_of(settings: Settings) -> str:
-    """Where the questions of data are asked, if in a world of this package: notebook, dialogue or
-    search; "" = elsewhere. Raises UserError for documents in another one than search.
+    """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
+    search or graph; "" = elsewhere. Raises UserError for documents or a graph in another one.
     """
-    named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
-    if settings.docs and named != SEARCH:
+    alone = GRAPH if settings.graph else SEARCH if settings.docs else ""
+    named = settings.env.partition("(")[0] if settings.env else alone
+    if settings.docs and named not in (SEARCH, GRAPH):
         raise UserError(
             f"--docs and --env {settings.env} exclude each other; documents are searched in the "
             "environment search"
+        )
+    if settings.graph and named != GRAPH:
+        raise UserError(
+            f"--graph and --env {settings.env} exclude each other; a graph is followed in the "
+            "environment graph"
         )
     return named if named in ROOMS else ""
 
@@ -384,18 +398,55 @@ def in_documents(settings: Settings, instruction: str) -> Bench:
     return several_turns(settings, world, rows_of(settings, instruction, answers=False))
 
 
+def in_graph(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, answered by following the user's own facts."""
+    if not settings.graph or not settings.data:
+        raise UserError(
+            "a model that follows facts needs a graph and questions of yours: --graph FILE.tsv --data "
+            "FILE.jsonl"
+        )
+    rows, given = rows_of(settings, instruction, answers=False), dict[str, Any](told=True)
+    if settings.env:
+        given |= parse_alone(settings.env, f"{GRAPH}(turns=N,...)").settings
+    check_world_settings(settings.env or GRAPH, GraphQuestions, given)
+    documents = BM25(read_documents(settings.docs)) if settings.docs else None
+    graph = TripleGraph(read_triples(settings.graph))
+    solved = [rows.task("train", i) for i in range(rows.size)]
+    world = GraphQuestions(planner_of(graph, solved), documents, **given)
+    return several_turns(settings, world, rows)
+
+
+def planner_of(graph: TripleGraph, solved: Sequence[Task], **more: Any) -> RulePlanner:
+    """A planner whose examples are solved tasks."""
+    bare = RulePlanner(graph)
+    texts = [(question_text(t), t) for t in solved]
+    rows = [(q, entities_of(t) or bare.entities_in(q), golds_of(t)) for q, t in texts]
+    return RulePlanner(graph, SolvedQuestions(tuple(rows)), **more)
+
+
+def toy_graph(tasks: GraphTasks, examples: int = 256) -> GraphQuestions:
+    """The world of the built-in questions over a graph."""
+    solved = [tasks.task("train", i) for i in range(examples)]
+    planner = planner_of(TripleGraph(tasks.triples()), solved, hops=2, most=3)
+    return GraphQuestions(planner, BM25(tasks.documents()), plan="graph", extract="use", turns=5)
+
+
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     NOTEBOOK: in_notebook,
     DIALOGUE: in_dialogue,
     SEARCH: in_documents,
+    GRAPH: in_graph,
 }
 
 
 def several_turns(
-    settings: Settings, world: NotebookQuestions | Dialogue | Search, tasks: FileTasks
+    settings: Settings,
+    world: NotebookQuestions | Dialogue | Search | GraphQuestions,
+    tasks: FileTasks,
 ) -> Bench:
     """The user's questions in a world of several turns."""
-    turns = max(Bench.max_turns, world.turns)
+    asked = world.asks if isinstance(world, GraphQuestions) else world.turns
+    turns = max(Bench.max_turns, asked)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 

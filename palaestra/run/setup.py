@@ -151,7 +151,7 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
-    if settings.data and not settings.env and not settings.docs:
+    if settings.data and not (settings.env or settings.docs or settings.graph):
         return replace(settings, env=card_of(settings.recipe).world)
     if settings.task or settings.data or settings.env:
         return settings
@@ -191,7 +191,8 @@ def bench_of_part(
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
     """Those of a part with a problem of its own; the same where it has none."""
-    blank = {"task": "", "env": "", "docs": "", "data": "", "test_data": "", "columns": ""}
+    names = ("task", "env", "docs", "graph", "data", "test_data", "columns")
+    blank = dict.fromkeys(names, "")
     return replace(settings, **{**blank, **problem}) if problem else settings
 
 

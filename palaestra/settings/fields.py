@@ -125,8 +125,8 @@ class ProblemSettings:
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
         "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
         "answered by two agents that each read a context of their own; or search: the same as --docs, with "
-        "settings in brackets, e.g. search(k=5,calls=3)",
-        metavar="FILE.py:NAME | notebook | dialogue | search",
+        "settings in brackets, e.g. search(k=5,calls=3); or graph: the same as --graph, likewise",
+        metavar="FILE.py:NAME | notebook | dialogue | search | graph",
         use=LEARNED,
     )
     docs: str = setting(
@@ -134,6 +134,13 @@ class ProblemSettings:
         "your own documents, which the model may search before it answers the questions of --data: a folder "
         "of .txt, .md, .html, .jsonl, ..., a file, or a data set; see docs/environments.md",
         metavar="DIR|FILE",
+        use=LEARNED,
+    )
+    graph: str = setting(
+        "",
+        "your own graph, whose facts the model may follow before it answers the questions of --data: lines "
+        "head<TAB>relation<TAB>tail (.tsv), or records; with --docs it may also read documents",
+        metavar="FILE",
         use=LEARNED,
     )
     tools: tuple[str, ...] = setting(

@@ -60,6 +60,13 @@ from .gateway.agent import (
     AgentWorld as AgentWorld,
     JudgeAgents as JudgeAgents,
 )
+from .graph import (
+    GraphQuestions as GraphQuestions,
+    GraphState as GraphState,
+    GraphStep as GraphStep,
+    call_text as call_text,
+    read_action as read_action,
+)
 from .lookup import (
     Lookup as Lookup,
 )
@@ -74,6 +81,10 @@ from .pair import (
 )
 from .question import (
     Question as Question,
+)
+from .rules import (
+    RulePlanner as RulePlanner,
+    SolvedQuestions as SolvedQuestions,
 )
 from .search import (
     Search as Search,
