@@ -8,7 +8,7 @@ stand in brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, wo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,15 +22,19 @@ from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
 from palaestra.services.tools.names import SANDBOX
+from palaestra.services.triples import TripleGraph
 from palaestra.settings.fields import INTERPRETER
 from palaestra.tasks.documents import read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
+from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone
+from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.facts import CommonFacts
+from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
@@ -57,6 +61,7 @@ from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
+from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
 from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
@@ -67,6 +72,7 @@ from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
 from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
+from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.toolbox import toolbox
@@ -85,7 +91,8 @@ SEARCHES: Mapping[str, type[Search]] = {
 }
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
-RETRIEVES = (*SEARCHES, REWRITE, RERANK)  # what --docs goes with
+GRAPH = "graph"  # likewise; --graph means it
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, GRAPH)  # what --docs goes with
 # for which --tools are not tools of a model that asks questions
 TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
@@ -123,6 +130,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 2), pages=256, name="wiki-judge"),
         lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
     ),
+    "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
@@ -364,13 +372,20 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
 
 def room_of(settings: Settings) -> str:
     """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
-    search, rewrite or rerank; "" = elsewhere. Raises UserError for documents in one that searches none.
+    search, rewrite, rerank or graph; "" = elsewhere. Raises UserError for documents or a graph in one
+    that reads none.
     """
-    named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
+    alone = GRAPH if settings.graph else SEARCH if settings.docs else ""
+    named = settings.env.partition("(")[0] if settings.env else alone
     if settings.docs and named not in RETRIEVES:
         raise UserError(
             f"--docs and --env {settings.env} exclude each other; documents are searched in the "
             f"environments {', '.join(RETRIEVES)}"
+        )
+    if settings.graph and named != GRAPH:
+        raise UserError(
+            f"--graph and --env {settings.env} exclude each other; a graph is followed in the "
+            "environment graph"
         )
     return named if named in ROOMS else ""
 
@@ -457,22 +472,57 @@ def retriever_of(settings: Settings, room: str) -> Retriever:
     return OwnSearch(settings.tools[0]) if settings.tools else BM25(read_documents(settings.docs))
 
 
+def in_graph(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, answered by following the user's own facts."""
+    if not settings.graph or not settings.data:
+        raise UserError(
+            "a model that follows facts needs a graph and questions of yours: --graph FILE.tsv --data "
+            "FILE.jsonl"
+        )
+    rows, given = rows_of(settings, instruction, answers=False), dict[str, Any](told=True)
+    if settings.env:
+        given |= parse_alone(settings.env, f"{GRAPH}(turns=N,...)").settings
+    check_world_settings(settings.env or GRAPH, GraphQuestions, given)
+    documents = BM25(read_documents(settings.docs)) if settings.docs else None
+    graph = TripleGraph(read_triples(settings.graph))
+    solved = [rows.task("train", i) for i in range(rows.size)]
+    world = GraphQuestions(planner_of(graph, solved), documents, **given)
+    return several_turns(settings, world, rows)
+
+
+def planner_of(graph: TripleGraph, solved: Sequence[Task], **more: Any) -> RulePlanner:
+    """A planner whose examples are solved tasks."""
+    bare = RulePlanner(graph)
+    texts = [(question_text(t), t) for t in solved]
+    rows = [(q, entities_of(t) or bare.entities_in(q), golds_of(t)) for q, t in texts]
+    return RulePlanner(graph, SolvedQuestions(tuple(rows)), **more)
+
+
+def toy_graph(tasks: GraphTasks, examples: int = 256) -> GraphQuestions:
+    """The world of the built-in questions over a graph."""
+    solved = [tasks.task("train", i) for i in range(examples)]
+    planner = planner_of(TripleGraph(tasks.triples()), solved, hops=2, most=3)
+    return GraphQuestions(planner, BM25(tasks.documents()), plan="graph", extract="use", turns=5)
+
+
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     NOTEBOOK: in_notebook,
     DIALOGUE: in_dialogue,
     **dict.fromkeys(SEARCHES, in_documents),
     REWRITE: in_rewrites,
     RERANK: in_reranking,
+    GRAPH: in_graph,
 }
 
 
 def several_turns(
     settings: Settings,
-    world: NotebookQuestions | Dialogue | Search | RewriteQuery | Rerank,
+    world: NotebookQuestions | Dialogue | Search | RewriteQuery | Rerank | GraphQuestions,
     tasks: FileTasks,
 ) -> Bench:
     """The user's questions in a world of several turns."""
-    turns = max(Bench.max_turns, world.turns)
+    asked = world.asks if isinstance(world, GraphQuestions) else world.turns
+    turns = max(Bench.max_turns, asked)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 

@@ -152,9 +152,10 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     asked where the card says.
     """
     world = world_for(settings)
-    if settings.data and settings.docs:
+    if settings.data and settings.docs and not settings.graph:
         return replace(settings, env=search_of(settings.env, world))
-    if not settings.env and (settings.data or (settings.task and world.startswith(INTERPRETER))):
+    asked = settings.data and not settings.graph
+    if not settings.env and (asked or (settings.task and world.startswith(INTERPRETER))):
         return replace(settings, env=world)
     if settings.task or settings.data or settings.env:
         return settings
@@ -212,7 +213,8 @@ def bench_of_part(
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
     """Those of a part with a problem of its own; the same where it has none."""
-    blank = {"task": "", "env": "", "docs": "", "data": "", "test_data": "", "columns": ""}
+    names = ("task", "env", "docs", "graph", "data", "test_data", "columns")
+    blank = dict.fromkeys(names, "")
     return replace(settings, **{**blank, **problem}) if problem else settings
 
 

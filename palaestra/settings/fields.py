@@ -128,8 +128,9 @@ class ProblemSettings:
         "answered by two agents that each read a context of their own; or search: the same as --docs, with "
         "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
         "a search of --docs; or rerank: passages of --docs, chosen for the questions of --data; or "
-        "interpreter: the questions of --data or --task, answered with programs inside the reply",
-        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter",
+        "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
+        "the same as --graph",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph",
         use=LEARNED,
     )
     docs: str = setting(
@@ -137,6 +138,13 @@ class ProblemSettings:
         "your own documents, which the model may search before it answers the questions of --data: a folder "
         "of .txt, .md, .html, .jsonl, ..., a file, or a data set; see docs/environments.md",
         metavar="DIR|FILE",
+        use=LEARNED,
+    )
+    graph: str = setting(
+        "",
+        "your own graph, whose facts the model may follow before it answers the questions of --data: lines "
+        "head<TAB>relation<TAB>tail (.tsv), or records; with --docs it may also read documents",
+        metavar="FILE",
         use=LEARNED,
     )
     tools: tuple[str, ...] = setting(

@@ -14,6 +14,9 @@ from .facts import (
 from .count import (
     Count as Count,
 )
+from .graph import (
+    GraphTasks as GraphTasks,
+)
 from .grid import (
     Grid as Grid,
     GridState as GridState,

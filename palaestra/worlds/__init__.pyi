@@ -76,6 +76,13 @@ from .judged import (
 from .interpreter import (
     Interpreter as Interpreter,
 )
+from .graph import (
+    GraphQuestions as GraphQuestions,
+    GraphState as GraphState,
+    GraphStep as GraphStep,
+    call_text as call_text,
+    read_action as read_action,
+)
 from .lookup import (
     Lookup as Lookup,
 )
@@ -100,6 +107,10 @@ from .retrieval import (
 )
 from .rewrite import (
     RewriteQuery as RewriteQuery,
+)
+from .rules import (
+    RulePlanner as RulePlanner,
+    SolvedQuestions as SolvedQuestions,
 )
 from .search import (
     Search as Search,
