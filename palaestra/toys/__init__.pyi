@@ -64,6 +64,9 @@ from .screen import (
     Screen as Screen,
     action_parts as action_parts,
 )
+from .store import (
+    StoreTasks as StoreTasks,
+)
 from .tastes import (
     TasteTalks as TasteTalks,
     TasteUser as TasteUser,
