@@ -32,6 +32,7 @@ from .intrinsic import (
     last_policy_row as last_policy_row,
     last_turn_prompt as last_turn_prompt,
     majority_answer as majority_answer,
+    read_answer as read_answer,
     reasoning_prefix as reasoning_prefix,
     row_tokens as row_tokens,
     sequence_confidence as sequence_confidence,
@@ -80,6 +81,9 @@ from .user import (
 from .verify import (
     ByDomain as ByDomain,
     Exact as Exact,
+)
+from .votes import (
+    vote_of as vote_of,
 )
 from .weighted import (
     AccuracyAndFormat as AccuracyAndFormat,

@@ -151,10 +151,12 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
-    if settings.data and not settings.env and not settings.docs:
-        return replace(settings, env=world_for(settings))
-    if settings.task and not settings.env and world_for(settings).startswith(INTERPRETER):
-        return replace(settings, env=world_for(settings))
+    world = world_for(settings)
+    if settings.data and settings.docs and not settings.graph:
+        return replace(settings, env=search_of(settings.env, world))
+    asked = settings.data and not settings.graph
+    if not settings.env and (asked or (settings.task and world.startswith(INTERPRETER))):
+        return replace(settings, env=world)
     if settings.task or settings.data or settings.env:
         return settings
     if card_of(settings.recipe).model and not settings.says("model"):
@@ -171,6 +173,16 @@ def world_for(settings: Settings) -> str:
     """
     world = card_of(settings.recipe).world
     return "" if world.startswith(INTERPRETER) and (settings.tools or settings.agent) else world
+
+
+def search_of(env: str, world: str) -> str:
+    """The search in which a method's questions are asked, with the settings of `env`: the plain one
+    stands for the method's own, if it has one.
+    """
+    from palaestra.run.benches import RETRIEVES, SEARCH
+
+    name, bracket, rest = env.partition("(")
+    return f"{world}{bracket}{rest}" if world in RETRIEVES and name in ("", SEARCH) else env
 
 
 def card_of(method: str) -> Card:
@@ -201,7 +213,8 @@ def bench_of_part(
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
     """Those of a part with a problem of its own; the same where it has none."""
-    blank = {"task": "", "env": "", "docs": "", "data": "", "test_data": "", "columns": ""}
+    names = ("task", "env", "docs", "graph", "data", "test_data", "columns")
+    blank = dict.fromkeys(names, "")
     return replace(settings, **{**blank, **problem}) if problem else settings
 
 
@@ -297,7 +310,7 @@ def instruction_of(runnable: Any) -> str:
 def describe_instruction(settings: Settings, runnable: Any) -> str:
     """A line where the recipe adds an instruction to the prompts of a user's data; "" = it does not."""
     instruction = instruction_of(runnable)
-    if not instruction or not settings.data or settings.env:
+    if not instruction or not settings.data or (settings.env and not settings.docs):
         return ""
     return (
         f"prompts without a system message end with {values.brief(instruction)}, the form that the "
@@ -370,9 +383,9 @@ def bench_of(
         bench = benches.add_agent(bench, settings)
     if coded:
         bench = benches.add_interpreter(bench, settings)
-    elif settings.tools and room != benches.NOTEBOOK:
+    elif settings.tools and room not in benches.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
-        bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
+        bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
     if settings.columns and not settings.data:
         raise UserError("--columns needs --data: it says how your own rows are read")
     for name in ("skip_bad", "max_prompt_tokens"):

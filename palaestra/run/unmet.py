@@ -138,6 +138,7 @@ def is_there(place: NeededPlace, settings: Settings) -> bool:
         "simulator": settings.env,
         "tools": settings.tools or settings.env,
         "reward": settings.reward,
+        "graph": settings.graph or settings.env,
         "documents": settings.docs or settings.env or settings.tools,
     }
     elsewhere = ":" in settings.task and not settings.task.startswith("rg:")

@@ -126,9 +126,11 @@ class ProblemSettings:
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
         "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
         "answered by two agents that each read a context of their own; or search: the same as --docs, with "
-        "settings in brackets, e.g. search(k=5,calls=3); or interpreter: the questions of --data or --task, "
-        "answered with programs inside the reply",
-        metavar="FILE.py:NAME | notebook | dialogue | search | interpreter",
+        "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
+        "a search of --docs; or rerank: passages of --docs, chosen for the questions of --data; or "
+        "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
+        "the same as --graph",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph",
         use=LEARNED,
     )
     docs: str = setting(
@@ -138,11 +140,18 @@ class ProblemSettings:
         metavar="DIR|FILE",
         use=LEARNED,
     )
+    graph: str = setting(
+        "",
+        "your own graph, whose facts the model may follow before it answers the questions of --data: lines "
+        "head<TAB>relation<TAB>tail (.tsv), or records; with --docs it may also read documents",
+        metavar="FILE",
+        use=LEARNED,
+    )
     tools: tuple[str, ...] = setting(
         (),
         'tools that the model may call: typed functions, python (the sandbox), mcp:"COMMAND" '
         "or mcp:URL; may be repeated",
-        metavar="FILE.py:NAME,...",
+        metavar="FILE.py:NAME | FILE.py,...",
         use=PLAYED,
     )
     tool_turns: int = setting(

@@ -40,7 +40,7 @@ def multiply(a: int, b: int) -> int:
 
 
 # names that hold in every process and on every machine
-VALUES |= {f"store:{f.__name__}": f for f in (get, add, multiply)}
+VALUES.update({f"store:{f.__name__}": f for f in (get, add, multiply)})
 
 
 @stage

@@ -112,9 +112,7 @@ def end_of(act: Act) -> tuple[str, bool] | None:
     return ("truncated:length", False) if act.finish == "length" else ("finished", True)
 
 
-def used_tools(
-    before: tuple[str, ...], results: Iterable[tuple[Message, bool]]
-) -> tuple[str, ...]:
+def used_tools(before: tuple[str, ...], results: Iterable[tuple[Message, bool]]) -> tuple[str, ...]:
     """Names of the tools that gave a result without an error so far, each once."""
     return tuple(dict.fromkeys((*before, *(m.name for m, f in results if not f and m.name))))
 

@@ -72,6 +72,7 @@ CARD = pl.Card(
             "tries": 1,
             "samples": 3,
             "cold.schedule.prompts": 2,
+            "rl.draw.tasks": 3,
             "rl.schedule.prompts": 3,
             "critic.schedule.prompts": 2,
             "max_tokens": 40,
@@ -203,7 +204,13 @@ class Synthesise:
             return e
         tools = await pl.abilities.tools_of(ctx.bench.world)
         made = pl.recorded_episode(
-            ctx, "policy", task.prompt, e.text, e.total, of=f"task {task.id!r}: a plain answer", tools=tools
+            ctx,
+            "policy",
+            task.prompt,
+            e.text,
+            e.total,
+            of=f"task {task.id!r}: a plain answer",
+            tools=tools,
         )
         return replace(made, reward=e.reward, status=e.status)
 
@@ -244,7 +251,10 @@ def build(
         HierarchicalReward(bonus, hierarchical),
     )
     asked = " ".join(
-        (*([pl.rewards.THINK_FIRST] if think else ()), *(["Put the answer in \\boxed{}."] if boxed else ()))
+        (
+            *([pl.rewards.THINK_FIRST] if think else ()),
+            *(["Put the answer in \\boxed{}."] if boxed else ()),
+        )
     )
     cold = pl.vary(
         pl.recipe("sft"),
