@@ -76,6 +76,9 @@ from .verify import (
     ByDomain as ByDomain,
     Exact as Exact,
 )
+from .votes import (
+    vote_of as vote_of,
+)
 from .weighted import (
     AccuracyAndFormat as AccuracyAndFormat,
     Weighted as Weighted,

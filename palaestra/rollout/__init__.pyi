@@ -61,6 +61,10 @@ from .player import (
     Handover as Handover,
     Script as Script,
 )
+from .privileged import (
+    PeerSolution as PeerSolution,
+    Revealed as Revealed,
+)
 from .recorded import (
     Swap as Swap,
     document_episode as document_episode,

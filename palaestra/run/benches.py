@@ -53,6 +53,8 @@ from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
+from palaestra.worlds.drafts import DraftSearch
+from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
@@ -71,14 +73,16 @@ if TYPE_CHECKING:
 NOTEBOOK = "notebook"  # as --env names it
 DIALOGUE = "dialogue"  # likewise
 SEARCH = "search"  # likewise; --docs alone means it
+SEARCHES: Mapping[str, type[Search]] = {
+    SEARCH: Search,
+    "draft-search": DraftSearch,
+    "judge-search": JudgeSearch,
+}
 REWRITE = "rewrite"  # likewise
 RERANK = "rerank"  # likewise
-RETRIEVES = (SEARCH, REWRITE, RERANK)  # what --docs goes with
-TAKES_TOOLS = (
-    NOTEBOOK,
-    REWRITE,
-    RERANK,
-)  # for which --tools are not tools of a model that asks questions
+RETRIEVES = (*SEARCHES, REWRITE, RERANK)  # what --docs goes with
+# for which --tools are not tools of a model that asks questions
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
@@ -105,6 +109,14 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "wiki-few": (
         lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-few"),
         lambda: Search(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
+    ),
+    "wiki-draft": (
+        lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-draft"),
+        lambda: DraftSearch(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
+    ),
+    "wiki-judge": (
+        lambda: WikiTasks(hops=(1, 2), pages=256, name="wiki-judge"),
+        lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
     ),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
@@ -397,11 +409,11 @@ def in_documents(settings: Settings, instruction: str) -> Bench:
             "a model that searches needs documents and questions of yours: --docs FOLDER --data "
             "FILE.jsonl"
         )
-    given: dict[str, Any] = {"told": True}
-    if settings.env:
-        given |= parse_alone(settings.env, f"{SEARCH}(k=N,...)").settings
-    check_world_settings(settings.env or SEARCH, Search, given)
-    world = Search(BM25(read_documents(settings.docs)), **given)
+    env = settings.env or SEARCH
+    named = parse_alone(env, f"{SEARCH}(k=N,...)")
+    given: dict[str, Any] = {"told": True, **named.settings}
+    check_world_settings(env, SEARCHES[named.name], given)
+    world = SEARCHES[named.name](BM25(read_documents(settings.docs)), **given)
     return several_turns(settings, world, rows_of(settings, instruction, answers=False))
 
 
@@ -442,7 +454,7 @@ def retriever_of(settings: Settings, room: str) -> Retriever:
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     NOTEBOOK: in_notebook,
     DIALOGUE: in_dialogue,
-    SEARCH: in_documents,
+    **dict.fromkeys(SEARCHES, in_documents),
     REWRITE: in_rewrites,
     RERANK: in_reranking,
 }

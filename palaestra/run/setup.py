@@ -151,11 +151,11 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
-    from palaestra.run.benches import RETRIEVES
-
+    world = card_of(settings.recipe).world
+    if settings.data and settings.docs:
+        return replace(settings, env=search_of(settings.env, world))
     if settings.data and not settings.env:
-        world = card_of(settings.recipe).world
-        return replace(settings, env=world) if world in RETRIEVES or not settings.docs else settings
+        return replace(settings, env=world)
     if settings.task or settings.data or settings.env:
         return settings
     if card_of(settings.recipe).model and not settings.says("model"):
@@ -164,6 +164,16 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     if parts and all(p.problem for p in parts):
         return replace(settings, **parts[-1].problem)
     return replace(settings, task=card_of(settings.recipe).task)
+
+
+def search_of(env: str, world: str) -> str:
+    """The search in which a method's questions are asked, with the settings of `env`: the plain one
+    stands for the method's own, if it has one.
+    """
+    from palaestra.run.benches import RETRIEVES, SEARCH
+
+    name, bracket, rest = env.partition("(")
+    return f"{world}{bracket}{rest}" if world in RETRIEVES and name in ("", SEARCH) else env
 
 
 def card_of(method: str) -> Card:
@@ -290,7 +300,7 @@ def instruction_of(runnable: Any) -> str:
 def describe_instruction(settings: Settings, runnable: Any) -> str:
     """A line where the recipe adds an instruction to the prompts of a user's data; "" = it does not."""
     instruction = instruction_of(runnable)
-    if not instruction or not settings.data or settings.env:
+    if not instruction or not settings.data or (settings.env and not settings.docs):
         return ""
     return (
         f"prompts without a system message end with {values.brief(instruction)}, the form that the "

@@ -30,6 +30,7 @@ from .answers.short import (
     NumberAnswer as NumberAnswer,
     SetAnswer as SetAnswer,
     TokenF1 as TokenF1,
+    answer_f1 as answer_f1,
     contains_term as contains_term,
     matches_gold as matches_gold,
     normalise_text as normalise_text,
@@ -95,6 +96,17 @@ from .ranking import (
 from .registry import (
     VERIFIERS as VERIFIERS,
     get_verifier as get_verifier,
+)
+from .smt.proofs import (
+    ExistenceProof as ExistenceProof,
+    need_z3 as need_z3,
+    prove_existence as prove_existence,
+)
+from .smt.statements import (
+    ExistenceStatement as ExistenceStatement,
+    Unreadable as Unreadable,
+    read_claim as read_claim,
+    read_statement as read_statement,
 )
 from .sql.queries import (
     PartialSql as PartialSql,

@@ -53,12 +53,25 @@ from .blind import (
 from .dialogue import (
     Dialogue as Dialogue,
 )
+from .drafts import (
+    DraftSearch as DraftSearch,
+)
 from .forced import (
     Forced as Forced,
 )
 from .gateway.agent import (
     AgentWorld as AgentWorld,
     JudgeAgents as JudgeAgents,
+)
+from .formal import (
+    FormalAnswer as FormalAnswer,
+    FormalPrompts as FormalPrompts,
+    FormalRunner as FormalRunner,
+    elect_answer as elect_answer,
+)
+from .judged import (
+    JudgeSearch as JudgeSearch,
+    is_pending as is_pending,
 )
 from .lookup import (
     Lookup as Lookup,
@@ -88,6 +101,12 @@ from .rewrite import (
 from .search import (
     Search as Search,
     SearchRules as SearchRules,
+)
+from .summaries import (
+    LEAD_IN as LEAD_IN,
+    SUM_UP as SUM_UP,
+    SummaryState as SummaryState,
+    WithSummaries as WithSummaries,
 )
 from .tictactoe import (
     TicTacToe as TicTacToe,
