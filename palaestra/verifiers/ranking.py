@@ -26,7 +26,9 @@ def ndcg(ranking: Sequence[str], grades: Mapping[str, float], k: int = 10) -> fl
     places = list(dict.fromkeys(ranking))[:k]
     best = sorted((g for g in grades.values() if g > 0), reverse=True)[:k]
     ideal = sum(g / math.log2(i + 2) for i, g in enumerate(best))
-    gained = sum(max(0.0, grades.get(name, 0.0)) / math.log2(i + 2) for i, name in enumerate(places))
+    gained = sum(
+        max(0.0, grades.get(name, 0.0)) / math.log2(i + 2) for i, name in enumerate(places)
+    )
     return gained / ideal if ideal else 0.0
 
 
@@ -62,4 +64,6 @@ def rank_sources(ids: Iterable[str], grades: Mapping[str, float]) -> list[str]:
     has a grade, and for itself elsewhere. A document stands where its first passage does.
     """
     names = ((i, i.partition("#")[0]) for i in ids)
-    return list(dict.fromkeys(i if i in grades or file not in grades else file for i, file in names))
+    return list(
+        dict.fromkeys(i if i in grades or file not in grades else file for i, file in names)
+    )

@@ -50,9 +50,7 @@ def test_rewards_of_the_catalogue():
 def test_a_constant_reference_changes_nothing_but_where_it_is_clipped():
     """GRPO's mean takes n(query) away; max(0, .) does not let it."""
     n = (0.8, 0.6, 0.4, 0.5)
-    assert advantages(sage.build(), *scored(*n)) == near(
-        advantages(sage.build(), *scored(*(x - 0.5 for x in n))), 1e-4
-    )
+    assert advantages(sage.build(), *scored(*n)) == near(advantages(sage.build(), *scored(*(x - 0.5 for x in n))), 1e-4)
     clipped = totals(*(rewritten("concise", x) for x in n), shaping="crs-ref")
     assert clipped == near([0.3, 0.1, 0.0, 0.0])
 
