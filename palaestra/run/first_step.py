@@ -66,11 +66,16 @@ def first_step_notes(
 
 
 def _untried(metrics: Metrics) -> Iterator[str]:
-    """No tool was called, or no answer had a hint, although the recipe offers them."""
+    """No tool was called or none worked, or no answer had a hint, although the recipe offers them."""
     if metrics.get("tools/calls") == 0:
         yield (
             "no tool was called in the first step; what is never tried is not learned, so "
             "the model must know how to call tools: see docs/howto.md"
+        )
+    if metrics.get("tools/errors") == 1:
+        yield (
+            "every tool call of the first step gave an error, so the run learns to do without its "
+            "tools, or nothing; read the errors with palaestra view, and mend the tool"
         )
     if metrics.get("is:guided") == 0:
         yield (

@@ -8,6 +8,7 @@ from .answers.choice import (
 )
 from .answers.final import (
     boxed_answer as boxed_answer,
+    same_answer as same_answer,
     tagged_answer as tagged_answer,
 )
 from .answers.judgement import (

@@ -73,6 +73,16 @@ from .judged import (
     JudgeSearch as JudgeSearch,
     is_pending as is_pending,
 )
+from .interpreter import (
+    Interpreter as Interpreter,
+)
+from .graph import (
+    GraphQuestions as GraphQuestions,
+    GraphState as GraphState,
+    GraphStep as GraphStep,
+    call_text as call_text,
+    read_action as read_action,
+)
 from .lookup import (
     Lookup as Lookup,
 )
@@ -98,6 +108,10 @@ from .retrieval import (
 from .rewrite import (
     RewriteQuery as RewriteQuery,
 )
+from .rules import (
+    RulePlanner as RulePlanner,
+    SolvedQuestions as SolvedQuestions,
+)
 from .search import (
     Search as Search,
     SearchRules as SearchRules,
@@ -107,6 +121,14 @@ from .summaries import (
     SUM_UP as SUM_UP,
     SummaryState as SummaryState,
     WithSummaries as WithSummaries,
+)
+from .service import (
+    STOP as STOP,
+    ScriptUser as ScriptUser,
+    Service as Service,
+    SimulatedUser as SimulatedUser,
+    Talk as Talk,
+    goal_of as goal_of,
 )
 from .tictactoe import (
     TicTacToe as TicTacToe,
