@@ -44,7 +44,9 @@ def play(world, texts, given=None):
 
 
 def paid(names, answer, **options):
-    frame, _ = play(GraphQuestions(PLANNER, plan="nobody", **options), [call_text("finish", names)], task(answer=answer))
+    frame, _ = play(
+        GraphQuestions(PLANNER, plan="nobody", **options), [call_text("finish", names)], task(answer=answer)
+    )
     return frame.pay["policy", ""]
 
 
@@ -133,7 +135,9 @@ def test_the_planner_is_a_thread_of_its_own_and_its_chains_are_shown():
     world = GraphQuestions(PLANNER, told=True)
     frame, heard = play(world, ["Boss -> host", "searchNeighbor(Bako, boss)", "finish(Mema)"])
     assert "Question: Who is boss of Bako?\nboss\nheir^-1 -> host^-1" in heard[0]
-    assert heard[1].startswith("Who is the host of the boss of Bako?\n\nAnswer by") and heard[1].endswith("paths:\nboss -> host")
+    assert heard[1].startswith("Who is the host of the boss of Bako?\n\nAnswer by") and heard[1].endswith(
+        "paths:\nboss -> host"
+    )
     assert heard[2] == "Tiru, Lamo" and frame.facts["rules"] == ("boss -> host",)
     assert (frame.facts["reach"], frame.facts["written"], frame.pay["policy", ""]) == (1.0, 1, 1.0)
     assert world.reset(task(), ("k",)).asks[0].thread == "planner"
@@ -171,7 +175,9 @@ def test_a_fact_is_read_off_what_the_next_action_uses():
 
 def test_the_oracle_is_right_on_the_built_in_graph_and_finds_what_is_missing():
     tasks = GraphTasks()
-    world = GraphQuestions(RulePlanner(TripleGraph(tasks.triples())), BM25(tasks.documents()), plan="nobody", extract="use")
+    world = GraphQuestions(
+        RulePlanner(TripleGraph(tasks.triples())), BM25(tasks.documents()), plan="nobody", extract="use"
+    )
     lacking = set()
     for i in range(30):
         frame = world.reset(tasks.task("test", i), ("k",))
