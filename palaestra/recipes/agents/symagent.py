@@ -294,7 +294,7 @@ def embedded(rounds: int = 2, steps: int = 8, lr: float = 5e-4, **options: Any) 
     shown = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowActions()),
-        schedule=pl.Schedule(prompts=16, steps=40),
+        schedule=pl.Schedule(prompts=16, steps=11),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
     made = build(rounds, steps, lr, **options)
