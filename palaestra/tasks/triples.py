@@ -1,6 +1,6 @@
 """The facts of a graph in a file: a line each, three names with tabs between them, or records.
 
-    Bako<TAB>boss<TAB>Tiru        {"head": "Bako", "relation": "boss", "tail": "Tiru"}
+Bako<TAB>boss<TAB>Tiru        {"head": "Bako", "relation": "boss", "tail": "Tiru"}
 """
 
 from __future__ import annotations

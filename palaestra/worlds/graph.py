@@ -277,9 +277,7 @@ class GraphQuestions:
         state = replace(state, steps=(*state.steps, done), waiting="extractor")
         request = EXTRACT.format(text=text, entity=args[0], relation=args[1])
         say = (Message(role="user", content=request),)
-        return self._frame(
-            state, Ask(seat="policy", thread=EXTRACTOR, say=say, new_row=True)
-        )
+        return self._frame(state, Ask(seat="policy", thread=EXTRACTOR, say=say, new_row=True))
 
     def _with_facts(self, state: GraphState, said: str) -> Frame:
         """Keeps the facts of a reply that are about what was searched and stand in the text."""
@@ -301,9 +299,7 @@ class GraphQuestions:
             return state
         text = normalise_text(last.text)
         new = [x for x in names if plain_name(x) != plain_name(last.args[0])]
-        return self._added(
-            state, [(*last.args[:2], x) for x in new if contains_term(x, text)]
-        )
+        return self._added(state, [(*last.args[:2], x) for x in new if contains_term(x, text)])
 
     def _added(self, state: GraphState, facts: list[Triple]) -> GraphState:
         graph = self.planner.graph
@@ -345,7 +341,9 @@ class GraphQuestions:
         right = sum(matches_gold(list(golds), x) for x in said)
         precision = right / len(said) if said else 0.0
         malformed = sum(not s.action for s in state.steps)
-        empty = sum(s.action in (NEIGHBOUR, TEXT) and not s.found and not s.text for s in state.steps)
+        empty = sum(
+            s.action in (NEIGHBOUR, TEXT) and not s.found and not s.text for s in state.steps
+        )
         follow = self.planner.graph.follow
         reached = {e for rule in state.rules for e in follow(state.entities, rule)}
         return {
@@ -398,7 +396,9 @@ def call_text(name: str, args: tuple[str, ...]) -> str:
 def golds_of(task: Task) -> tuple[str, ...]:
     """All right answers of a question."""
     gold = task.answer
-    return tuple(map(str, gold if isinstance(gold, list | tuple) else [] if gold is None else [gold]))
+    return tuple(
+        map(str, gold if isinstance(gold, list | tuple) else [] if gold is None else [gold])
+    )
 
 
 def entities_of(task: Task) -> tuple[str, ...]:

@@ -119,7 +119,9 @@ class RulePlanner:
     def masked(self, question: str, entities: tuple[str, ...]) -> str:
         """The question without the names of its entities."""
         for name in sorted(entities, key=len, reverse=True):
-            question = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", question, flags=re.IGNORECASE)
+            question = re.sub(
+                rf"(?<!\w){re.escape(name)}(?!\w)", " ", question, flags=re.IGNORECASE
+            )
         return question
 
     @cached_property

@@ -44,7 +44,9 @@ def play(world, texts, given=None):
 
 
 def paid(names, answer, **options):
-    frame, _ = play(GraphQuestions(PLANNER, plan="nobody", **options), [call_text("finish", names)], task(answer=answer))
+    frame, _ = play(
+        GraphQuestions(PLANNER, plan="nobody", **options), [call_text("finish", names)], task(answer=answer)
+    )
     return frame.pay["policy", ""]
 
 
@@ -115,9 +117,9 @@ def test_an_action_that_is_written_is_read_as_it_was(names):
 def test_recall_is_paid_and_any_number_of_names_does_not_pay():
     gold = ["a1", "b1", "c1"]
     assert paid(("a1", "b1", "x1"), gold) == pytest.approx(2 / 3), "of the catalogue"
-    assert paid(tuple(f"n{i}" for i in range(20)) + ("a1",), gold) == 0, "the first ten count"
-    assert paid(tuple(f"n{i}" for i in range(9)) + ("a1",), gold) == pytest.approx(1 / 3), "recall alone"
-    assert paid(tuple(f"n{i}" for i in range(9)) + ("a1",), gold, measure="f1") == pytest.approx(2 / 13)
+    assert paid((*tuple(f"n{i}" for i in range(20)), "a1"), gold) == 0, "the first ten count"
+    assert paid((*tuple(f"n{i}" for i in range(9)), "a1"), gold) == pytest.approx(1 / 3), "recall alone"
+    assert paid((*tuple(f"n{i}" for i in range(9)), "a1"), gold, measure="f1") == pytest.approx(2 / 13)
     assert paid(("The MEMA!",), "mema") == 1 and paid((), "mema") == 0
 
 
@@ -133,7 +135,9 @@ def test_the_planner_is_a_thread_of_its_own_and_its_chains_are_shown():
     world = GraphQuestions(PLANNER, told=True)
     frame, heard = play(world, ["Boss -> host", "searchNeighbor(Bako, boss)", "finish(Mema)"])
     assert "Question: Who is boss of Bako?\nboss\nheir^-1 -> host^-1" in heard[0]
-    assert heard[1].startswith("Who is the host of the boss of Bako?\n\nAnswer by") and heard[1].endswith("paths:\nboss -> host")
+    assert heard[1].startswith("Who is the host of the boss of Bako?\n\nAnswer by") and heard[1].endswith(
+        "paths:\nboss -> host"
+    )
     assert heard[2] == "Tiru, Lamo" and frame.facts["rules"] == ("boss -> host",)
     assert (frame.facts["reach"], frame.facts["written"], frame.pay["policy", ""]) == (1.0, 1, 1.0)
     assert world.reset(task(), ("k",)).asks[0].thread == "planner"
@@ -171,7 +175,9 @@ def test_a_fact_is_read_off_what_the_next_action_uses():
 
 def test_the_oracle_is_right_on_the_built_in_graph_and_finds_what_is_missing():
     tasks = GraphTasks()
-    world = GraphQuestions(RulePlanner(TripleGraph(tasks.triples())), BM25(tasks.documents()), plan="nobody", extract="use")
+    world = GraphQuestions(
+        RulePlanner(TripleGraph(tasks.triples())), BM25(tasks.documents()), plan="nobody", extract="use"
+    )
     lacking = set()
     for i in range(30):
         frame = world.reset(tasks.task("test", i), ("k",))
@@ -192,7 +198,7 @@ def test_triples_are_read_from_lines_and_records(tmp_path):
     with pytest.raises(UserError, match=r"a\.tsv:1: 'Bako\\tboss' is no fact; write three names with tabs"):
         read_triples(str(lines))
     records.write_text('{"head": "Bako"}\n')
-    with pytest.raises(UserError, match='no fact; write {"head": "Bako"'):
+    with pytest.raises(UserError, match=r'no fact; write \{"head": "Bako"'):
         read_triples(str(records))
     lines.write_text("\n")
     with pytest.raises(UserError, match="no facts; write a line each"):

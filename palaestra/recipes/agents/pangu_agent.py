@@ -244,9 +244,7 @@ class InheritStructure:
         reward = replace(
             e.reward, parts={**e.reward.parts, **told}, events=(), solved=solved
         )  # events name tokens of the view with calls
-        return replace(
-            e, rows=e.rows if self.thoughts else plain, reward=reward, muted=not solved
-        )
+        return replace(e, rows=e.rows if self.thoughts else plain, reward=reward, muted=not solved)
 
     async def _changed(
         self, ctx: pl.Context, key: pl.Key, e: pl.Episode, plain: tuple[pl.Row, ...]

@@ -50,7 +50,9 @@ CARD = pl.Card(
     needs=pl.needs.Requirements(
         columns=(
             pl.needs.QUESTION,
-            replace(pl.needs.GOLD_ANSWER, meaning="the right answer, or a list of all that are right"),
+            replace(
+                pl.needs.GOLD_ANSWER, meaning="the right answer, or a list of all that are right"
+            ),
             pl.needs.NeededColumn(
                 "entity",
                 "any",
@@ -145,9 +147,7 @@ class ShownAttempt:
         if frame.state.steps or frame.state.waiting:
             return frame
         before = pl.Message(role="user", content=self.text, hidden=self.hidden)
-        return replace(
-            frame, asks=tuple(replace(a, say=(before, *a.say)) for a in frame.asks)
-        )
+        return replace(frame, asks=tuple(replace(a, say=(before, *a.say)) for a in frame.asks))
 
 
 @pl.declare(facts=((REFINED, float, "1 where an earlier attempt was shown"),))

@@ -29,7 +29,10 @@ class Stairs:
 
     def ask(self, state):
         other = (Ask(seat="other", say=(Message(role="user", content="you too"),)),) if state == 3 else ()
-        return Frame(state=state, asks=(Ask(seat="policy", say=(Message(role="user", content=f"at {state}"),), stop=(".",)), *other))
+        return Frame(
+            state=state,
+            asks=(Ask(seat="policy", say=(Message(role="user", content=f"at {state}"),), stop=(".",)), *other),
+        )
 
 
 def play(functions, turns=99):
@@ -115,7 +118,9 @@ def test_pay_on_the_way_is_discounted_by_its_own_action():
     assert [x.value for x in e.reward.events] == [1.0, 0.25] and e.total == 1.25
 
 
-@pytest.mark.parametrize(("train", "trained"), [("all", [1, 1, 1, 1]), ("actions", [0, 1, 0, 1]), ("thoughts", [1, 0, 1, 0])])
+@pytest.mark.parametrize(
+    ("train", "trained"), [("all", [1, 1, 1, 1]), ("actions", [0, 1, 0, 1]), ("thoughts", [1, 0, 1, 0])]
+)
 def test_credit_is_switched_by_function(train, trained):
     e = discount(episode(2, 1), train=train)
     assert [int(s.trained) for s in e.rows[0].segments if s.logp] == trained
@@ -134,7 +139,9 @@ def inherit(context, e, ids, **options):
 
     class Engine:
         async def generate(self, prompt, sampling, key):
-            return pl.Completion(ids=ids if len(prompt) >= 8 else (1,), logp=(0.0,), text="", cut=0, finish="eos", version=0)
+            return pl.Completion(
+                ids=ids if len(prompt) >= 8 else (1,), logp=(0.0,), text="", cut=0, finish="eos", version=0
+            )
 
     ctx = type("Run", (), {"engine": lambda self, name: Engine()})()
     link = pangu.InheritStructure(**options)
