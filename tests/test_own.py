@@ -66,7 +66,7 @@ def train_on_own(entry, folder, off=False):
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
-        if is_required(place, given) and place.kind in FILES:
+        if is_required(place, given) and place.kind in FILES and "task" not in settings:
             name, spec, text = FILES[place.kind]
             file = folder / spec.partition(":")[0]
             file.write_text(text)

@@ -5,6 +5,7 @@
 from .answers import run as run
 from .blocks import NavigatedBlocks as NavigatedBlocks
 from .curve import accuracy_curve as accuracy_curve
+from .hybrid import HybridReasoning as HybridReasoning
 from .lines import (
     LineWriter as LineWriter,
     PartialAnswer as PartialAnswer,
