@@ -390,7 +390,7 @@ def embedded(
     shown = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowCalls(function_names(functions), act)),
-        schedule=pl.Schedule(prompts=16, steps=60),
+        schedule=pl.Schedule(prompts=16, steps=16),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
     given = {"steps": 10, "lr": 5e-4, **options}
