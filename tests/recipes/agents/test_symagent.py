@@ -124,4 +124,4 @@ def test_what_the_graph_lacks_is_listed_after_a_run_on_own_files(tmp_path):
         str(tmp_path / "shown.py"), data=str(rows), graph=str(graph), docs=str(docs), out=tmp_path / "run", quiet=True,
         env="graph(told=0,plan=nobody,extract=use)", model="tiny-agent", evaluate=0, anyway=True,
     )  # fmt: skip
-    assert symagent.missing_triples(run.folder) == {("bako", "boss", "tiru"): 2}
+    assert symagent.missing_triples(run.episodes()) == {("bako", "boss", "tiru"): 2}
