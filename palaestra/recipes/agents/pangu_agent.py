@@ -393,7 +393,7 @@ def embedded(
         schedule=pl.Schedule(prompts=16, steps=16),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
-    given = {"steps": 10, "lr": 5e-4, **options}
+    given: dict[str, Any] = {"steps": 10, "lr": 5e-4, **options}
     made = build(functions, act=act, samples=samples, **given)
     bootstrap = replace(made.parts["bootstrap"], model=pl.Output("shown"))
     rl = pl.override(made.parts["rl"].runnable, "schedule.prompts", 8)
