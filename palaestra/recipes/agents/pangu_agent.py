@@ -172,10 +172,14 @@ class WithCalls:
         return pl.Frame(state=state, asks=asks, facts=facts)
 
     def _call(self, ask: pl.Ask, said: pl.Message, *, first: bool) -> pl.Ask:
-        beginning = {"say": (*ask.say, said), "new_row": ask.new_row, "begins": ask.begins}
-        more = beginning if first else {"say": (said,)}
         return pl.Ask(
-            seat=ask.seat, thread=ask.thread, tools=ask.tools, max_tokens=self.tokens, **more
+            seat=ask.seat,
+            thread=ask.thread,
+            tools=ask.tools,
+            max_tokens=self.tokens,
+            say=(*ask.say, said) if first else (said,),
+            new_row=first and ask.new_row,
+            begins=ask.begins if first else None,
         )
 
     def _acted(self, ask: pl.Ask) -> pl.Ask:

@@ -150,7 +150,7 @@ class ShownAttempt:
         return replace(frame, asks=tuple(replace(a, say=(before, *a.say)) for a in frame.asks))
 
 
-@pl.declare(facts=((REFINED, float, "1 where an earlier attempt was shown"),))
+@pl.declare(facts=(("refined", float, "1 where an earlier attempt was shown"),))
 @pl.stage
 class ExploreGraph:
     """Plays a question, and with `refine` once more with the first attempt and its reward shown.
