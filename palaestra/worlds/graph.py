@@ -299,7 +299,9 @@ class GraphQuestions:
             return state
         text = normalise_text(last.text)
         new = [x for x in names if plain_name(x) != plain_name(last.args[0])]
-        return self._added(state, [(*last.args[:2], x) for x in new if contains_term(x, text)])
+        return self._added(
+            state, [(last.args[0], last.args[1], x) for x in new if contains_term(x, text)]
+        )
 
     def _added(self, state: GraphState, facts: list[Triple]) -> GraphState:
         graph = self.planner.graph

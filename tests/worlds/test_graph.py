@@ -117,9 +117,9 @@ def test_an_action_that_is_written_is_read_as_it_was(names):
 def test_recall_is_paid_and_any_number_of_names_does_not_pay():
     gold = ["a1", "b1", "c1"]
     assert paid(("a1", "b1", "x1"), gold) == pytest.approx(2 / 3), "of the catalogue"
-    assert paid(tuple(f"n{i}" for i in range(20)) + ("a1",), gold) == 0, "the first ten count"
-    assert paid(tuple(f"n{i}" for i in range(9)) + ("a1",), gold) == pytest.approx(1 / 3), "recall alone"
-    assert paid(tuple(f"n{i}" for i in range(9)) + ("a1",), gold, measure="f1") == pytest.approx(2 / 13)
+    assert paid((*tuple(f"n{i}" for i in range(20)), "a1"), gold) == 0, "the first ten count"
+    assert paid((*tuple(f"n{i}" for i in range(9)), "a1"), gold) == pytest.approx(1 / 3), "recall alone"
+    assert paid((*tuple(f"n{i}" for i in range(9)), "a1"), gold, measure="f1") == pytest.approx(2 / 13)
     assert paid(("The MEMA!",), "mema") == 1 and paid((), "mema") == 0
 
 
@@ -198,7 +198,7 @@ def test_triples_are_read_from_lines_and_records(tmp_path):
     with pytest.raises(UserError, match=r"a\.tsv:1: 'Bako\\tboss' is no fact; write three names with tabs"):
         read_triples(str(lines))
     records.write_text('{"head": "Bako"}\n')
-    with pytest.raises(UserError, match='no fact; write {"head": "Bako"'):
+    with pytest.raises(UserError, match=r'no fact; write \{"head": "Bako"'):
         read_triples(str(records))
     lines.write_text("\n")
     with pytest.raises(UserError, match="no facts; write a line each"):

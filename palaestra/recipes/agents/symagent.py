@@ -19,8 +19,8 @@ what is trained on. The next round explores with the new model (arXiv:2502.03283
 An answer may be a list of all that are right. A question is about the entities in the column `entity`,
 else about those whose names stand in it. `planner=graph` shows the chains of similar questions as they
 are; these are also shown where the model writes none that exists. A fact that the graph lacks and that was
-read in documents is in the fact "added" of the episode, and in `missing_triples(RUN)` with how often it was
-read: it never enters your file.
+read in documents is in the fact "added" of the episode; `missing_triples(palaestra.open(RUN).episodes())` lists
+all with how often they were read. They never enter your file.
 
 Recall pays for any number of names: `finish` counts the first ten, --env "graph(measure=f1)" pays F1.
 """
@@ -150,7 +150,7 @@ class ShownAttempt:
         return replace(frame, asks=tuple(replace(a, say=(before, *a.say)) for a in frame.asks))
 
 
-@pl.declare(facts=((REFINED, float, "1 where an earlier attempt was shown"),))
+@pl.declare(facts=(("refined", float, "1 where an earlier attempt was shown"),))
 @pl.stage
 class ExploreGraph:
     """Plays a question, and with `refine` once more with the first attempt and its reward shown.
@@ -226,11 +226,11 @@ def without_gradient(row: pl.Row) -> pl.Row:
     return replace(row, segments=tuple(replace(s, trained=False) for s in row.segments))
 
 
-def missing_triples(run: Any) -> Counter[tuple[str, str, str]]:
+def missing_triples(episodes: Any) -> Counter[tuple[str, str, str]]:
     """The facts that a run read in documents and its graph lacks, with the number of episodes that
-    read them, the most frequent first. `run` is a run's folder.
+    read them, the most frequent first. `episodes`: the run's table of them.
     """
-    facts = map(json.loads, pl.open(run).episodes()["facts"].to_pylist())
+    facts = map(json.loads, episodes["facts"].to_pylist())
     read = Counter(tuple(fact) for of_episode in facts for fact in of_episode.get("added", ()))
     return Counter(dict(read.most_common()))
 
@@ -294,7 +294,7 @@ def embedded(rounds: int = 2, steps: int = 8, lr: float = 5e-4, **options: Any) 
     shown = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowActions()),
-        schedule=pl.Schedule(prompts=16, steps=40),
+        schedule=pl.Schedule(prompts=16, steps=11),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
     made = build(rounds, steps, lr, **options)

@@ -102,7 +102,7 @@ def test_rounds_begin_with_the_model_of_the_one_before():
 
 
 def test_other_problems_than_graphs_are_refused(tmp_path):
-    with pytest.raises(UserError, match="symagent needs a graph, whose facts are followed: graph FILE.tsv"):
+    with pytest.raises(UserError, match="symagent needs a graph, whose facts are followed: graph FILE"):
         pl.train("symagent", task="add", out=tmp_path / "run", quiet=True)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "boss of bako?", "answer": "tiru"}\n')
@@ -117,10 +117,11 @@ def test_what_the_graph_lacks_is_listed_after_a_run_on_own_files(tmp_path):
     graph.write_text("mema\their\tbako\n")
     docs.write_text("bako: boss of bako is tiru.")
     (tmp_path / "shown.py").write_text(
-        "import palaestra as pl\n\n\ndef build():\n    return pl.vary(pl.recipe('sft'), schedule=pl.Schedule(prompts=2, steps=1))\n"
+        "import palaestra as pl\n\n\ndef build():\n"
+        "    return pl.vary(pl.recipe('sft'), schedule=pl.Schedule(prompts=2, steps=1))\n"
     )
     run = pl.train(
         str(tmp_path / "shown.py"), data=str(rows), graph=str(graph), docs=str(docs), out=tmp_path / "run", quiet=True,
         env="graph(told=0,plan=nobody,extract=use)", model="tiny-agent", evaluate=0, anyway=True,
     )  # fmt: skip
-    assert symagent.missing_triples(run.folder) == {("bako", "boss", "tiru"): 2}
+    assert symagent.missing_triples(run.episodes()) == {("bako", "boss", "tiru"): 2}
