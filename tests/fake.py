@@ -92,7 +92,7 @@ class FakeContext:
     def phase(self, name):
         return nullcontext()
 
-    def measure(self, groups, needs):
+    def measure(self, groups, needs, privileged=None):
         from palaestra.types import Example
         from palaestra.update import pack
 

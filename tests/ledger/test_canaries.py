@@ -163,8 +163,8 @@ def test_a_broken_measure_moves_what_has_a_reference_and_nothing_else(monkeypatc
     assert all(map(canaries.learns, before))
     real = RunContext.measure
 
-    def zeros(self, groups, needs):
-        signals = real(self, groups, needs)
+    def zeros(self, groups, needs, privileged):
+        signals = real(self, groups, needs, privileged)
         return [[[{k: 0 * x for k, x in row.items()} for row in rows] for rows in each] for each in signals]
 
     monkeypatch.setattr(RunContext, "measure", zeros)
