@@ -331,6 +331,29 @@ def describe_verifier(recipe: Any, bench: Bench) -> str:
     )
 
 
+def check_problem_settings(settings: Settings) -> None:
+    """Raises UserError for settings that are both the problem, or need data and have none."""
+    problems = ("task", "data") if settings.in_code else ("task", "data", "env")
+    given = [n for n in problems if getattr(settings, n)]
+    if len(given) > 1 and given != ["data", "env"]:
+        raise UserError(
+            f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
+        )
+    if settings.reward and ((settings.env and not settings.in_code) or not settings.data):
+        raise UserError(
+            "--reward needs --data: the built-in tasks and environments have their own rewards"
+        )
+    if settings.data:
+        return
+    if settings.test_data:
+        raise UserError("--test-data needs --data: it holds out what your own data are measured on")
+    if settings.columns:
+        raise UserError("--columns needs --data: it says how your own rows are read")
+    for name in ("skip_bad", "max_prompt_tokens"):
+        if getattr(settings, name):
+            raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
+
+
 def bench_of(
     settings: Settings, *, judged: bool = False, instruction: str = "", recipe: Any = None
 ) -> tuple[Bench, Mapping[str, Player]]:
@@ -343,13 +366,8 @@ def bench_of(
     from palaestra.run import benches
     from palaestra.worlds.tools import WithTools
 
+    check_problem_settings(settings)
     coded = settings.in_code
-    problems = ("task", "data") if coded else ("task", "data", "env")
-    given = [n for n in problems if getattr(settings, n)]
-    if len(given) > 1 and given != ["data", "env"]:
-        raise UserError(
-            f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
-        )
     players: Mapping[str, Player] = {}
     if room := benches.room_of(settings):
         bench = benches.ROOMS[room](settings, instruction)
@@ -373,12 +391,6 @@ def bench_of(
         )
     else:
         bench, players = benches.bench_by_name(settings.task or TASK)
-    if settings.reward and ((settings.env and not coded) or not settings.data):
-        raise UserError(
-            "--reward needs --data: the built-in tasks and environments have their own rewards"
-        )
-    if settings.test_data and not settings.data:
-        raise UserError("--test-data needs --data: it holds out what your own data are measured on")
     if settings.agent:
         bench = benches.add_agent(bench, settings)
     if coded:
@@ -386,11 +398,6 @@ def bench_of(
     elif settings.tools and room not in benches.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
-    if settings.columns and not settings.data:
-        raise UserError("--columns needs --data: it says how your own rows are read")
-    for name in ("skip_bad", "max_prompt_tokens"):
-        if getattr(settings, name) and not settings.data:
-            raise UserError(f"{flag_of(name)} needs --data: it leaves out rows of your own")
     return (
         replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
     ), players
