@@ -16,6 +16,7 @@ from typing import Any
 from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.search.blocks import NavigatedBlocks
+from palaestra.search.infused import InfusedDecoding
 from palaestra.search.problem import Strategy
 from palaestra.search.rounds import AnswerRounds
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
@@ -33,6 +34,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "mcts": MonteCarloSearch(),
     "multi-round": AnswerRounds(),
     "rlot": NavigatedBlocks(),
+    "kid": InfusedDecoding(),
 }
 
 
