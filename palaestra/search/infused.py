@@ -191,7 +191,7 @@ class InfusedDecoding:
         """
         writer = await problem.lines(self.temperature)
         model = problem.ctx.model("policy")
-        decoder = Decoder(self, model, writer, trie, question_text(problem.task))
+        decoder = InfusedWriter(self, model, writer, trie, question_text(problem.task))
         made: list[InfusedAnswer] = []
         while len(made) < self.tries and problem.left:
             key = (*problem.key, "infused", len(made))
@@ -219,7 +219,7 @@ def index_of(docs: str) -> BM25:
 
 
 @dataclass
-class Decoder:
+class InfusedWriter:
     """Writes answers to one question with the knowledge of a trie."""
 
     settings: InfusedDecoding
