@@ -16,7 +16,7 @@ from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 
 from tests.chat_server import serving
-from tests.own.files import DOCUMENTS, ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_rows
+from tests.own.files import DOCUMENTS, ENVIRONMENT, GAME, GRAPH, REWARD, TOOLS, rows_of, write_rows
 
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
@@ -24,6 +24,7 @@ FILES = {
     "game": ("env", "high_number.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "documents": ("docs", "lions.md", DOCUMENTS),
+    "graph": ("graph", "graph.tsv", GRAPH),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),
 }
@@ -65,7 +66,7 @@ def train_on_own(entry, folder, off=False):
     if needs.columns:
         settings["data"] = str(write_rows(folder / "rows.jsonl", rows_of(needs, given)))
     for place in needs.places:
-        if is_required(place, given) and place.kind in FILES:
+        if is_required(place, given) and place.kind in FILES and "task" not in settings:
             name, spec, text = FILES[place.kind]
             file = folder / spec.partition(":")[0]
             file.write_text(text)

@@ -32,6 +32,7 @@ from .intrinsic import (
     last_policy_row as last_policy_row,
     last_turn_prompt as last_turn_prompt,
     majority_answer as majority_answer,
+    read_answer as read_answer,
     reasoning_prefix as reasoning_prefix,
     row_tokens as row_tokens,
     sequence_confidence as sequence_confidence,
@@ -66,6 +67,11 @@ from .rules import (
     RuleList as RuleList,
     RuleVerdict as RuleVerdict,
 )
+from .tool_use import (
+    ToolUse as ToolUse,
+    last_call_failed as last_call_failed,
+    successful_calls as successful_calls,
+)
 from .together import (
     judge_together as judge_together,
 )
@@ -75,6 +81,9 @@ from .user import (
 from .verify import (
     ByDomain as ByDomain,
     Exact as Exact,
+)
+from .votes import (
+    vote_of as vote_of,
 )
 from .weighted import (
     AccuracyAndFormat as AccuracyAndFormat,

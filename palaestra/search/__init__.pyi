@@ -9,6 +9,7 @@ from .infused import (
     InfusedDecoding as InfusedDecoding,
 )
 from .knowledge import KnowledgeTrie as KnowledgeTrie
+from .hybrid import HybridReasoning as HybridReasoning
 from .lines import (
     LineWriter as LineWriter,
     PartialAnswer as PartialAnswer,

@@ -20,17 +20,13 @@ from palaestra.abilities import bounds_of
 from palaestra.context import Context, RewardFn
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.rewards.intrinsic import read_answer
 from palaestra.rewards.verify import response_text
+from palaestra.rewards.votes import vote_of
 from palaestra.rollout.collect import Sample, Score, judge_group
 from palaestra.rollout.search import TreeSearch
 from palaestra.search.lines import LineWriter, line_writer
 from palaestra.search.tokens import TokenBudget
 from palaestra.types import Episode, Group, Key, Message, Reward, Task, stage, value_class
-from palaestra.verifiers.answers.final import extract_answer, final_line, strip_markup
-from palaestra.verifiers.answers.notation import text_key
-from palaestra.verifiers.answers.numerals import read_number
-from palaestra.verifiers.base import strip_thinking
 from palaestra.worlds.question import Question
 
 WAVE = 64  # whole answers to one problem at a time
@@ -235,22 +231,6 @@ def need_verifier(ctx: Context) -> None:
 def whole_or_all(episodes: Sequence[Episode]) -> list[Episode]:
     """Those that came to their end; where all were cut, all of them."""
     return [e for e in episodes if not e.status.startswith("truncated")] or list(episodes)
-
-
-def vote_of(text: str, prompt: str = "") -> str:
-    """What a reply to a prompt votes for: its final answer in one spelling, "" where it says nothing.
-
-    The answer is read behind the thinking, in any form: a box, a tag, a marker, an answer line; else it
-    is the last number that is a result, else the last line. Numbers are one by value: 0.5, 1/2 and .50
-    are one vote. Other answers are one without case and markup.
-    """
-    text = strip_thinking(text)
-    answer = read_answer(text) or extract_answer(text, "0", prompt) or final_line(text)
-    answer = strip_markup(answer)
-    number = read_number(answer)
-    if number is None:
-        return text_key(answer)
-    return f"{number[0]}%" if number[1] else str(number[0])
 
 
 def vote_of_episode(episode: Episode, task: Task) -> str:

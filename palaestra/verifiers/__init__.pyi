@@ -8,6 +8,7 @@ from .answers.choice import (
 )
 from .answers.final import (
     boxed_answer as boxed_answer,
+    same_answer as same_answer,
     tagged_answer as tagged_answer,
 )
 from .answers.judgement import (
@@ -30,6 +31,7 @@ from .answers.short import (
     NumberAnswer as NumberAnswer,
     SetAnswer as SetAnswer,
     TokenF1 as TokenF1,
+    answer_f1 as answer_f1,
     contains_term as contains_term,
     matches_gold as matches_gold,
     normalise_text as normalise_text,
@@ -87,9 +89,25 @@ from .maths.expressions import (
     Countdown as Countdown,
     Math as Math,
 )
+from .ranking import (
+    document_grades as document_grades,
+    ndcg as ndcg,
+    rank_sources as rank_sources,
+)
 from .registry import (
     VERIFIERS as VERIFIERS,
     get_verifier as get_verifier,
+)
+from .smt.proofs import (
+    ExistenceProof as ExistenceProof,
+    need_z3 as need_z3,
+    prove_existence as prove_existence,
+)
+from .smt.statements import (
+    ExistenceStatement as ExistenceStatement,
+    Unreadable as Unreadable,
+    read_claim as read_claim,
+    read_statement as read_statement,
 )
 from .sql.queries import (
     PartialSql as PartialSql,

@@ -1,0 +1,189 @@
+"""Existence statements in SMT-LIB, read from what a model wrote: there is a number `answer` such that
+all assertions hold.
+
+    (declare-const answer Int)
+    (assert (>= (* answer answer) 10))
+    (assert (>= answer 0))
+    (minimize answer)
+
+The text is never run. It is read into symbols here, what is no declaration, definition or assertion is
+refused (z3 also knows commands that read and write files), and the symbols are written anew for z3's
+parser. `minimize answer` and `maximize answer` say that the least or greatest such number is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import TypeAlias
+
+from palaestra.types import value_class
+from palaestra.verifiers.base import fences, strip_thinking
+
+Tree: TypeAlias = "str | tuple[Tree, ...]"
+
+ANSWER = "answer"
+DEFINES = (
+    *("declare-const", "declare-fun", "define-const", "define-fun", "define-fun-rec"),
+    *("declare-sort", "define-sort", "declare-datatype", "declare-datatypes"),
+)
+BOUNDS = ("minimize", "maximize")
+SILENT = ("set-logic", "set-info", "check-sat", "get-model", "get-value", "exit")
+MOST_CHARACTERS, MOST_DEPTH = 20_000, 200
+TOKEN = re.compile(
+    r"""\s+|;[^\n]*|(?P<paren>[()])|(?P<word>\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";'`\\]+)"""
+)
+START = re.compile(rf"\(\s*(?:{'|'.join((*DEFINES, *BOUNDS, 'assert', 'set-logic'))})\b")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Unreadable(ValueError):
+    """A text that is no existence statement, and why."""
+
+
+@value_class
+class ExistenceStatement:
+    """There is a number `answer` such that all assertions of `text` hold; with `bound` the least
+    ("minimize") or greatest ("maximize") one is meant.
+    """
+
+    text: str
+    bound: str = ""
+
+    @property
+    def shown(self) -> str:
+        """As a model reads it."""
+        return self.text + (f"\n({self.bound} {ANSWER})" if self.bound else "")
+
+
+def read_statement(reply: str) -> ExistenceStatement:
+    """The statement of a reply: its last fence that has an assertion, else all from the first command
+    on. Where `answer` is not declared it is an integer.
+
+    Raises:
+        Unreadable: it is none, it has a command that is not allowed, or it names the answer.
+    """
+    text = strip_thinking(reply)
+    blocks = [b for b in fences(text, ("smt", "smt2", "smtlib", "lisp", "")) if "assert" in b]
+    text = blocks[-1] if blocks else text
+    begun = START.search(text)
+    if begun is None:
+        raise Unreadable("there is no assertion in it")
+    trees = read_trees(text[begun.start() :], rest=not blocks)
+    lines, bound = list[str](), ""
+    for tree in trees:
+        command = tree[0] if isinstance(tree, tuple) and tree else tree
+        if command in BOUNDS:
+            if tree[1:] != (ANSWER,) or bound:
+                raise Unreadable("only the answer can be the least or the greatest, and once")
+            bound = str(command)
+        elif command in DEFINES or command == "assert":
+            if names_answer(tree[-1]) or claim_of(tree) is not None:
+                raise Unreadable("it names the answer, and should only say what holds of it")
+            lines += map(write_tree, _defined_answer(tree))
+        elif command not in SILENT:
+            raise Unreadable(f"the command {str(command)[:40]!r} is not allowed")
+    if not any(line.startswith("(assert ") for line in lines):
+        raise Unreadable("there is no assertion in it")
+    if not any(t[1:2] == (ANSWER,) and t[0] in DEFINES for t in trees if isinstance(t, tuple)):
+        lines.insert(0, f"(declare-const {ANSWER} Int)")
+    return ExistenceStatement(text="\n".join(lines), bound=bound)
+
+
+def _defined_answer(tree: Tree) -> tuple[Tree, ...]:
+    """A definition of the answer as a constant and what holds of it, which is how z3 shows it; all else
+    as it is.
+    """
+    if tree[:2] in (("define-fun", ANSWER), ("define-const", ANSWER)):
+        return (("declare-const", ANSWER, tree[-2]), ("assert", ("=", ANSWER, tree[-1])))
+    return (tree,)
+
+
+def read_claim(reply: str) -> Fraction | None:
+    """The witness that a reply gives: the number of its last `(= answer V)` or `(define-fun answer ()
+    Int V)`; None where it gives none. Thoughts are read too.
+    """
+    found = None
+    for m in re.finditer(rf"\(\s*(?:=|define-fun\s+{ANSWER}\b|define-const\s+{ANSWER}\b)", reply):
+        try:
+            (tree,) = read_trees(reply[m.start() :], most=1)
+        except Unreadable:
+            continue
+        value = claim_of(tree)
+        found = found if value is None else value
+    return found
+
+
+def names_answer(tree: Tree) -> bool:
+    """Whether what is asserted, or a part of its conjunction, gives the answer as a literal."""
+    if isinstance(tree, str):
+        return False
+    parts = tree[1:] if tree[:1] == ("and",) else tree[1:2] if tree[:1] == ("!",) else ()
+    return claim_of(tree) is not None or any(map(names_answer, parts))
+
+
+def claim_of(tree: Tree) -> Fraction | None:
+    """The number of `(= answer V)`, `(= V answer)` or a definition of the answer; else None."""
+    if isinstance(tree, str):
+        return None
+    if len(tree) == 3 and tree[0] == "=" and ANSWER in tree[1:]:
+        return number_of(tree[2] if tree[1] == ANSWER else tree[1])
+    if tree[:2] in (("define-fun", ANSWER), ("define-const", ANSWER)):
+        return number_of(tree[-1])
+    return None
+
+
+def number_of(tree: Tree) -> Fraction | None:
+    """The value of a literal: 3, 2.5, (- 3), (/ 1 3); None where it is none."""
+    if isinstance(tree, str):
+        return Fraction(tree) if NUMBER.fullmatch(tree) else None
+    parts = [number_of(t) for t in tree[1:]]
+    match tree[0] if tree else "", parts:
+        case "-", [Fraction() as a]:
+            return -a
+        case "/", [Fraction() as a, Fraction() as b] if b:
+            return a / b
+        case "to_real", [Fraction() as a]:
+            return a
+        case _:
+            return None
+
+
+def read_trees(text: str, *, rest: bool = False, most: int = 0) -> list[Tree]:
+    """The expressions of a text, or the first `most` of them. With `rest` reading ends where something
+    else stands outside of brackets, as prose behind a statement does.
+
+    Raises:
+        Unreadable: brackets do not match, it is too long or too deep, or a sign is unknown.
+    """
+    if len(text) > MOST_CHARACTERS and not most:
+        raise Unreadable(f"it has over {MOST_CHARACTERS} characters")
+    trees, open_ones, at = list[Tree](), list[list[Tree]](), 0
+    while at < len(text) and not (most and len(trees) == most):
+        m = TOKEN.match(text, at)
+        if m is None or (m["word"] and not open_ones):
+            if rest and not open_ones:
+                break
+            raise Unreadable(f"{text[at : at + 20]!r} cannot be read")
+        at = m.end()
+        if m["paren"] == "(":
+            open_ones.append([])
+            if len(open_ones) > MOST_DEPTH:
+                raise Unreadable(f"it has over {MOST_DEPTH} brackets in one another")
+        elif m["paren"]:
+            if not open_ones:
+                if rest:
+                    break
+                raise Unreadable("a bracket is closed that was not opened")
+            tree = tuple(open_ones.pop())
+            (open_ones[-1] if open_ones else trees).append(tree)
+        elif m["word"]:
+            open_ones[-1].append(m["word"])
+    if open_ones:
+        raise Unreadable("a bracket is not closed")
+    return trees
+
+
+def write_tree(tree: Tree) -> str:
+    """An expression as text."""
+    return tree if isinstance(tree, str) else f"({' '.join(map(write_tree, tree))})"

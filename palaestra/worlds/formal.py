@@ -1,0 +1,229 @@
+"""Answers by proof: a question becomes an existence problem, a prover reads both, z3 decides, and the
+answer is read from what was proven (NL-FL HybridReasoning, arXiv:2505.23703).
+
+    align       "find a such that C(a)" becomes "there is a such that C(a)", in words
+    formalise   the same in SMT-LIB, read by `verifiers.smt`; what cannot be read is written again
+    reason      the prover sees the question and the statement (mixed problem input), thinks on the
+                question, and gives a witness for the statement
+    prove       z3 looks for a number that satisfies the statement, and checks the prover's where it
+                finds none. It is verified where no other number satisfies the statement; a statement
+                that several satisfy, or none, is written again
+    extract     the model states the final answer from the question, the thoughts and the witness
+
+An extracted answer is verified where it is the verified witness; where it is another one, the witness
+itself is the answer. Without a proof what the thoughts say still votes, unverified. An answer that was
+verified is right only if the statement says what the question asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from palaestra.rewards.verify import response_text
+from palaestra.rewards.votes import vote_of
+from palaestra.types import Episode, Message, stage, value_class
+from palaestra.verifiers.base import strip_thinking
+from palaestra.verifiers.smt.proofs import ExistenceProof, need_z3, prove_existence
+from palaestra.verifiers.smt.statements import (
+    ExistenceStatement,
+    Unreadable,
+    read_claim,
+    read_statement,
+)
+from palaestra.worlds.again import behind_question
+
+STAGES = ("align", "formalise", "reason", "extract")
+
+DEGENERATE = {
+    "several": "other numbers satisfy it too, so it does not determine the answer",
+    "empty": "no number satisfies it",
+}
+
+# (stage, prompt, name of the random stream) to a reply; None = nothing could be said
+AskStage: TypeAlias = Callable[[str, tuple[Message, ...], str], Awaitable[Episode | None]]
+# a final answer in plain words to an episode that says it, without a token of the model's
+SayPlainly: TypeAlias = Callable[[str], Episode]
+
+
+@stage
+class FormalPrompts:
+    """What stands behind the question in each stage. {problem} is the existence problem in words,
+    {statement} its SMT-LIB, {why} what was wrong with the last one, {thoughts} the prover's reply,
+    {proof} what z3 says, and {witness} the number that it proved.
+    """
+
+    align: str = """
+Do not solve this. Rewrite it as an existence problem: which number is asked for, and every condition on
+it. Say so where the least or the greatest such number is meant. Do not guess the number.
+Example. Question: What is the least natural number whose square is at least 10?
+There is a number a such that a is natural, a * a >= 10, and no smaller natural number has this property."""
+    formalise: str = """
+Existence problem: {problem}
+Write it in SMT-LIB. The number is the constant `answer`, which you declare as Int or Real; use only
+declare-const, define-fun, assert, and (minimize answer) or (maximize answer). Never write the number itself.
+Example. There is a number a such that a is natural, a * a >= 10, and no smaller natural number has it.
+(declare-const answer Int)
+(assert (>= answer 0))
+(assert (>= (* answer answer) 10))
+(minimize answer)"""
+    again: str = "\nThe last attempt was refused: {why}."
+    reason: str = """
+The same as a formal statement:
+{statement}
+Solve the question step by step. End with a witness for the statement in the form (= answer NUMBER)."""
+    extract: str = """
+A prover worked on this question and wrote:
+{thoughts}
+{proof}
+Give only the final answer to the question, in the form that it asks for."""
+    proven: str = "It is proven that the number is {witness}."
+    unproven: str = "Nothing was proven."
+
+
+@value_class
+class FormalAnswer:
+    """What one attempt came to.
+
+    Args:
+        episode: the final answer.
+        vote: it in one spelling; see `vote_of`.
+        verified: whether z3 proved that it is the one number that satisfies the statement.
+        proof: what z3 said; None = it was not asked.
+    """
+
+    episode: Episode
+    vote: str
+    verified: bool = False
+    proof: ExistenceProof | None = None
+
+
+@dataclass
+class FormalRunner:
+    """Answers one question by proof. Each stage depends on what is written in its prompt alone.
+
+    Args:
+        prompt: the question.
+        ask: what replies in a stage.
+        say: makes an episode of an answer that the program states.
+        prompts: of the stages.
+        tries: statements that are written at most until one can be read.
+        attempts: of the prover at one statement.
+        seconds: of each question to z3.
+        stream: of the random streams.
+    """
+
+    prompt: tuple[Message, ...]
+    ask: AskStage
+    say: SayPlainly
+    prompts: FormalPrompts = FormalPrompts()
+    tries: int = 2
+    attempts: int = 1
+    seconds: float = 2.0
+    stream: int = 0
+    refused: list[str] = field(default_factory=list[str])  # why statements were written again
+
+    def __post_init__(self) -> None:
+        need_z3()
+
+    async def run(self) -> list[FormalAnswer]:
+        """The answers of all attempts; none where no statement could be made of the question."""
+        problem = _text(await self._ask("align", self.prompts.align, ""))
+        stated = await self.formalise(problem) if problem else None
+        if stated is None:
+            return []
+        found = [await self.attempt(*stated, i) for i in range(self.attempts)]
+        return [a for a in found if a is not None]
+
+    async def formalise(self, problem: str) -> tuple[ExistenceStatement, ExistenceProof] | None:
+        """The first statement that has one solution, else the last one that could be read, with what z3
+        finds for it; None where none could.
+        """
+        asked, why, best = self.prompts.formalise.format(problem=problem), "", None
+        for i in range(self.tries):
+            more = self.prompts.again.format(why=why) if why else ""
+            said = await self._ask("formalise", asked + more, f"{i}")
+            if said is None:
+                break
+            try:
+                statement = read_statement(response_text(said))
+            except Unreadable as error:
+                why = str(error)
+            else:
+                proof = await asyncio.to_thread(prove_existence, statement, seconds=self.seconds)
+                if proof.status != "unreadable":
+                    best = statement, proof
+                if proof.status in ("proved", "unknown"):
+                    break
+                why = proof.why or DEGENERATE[proof.status]
+            self.refused.append(why)
+        return best
+
+    async def attempt(
+        self, statement: ExistenceStatement, proof: ExistenceProof, number: int
+    ) -> FormalAnswer | None:
+        """One attempt at a statement, of which `proof` is what z3 found alone; None where nothing could be
+        said to the end.
+        """
+        shown = self.prompts.reason.format(statement=statement.shown)
+        said = await self._ask("reason", shown, f"{number}")
+        claim = read_claim(response_text(said)) if said else None
+        if claim is not None and not proof.verified:
+            proof = await asyncio.to_thread(
+                prove_existence, statement, claim, search=False, seconds=self.seconds
+            )
+        told = self.prompts.unproven
+        if proof.verified:
+            told = self.prompts.proven.format(witness=proof.witness)
+        asked = self.prompts.extract.format(thoughts=_text(said), proof=told)
+        extracted = await self._ask("extract", asked, f"{number}") if said else None
+        return self.answer_of(extracted, proof)
+
+    def answer_of(self, extracted: Episode | None, proof: ExistenceProof) -> FormalAnswer | None:
+        """The extracted answer, or the verified witness where it is another one."""
+        vote = vote_of(response_text(extracted), _question(self.prompt)) if extracted else ""
+        if proof.verified:
+            stated = f"= {proof.witness}"
+            if extracted is None or vote != vote_of(stated):
+                extracted = self.say(stated)
+            return FormalAnswer(episode=extracted, vote=vote_of(stated), verified=True, proof=proof)
+        if extracted is None or not vote:
+            return None
+        return FormalAnswer(episode=extracted, vote=vote, proof=proof)
+
+    async def _ask(self, stage: str, told: str, name: str) -> Episode | None:
+        """A reply that came to its end."""
+        asked = behind_question(self.prompt, told)
+        said = await self.ask(stage, asked, f"{self.stream} {stage} {name}".rstrip())
+        return None if said is None or said.status.startswith("truncated") else said
+
+
+def _text(said: Episode | None) -> str:
+    return strip_thinking(response_text(said)).strip() if said else ""
+
+
+def _question(prompt: Sequence[Message]) -> str:
+    return "\n".join(m.content for m in prompt)
+
+
+def elect_answer(
+    votes: Sequence[str], verified: Sequence[bool], *, verified_first: bool = True
+) -> int | None:
+    """The place of the answer that is chosen: the first that has the winning vote, a verified one
+    before others.
+
+    With `verified_first` only verified answers stand, if there is one; among them the commonest, of a
+    tie the one with most votes of all answers, then the first. Else the commonest of all answers, the
+    first of a tie. An empty vote counts for nothing. None where nobody votes.
+    """
+    places = [i for i, v in enumerate(votes) if v]
+    first = [i for i in places if verified[i]]
+    able = first if verified_first and first else places
+    if not able:
+        return None
+    of_able, of_all = Counter(votes[i] for i in able), Counter(votes)
+    winner = max((votes[i] for i in able), key=lambda v: (of_able[v], of_all[v]))
+    return min((i for i in places if votes[i] == winner), key=lambda i: (not verified[i], i))

@@ -1,0 +1,350 @@
+"""WALL-E 2.0: coverage and pruning by hand, rules that are the same as code, worlds that are imagined first."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import palaestra as pl
+import pytest
+from palaestra.errors import UserError
+from palaestra.recipes.inference.wall_e_2 import build
+from palaestra.recipes.inference.wall_e_2.program import WorldRules, measure_games, veto_precision
+from palaestra.recipes.inference.wall_e_2.rules import (
+    LoggedAction,
+    VetoRule,
+    greedy_cover,
+    induce_rules,
+    knowledge_graph,
+    prune_rules,
+    read_log,
+    rules_as_code,
+    scene_facts,
+    scene_features,
+)
+from palaestra.recipes.inference.wall_e_2.world import PredictedFrame, ImaginedFirst
+from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
+from palaestra.services.sandbox import run_program
+from palaestra.types import Act, Ask, Episode, Frame, Message, Reward, Task
+
+from tests.chat_server import serving
+
+
+def done(state, action, success, scene=None, expected=True):
+    return LoggedAction(state=state, action=action, success=success, scene=scene or {}, expected=expected)
+
+
+# ---- coverage and pruning
+
+
+def test_greedy_cover_of_the_reference():
+    """r1 covers 1, 2, 3, then r3 adds 4 and 5 where r2 and r4 add one: r1, r3, and nothing is left."""
+    assert greedy_cover([{1, 2, 3}, {3, 4}, {4, 5}, {1, 5}]) == [0, 2]
+    assert greedy_cover([{1}, {1, 2}, {2}]) == [1] and greedy_cover([]) == [] == greedy_cover([set()])
+    assert greedy_cover([{2}, {1}]) == [0, 1], "of a tie the first"
+
+
+def test_a_rule_that_vetoes_one_success_is_dropped_whatever_it_catches():
+    log = [done("s", "a", False) for _ in range(10)] + [done("s", "a", True), done("s", "a", False, expected=False)]
+    ten = [True] * 10
+    vetoes = [
+        [*ten, True, False],  # ten catches, and one success
+        [*[True] * 4, *[False] * 6, False, False],
+        [*ten[:9], None, False, False],  # it breaks once
+        [*[False] * 12],  # it says nothing
+        [*[True] * 2, *[False] * 8, False, False],  # the second covers these
+        [*[False] * 11, True],  # a failure that was expected
+    ]
+    found = prune_rules(vetoes, log)
+    assert (found.chosen, found.reserve, found.dropped) == ((1,), (3, 4, 5), (0, 2))
+
+
+# ---- what is seen of a situation
+
+
+def test_features_of_a_text_and_a_scene():
+    assert scene_facts("At b2, box c1.\nThe cup is on shelf 2; go") == {
+        "at": "b2", "box": "c1", "the cup": "shelf 2",
+    }  # fmt: skip
+    found = scene_features("at c1, box c1", {"goal": "a3", "at": "b2"})
+    assert {"at c1", "box c1", "known: goal a3", "at", "box", "at = box"} <= found
+    assert "goal a3" not in found and "known: at b2" not in found, "what is shown takes the place of what was"
+    assert "box = cup" in scene_features("nothing", {"cup": "c1", "box": "c1"}), "what was shown before counts"
+
+
+def test_rules_are_induced_from_what_worked_and_what_did_not():
+    """Up fails in row 1 only; pick needs the box; what failed once, or as expected, makes no rule."""
+    log = [
+        done("at a1, box c1", "up", False), done("at a1, box b2", "up", False), done("at a2, box c1", "up", True),
+        done("at c3, box c1", "up", True), done("at c2, box c2", "pick", True),
+        done("at b1, box b1", "pick", True), done("at b2, box b1", "pick", False), done("at b1, box c1", "pick", False),
+        done("at a1, box c1", "left", False),
+        done("at c1, box a1", "right", False, expected=False), done("at c1, box a1", "right", False, expected=False),
+    ]  # fmt: skip
+    rules = induce_rules(log)
+    assert VetoRule(kind="up", present=("at a1",)) in rules
+    assert VetoRule(kind="pick", absent=("at = box",)) in rules
+    assert {r.kind for r in rules} == {"up", "pick"}
+    assert not any(r.kind == "up" and r.present == ("at",) for r in rules)
+    assert VetoRule(kind="left") in induce_rules(log, least=1), "what never worked is vetoed"
+    known = WorldRules(induced=tuple(rules))
+    pruned = known.at(prune_rules(known.vetoes(log), log).chosen)
+    edges = knowledge_graph(pruned.induced)
+    assert ("pick", "requires", "at = box") in edges and ("up", "fails with", "at a1") in edges
+    assert len(edges) == 2
+
+
+def test_two_features_together():
+    """Neither alone is always bad: fails where both are."""
+    log = [done("red, big", "eat", False)] * 2 + [done("red, small", "eat", True), done("blue, big", "eat", True)]
+    assert induce_rules(log) == [VetoRule(kind="eat", present=("big", "red"))]
+
+
+def test_pruning_over_all_batches_drops_what_one_batch_suggests():
+    one = [done("at a1, sun", "up", False)] * 2 + [done("at a2, rain", "up", True)]
+    two = [done("at b3, sun", "up", True)]
+    proposed = WorldRules(induced=tuple(induce_rules(one)))
+    assert VetoRule(kind="up", present=("sun",)) in proposed.induced
+    kept = proposed.at(prune_rules(proposed.vetoes([*one, *two]), [*one, *two]).chosen)
+    assert not any("sun" in r.present for r in kept.induced) and kept.forecast("at a1", "up", {}).fails
+    assert veto_precision(kept, [*one, *two]) == 1.0
+    assert veto_precision(proposed, [*one, *two]) == pytest.approx(2 / 3)
+    assert veto_precision(WorldRules(), two) is None
+
+
+def test_rules_as_code_say_the_same_in_a_world_of_their_own():
+    rules = [VetoRule(kind="pick", absent=("at = box",)), VetoRule(kind="up", present=("at a1", "it's"))]
+    cases = [
+        ("at a1, box c1", "pick", {}), ("at c1, box c1", "pick up", {}), ("at c1", "PICK", {"box": "c1"}),
+        ("at a1, it's", "up", {}), ("at a1", "up", {}), ("at a1, it's", "down", {}),
+    ]  # fmt: skip
+    by_hand = [[True, False, False, False, False, False], [False, False, False, True, False, False]]
+    code = rules_as_code(rules) + f"\nprint([[not r(*c)[1] for c in {cases!r}] for r in RULES])"
+    ran = run_program(code)
+    assert ran.status == "ok" and json.loads(ran.stdout.lower()) == by_hand
+    log = [done(s, a, False, scene) for s, a, scene in cases]
+    assert WorldRules(induced=tuple(rules)).vetoes(log) == by_hand
+
+
+# ---- rules of a model
+
+
+WRITTEN = """def rule(state, action, scene):
+    if action == "pick" and "lamp" not in scene:
+        return ("dark", False, "light the lamp")
+    return ("", True, "")
+"""
+
+
+def test_written_rules_run_in_the_sandbox_and_break_alone():
+    cases = [("s", "pick", {}), ("s", "pick", {"lamp": "on"}), ("s", "go", {})]
+    broken = "def rule(state, action, scene):\n    return 1 / 0\n"
+    forger = "import sys\nsys.__stdout__.write('@@rules [[null, null, null]]')\nraise SystemExit\n"
+    dark = PredictedFrame(feedback="dark", suggestion="light the lamp")
+    said = run_written([WRITTEN, broken, "no python"], cases)
+    assert said == [[dark, PredictedFrame(), PredictedFrame()], [None] * 3, [None] * 3]
+    assert run_written([WRITTEN, forger], cases)[0] == said[0], "one rule says nothing for another"
+    here = "import os\ndef rule(state, action, scene):\n    os.mkdir('/work/palaestra_escape')\n    return ('', True, '')\n"
+    assert run_written([here], cases) == [[None] * 3] and not Path("/work/palaestra_escape").exists()
+    known = WorldRules(written=(WRITTEN,))
+    assert known.vetoes([done("s", "pick", False), done("s", "go", True)]) == [[True, False]]
+    assert known.forecast("s", "pick", {}) == dark and not known.forecast("s", "go", {}).fails
+
+
+def test_a_model_writes_rules_and_expects(context):
+    """It is asked about kinds that failed unexpectedly, with what worked beside."""
+    asked = []
+
+    def reply(body):
+        asked.append(body["messages"][-1]["content"])
+        return f"So:\n```python\n{WRITTEN}```" if "Write rules" in asked[-1] else "I would say No."
+
+    log = [done("dim", "pick", False), done("bright", "pick", True), done("dim", "go", True)]
+    with serving(reply) as (_, url):
+        source, _ = pl.services.client_from_text(f"endpoint(url='{url}',model='m')", "miner")
+        ctx = context()
+        assert asyncio.run(write_rules(ctx, source, log, 0)) == [WRITTEN]
+        assert (
+            len(asked) == 1 and "'dim'" in asked[0] and "'bright'" in asked[0] and "go" not in asked[0].split("When")[0]
+        )
+        assert asyncio.run(forecast_by_model(ctx, source, "dim", "pick", {})) is False
+
+
+# ---- a world that is imagined first
+
+
+class Doors:
+    """Open works once it is unlocked; pays at the end."""
+
+    seats = ("policy",)
+
+    def reset(self, task, key):
+        return self.ask(False, "locked")
+
+    def step(self, state, acts, key):
+        said = acts[0].text
+        if said == "unlock":
+            return self.ask(True, "unlocked")
+        if said == "open" and state:
+            return Frame(state=state, pay={("policy", ""): 1.0})
+        return self.ask(state, "It cannot be done" if said == "open" else "locked" if not state else "unlocked")
+
+    def ask(self, state, text):
+        choices = ("open", "unlock", "wait")
+        return Frame(
+            state=state, asks=(Ask(seat="policy", say=(Message(role="user", content=text),), choices=choices),)
+        )
+
+
+def act(frame, text):
+    return Act(ask=frame.asks[0], text=text, call=None, finish="eos", n_tokens=1)
+
+
+def played(acts, rule=True, **settings):
+    """What the agent is told after each action, and the last frame."""
+
+    async def predict(state, action, scene):
+        fails = rule and action == "open" and state == "locked"
+        return PredictedFrame(feedback="It is locked.", suggestion="Unlock.") if fails else PredictedFrame()
+
+    world, said = ImaginedFirst(Doors(), predict, **settings), []
+
+    async def run():
+        frame = await world.reset(Task(id="t", prompt=()), (0,))
+        for text in acts:
+            frame = await world.step(frame.state, (act(frame, text),), (0, 1))
+            said.append(frame.asks[0].say[-1].content if frame.asks else "")
+        return frame
+
+    return asyncio.run(run()), said
+
+
+def test_a_vetoed_action_is_not_done_and_the_agent_is_told_why():
+    frame, said = played(["open", "unlock", "open"])
+    assert said[0] == "Imagined, not done: open\nIt is locked. Unlock.\nlocked" and said[1:] == ["unlocked", ""]
+    assert [(t.state, t.action, t.success) for t in frame.facts["logged"]] == [
+        ("locked", "unlock", True), ("unlocked", "open", True),
+    ]  # fmt: skip
+    assert frame.facts["vetoes"] == (True,) and frame.pay == {("policy", ""): 1.0}
+
+
+def test_a_legal_reply_that_is_vetoed_is_left_out():
+    async def predict(state, action, scene):
+        return PredictedFrame(feedback="no")
+
+    world = ImaginedFirst(Doors(), predict, tries=2)
+    frame = asyncio.run(world.reset(Task(id="t", prompt=()), (0,)))
+    frame = asyncio.run(world.step(frame.state, (act(frame, "open"),), (0,)))
+    assert frame.asks[0].choices == ("unlock", "wait")
+    frame = asyncio.run(world.step(frame.state, (act(frame, "wait"),), (0,)))
+    assert frame.asks[0].choices == ("unlock",)
+    frame = asyncio.run(world.step(frame.state, (act(frame, "unlock"),), (0,)))
+    assert frame.asks[0].say[-1].content == "unlocked", "after two imagined actions one is done"
+    assert frame.asks[0].choices == ("open", "unlock", "wait") and frame.facts["vetoes"] == (True, True)
+    frame = asyncio.run(world.step(frame.state, (act(frame, "open"),), (0,)))
+    assert frame.asks[0].say[-1].content.startswith("Imagined"), "the next action is imagined anew"
+
+
+def test_without_rules_the_world_is_as_it_was():
+    frame, said = played(["open", "wait", "unlock"], rule=False)
+    assert said == ["It cannot be done", "locked", "unlocked"]
+    assert [t.success for t in frame.facts["logged"]] == [False, True, True] and frame.facts["vetoes"] == ()
+    frame, said = played(["wait"], rule=False)
+    assert [t.success for t in frame.facts["logged"]] == [False], "nothing has changed"
+    frame, _ = played(["open", "open"], tries=1)
+    assert [t.success for t in frame.facts["logged"]] == [False], "one is imagined, the next is done"
+    frame, _ = played(["open"], look=False)
+    assert frame.facts["vetoes"] == (None,)
+    frame, _ = played(["open", "wait", "open", "wait"], turns=2)
+    assert not frame.asks and frame.status == "truncated:turns" and len(frame.facts["vetoes"]) == 2
+
+
+# ---- the program
+
+
+def test_games_are_measured_by_hand():
+    facts = [
+        {"logged": (done("s", "a", True), done("s", "a", False)), "vetoes": (True, False, None)},
+        {"logged": (done("s", "a", True),), "vetoes": (True,)},
+    ]
+    games = [
+        Episode(rows=(), status="finished", facts=f, reward=Reward(total=t, solved=bool(t)))
+        for f, t in zip(facts, (1.0, 0.0), strict=True)
+    ]
+    found = measure_games(games)
+    assert found["outcome"]["of"] == "accuracy" and found["outcome"]["mean"] == 0.5
+    assert (found["actions"], found["failed"], found["vetoes"], found["avoided"]) == (1.5, 0.5, 2.0, 1.0)
+    assert found["veto_precision"] == pytest.approx(2 / 3)
+
+
+DOORS = '''
+from palaestra.types import Ask, Frame, Message, Task
+
+
+class Doors:
+    """Doors of a colour; only a red one opens, and a grey one says nothing."""
+
+    seats = ("policy",)
+    solved = 1.0
+
+    def task(self, split, index):
+        return Task(id=f"{split}/{index}", prompt=(), answer=None, meta={"n": index})
+
+    def reset(self, task, key):
+        return self.ask((task.meta["n"], 0))
+
+    def step(self, state, acts, key):
+        n, turn = state
+        worked = acts[0].text == ("push" if (n + turn) % 2 else "pull")
+        if turn == 3:
+            return Frame(state=state, pay={("policy", ""): 1.0}, facts={"success": worked})
+        return self.ask((n, turn + 1), {"success": worked})
+
+    def ask(self, state, facts={}):
+        text = "a red door" if sum(state) % 2 else "a blue door"
+        say = (Message(role="user", content=text),)
+        return Frame(state=state, asks=(Ask(seat="policy", say=say, choices=("push", "pull")),), facts=facts)
+'''
+
+
+def test_a_users_environment_is_learned(tmp_path, monkeypatch):
+    """Whether push or pull works follows from the colour; after the first round no action fails."""
+    monkeypatch.chdir(tmp_path)
+    Path("doors.py").write_text(DOORS)
+    run = pl.train(
+        "wall-e-2", env="doors.py:Doors", out="run", quiet=True, evaluate=0, max_tokens=8,
+        set={"rounds": 2, "games": 12, "tasks": 4, "temperature": 2.0},
+    )  # fmt: skip
+    alone, aided = run.summary["alone"], run.summary["world model"]
+    assert alone["failed"] > 0 == aided["failed"] and aided["avoided"] > 0 and aided["veto_precision"] == 1.0
+    assert run.summary["precision_on_agent_alone"] == 1.0
+    assert Path("run", "rules.py").read_text().count("def rule_") == run.summary["rules"] > 0
+
+
+def test_a_log_of_ones_own_is_learned_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("doors.py").write_text(DOORS)
+    rows = [
+        {"state": f"a {c} door", "action": a, "success": (c == "red") == (a == "push")}
+        for c in ("red", "blue")
+        for a in ("push", "pull")
+    ]
+    Path("log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run = pl.train(
+        "wall-e-2", env="doors.py:Doors", out="run", quiet=True, evaluate=0, max_tokens=8,
+        set={"rounds": 0, "transitions": "log.jsonl", "least": 1, "tasks": 2},
+    )  # fmt: skip
+    assert run.summary["transitions"] == 4 and run.summary["world model"]["failed"] == 0
+    Path("log.jsonl").write_text('{"state": "s", "action": "a", "success": "yes"}\n')
+    with pytest.raises(UserError, match="row 1: success is true or false"):
+        read_log("log.jsonl")
+    Path("log.jsonl").write_text('{"state": "s", "success": true}\n')
+    with pytest.raises(UserError, match="row 1: state and action must be texts"):
+        read_log("log.jsonl")
+
+
+def test_what_it_cannot_learn_from_is_refused(tmp_path):
+    with pytest.raises(UserError, match="environment of one seat"):
+        pl.train("wall-e-2", task="tictactoe", out=tmp_path / "run", quiet=True, anyway=True, set={"tasks": 1})
+    for given in ({"rounds": 0}, {"games": 0}, {"tries": -1}, {"least": 0}):
+        with pytest.raises(UserError):
+            build(**given)
