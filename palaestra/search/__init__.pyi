@@ -5,11 +5,11 @@
 from .answers import run as run
 from .blocks import NavigatedBlocks as NavigatedBlocks
 from .curve import accuracy_curve as accuracy_curve
+from .hybrid import HybridReasoning as HybridReasoning
 from .infused import (
     InfusedDecoding as InfusedDecoding,
 )
 from .knowledge import KnowledgeTrie as KnowledgeTrie
-from .hybrid import HybridReasoning as HybridReasoning
 from .lines import (
     LineWriter as LineWriter,
     PartialAnswer as PartialAnswer,

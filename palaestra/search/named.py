@@ -16,8 +16,8 @@ from typing import Any
 from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.search.blocks import NavigatedBlocks
-from palaestra.search.infused import InfusedDecoding
 from palaestra.search.hybrid import HybridReasoning
+from palaestra.search.infused import InfusedDecoding
 from palaestra.search.problem import Strategy
 from palaestra.search.rounds import AnswerRounds
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
