@@ -6,6 +6,10 @@ from .answers import run as run
 from .blocks import NavigatedBlocks as NavigatedBlocks
 from .curve import accuracy_curve as accuracy_curve
 from .hybrid import HybridReasoning as HybridReasoning
+from .infused import (
+    InfusedDecoding as InfusedDecoding,
+)
+from .knowledge import KnowledgeTrie as KnowledgeTrie
 from .lines import (
     LineWriter as LineWriter,
     PartialAnswer as PartialAnswer,

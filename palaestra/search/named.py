@@ -17,6 +17,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.search.blocks import NavigatedBlocks
 from palaestra.search.hybrid import HybridReasoning
+from palaestra.search.infused import InfusedDecoding
 from palaestra.search.problem import Strategy
 from palaestra.search.rounds import AnswerRounds
 from palaestra.search.sampling import BestAnswer, MajorityVote, WeightedVote
@@ -34,6 +35,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "mcts": MonteCarloSearch(),
     "multi-round": AnswerRounds(),
     "rlot": NavigatedBlocks(),
+    "kid": InfusedDecoding(),
     "nl-fl-hybrid": HybridReasoning(),
 }
 

@@ -103,6 +103,9 @@ CARD = pl.Card(
 )
 
 
+@pl.declare(
+    columns=(("agreed_examples", tuple, "ranked responses of earlier steps, agreed on by both"),)
+)
 def put_examples(task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
     """The task with what was agreed on before."""
     shown = tuple(
