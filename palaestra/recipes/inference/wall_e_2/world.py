@@ -18,7 +18,7 @@ FAILURE = (
 
 
 @pl.value_class
-class Forecast:
+class ActionForecast:
     """What the world model expects of an action: `expected` by the model alone, and the feedback and
     suggestion of what forbids it; "" = nothing does.
     """
@@ -33,7 +33,7 @@ class Forecast:
 
 
 # (state, action, scene) to what is expected
-Predict: TypeAlias = Callable[[str, str, dict[str, str]], Awaitable[Forecast]]
+Predict: TypeAlias = Callable[[str, str, dict[str, str]], Awaitable[ActionForecast]]
 
 
 @pl.value_class
@@ -164,7 +164,7 @@ class ImaginedFirst:
         state = replace(state, inner=frame.state)
         return replace(frame, state=state, facts={**frame.facts, **self._facts(state)})
 
-    def _again(self, state: Imagination, action: str, forecast: Forecast) -> pl.Frame:
+    def _again(self, state: Imagination, action: str, forecast: ActionForecast) -> pl.Frame:
         """Asks for another action. Where the world lists legal replies, this one is left out, but for
         the last.
         """
