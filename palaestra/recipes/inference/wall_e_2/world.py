@@ -65,6 +65,11 @@ class Imagination:
 
 @pl.declare(
     facts=(
+        (
+            "success",
+            bool,
+            "whether the action before the frame worked, where an environment says it",
+        ),
         ("logged", tuple, "the actions that were done, with whether each worked"),
         ("vetoes", tuple, "of each action that was only imagined, whether it would have failed"),
     )
