@@ -72,9 +72,9 @@ class Card:
     size: Size | None = None
     model: str = ""  # trained where the user names no problem; "" = the small one of every recipe
     task: str = ""  # learned where the user names no problem; "" = as every recipe
-    world: Literal["", "notebook", "dialogue"] = (
-        ""  # in which questions of --data are asked; "" = in none
-    )
+    # in which questions of --data are asked, as --env names it, those with --docs in a search; "" =
+    # in none
+    world: str = ""
     needs: Requirements = Requirements()  # of the user
     use: str = ""
     lacks: tuple[str, ...] = ()

@@ -50,6 +50,7 @@ from palaestra.types import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    import numpy as np
     from pydantic import BaseModel
     from torch import Tensor
     from torch.nn import Parameter
@@ -242,8 +243,13 @@ class Models(Situation, Protocol):
         """The text of the policy's tokens."""
         ...
 
-    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        """What frozen or unmoved models say of every row, as arrays by name."""
+    def measure(
+        self, groups: Groups, needs: Sequence[Need], privileged: Mapping[str, Rewrite] = ...
+    ) -> Signals:
+        """What frozen or unmoved models say of every row, as arrays by name.
+
+        `privileged`: of models that read more of a task than the row does, how its prompt is put.
+        """
         ...
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -467,6 +473,8 @@ Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State
 # a draw that has to attempt something first, e.g. to see how hard a task is today
 AsyncDraw: TypeAlias = Callable[["Context", Key, int, State], Awaitable[tuple[list[Task], State]]]
 Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
+# the task with more in its prompt, its answer and data as they are; None = there is nothing to show
+Rewrite: TypeAlias = Callable[["Context", Group, "np.random.Generator"], Task | None]
 Pool: TypeAlias = Callable[
     ["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]
 ]

@@ -8,7 +8,7 @@ from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import drops_equal, keeps_equal
-from palaestra.context import AsyncDraw, Collect, Credit, Draw, Evaluator, Pool
+from palaestra.context import AsyncDraw, Collect, Credit, Draw, Evaluator, Pool, Rewrite
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
@@ -43,6 +43,8 @@ class Learner:
     heads: tuple[str, ...] = ()  # extra outputs of the model, e.g. "value"
     # the last decoder layers that learn, where there are no adapters; 0 = all weights do
     layers: int = 0
+    # of models in `needs` that read more of a task than its row does, how its prompt is put
+    privileged: Mapping[str, Rewrite] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         name = type(self.objective).__name__

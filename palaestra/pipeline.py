@@ -36,6 +36,7 @@ class Part:
             the run's. With `test_data` and `columns`, as the flags of these names. On a command
             line they are `PART.data=FILE`.
         task: a problem of its own, as --task names it.
+        env: where the questions of this task are asked, as --env names it.
         shared: in experiments it is run once, for all cells whose part has the same settings,
             start, problem and seed: what it samples counts in each of them.
         seed: of its own, so that cells of all seeds share it; None = the run's.
@@ -48,6 +49,7 @@ class Part:
     test_data: str = ""
     columns: str = ""
     task: str = ""
+    env: str = ""
     shared: bool = False
     seed: int | None = None
 
@@ -59,7 +61,7 @@ class Part:
         if self.data and self.task:
             raise UserError("a part of a pipeline has both data and a task; give it one of them")
         if self.task:
-            return {"task": self.task}
+            return {"task": self.task, **({"env": self.env} if self.env else {})}
         if not self.data:
             if self.test_data or self.columns:
                 raise UserError(

@@ -100,7 +100,7 @@ def learn(
     examples, metrics = {}, ctx.describe(seen, ready)
     oldest = state["step"] - queue.max_age(recipe.schedule)
     for name, learner in recipe.learners.items():
-        signals = ctx.measure(ready, learner.needs)
+        signals = ctx.measure(ready, learner.needs, learner.privileged)
         before = queue.drop_old_inside(state["credit"].get(name, {}), oldest)
         credited, state["credit"][name] = learner.credit(ready, signals, before)
         examples[name] = queue.drop_old_examples(credited, oldest)

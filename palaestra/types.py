@@ -573,6 +573,9 @@ class Ask:
     max_tokens: int | None = None  # of this turn; None = what the bench allows
     new_row: bool = False  # the context is replaced, not extended (a summary, a stateless turn)
     prefix: str = ""  # forced start of the reply
+    # what the world writes into an open reply, such as a program's output, before it goes on: it is
+    # context, and no part of what the seat says
+    shown: str = ""
     # what the seat may call, in the way of its model's family; the same in every turn of a row
     tools: tuple[ToolSchema, ...] = ()
     # the replies that are legal, which follow `prefix`: one of them is said, and then the turn

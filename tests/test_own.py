@@ -16,7 +16,7 @@ from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 
 from tests.chat_server import serving
-from tests.own.files import DOCUMENTS, ENVIRONMENT, GAME, REWARD, TOOLS, rows_of, write_rows
+from tests.own.files import DOCUMENTS, ENVIRONMENT, GAME, GRAPH, REWARD, TOOLS, rows_of, write_rows
 
 BUILT = [e for e in catalogue.all_entries() if e.built]
 FILES = {
@@ -24,6 +24,7 @@ FILES = {
     "game": ("env", "high_number.py:HighNumber", GAME),
     "simulator": ("env", "corridor.py:Corridor", ENVIRONMENT),
     "documents": ("docs", "lions.md", DOCUMENTS),
+    "graph": ("graph", "graph.tsv", GRAPH),
     "tools": ("tools", "search.py:search", TOOLS),
     "reward": ("reward", "even.py:even", REWARD),
 }

@@ -28,6 +28,7 @@ FILES: Mapping[PlaceKind, str] = {
     "simulator": "corridor.py:Corridor",
     "game": "high_number.py:HighNumber",
     "tools": "search.py:search",
+    "graph": "graph.tsv",
     "reward": "reward.py:score",
 }
 DOCUMENTS = {
@@ -42,6 +43,7 @@ MEANINGS = {
     "corridor.py": "the environment that the model acts in",
     "high_number.py": "the game that it plays",
     "search.py": "the tool that it may call",
+    "graph.tsv": "the facts that it may follow",
     "documents": "texts that are searched",
 }
 

@@ -59,7 +59,7 @@ def credit_groups(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> C
     if "policy" not in resolved.learners:
         raise UserError(f"it trains {' and '.join(resolved.learners)}, not the policy")
     learner = resolved.learners["policy"]
-    signals = ctx.measure(groups, learner.needs)
+    signals = ctx.measure(groups, learner.needs, learner.privileged)
     examples, _ = learner.credit(groups, signals, {})
     by_token = varies_within_episode(learner.credit, groups, signals)
     return Credited(name="policy", learner=learner, examples=examples, within=by_token)

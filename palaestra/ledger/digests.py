@@ -63,7 +63,7 @@ def configuration(
         raise UserError(str(error)) from None
     files = {
         n: _reward(given) if n == "reward" else _file(given)
-        for n in ("data", "test_data", "columns", "reward", "env", "docs")
+        for n in ("data", "test_data", "columns", "reward", "env", "docs", "graph")
         if (given := getattr(settings, n))
     }
     parts = runnable.parts if isinstance(runnable, Pipeline) else {}

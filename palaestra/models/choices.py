@@ -23,7 +23,14 @@ from palaestra.types import Batch, Replies, Row
 
 COLUMN = "choices"
 # quantities of whole distributions over the vocabulary, from which such a turn was not drawn
-OF_VOCABULARY = ("vocab_mean_logp", "vocab_logp", "power_logp", "head_gradient")
+OF_VOCABULARY = (
+    "vocab_mean_logp",
+    "vocab_logp",
+    "top_logp",
+    "asked_logp",
+    "power_logp",
+    "head_gradient",
+)
 
 
 def choices_of(row: Row, policy: str | None = None) -> list[int]:

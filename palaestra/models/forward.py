@@ -7,6 +7,7 @@ token meet the vocabulary, in chunks that are computed again in the backward pas
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,30 +24,56 @@ from palaestra.types import Batch
 LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32
 
 
-def logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
-    return logp_NV.gather(1, token_N[:, None])[:, 0]
+class Predicted(NamedTuple):
+    """Of the N trained tokens: themselves, their exponents, and the K tokens each that a batch asks
+    for in its column "asked".
+    """
+
+    token_N: Tensor
+    exponent_N: Tensor
+    asked_NK: Tensor
 
 
-def entropy(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+def logp(logp_NV: Tensor, of: Predicted) -> Tensor:
+    return logp_NV.gather(1, of.token_N[:, None])[:, 0]
+
+
+def entropy(logp_NV: Tensor, of: Predicted) -> Tensor:
     return -(logp_NV.exp() * logp_NV).sum(-1)
 
 
-def vocab_mean_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+def vocab_mean_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
     return logp_NV.mean(-1)
 
 
-def vocab_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+def vocab_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
     """[N, V]: the whole distribution."""
     return logp_NV
 
 
-def power_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+def top_logp(logp_NV: Tensor, of: Predicted, k: int) -> Tensor:
+    """[N, 2 k]: the log-probs of the k likeliest tokens, then their ids. Float32 holds every id below
+    2^24.
+    """
+    top = logp_NV.topk(min(k, logp_NV.shape[1]), -1)
+    return torch.cat([top.values, top.indices.to(logp_NV.dtype)], -1)
+
+
+def asked_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
+    """[N, K]: the log-probs of the tokens that are asked for."""
+    return logp_NV.gather(1, of.asked_NK)
+
+
+def power_logp(logp_NV: Tensor, of: Predicted) -> Tensor:
     """log of p(token)^exponent / sum_v p(v)^exponent: exponent 1 is p itself, 0 is uniform."""
-    return logp(torch.log_softmax(exponent_N[:, None] * logp_NV, -1), token_N, exponent_N)
+    return logp(torch.log_softmax(of.exponent_N[:, None] * logp_NV, -1), of)
 
 
-# quantities of the tempered distribution, from its log-probs [N, V], the tokens and exponents [N]
-VOCABULARY = {f.__name__: f for f in (logp, entropy, vocab_mean_logp, vocab_logp, power_logp)}
+# quantities of the tempered distribution, from its log-probs [N, V]
+VOCABULARY: dict[str, Any] = {
+    f.__name__: f
+    for f in (logp, entropy, vocab_mean_logp, vocab_logp, top_logp, asked_logp, power_logp)
+}
 
 
 def _sampling(
@@ -77,6 +104,8 @@ def forward(
         entropy[b, t]          of pi(. | ids[b, :t])
         vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
         vocab_logp[b, t, v]    log pi(v | ids[b, :t]) of the whole vocabulary, for small ones
+        top_logp:K[b, t, j]    log pi of the K likeliest tokens, then their K ids
+        asked_logp[b, t, k]    log pi(asked[b, t, k] | ids[b, :t]); the batch column "asked" [B, T, K] gives them
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
@@ -104,19 +133,17 @@ def forward(
         hidden_ND, hidden_MD = run(model, batch, row_N, at_N, replying.forks)
     token_N = ids_BT[row_N, at_N + 1]
     temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
-    named = tuple(n for n in needs if n in VOCABULARY)
-    given = (hidden_ND, token_N, temperature_N, exponent_N)
-    columns = dict(zip(named, _reduce(model, given, named, logits), strict=True)) if named else {}
+    named = tuple(n for n in needs if n.split(":")[0] in VOCABULARY)
+    of = Predicted(token_N, exponent_N, _asked(batch, named, row_N, at_N))
+    reduced = _reduce(model, hidden_ND, temperature_N, of, named, logits) if named else []
+    columns = dict(zip(named, reduced, strict=True))
     columns |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
     places = HiddenPlaces(
         row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND
     )
-    wide: dict[str, Tensor] = {}
-    for need in needs:
-        name, *parameters = need.split(":")
-        if name in FEATURES:
-            made = FEATURES[name](model, batch, places, *map(int, parameters))
-            (wide if made.dim() == 3 else columns)[need] = made
+    features = _features(model, batch, places, needs)
+    wide = {n: v for n, v in features.items() if v.dim() == 3}
+    columns |= {n: v for n, v in features.items() if n not in wide}
     tokens = {
         n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
         for n, v in columns.items()
@@ -124,6 +151,25 @@ def forward(
     if replying.turns:
         tokens |= _restricted(model, replying, tokens, hidden_MD, logits)
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
+
+
+def _features(
+    model: Model, batch: Batch, places: HiddenPlaces, needs: Sequence[str]
+) -> dict[str, Tensor]:
+    """Reductions of the hidden states: of rows [B, 1, D], of trained tokens [N]."""
+    made = dict[str, Tensor]()
+    for need in needs:
+        name, *parameters = need.split(":")
+        if name in FEATURES:
+            made[need] = FEATURES[name](model, batch, places, *map(int, parameters))
+    return made
+
+
+def _asked(batch: Batch, names: Sequence[str], row_N: Tensor, at_N: Tensor) -> Tensor:
+    """[N, K] tokens that the batch asks for, K = 0 where no need does."""
+    if "asked_logp" not in names:
+        return batch["ids"].new_zeros(len(row_N), 0)
+    return batch["asked"][row_N, at_N + 1].long()
 
 
 def _restricted(
@@ -134,8 +180,8 @@ def _restricted(
         return {}
     token_M, reply_M = replying.tokens()
     warm_M = replying.temperature_S[reply_M]
-    given = (hidden_MD, token_M, warm_M, torch.ones_like(warm_M))
-    (logp_M,) = _reduce(model, given, ("logp",), logits)
+    of = Predicted(token_M, torch.ones_like(warm_M), token_M.new_zeros(len(token_M), 0))
+    (logp_M,) = _reduce(model, hidden_MD, warm_M, of, ("logp",), logits)
     zero_S = torch.zeros_like(replying.temperature_S)
     place, logp_P, entropy_P = replying.restricted(
         zero_S.index_add(0, reply_M, logp_M.double()), "entropy" in tokens
@@ -176,25 +222,36 @@ def padded_hidden(
 
 
 def _reduce(
-    model: Model, given: tuple[Tensor, Tensor, Tensor, Tensor], names: tuple[str, ...], logits: int
+    model: Model,
+    hidden_ND: Tensor,
+    temperature_N: Tensor,
+    of: Predicted,
+    names: tuple[str, ...],
+    logits: int,
 ) -> list[Tensor]:
     """The named quantities [N]. One chunk keeps its log-probs for the backward pass, several
     compute them again.
     """
-    tempered = bool((given[2] != 1).any())  # a division less over [N, V]
+    tempered = bool((temperature_N != 1).any())  # a division less over [N, V]
+    calls = [(VOCABULARY[name], list(map(int, k))) for name, *k in (n.split(":") for n in names)]
 
     def run(
-        hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor, exponent_N: Tensor
+        hidden_ND: Tensor,
+        temperature_N: Tensor,
+        token_N: Tensor,
+        exponent_N: Tensor,
+        asked_NK: Tensor,
     ) -> tuple[Tensor, ...]:
         logits_NV = model.logits(hidden_ND)
         logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
         if tempered:
             logits_NV = logits_NV / temperature_N[:, None].to(logits_NV.dtype)
         logp_NV = torch.log_softmax(logits_NV, -1)
-        return tuple(VOCABULARY[n](logp_NV, token_N, exponent_N.to(logp_NV.dtype)) for n in names)
+        of = Predicted(token_N, exponent_N.to(logp_NV.dtype), asked_NK)
+        return tuple(quantity(logp_NV, of, *k) for quantity, k in calls)
 
-    size = max(1, logits // model.logits_each)
-    if len(given[1]) <= size:
+    given, size = (hidden_ND, temperature_N, *of), max(1, logits // model.logits_each)
+    if len(temperature_N) <= size:
         return list(run(*given))
     chunks = [
         checkpoint(run, *some, use_reentrant=False, preserve_rng_state=False)

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeAlias
 ValueType: TypeAlias = Literal[
     "text", "number", "true or false", "texts", "numbers", "messages", "image", "record", "any"
 ]
-PlaceKind: TypeAlias = Literal["environment", "game", "tools", "documents", "simulator", "reward"]
+PlaceKind: TypeAlias = Literal[
+    "environment", "game", "tools", "documents", "graph", "simulator", "reward"
+]
 Arguments: TypeAlias = Mapping[str, tuple[Any, ...]]
 
 FLAGS: Mapping[PlaceKind, str] = {  # how each kind is given on the command line
@@ -21,6 +23,7 @@ FLAGS: Mapping[PlaceKind, str] = {  # how each kind is given on the command line
     "game": "--env FILE.py:NAME",  # an environment of several seats
     "tools": "--tools FILE.py:NAME",
     "documents": "--docs FOLDER",
+    "graph": "--graph FILE.tsv",
     "simulator": "--env FILE.py:NAME",
     "reward": "--reward FILE.py:NAME",
 }
@@ -83,7 +86,7 @@ class NeededPlace:
     """Where the policy acts, or what it acts with.
 
     Args:
-        kind: environment, game, tools, documents, simulator, or a reward.
+        kind: environment, game, tools, documents, graph, simulator, or a reward.
         meaning: what it has to have.
         built_in: built-in problems that have it (`--task`).
         flag: how it is given; "" = as `FLAGS` says of the kind.

@@ -11,6 +11,7 @@ from .algebra import (
 )
 from .divergence import (
     GeneralisedJSD as GeneralisedJSD,
+    TopJSD as TopJSD,
     generalised_jsd as generalised_jsd,
 )
 from .kl import (

@@ -1,4 +1,4 @@
-"""Divergences between whole next-token distributions, for distillation."""
+"""Divergences between next-token distributions, for distillation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from palaestra.objective.algebra import Algebra, Reduction, reduce_terms, token_
 from palaestra.objective.kl import VOCABULARY
 from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
+
+ASKED, TOP = "asked_logp", "top_logp"  # the quantities of some tokens alone
 
 
 def generalised_jsd(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
@@ -67,3 +69,41 @@ class GeneralisedJSD(Algebra):
         return reduce_terms(x_BT, batch, self.reduce), {
             f"divergence_{self.model}": token_mean(x_BT, batch)
         }
+
+
+@stage
+class TopJSD(Algebra):
+    """`GeneralisedJSD` from the teacher's `top` likeliest tokens, with all others as one outcome.
+
+    Joining outcomes takes from a divergence, so it is at most that of the whole vocabulary, and equal
+    where `top` is all of it. The learner must need (model, "top_logp:TOP"), 2 TOP numbers a token, and
+    its credit the column "asked", the second half of these.
+    """
+
+    top: int
+    beta: float = 1.0
+    model: str = "teacher"
+    reduce: Reduction = "tokens"
+
+    def __post_init__(self) -> None:
+        check_bounds("TopJSD.beta", self.beta, least=0, most=1)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (ASKED,)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        theirs = batch[f"{self.model}_{TOP}:{self.top}"]
+        known = theirs[..., : theirs.shape[-1] // 2]
+        x_BT = generalised_jsd(with_rest(out[ASKED]), with_rest(known), self.beta)
+        return reduce_terms(x_BT, batch, self.reduce), {
+            f"divergence_{self.model}": token_mean(x_BT, batch)
+        }
+
+
+def with_rest(logp: Tensor) -> Tensor:
+    """[..., K + 1] log-probs, from those of K outcomes: the last is that of all others. Rounding leaves
+    an eighth digit of it, so it is at least 1e-7.
+    """
+    rest = (1 - logp.exp().sum(-1, keepdim=True)).clamp_min(1e-7)
+    return torch.cat([logp, rest.log()], -1)

@@ -32,6 +32,7 @@ from .intrinsic import (
     last_policy_row as last_policy_row,
     last_turn_prompt as last_turn_prompt,
     majority_answer as majority_answer,
+    read_answer as read_answer,
     reasoning_prefix as reasoning_prefix,
     row_tokens as row_tokens,
     sequence_confidence as sequence_confidence,
@@ -65,6 +66,11 @@ from .rules import (
     Refine as Refine,
     RuleList as RuleList,
     RuleVerdict as RuleVerdict,
+)
+from .tool_use import (
+    ToolUse as ToolUse,
+    last_call_failed as last_call_failed,
+    successful_calls as successful_calls,
 )
 from .together import (
     judge_together as judge_together,

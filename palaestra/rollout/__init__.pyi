@@ -61,6 +61,10 @@ from .player import (
     Handover as Handover,
     Script as Script,
 )
+from .privileged import (
+    PeerSolution as PeerSolution,
+    Revealed as Revealed,
+)
 from .recorded import (
     Swap as Swap,
     document_episode as document_episode,
@@ -82,4 +86,7 @@ from .tree import (
     Ucb as Ucb,
     Uct as Uct,
     grow_tree as grow_tree,
+)
+from .unaided import (
+    Unaided as Unaided,
 )

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from palaestra.context import Context, Rollouts, Situation
 
 RETRIES = 1  # of an episode that an infrastructure fault ended
-CUT_STATUSES = ("truncated:turns", "truncated:context")  # before the world came to its end
+# before the world came to its end
+CUT_STATUSES = ("truncated:turns", "truncated:context", "truncated:summaries")
 
 
 @stage

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from palaestra.abilities import ReplaysRecords
-from palaestra.context import Collect
+from palaestra.context import Collect, Rewrite
 from palaestra.declared import DeclaredName
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample
@@ -23,7 +23,6 @@ from palaestra.types import (
     Player,
     Row,
     Segment,
-    Task,
     need_at_least,
     rng_of,
     stage,
@@ -32,8 +31,6 @@ from palaestra.types import (
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-# the task with more in its prompt, its answer and data as they are; None = there is nothing to show
-Rewrite: TypeAlias = "Callable[[Context, Group, np.random.Generator], Task | None]"
 # a text to be shown; "" = none
 GuidanceSource: TypeAlias = "Callable[[Context, Group, np.random.Generator], str]"
 

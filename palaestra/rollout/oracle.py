@@ -97,7 +97,9 @@ class PlayedByOracle:
 
 @value_class
 class OraclePlayer(EnginePlayer):
-    """Says what the oracle of a watched world says, in the model's tokens."""
+    """Says what the oracle of a watched world says, in the model's tokens. A reply that ends with a
+    stop string of the world stays open.
+    """
 
     world: PlayedByOracle
     context: int  # tokens that the model can see
@@ -107,12 +109,19 @@ class OraclePlayer(EnginePlayer):
         if isinstance(reply, Call):
             raise UserError("an oracle that calls tools cannot be imitated; let it say text")
         text = after_opening(row.segments, str(reply).removeprefix(ask.prefix))
-        ids = (*self.engine.dialect.encode_text(text), self.engine.dialect.end)
+        stopped = text.endswith(ask.stop) if ask.stop else False
+        end = () if stopped else (self.engine.dialect.end,)
+        ids = (*self.engine.dialect.encode_text(text), *end)
         room = self.context - len(row.context())
         if len(ids) > room:
             raise Fault(
                 "context", f"the oracle says {len(ids)} tokens and there is room for {room}"
             )
         return Completion(
-            ids=ids, logp=(0.0,) * len(ids), text=text, cut=len(text), finish="eos", version=None
+            ids=ids,
+            logp=(0.0,) * len(ids),
+            text=text,
+            cut=len(text),
+            finish="stop" if stopped else "eos",
+            version=None,
         )

@@ -79,6 +79,9 @@ class EnginePlayer:
             )
             for p in pieces
         )
+        if ask.shown:
+            ids = dialect.encode_text(ask.shown)
+            heard = (*heard, Segment(ids=ids, turn=turn, text=ask.shown))
         if prefix := after_opening(heard, ask.prefix):
             forced = Segment(
                 ids=dialect.encode_text(prefix), author="forced", turn=turn, text=prefix

@@ -8,7 +8,7 @@ stand in brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, wo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -21,14 +21,20 @@ from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
 from palaestra.services.index import BM25
+from palaestra.services.tools.names import SANDBOX
+from palaestra.services.triples import TripleGraph
+from palaestra.settings.fields import INTERPRETER
 from palaestra.tasks.documents import read_documents
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
+from palaestra.tasks.phrasing import question_text
 from palaestra.tasks.spec import parse_alone
+from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
 from palaestra.toys.facts import CommonFacts
+from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
@@ -38,9 +44,13 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.preferences import Preferences
+from palaestra.toys.queries import QueryTasks
+from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
+from palaestra.toys.shop import ShopTasks, shop
+from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
@@ -51,13 +61,22 @@ from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.dialogue import Dialogue
+from palaestra.worlds.drafts import DraftSearch
+from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
+from palaestra.worlds.interpreter import Interpreter
+from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
+from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
+from palaestra.worlds.retrieval import OwnSearch, Retriever
+from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
+from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 from palaestra.worlds.search import Search
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
+from palaestra.worlds.toolbox import toolbox
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
@@ -66,11 +85,23 @@ if TYPE_CHECKING:
 NOTEBOOK = "notebook"  # as --env names it
 DIALOGUE = "dialogue"  # likewise
 SEARCH = "search"  # likewise; --docs alone means it
+SEARCHES: Mapping[str, type[Search]] = {
+    SEARCH: Search,
+    "draft-search": DraftSearch,
+    "judge-search": JudgeSearch,
+}
+REWRITE = "rewrite"  # likewise
+RERANK = "rerank"  # likewise
+GRAPH = "graph"  # likewise; --graph means it
+RETRIEVES = (*SEARCHES, REWRITE, RERANK, GRAPH)  # what --docs goes with
+# for which --tools are not tools of a model that asks questions
+TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights, "theorems": Theorems,
     "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
+    "store": StoreTasks,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
@@ -93,10 +124,28 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-few"),
         lambda: Search(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
     ),
+    "wiki-draft": (
+        lambda: WikiTasks(hops=(1, 1), pages=256, name="wiki-draft"),
+        lambda: DraftSearch(BM25(WikiTasks(pages=256).documents()), k=1, turns=4),
+    ),
+    "wiki-judge": (
+        lambda: WikiTasks(hops=(1, 2), pages=256, name="wiki-judge"),
+        lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
+    ),
+    "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
+    "queries": (
+        QueryTasks,
+        lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
+    ),
+    "reading": (
+        ReadingTasks,
+        lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
+    ),
+    "shop": (ShopTasks, shop),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),
@@ -132,10 +181,24 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     return Bench(
         name=spec,
         tasks=tasks,
-        world=Question(),
+        world=world_of_questions(tasks),
         reward=Verify(check_for(tasks)),
         max_tokens=max_tokens(spec, tasks),
     ), {}
+
+
+def world_of_questions(tasks: object) -> World:
+    """Where questions of a source are answered: with its own tools, if it brings some."""
+    asked: Any = WithTools(tasks.tools) if isinstance(tasks, BringsTools) else Question()
+    return asked
+
+
+@runtime_checkable
+class BringsTools(Protocol):
+    """A source of questions that are answered with tools of its own, by their names."""
+
+    @property
+    def tools(self) -> tuple[str, ...]: ...
 
 
 def added(plugin: Plugin) -> tuple[Bench, Mapping[str, Player]]:
@@ -324,14 +387,21 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
 
 
 def room_of(settings: Settings) -> str:
-    """Where the questions of data are asked, if in a world of this package: notebook, dialogue or
-    search; "" = elsewhere. Raises UserError for documents in another one than search.
+    """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
+    search, rewrite, rerank or graph; "" = elsewhere. Raises UserError for documents or a graph in one
+    that reads none.
     """
-    named = settings.env.partition("(")[0] if settings.env else SEARCH if settings.docs else ""
-    if settings.docs and named != SEARCH:
+    alone = GRAPH if settings.graph else SEARCH if settings.docs else ""
+    named = settings.env.partition("(")[0] if settings.env else alone
+    if settings.docs and named not in RETRIEVES:
         raise UserError(
             f"--docs and --env {settings.env} exclude each other; documents are searched in the "
-            "environment search"
+            f"environments {', '.join(RETRIEVES)}"
+        )
+    if settings.graph and named != GRAPH:
+        raise UserError(
+            f"--graph and --env {settings.env} exclude each other; a graph is followed in the "
+            "environment graph"
         )
     return named if named in ROOMS else ""
 
@@ -376,26 +446,99 @@ def in_documents(settings: Settings, instruction: str) -> Bench:
             "a model that searches needs documents and questions of yours: --docs FOLDER --data "
             "FILE.jsonl"
         )
-    given: dict[str, Any] = {"told": True}
-    if settings.env:
-        given |= parse_alone(settings.env, f"{SEARCH}(k=N,...)").settings
-    check_world_settings(settings.env or SEARCH, Search, given)
-    world = Search(BM25(read_documents(settings.docs)), **given)
+    env = settings.env or SEARCH
+    named = parse_alone(env, f"{SEARCH}(k=N,...)")
+    given: dict[str, Any] = {"told": True, **named.settings}
+    check_world_settings(env, SEARCHES[named.name], given)
+    world = SEARCHES[named.name](BM25(read_documents(settings.docs)), **given)
     return several_turns(settings, world, rows_of(settings, instruction, answers=False))
+
+
+def in_rewrites(settings: Settings, instruction: str) -> Bench:
+    """The user's own queries, rewritten for an index of the user's documents or a search of theirs."""
+    given: dict[str, Any] = {"usage": f"{REWRITE_IT} {instruction}".strip()}
+    if settings.env:
+        given |= parse_alone(settings.env, f"{REWRITE}(k=N,...)").settings
+    check_world_settings(settings.env or REWRITE, RewriteQuery, given)
+    world = RewriteQuery(retriever_of(settings, REWRITE), **given)
+    return several_turns(settings, world, rows_of(settings, answers=False))
+
+
+def in_reranking(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, for which passages are chosen that an index of the user's documents,
+    or a search of theirs, finds.
+    """
+    given: dict[str, Any] = {"usage": f"{CHOOSE_PASSAGES} {instruction}".strip()}
+    if settings.env:
+        given |= parse_alone(settings.env, f"{RERANK}(k=N,...)").settings
+    check_world_settings(settings.env or RERANK, Rerank, given)
+    world = Rerank(retriever_of(settings, RERANK), **given)
+    return several_turns(settings, world, rows_of(settings, answers=False))
+
+
+def retriever_of(settings: Settings, room: str) -> Retriever:
+    """The index of the user's documents, or the user's own search. Raises UserError without data, or
+    without one of both.
+    """
+    if not settings.data or bool(settings.docs) == bool(settings.tools) or len(settings.tools) > 1:
+        raise UserError(
+            f"--env {room} needs rows of yours, --data FILE.jsonl, and documents, --docs FOLDER, or "
+            "a search of yours, --tools FILE.py:search, not both"
+        )
+    return OwnSearch(settings.tools[0]) if settings.tools else BM25(read_documents(settings.docs))
+
+
+def in_graph(settings: Settings, instruction: str) -> Bench:
+    """The user's own questions, answered by following the user's own facts."""
+    if not settings.graph or not settings.data:
+        raise UserError(
+            "a model that follows facts needs a graph and questions of yours: --graph FILE.tsv --data "
+            "FILE.jsonl"
+        )
+    rows, given = rows_of(settings, instruction, answers=False), dict[str, Any](told=True)
+    if settings.env:
+        given |= parse_alone(settings.env, f"{GRAPH}(turns=N,...)").settings
+    check_world_settings(settings.env or GRAPH, GraphQuestions, given)
+    documents = BM25(read_documents(settings.docs)) if settings.docs else None
+    graph = TripleGraph(read_triples(settings.graph))
+    solved = [rows.task("train", i) for i in range(rows.size)]
+    world = GraphQuestions(planner_of(graph, solved), documents, **given)
+    return several_turns(settings, world, rows)
+
+
+def planner_of(graph: TripleGraph, solved: Sequence[Task], **more: Any) -> RulePlanner:
+    """A planner whose examples are solved tasks."""
+    bare = RulePlanner(graph)
+    texts = [(question_text(t), t) for t in solved]
+    rows = [(q, entities_of(t) or bare.entities_in(q), golds_of(t)) for q, t in texts]
+    return RulePlanner(graph, SolvedQuestions(tuple(rows)), **more)
+
+
+def toy_graph(tasks: GraphTasks, examples: int = 256) -> GraphQuestions:
+    """The world of the built-in questions over a graph."""
+    solved = [tasks.task("train", i) for i in range(examples)]
+    planner = planner_of(TripleGraph(tasks.triples()), solved, hops=2, most=3)
+    return GraphQuestions(planner, BM25(tasks.documents()), plan="graph", extract="use", turns=5)
 
 
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     NOTEBOOK: in_notebook,
     DIALOGUE: in_dialogue,
-    SEARCH: in_documents,
+    **dict.fromkeys(SEARCHES, in_documents),
+    REWRITE: in_rewrites,
+    RERANK: in_reranking,
+    GRAPH: in_graph,
 }
 
 
 def several_turns(
-    settings: Settings, world: NotebookQuestions | Dialogue | Search, tasks: FileTasks
+    settings: Settings,
+    world: NotebookQuestions | Dialogue | Search | RewriteQuery | Rerank | GraphQuestions,
+    tasks: FileTasks,
 ) -> Bench:
     """The user's questions in a world of several turns."""
-    turns = max(Bench.max_turns, world.turns)
+    asked = world.asks if isinstance(world, GraphQuestions) else world.turns
+    turns = max(Bench.max_turns, asked)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
 
 
@@ -410,13 +553,37 @@ def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> Non
             )
 
 
-def add_tools(bench: Bench, world: WithTools) -> Bench:
+def add_interpreter(bench: Bench, settings: Settings) -> Bench:
+    """The same questions, answered with Python inside the reply. Raises UserError where the bench
+    asks in a world of its own, or names other tools.
+    """
+    if settings.tools not in ((), (SANDBOX,)):
+        raise UserError(
+            f"--env {INTERPRETER} runs Python alone; for other tools leave it out, and calls are then "
+            "written in the way of the model's family"
+        )
+    given: dict[str, Any] = {"told": True, "seconds": settings.tool_seconds}
+    given |= parse_alone(settings.env, f"{INTERPRETER}(calls=N,...)").settings
+    check_world_settings(settings.env, Interpreter, given)
+    world = Interpreter(**given)
+    if not isinstance(bench.world, Question):
+        raise UserError(
+            f"--env {INTERPRETER}: {bench.name} is a world of its own; it goes with questions, from "
+            "--data or a --task that asks a single one"
+        )
+    return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns))
+
+
+def add_tools(bench: Bench, world: WithTools, *, judged: bool = False) -> Bench:
     """The same questions, answered with tools. Raises UserError where the bench asks in a world of
-    its own.
+    its own. A method that is `judged` by itself judges alone where tools work on a database.
     """
     if not isinstance(bench.world, Question):
         raise UserError(
             f"--tools: {bench.name} is a world of its own; tools go with questions, from --data or "
             "a --task that asks a single one"
         )
-    return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns + 1))
+    alone = judged and toolbox(world.tools).takes_database
+    reward = None if alone else bench.reward
+    turns = max(bench.max_turns, world.turns + 1)
+    return replace(bench, world=world, reward=reward, max_turns=turns)

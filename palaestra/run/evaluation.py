@@ -165,7 +165,8 @@ async def measure_records(ctx: RunContext, recipe: Recipe, n: int) -> list[HeldO
         objective = next((x for x in parts if isinstance(x, MeasuresRecords)), None)
         if objective is None:
             continue
-        examples, _ = learner.credit(groups, ctx.measure(groups, learner.needs), {})
+        signals = ctx.measure(groups, learner.needs, learner.privileged)
+        examples, _ = learner.credit(groups, signals, {})
         if (batch := pack(examples, name)) is not None:
             unit = objective.margin_unit if isinstance(objective, NamesUnit) else ""
             return summarise_records(measure_units(ctx, name, learner, objective, batch), unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +19,7 @@ CUT: Mapping[str, str] = {
     "truncated:length": "raise --max-tokens",
     "truncated:turns": "raise --tool-turns, or sample.turns",
     "truncated:context": "shorten the prompts, or take a model with a longer context",
+    "truncated:summaries": "raise limit, or summaries",
 }
 
 
@@ -30,6 +32,15 @@ class MapsRewards(Protocol):
     @property
     def reward_bounds(self) -> tuple[float, float]:
         """The lowest and the highest that it takes them to be."""
+        ...
+
+
+@runtime_checkable
+class NotesFirstStep(Protocol):
+    """A part that sees in the first step whether what it rewards happens at all."""
+
+    def first_step_note(self, groups: Sequence[Group]) -> str:
+        """One line for the user, with a remedy; "" = nothing is wrong."""
         ...
 
 
@@ -48,17 +59,23 @@ def first_step_notes(
         *_nothing_right(seen, recipe),
         *_out_of_bounds(seen, recipe),
         *_lacking(seen, recipe),
+        *_noted(seen, recipe),
     ]
     reason = _why_nothing(metrics, seen)
     return [*lines, reason] if reason else lines
 
 
 def _untried(metrics: Metrics) -> Iterator[str]:
-    """No tool was called, or no answer had a hint, although the recipe offers them."""
+    """No tool was called or none worked, or no answer had a hint, although the recipe offers them."""
     if metrics.get("tools/calls") == 0:
         yield (
             "no tool was called in the first step; what is never tried is not learned, so "
             "the model must know how to call tools: see docs/howto.md"
+        )
+    if metrics.get("tools/errors") == 1:
+        yield (
+            "every tool call of the first step gave an error, so the run learns to do without its "
+            "tools, or nothing; read the errors with palaestra view, and mend the tool"
         )
     if metrics.get("is:guided") == 0:
         yield (
@@ -111,6 +128,12 @@ def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
             )
 
 
+def _noted(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
+    """What parts of the method say of the step themselves."""
+    parts = [x for _, x in values.walk(recipe) if isinstance(x, NotesFirstStep)]
+    yield from dict.fromkeys(filter(None, (x.first_step_note(seen) for x in parts)))
+
+
 def describe_right(least: float | None) -> str:
     if least is None:
         return "where its reward says so (`solved`), or is 1 or more"
@@ -156,7 +179,7 @@ def _all_cut(seen: Sequence[Group]) -> str:
 
 
 def _all_alike(metrics: Metrics) -> str:
-    if metrics.get("groups_mixed") != 0:
+    if metrics.get("groups_mixed") != 0 or math.isnan(metrics["reward"]):  # nobody judged
         return ""
     return (
         "in the first step all answers to a problem had the same reward, whichever problem "

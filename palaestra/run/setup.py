@@ -25,7 +25,7 @@ from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
 from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
 from palaestra.schedule import Scheduled, settling_step
-from palaestra.settings.fields import TASK, Settings, flag_of
+from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
 from palaestra.settings.overrides import arguments, build, read_arguments
 from palaestra.types import Player
 
@@ -151,8 +151,12 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     own, the last one's is the run's, and of other recipes that of their card. Questions of data are
     asked where the card says.
     """
-    if settings.data and not settings.env and not settings.docs:
-        return replace(settings, env=card_of(settings.recipe).world)
+    world = world_for(settings)
+    if settings.data and settings.docs and not settings.graph:
+        return replace(settings, env=search_of(settings.env, world))
+    asked = settings.data and not settings.graph
+    if not settings.env and (asked or (settings.task and world.startswith(INTERPRETER))):
+        return replace(settings, env=world)
     if settings.task or settings.data or settings.env:
         return settings
     if card_of(settings.recipe).model and not settings.says("model"):
@@ -161,6 +165,24 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     if parts and all(p.problem for p in parts):
         return replace(settings, **parts[-1].problem)
     return replace(settings, task=card_of(settings.recipe).task)
+
+
+def world_for(settings: Settings) -> str:
+    """Where the method's card asks questions; "" = nowhere, or the run names tools or an agent in
+    the place of an interpreter.
+    """
+    world = card_of(settings.recipe).world
+    return "" if world.startswith(INTERPRETER) and (settings.tools or settings.agent) else world
+
+
+def search_of(env: str, world: str) -> str:
+    """The search in which a method's questions are asked, with the settings of `env`: the plain one
+    stands for the method's own, if it has one.
+    """
+    from palaestra.run.benches import RETRIEVES, SEARCH
+
+    name, bracket, rest = env.partition("(")
+    return f"{world}{bracket}{rest}" if world in RETRIEVES and name in ("", SEARCH) else env
 
 
 def card_of(method: str) -> Card:
@@ -191,7 +213,8 @@ def bench_of_part(
 
 def own_settings(settings: Settings, problem: Mapping[str, str]) -> Settings:
     """Those of a part with a problem of its own; the same where it has none."""
-    blank = {"task": "", "env": "", "docs": "", "data": "", "test_data": "", "columns": ""}
+    names = ("task", "env", "docs", "graph", "data", "test_data", "columns")
+    blank = dict.fromkeys(names, "")
     return replace(settings, **{**blank, **problem}) if problem else settings
 
 
@@ -287,7 +310,7 @@ def instruction_of(runnable: Any) -> str:
 def describe_instruction(settings: Settings, runnable: Any) -> str:
     """A line where the recipe adds an instruction to the prompts of a user's data; "" = it does not."""
     instruction = instruction_of(runnable)
-    if not instruction or not settings.data or settings.env:
+    if not instruction or not settings.data or (settings.env and not settings.docs):
         return ""
     return (
         f"prompts without a system message end with {values.brief(instruction)}, the form that the "
@@ -320,7 +343,9 @@ def bench_of(
     from palaestra.run import benches
     from palaestra.worlds.tools import WithTools
 
-    given = [n for n in ("task", "data", "env") if getattr(settings, n)]
+    coded = settings.in_code
+    problems = ("task", "data") if coded else ("task", "data", "env")
+    given = [n for n in problems if getattr(settings, n)]
     if len(given) > 1 and given != ["data", "env"]:
         raise UserError(
             f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
@@ -328,7 +353,7 @@ def bench_of(
     players: Mapping[str, Player] = {}
     if room := benches.room_of(settings):
         bench = benches.ROOMS[room](settings, instruction)
-    elif settings.env:
+    elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
     elif settings.agent and settings.data and not settings.reward:
@@ -348,7 +373,7 @@ def bench_of(
         )
     else:
         bench, players = benches.bench_by_name(settings.task or TASK)
-    if settings.reward and (settings.env or not settings.data):
+    if settings.reward and ((settings.env and not coded) or not settings.data):
         raise UserError(
             "--reward needs --data: the built-in tasks and environments have their own rewards"
         )
@@ -356,9 +381,11 @@ def bench_of(
         raise UserError("--test-data needs --data: it holds out what your own data are measured on")
     if settings.agent:
         bench = benches.add_agent(bench, settings)
-    if settings.tools and room != benches.NOTEBOOK:
+    if coded:
+        bench = benches.add_interpreter(bench, settings)
+    elif settings.tools and room not in benches.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
-        bench = benches.add_tools(bench, WithTools(settings.tools, *limits))
+        bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
     if settings.columns and not settings.data:
         raise UserError("--columns needs --data: it says how your own rows are read")
     for name in ("skip_bad", "max_prompt_tokens"):

@@ -82,7 +82,7 @@ def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) 
 def partly_there(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> Iterator[str]:
     """Columns that the method reads and some of the user's first records lack, a line each."""
     needs = needs_of_recipe(settings.recipe)
-    if needs is None or not settings.data or settings.env:
+    if needs is None or not settings.data or (settings.env and not settings.in_code):
         return
     tasks = first_tasks(bench)
     for column in columns_of(needs, arguments):
@@ -119,7 +119,7 @@ def unmet(
     for place in needs.places if own else ():
         if is_required(place, arguments) and not is_there(place, settings):
             yield missing_place(place)
-    if settings.data and not settings.env:
+    if settings.data and (not settings.env or settings.in_code):
         yield from unmet_columns(needs, settings, bench, arguments)
         yield from unjudged(needs, settings, bench, arguments)
     if own:
@@ -138,6 +138,7 @@ def is_there(place: NeededPlace, settings: Settings) -> bool:
         "simulator": settings.env,
         "tools": settings.tools or settings.env,
         "reward": settings.reward,
+        "graph": settings.graph or settings.env,
         "documents": settings.docs or settings.env or settings.tools,
     }
     elsewhere = ":" in settings.task and not settings.task.startswith("rg:")

@@ -117,7 +117,8 @@ class Streamed(Plain):
         for group in groups:
             queue.put(group=group)
         for row, known in queue.take("measure", "group"):
-            queue.put(row, signals=ctx.measure([known["group"]], learner.needs))
+            signals = ctx.measure([known["group"]], learner.needs, learner.privileged)
+            queue.put(row, signals=signals)
         for row, known in queue.take("credit", "group", "signals"):
             examples, _ = learner.credit([known["group"]], known["signals"], {})
             queue.put(row, examples=examples)

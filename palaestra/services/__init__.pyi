@@ -5,6 +5,9 @@
 from .index import (
     BM25 as BM25,
 )
+from .triples import (
+    TripleGraph as TripleGraph,
+)
 from .proof.base import (
     ProofKernel as ProofKernel,
     ProofState as ProofState,

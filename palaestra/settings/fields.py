@@ -19,6 +19,7 @@ from palaestra.models.embedded import FOLDERS
 from palaestra.services.tools.names import split_names
 
 TASK = "chain"  # what is learned where nothing is said
+INTERPRETER = "interpreter"  # as --env names where programs stand in the reply
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
 # for models that are not small, unless optimiser.lr is given
 FULL_LR, LORA_LR = 1e-5, 1e-4
@@ -125,8 +126,11 @@ class ProblemSettings:
         "your own multi-turn environment, or notebook: the questions of --data, answered by running "
         "Python in the sandbox, which may call what --tools names; or dialogue: the questions of --data, "
         "answered by two agents that each read a context of their own; or search: the same as --docs, with "
-        "settings in brackets, e.g. search(k=5,calls=3)",
-        metavar="FILE.py:NAME | notebook | dialogue | search",
+        "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
+        "a search of --docs; or rerank: passages of --docs, chosen for the questions of --data; or "
+        "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
+        "the same as --graph",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph",
         use=LEARNED,
     )
     docs: str = setting(
@@ -136,11 +140,18 @@ class ProblemSettings:
         metavar="DIR|FILE",
         use=LEARNED,
     )
+    graph: str = setting(
+        "",
+        "your own graph, whose facts the model may follow before it answers the questions of --data: lines "
+        "head<TAB>relation<TAB>tail (.tsv), or records; with --docs it may also read documents",
+        metavar="FILE",
+        use=LEARNED,
+    )
     tools: tuple[str, ...] = setting(
         (),
         'tools that the model may call: typed functions, python (the sandbox), mcp:"COMMAND" '
         "or mcp:URL; may be repeated",
-        metavar="FILE.py:NAME,...",
+        metavar="FILE.py:NAME | FILE.py,...",
         use=PLAYED,
     )
     tool_turns: int = setting(
@@ -405,9 +416,15 @@ class Settings(DriveSettings, ProblemSettings):
         return 0.0 if is_small(self.model) else LORA_LR if self.lora else FULL_LR
 
     @property
+    def in_code(self) -> bool:
+        """Whether the questions of data or of a task are answered with programs in the reply."""
+        return self.env.partition("(")[0] == INTERPRETER
+
+    @property
     def problem(self) -> str:
         """One name for what is learned."""
-        return self.env or self.data or self.task or TASK
+        asked = self.data or self.task or TASK
+        return f"{asked} with the {self.env}" if self.in_code else self.env or asked
 
 
 def setting_names(use: Use) -> tuple[str, ...]:

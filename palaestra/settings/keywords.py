@@ -43,6 +43,7 @@ class RunKeywords(TypedDict, total=False):
     reward_timeout: int
     env: File
     docs: File
+    graph: File
     tools: ToolsLike
     tool_turns: int
     tool_seconds: float

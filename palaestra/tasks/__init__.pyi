@@ -39,6 +39,9 @@ from .phrasing import (
 from .sources import (
     open_records as open_records,
 )
+from .triples import (
+    read_triples as read_triples,
+)
 from .user_code import (
     load as load,
 )

@@ -14,6 +14,9 @@ from .facts import (
 from .count import (
     Count as Count,
 )
+from .graph import (
+    GraphTasks as GraphTasks,
+)
 from .grid import (
     Grid as Grid,
     GridState as GridState,
@@ -54,6 +57,13 @@ from .mistakes import (
 from .preferences import (
     Preferences as Preferences,
 )
+from .queries import (
+    QueryTasks as QueryTasks,
+)
+from .reading import (
+    ReadingTasks as ReadingTasks,
+    read_facts as read_facts,
+)
 from .rec import (
     Rec as Rec,
 )
@@ -63,6 +73,13 @@ from .rubrics import (
 from .screen import (
     Screen as Screen,
     action_parts as action_parts,
+)
+from .shop import (
+    ShopTasks as ShopTasks,
+    ShopUser as ShopUser,
+)
+from .store import (
+    StoreTasks as StoreTasks,
 )
 from .tastes import (
     TasteTalks as TasteTalks,

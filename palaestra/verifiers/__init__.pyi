@@ -8,6 +8,7 @@ from .answers.choice import (
 )
 from .answers.final import (
     boxed_answer as boxed_answer,
+    same_answer as same_answer,
     tagged_answer as tagged_answer,
 )
 from .answers.judgement import (
@@ -30,6 +31,7 @@ from .answers.short import (
     NumberAnswer as NumberAnswer,
     SetAnswer as SetAnswer,
     TokenF1 as TokenF1,
+    answer_f1 as answer_f1,
     contains_term as contains_term,
     matches_gold as matches_gold,
     normalise_text as normalise_text,
@@ -86,6 +88,11 @@ from .maths.expressions import (
     Antiderivative as Antiderivative,
     Countdown as Countdown,
     Math as Math,
+)
+from .ranking import (
+    document_grades as document_grades,
+    ndcg as ndcg,
+    rank_sources as rank_sources,
 )
 from .registry import (
     VERIFIERS as VERIFIERS,

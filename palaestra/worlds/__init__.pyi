@@ -53,6 +53,9 @@ from .blind import (
 from .dialogue import (
     Dialogue as Dialogue,
 )
+from .drafts import (
+    DraftSearch as DraftSearch,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -65,6 +68,20 @@ from .formal import (
     FormalPrompts as FormalPrompts,
     FormalRunner as FormalRunner,
     elect_answer as elect_answer,
+)
+from .judged import (
+    JudgeSearch as JudgeSearch,
+    is_pending as is_pending,
+)
+from .interpreter import (
+    Interpreter as Interpreter,
+)
+from .graph import (
+    GraphQuestions as GraphQuestions,
+    GraphState as GraphState,
+    GraphStep as GraphStep,
+    call_text as call_text,
+    read_action as read_action,
 )
 from .lookup import (
     Lookup as Lookup,
@@ -81,9 +98,37 @@ from .pair import (
 from .question import (
     Question as Question,
 )
+from .rerank import (
+    Rerank as Rerank,
+)
+from .retrieval import (
+    OwnSearch as OwnSearch,
+    Retriever as Retriever,
+)
+from .rewrite import (
+    RewriteQuery as RewriteQuery,
+)
+from .rules import (
+    RulePlanner as RulePlanner,
+    SolvedQuestions as SolvedQuestions,
+)
 from .search import (
     Search as Search,
     SearchRules as SearchRules,
+)
+from .summaries import (
+    LEAD_IN as LEAD_IN,
+    SUM_UP as SUM_UP,
+    SummaryState as SummaryState,
+    WithSummaries as WithSummaries,
+)
+from .service import (
+    STOP as STOP,
+    ScriptUser as ScriptUser,
+    Service as Service,
+    SimulatedUser as SimulatedUser,
+    Talk as Talk,
+    goal_of as goal_of,
 )
 from .tictactoe import (
     TicTacToe as TicTacToe,

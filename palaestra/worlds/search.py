@@ -35,7 +35,7 @@ from palaestra.types import (
 from palaestra.verifiers.answers.final import boxed_answer, gold_of
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
 
-Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "answer"]
+Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "judged", "answer"]
 Rule: TypeAlias = Literal["again", "end"]
 EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
 THINK, RESULT = "think", "result"
@@ -137,7 +137,7 @@ class Search:
             )
         *before, last = task.prompt
         said = f"{last.content}\n\n{self.usage}" if self.told else last.content
-        return self._ask(SearchState(task=task), (*before, replace(last, content=said)))
+        return self._ask(self._begin(task), (*before, replace(last, content=said)))
 
     async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
         form, content = self.read(acts[0].text)
@@ -154,9 +154,12 @@ class Search:
             state = self._after(state, "found", hits)
             # a line each: a document cannot look like several
             return self._go_on(state, "\n".join(" ".join(text.split()) for _, text, _ in hits))
+        return self._missed(state, "malformed", self.correction(state), self.rules.malformed)
+
+    def correction(self, state: SearchState) -> str:
+        """What the policy is told whose message could not be read."""
         search, answer = self.forms
-        usage = f"use <{search}>...</{search}> or <{answer}>...</{answer}>"
-        return self._missed(state, "malformed", usage, self.rules.malformed)
+        return f"use <{search}>...</{search}> or <{answer}>...</{answer}>"
 
     @property
     def usage(self) -> str:
@@ -209,6 +212,12 @@ class Search:
             rf"\s*(?:<{THINK}>{inside}</{THINK}>)?\s*<({forms})>({inside})</\1>\s*", re.DOTALL
         )
 
+    def _begin(self, task: Task) -> SearchState:
+        return SearchState(task=task)
+
+    def _facts(self, state: SearchState) -> Mapping[str, Any]:
+        return facts(state)
+
     async def _search(self, query: str, key: Key) -> tuple[Hit, ...]:
         if self.seconds:
             z = float(rng_of((*key, "wait", query)).standard_normal())
@@ -238,7 +247,7 @@ class Search:
 
     def _ask(self, state: SearchState, say: tuple[Message, ...]) -> Frame:
         ask = Ask(seat="policy", say=say)
-        return Frame(state=state, asks=(ask,), facts=facts(state), state_key=known(state))
+        return Frame(state=state, asks=(ask,), facts=self._facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
         said, gold = state.answer, state.task.answer
@@ -249,7 +258,7 @@ class Search:
         return Frame(
             state=state,
             pay={("policy", ""): float(right)},
-            facts={**facts(state), "correct": right},
+            facts={**self._facts(state), "correct": right},
             state_key=known(state),
             status=status,
         )

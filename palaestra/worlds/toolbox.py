@@ -1,4 +1,4 @@
-"""Tools by their names, as settings hold them: FILE.py:NAME, python, mcp:COMMAND, mcp:URL.
+"""Tools by their names, as settings hold them: FILE.py:NAME, FILE.py for all of a file, python, mcp:COMMAND, mcp:URL.
 
 A function that a program gives has the name of the file it stands in, so that another process finds
 it; one that stands in no file (a notebook's, a closure, a method) is known to its own process only.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
+from inspect import isfunction
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,7 @@ from palaestra.services.tools.names import FORMS, GIVEN, SANDBOX, SERVER, is_fun
 from palaestra.services.tools.sandboxed import PythonTool
 from palaestra.services.tools.servers import ServerTool, ToolServer
 from palaestra.suggest import suggestion
-from palaestra.tasks.user_code import VALUES, load, spec_of
+from palaestra.tasks.user_code import VALUES, load, module_of, path_of, spec_of
 from palaestra.types import Call, Malformed, Message, ToolSchema
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -78,6 +79,19 @@ def function_named(name: str) -> Callable[..., Any]:
     return function
 
 
+def functions_in(file: str) -> list[str]:
+    """The public functions that a file defines, by name. Raises UserError where it has none."""
+    module = module_of(str(path_of(file)))
+    own = [
+        f"{file}:{name}"
+        for name, x in vars(module).items()
+        if isfunction(x) and x.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    if not own:
+        raise UserError(f"{file} defines no function that could be a tool; write def NAME(...)")
+    return own
+
+
 def toolbox(names: tuple[str, ...]) -> Toolbox:
     """The tools of these names, the same while they are open. Raises UserError for one that cannot
     be had.
@@ -97,7 +111,8 @@ class Toolbox:
     """What can be called in an episode."""
 
     def __init__(self, names: tuple[str, ...], more: Sequence[Tool] = ()) -> None:
-        functions = [n for n in names if is_function(n) or n.startswith(GIVEN)]
+        whole = [x for n in names for x in (functions_in(n) if n.endswith(".py") else (n,))]
+        functions = [n for n in whole if is_function(n) or n.startswith(GIVEN)]
         self.fixed: list[Tool] = [*more, *(FunctionTool(function_named(n), n) for n in functions)]
         self.fixed += [PythonTool()] if SANDBOX in names else []
         self.servers = [ToolServer(n.removeprefix(SERVER)) for n in names if n.startswith(SERVER)]
@@ -106,6 +121,11 @@ class Toolbox:
         self._gates = WeakKeyDictionary()
         if not self.servers:
             self._tools = by_name(self.fixed)
+
+    @property
+    def takes_database(self) -> bool:
+        """Whether some function works on the database of an episode."""
+        return any(isinstance(t, FunctionTool) and t.takes_database for t in self.fixed)
 
     async def schemas(self) -> tuple[ToolSchema, ...]:
         """What models are told; servers are begun where they are not. Raises UserError where one
@@ -123,6 +143,7 @@ class Toolbox:
         chars: int,
         *,
         in_order: bool = False,
+        database: Any = None,
     ) -> list[tuple[Message, bool]]:
         """Makes the calls of a message at the same time.
 
@@ -130,18 +151,21 @@ class Toolbox:
             seconds: that a call may take.
             chars: that a result may have; the rest is left out.
             in_order: one after the other instead.
+            database: that functions with a parameter `db` are given.
 
         Returns:
             For each the result as a message, and whether it is an error.
         """
-        making = [self._outcome(call, n, seconds) for n, call in enumerate(calls)]
+        making = [self._outcome(call, n, seconds, database) for n, call in enumerate(calls)]
         outcomes = [await one for one in making] if in_order else await asyncio.gather(*making)
         return [
             (self._message(c, shorten(o.text, chars)), o.failed)
             for c, o in zip(calls, outcomes, strict=True)
         ]
 
-    async def _outcome(self, call: Call | Malformed, n: int, seconds: float) -> ToolResult:
+    async def _outcome(
+        self, call: Call | Malformed, n: int, seconds: float, database: Any
+    ) -> ToolResult:
         if isinstance(call, Malformed):
             what = MISTAKES.get(call.kind, call.kind)
             return failure(f"the call cannot be read, {what}: {shorten(call.text, SHOWN)}")
@@ -152,6 +176,8 @@ class Toolbox:
         if tool is None:
             name = shorten(call.name, SHOWN)
             return failure(f"no tool {name!r}; there are {', '.join(self._tools)}")
+        if database is not None and isinstance(tool, FunctionTool):
+            tool = tool.on(database)
         gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
         async with gate:
             return await tool.call(call.args, seconds)

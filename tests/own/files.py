@@ -5,6 +5,7 @@ import json
 from palaestra.api.project import example_rows, template_of
 
 ENVIRONMENT, GAME, TOOLS = map(template_of, ("corridor.py", "high_number.py", "search.py"))
+GRAPH = template_of("graph.tsv")
 DOCUMENTS = """# Cats
 
 The lion is a large cat of Africa.

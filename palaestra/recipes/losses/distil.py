@@ -7,18 +7,37 @@
     jsd       beta KL(T | M) + (1 - beta) KL(pi | M), M = beta T + (1 - beta) pi
 
 (arXiv:2306.13649, eq. 1 to 3.) Mean over all tokens of the batch, from both models' whole
-distributions, T x V numbers a row; no reward is asked for. With `over="tokens"` only the log-probs of the
-sampled tokens are compared, for large vocabularies: k2 as a loss for reverse and k3 for forward, which
-have the same gradients in the mean (`objective.kl`), with more noise; jsd has no such form. The metric is
-then `kl_teacher`.
+distributions, T x V numbers a row of the teacher; no reward is asked for. For large vocabularies `top=K`
+keeps the teacher's K likeliest tokens and joins all others to one: a lower bound, 2 K numbers a token.
+With `over="tokens"` only the log-probs of the sampled tokens are compared: k2 as a loss for reverse and
+k3 for forward, which have the same gradients in the mean (`objective.kl`), with more noise; jsd has no
+such form. The metric is then `kl_teacher`.
 
 With probability `mix` a prompt's answer is that of the data (`demonstration`, else the answer as text)
 instead of the student's: 0 is on-policy, 1 is distillation on fixed answers. A token of the data was
 not drawn from the student, so `over="tokens"` allows no mix.
 
-The teacher has the student's tokenizer; "policy", a copy of the start, teaches nothing.
+The teacher has the student's tokenizer. With `privileged` it reads more than the student, behind the
+question, and then the student can teach itself:
+
+    palaestra train distil --data FILE.jsonl teacher=self privileged=solution --model DIR
+
+    answer     the right answer
+    solution   how it is found: the column demonstration
+    hint       the column hint
+    peer       another answer to the same prompt that is right (`samples` are judged for it)
+    feedback   a wrong answer to it, and that it is wrong
+    other      the working of another training task: the control for what is shown (arXiv:2608.09228)
+
+teacher=self is the student as it was `every` steps ago at most, teacher=policy as it was at the start
+(arXiv:2601.18734 with the solution, arXiv:2601.20802 with peers and feedback). A row of which there is
+nothing to show is read as it is; the metric `privileged` is the share of tokens that were not. On the
+built-in problem peers and feedback bring the built-in model from 21% to 100% in 30 steps with every=10,
+and to 47% and 12% with every=1 (one seed): who follows himself too closely forgets. `other` reaches 100%
+too: there it is the working that is learned, not what it says of the problem.
 """
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import palaestra as pl
@@ -37,7 +56,11 @@ CARD = pl.Card(
                 ("17 + 25 = 30 + 12 = 42", "8 + 31 = 39", "40 + 9 = 49"),
                 "an answer of the data, for the share `mix`",
                 otherwise="`mix` takes the answer as text; mix=0 reads neither",
+                when={"privileged": ("", "answer", "hint", "peer", "feedback", "other")},
             ),
+            replace(pl.needs.DEMONSTRATION, when={"privileged": ("solution",)}),
+            replace(pl.needs.HINT, when={"privileged": ("hint",)}),
+            replace(pl.needs.ANSWER, when={"privileged": ("answer", "peer", "feedback")}),
         ),
         models=(
             pl.needs.NeededModel(
@@ -45,6 +68,7 @@ CARD = pl.Card(
                 "teacher",
                 "says how likely each next token is",
                 reads_tokens=True,
+                when={"privileged": ("",)},
             ),
         ),
         shows="divergence_teacher",
@@ -54,15 +78,25 @@ CARD = pl.Card(
     "cannot do is not learned, and no reward corrects it.",
     lacks=(
         "A teacher of another tokenizer than the student's, or one behind an API, cannot teach.",
-        "The teacher reads the student's prompt: it cannot be shown a hint or a solution beside it.",
         "The paper's sum of distillation and a reward is `kdrl`.",
-        "There is no top-k form of the divergence: the default holds a number for each word of the vocabulary "
-        "and token of a step, 40 GB for 64 answers of 512 tokens and 150,000 words; take over=tokens there.",
+        "Without top=K a number for each word of the vocabulary and token of a step is held, 40 GB for 64 "
+        "answers of 512 tokens and 150,000 words.",
+        "Privileged context stands behind the question: not where tools or a world say more before the answer.",
+        "A teacher that follows the student moves in steps (`every`), not as a mean over them.",
         "TRL's seq_kd, answers of the teacher in place of the student's, is not there; its lmbda is 1 - mix.",
     ),
 )
-TEACHER = "teacher"
+TEACHER, SELF = "teacher", "self"
 Divergence = Literal["reverse", "forward", "jsd"]
+Privilege = Literal["", "answer", "solution", "hint", "peer", "feedback", "other"]
+REWRITES: dict[str, pl.rollout.Rewrite] = {
+    "answer": pl.rollout.Revealed(),
+    "solution": pl.Hinted(pl.Working(share=1.0)),
+    "hint": pl.Hinted(pl.rollout.HintColumn()),
+    "peer": pl.rollout.PeerSolution(),
+    "feedback": pl.Feedback("verdict"),
+    "other": pl.rollout.Examples(1),
+}
 
 
 @pl.stage
@@ -80,47 +114,92 @@ class StudentOrData:
         return await self.sample(ctx, key, group)
 
 
+@pl.stage
+class ImitateTop:
+    """`pl.credit.Imitate` whose rows ask of the student what the teacher said of its `top` likeliest
+    tokens.
+    """
+
+    top: int
+
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
+        examples, state = pl.credit.Imitate()(groups, signals, state)
+        asked = []
+        for x in examples:
+            known = x.columns[f"{TEACHER}_top_logp:{self.top}"]
+            asked.append(
+                replace(x, columns={**x.columns, "asked": known[:, known.shape[1] // 2 :]})
+            )
+        return asked, state
+
+
 def build(
     divergence: Divergence = "reverse",
     beta: float = 0.5,
     mix: float = 0.0,
     over: Literal["vocabulary", "tokens"] = "vocabulary",
+    top: int = 0,
     samples: int = 4,
     teacher: str = "policy",
+    privileged: Privilege = "",
+    every: int = 10,
 ) -> pl.Recipe:
-    """`beta` is of jsd alone: the teacher's weight in the mixture, above 0 and below 1."""
-    if not 0 <= mix <= 1:
-        raise pl.UserError(f"distil: mix is {mix}; it is a share, from 0 to 1")
+    """`beta` is of jsd alone: the teacher's weight in the mixture, above 0 and below 1. `top` 0 is the
+    whole vocabulary.
+    """
+    check_options(divergence, beta, mix, over, top, teacher, privileged)
+    weight = {"reverse": 1.0, "forward": 0.0, "jsd": beta}[divergence]
+    loss: Any = pl.objective.GeneralisedJSD(weight, model=TEACHER)
+    if over == "tokens":
+        loss = pl.KL("k2" if divergence == "reverse" else "k3", model=TEACHER, reduce="tokens")
+    elif top:
+        loss = pl.objective.TopJSD(top, weight, model=TEACHER)
+    quantity = "logp" if over == "tokens" else f"top_logp:{top}" if top else "vocab_logp"
+    links: list[Any] = [StudentOrData(pl.Sample(n=samples), mix)]
+    if privileged in ("peer", "feedback"):
+        links.append(pl.Score())
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(*links),
+        credit=ImitateTop(top) if top else pl.credit.Imitate(),
+        objective=loss,
+        needs=((TEACHER, quantity),),
+        references={TEACHER: pl.rollout.Snapshots(every, keep=1) if teacher == SELF else teacher},
+        privileged={TEACHER: REWRITES[privileged]} if privileged else {},
+    )
+
+
+def check_options(
+    divergence: str, beta: float, mix: float, over: str, top: int, teacher: str, privileged: str
+) -> None:
+    """Raises UserError for arguments that do not go together."""
+    pl.check_bounds("distil: mix", mix, least=0, most=1)
+    pl.check_bounds("distil: top", top, least=0)
     if divergence == "jsd" and not 0 < beta < 1:
         raise pl.UserError(
             f"distil: beta is {beta}; of jsd it lies between 0 and 1, whose ends are divergence=forward "
             "and divergence=reverse"
         )
-    if over == "tokens" and (divergence == "jsd" or mix):
+    if over == "tokens" and (divergence == "jsd" or mix or top):
         raise pl.UserError(
-            "distil: sampled tokens alone give no jsd, and need the student's own answers; take "
-            "over=vocabulary, or divergence=reverse mix=0"
+            "distil: sampled tokens alone give no jsd, have no top, and need the student's own answers; "
+            "take over=vocabulary, or divergence=reverse mix=0 top=0"
         )
-    weight = {"reverse": 1.0, "forward": 0.0, "jsd": beta}[divergence]
-    loss: Any = pl.objective.GeneralisedJSD(weight, model=TEACHER)
-    if over == "tokens":
-        loss = pl.KL("k2" if divergence == "reverse" else "k3", model=TEACHER, reduce="tokens")
-    return pl.vary(
-        pl.recipe("grpo"),
-        collect=pl.links(StudentOrData(pl.Sample(n=samples), mix)),
-        credit=pl.credit.Imitate(),
-        objective=loss,
-        needs=((TEACHER, "logp" if over == "tokens" else "vocab_logp"),),
-        references={TEACHER: teacher},
-    )
+    if teacher == SELF and not privileged:
+        raise pl.UserError(
+            "distil: teacher=self says what the student says, unless it reads more; give it "
+            f"privileged={'|'.join(REWRITES)}"
+        )
 
 
-def embedded(teacher: str = "policy", **options: Any) -> pl.Runnable:
+def embedded(teacher: str = "policy", privileged: Privilege = "", **options: Any) -> pl.Runnable:
     """On the embedded problem: the teacher imitates its answers for some steps, then it teaches. A
-    teacher of the user takes its place.
+    teacher of the user, or one that reads more, takes its place.
     """
-    taught = build(teacher=teacher, **options)
-    if teacher != "policy":
+    taught = build(teacher=teacher, privileged=privileged, **options)
+    if teacher != "policy" or privileged:
         return taught
     imitates = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=12))
     return pl.Pipeline(

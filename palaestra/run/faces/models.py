@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from torch import Tensor
 
-from palaestra.context import Engine
+from palaestra.context import Engine, Rewrite
 from palaestra.engines import select
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load
 from palaestra.models.lora import LoRA
 from palaestra.models.threads import use_threads
+from palaestra.rollout.privileged import reader
 from palaestra.run.faces.situation import RunSituation
 from palaestra.run.measuring import measure
 from palaestra.types import Batch, Groups, Need, Outputs, Signals
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+NOTHING: Mapping[str, Rewrite] = MappingProxyType({})
 
 
 @dataclass(kw_only=True)
@@ -126,8 +134,14 @@ class RunModels(RunSituation):
             out = run(batch.part(rows).to(device))
             yield {k: v.double().cpu().numpy() for k, v in out.items()}
 
-    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        return measure(self, groups, needs)
+    def measure(
+        self,
+        groups: Groups,
+        needs: Sequence[Need],
+        privileged: Mapping[str, Rewrite] = NOTHING,
+    ) -> Signals:
+        ctx = cast("Context", self)
+        return measure(self, groups, needs, {k: reader(ctx, r) for k, r in privileged.items()})
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Charges the time of a synchronous block to a phase, without what inner phases take."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sqlite3
 from collections.abc import AsyncIterable, Callable, Mapping
 from concurrent.futures import Future
-from functools import cache
-from typing import Any, NamedTuple, NotRequired, cast, get_type_hints
+from copy import copy
+from functools import cache, partial
+from typing import Any, NamedTuple, NotRequired, Self, cast, get_origin, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -22,6 +24,7 @@ from palaestra.services.tools.base import ToolResult, failure, too_slow, wait_fo
 from palaestra.services.tools.exits import no_exit
 from palaestra.types import ToolSchema
 
+DATABASE = "db"  # the parameter of a tool that an episode's database is given in
 STUCK = 16  # calls of one tool that may go on beyond their time before the run ends
 SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?):\s*$")
 ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
@@ -45,9 +48,23 @@ class FunctionTool:
     def __init__(self, function: Callable[..., Any], where: str) -> None:
         self.function, self.where = function, where
         self.schema, self._arguments = schema_of(function, where)
+        self.takes_database = any(map(is_database, inspect.signature(function).parameters.values()))
         self._stuck = 0
 
+    def on(self, database: Any) -> Self:
+        """The same tool on an episode's database; the tool itself where it takes none."""
+        if not self.takes_database:
+            return self
+        bound = copy(self)
+        bound.function, bound.takes_database = partial(self.function, db=database), False
+        return bound
+
     async def call(self, args: Mapping[str, Any], seconds: float) -> ToolResult:
+        if self.takes_database:
+            raise UserError(
+                f"{self.where} takes the database of an episode, {DATABASE}, which only a method with "
+                "databases gives, such as mua-rl"
+            )
         try:
             given = self._arguments.validate_python(dict(args))
         except ValidationError as error:
@@ -188,6 +205,7 @@ def typed_parameters(
         parameters = inspect.signature(function).parameters
     except (NameError, TypeError, ValueError) as error:
         raise UserError(f"{where}: its type hints cannot be read: {error}") from None
+    parameters = {n: p for n, p in parameters.items() if not is_database(p)}
     for p in parameters.values():
         if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise UserError(
@@ -200,6 +218,17 @@ def typed_parameters(
                 "or what it is"
             )
     return {name: (p, hints[name]) for name, p in parameters.items()}
+
+
+def is_database(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is the database of an episode, which the model is not told of: it is called
+    `db`, and has no type, or that of a dict or of an SQLite connection.
+    """
+    hint = parameter.annotation
+    whole = hint if isinstance(hint, str) else getattr(get_origin(hint) or hint, "__name__", "")
+    kind = whole.partition("[")[0].strip().rpartition(".")[2]
+    kinds = ("_empty", "Any", "dict", "Mapping", "MutableMapping", sqlite3.Connection.__name__)
+    return parameter.name == DATABASE and kind in kinds
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:

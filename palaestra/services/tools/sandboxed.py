@@ -34,11 +34,18 @@ class PythonTool:
         code = args.get("code")
         if not isinstance(code, str) or set(args) != {"code"}:
             return failure('arguments: the program is text, as {"code": "print(1)"}')
-        limits = Limits(seconds=seconds)
-        work = run_in_thread(lambda: run_program(code, limits=limits), "tool python")
-        if not await wait_for(work, seconds + GRACE):
-            raise Fault("sandbox", f"it gave nothing in {seconds + GRACE:g} s")
-        return outcome_of(work.result())
+        return outcome_of(await run_beside(code, seconds))
+
+
+async def run_beside(code: str, seconds: float) -> Ran:
+    """What a program did, run beside the event loop in an empty world of its own. Raises Fault where
+    the sandbox does not answer.
+    """
+    limits = Limits(seconds=seconds)
+    work = run_in_thread(lambda: run_program(code, limits=limits), "tool python")
+    if not await wait_for(work, seconds + GRACE):
+        raise Fault("sandbox", f"it gave nothing in {seconds + GRACE:g} s")
+    return work.result()
 
 
 def outcome_of(ran: Ran) -> ToolResult:

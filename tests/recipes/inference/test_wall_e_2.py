@@ -21,7 +21,7 @@ from palaestra.recipes.inference.wall_e_2.rules import (
     scene_facts,
     scene_features,
 )
-from palaestra.recipes.inference.wall_e_2.world import ActionForecast, ImaginedFirst
+from palaestra.recipes.inference.wall_e_2.world import ImaginedFirst, PredictedFrame
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
 from palaestra.services.sandbox import run_program
 from palaestra.types import Act, Ask, Episode, Frame, Message, Reward, Task
@@ -139,9 +139,9 @@ def test_written_rules_run_in_the_sandbox_and_break_alone():
     cases = [("s", "pick", {}), ("s", "pick", {"lamp": "on"}), ("s", "go", {})]
     broken = "def rule(state, action, scene):\n    return 1 / 0\n"
     forger = "import sys\nsys.__stdout__.write('@@rules [[null, null, null]]')\nraise SystemExit\n"
-    dark = ActionForecast(feedback="dark", suggestion="light the lamp")
+    dark = PredictedFrame(feedback="dark", suggestion="light the lamp")
     said = run_written([WRITTEN, broken, "no python"], cases)
-    assert said == [[dark, ActionForecast(), ActionForecast()], [None] * 3, [None] * 3]
+    assert said == [[dark, PredictedFrame(), PredictedFrame()], [None] * 3, [None] * 3]
     assert run_written([WRITTEN, forger], cases)[0] == said[0], "one rule says nothing for another"
     here = "import os\ndef rule(state, action, scene):\n    os.mkdir('/work/palaestra_escape')\n    return ('', True, '')\n"
     assert run_written([here], cases) == [[None] * 3] and not Path("/work/palaestra_escape").exists()
@@ -204,7 +204,7 @@ def played(acts, rule=True, **settings):
 
     async def predict(state, action, scene):
         fails = rule and action == "open" and state == "locked"
-        return ActionForecast(feedback="It is locked.", suggestion="Unlock.") if fails else ActionForecast()
+        return PredictedFrame(feedback="It is locked.", suggestion="Unlock.") if fails else PredictedFrame()
 
     world, said = ImaginedFirst(Doors(), predict, **settings), []
 
@@ -229,7 +229,7 @@ def test_a_vetoed_action_is_not_done_and_the_agent_is_told_why():
 
 def test_a_legal_reply_that_is_vetoed_is_left_out():
     async def predict(state, action, scene):
-        return ActionForecast(feedback="no")
+        return PredictedFrame(feedback="no")
 
     world = ImaginedFirst(Doors(), predict, tries=2)
     frame = asyncio.run(world.reset(Task(id="t", prompt=()), (0,)))

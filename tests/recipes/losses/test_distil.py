@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import palaestra as pl
@@ -80,7 +81,7 @@ def test_sampled_tokens_have_the_gradients_of_the_whole_in_the_mean():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mix": 1.5}, r"mix is 1\.5; it is a share"),
+        ({"mix": 1.5}, r"mix is 1\.5; it must be at least 0"),
         ({"divergence": "jsd", "beta": 1.0}, "divergence=forward and divergence=reverse"),
         ({"over": "tokens", "divergence": "jsd"}, "take over=vocabulary"),
         ({"over": "tokens", "mix": 0.5}, "need the student's own answers"),
@@ -129,3 +130,107 @@ def test_two_steps_of_every_form(context, options):
     for _ in range(2):
         state, metrics = asyncio.run(step(recipe, ctx, state))
         assert metrics["skipped"] == 0 and math.isfinite(metrics["loss"])
+
+
+# Q = (.5, .3, .2), P = (.7, .2, .1). One token and the rest: .5 log(.5/.7) + .5 log(.5/.3), reverse;
+# .7 log(.7/.5) + .3 log(.3/.5), forward. All three: .5 log(.5/.7) + .3 log(.3/.2) + .2 log(.2/.1)
+@pytest.mark.parametrize(
+    ("top", "beta", "value"), [(1, 1.0, 0.0871770), (1, 0.0, 0.0822829), (3, 1.0, 0.0920333), (2, 1.0, 0.0920333)]
+)
+def test_top_joins_the_rest_to_one_outcome(top, beta, value):
+    student, teacher = (torch.tensor(x, dtype=torch.float64).log() for x in ((0.5, 0.3, 0.2), (0.7, 0.2, 0.1)))
+    known = torch.cat([teacher[:top], torch.arange(top)]).expand(1, 2, -1)
+    said = Segment(ids=(1,), trained=True, logp=(math.log(0.3),))
+    columns = {f"teacher_top_logp:{top}": known[0].numpy()}
+    row = Row(segments=(Segment(ids=(0,)), said))
+    batch = pack([Example(row=row, columns=columns)], dtype=torch.float64)
+    loss, _ = pl.objective.TopJSD(top, beta)({"asked_logp": student[:top].expand(1, 2, -1)}, batch)
+    assert loss.item() == pytest.approx(value, abs=3e-6)
+
+
+def test_the_top_of_all_is_the_whole_vocabulary(context):
+    """Two steps with the whole vocabulary and with its top V move the weights alike."""
+    losses = []
+    for top in (0, 4096):
+        recipe, ctx, state = make_smallest(distil.build(top=top, samples=2)), context("chain"), start(0)
+        prepare(recipe, ctx)
+        with torch.no_grad():
+            for p in ctx.model("teacher").module.parameters():
+                p.mul_(1.01)
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        losses.append(metrics["divergence_teacher"])
+    assert losses[0] > 1e-4 and losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def told(ctx, recipe, n=2):
+    """A group of the recipe, its learner, and what the teacher says of it."""
+    prepare(recipe, ctx)
+    task = ctx.bench.tasks.task("train", 3)
+    group = asyncio.run(pl.links(pl.Sample(n=n), pl.Score())(ctx, (0, 0), Group(task=task)))
+    learner = recipe.learners["policy"]
+    return group, ctx.measure([group], learner.needs, learner.privileged)[0]
+
+
+def test_a_privileged_teacher_reads_the_answer_behind_the_question(context):
+    """Its log-probs are those of the answer behind a prompt that a person wrote out."""
+    ctx = context("chain")
+    group, signals = told(ctx, distil.build(over="tokens", teacher="policy", privileged="answer"))
+    (row,), task = group.episodes[0].rows, group.task
+    shown = pl.Message(role="user", content=f"{task.prompt[-1].content}\nanswer:\n{task.answer}")
+    pieces = ctx.engine().dialect.extend((shown,), first=True, closed=False)
+    prompt, said = [i for p in pieces for i in p.ids], [i for s in row.segments if s.trained for i in s.ids]
+    with torch.no_grad():
+        logits = ctx.model("teacher").causal(torch.tensor([prompt + said])).logits[0]
+    expected = logits.log_softmax(-1)[range(len(prompt) - 1, len(prompt) + len(said) - 1), said]
+    found = signals[0][0]["teacher_logp"]
+    assert found[-len(said) :] == pytest.approx(expected.double().numpy(), abs=1e-4)
+    assert not found[: -len(said)].any() and len(found) == len(row.view().ids_T)
+    plain = ctx.measure([group], (("teacher", "logp"),))[0][0][0]["teacher_logp"]
+    assert abs(found - plain).max() > 1e-3
+    assert signals[0][0]["track:privileged"].all()
+
+
+def test_peers_teach_and_nobody_teaches_himself(context):
+    ctx = context("chain")
+    recipe = distil.build(over="tokens", privileged="peer")
+    group, _ = told(ctx, recipe, n=3)
+    right = pl.Reward(total=1.0, parts={}, solved=True)
+    wrong = pl.Reward(total=0.0, parts={}, solved=False)
+    rewards = (right, wrong, wrong)
+    episodes = tuple(replace(e, reward=r) for e, r in zip(group.episodes, rewards, strict=True))
+    learner, group = recipe.learners["policy"], replace(group, episodes=episodes)
+    shown = [e[0]["track:privileged"].any() for e in ctx.measure([group], learner.needs, learner.privileged)[0]]
+    assert shown == [False, True, True]
+
+
+def test_rows_that_begin_otherwise_are_refused(context):
+    ctx = context("chain")
+    recipe = distil.build(over="tokens", privileged="answer")
+    group, _ = told(ctx, recipe)
+    strange = replace(
+        group.episodes[0], rows=(Row(segments=(Segment(ids=(5, 6)), *group.episodes[0].rows[0].segments)),)
+    )
+    learner = recipe.learners["policy"]
+    with pytest.raises(pl.UserError, match="does not begin with its prompt"):
+        ctx.measure([replace(group, episodes=(strange,))], learner.needs, learner.privileged)
+
+
+def test_a_student_that_teaches_itself(tmp_path):
+    """With nothing to show it says what it says: the divergence is 0. With solutions it is not."""
+    shown = []
+    for n, hint in enumerate(("", "Add the tens.")):
+        file = tmp_path / f"{n}.jsonl"
+        rows = [{"prompt": f"What is 1{i} + 2{i}?", "answer": str(30 + 2 * i), "hint": hint} for i in range(4)]
+        file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+        out = tmp_path / str(n)
+        recipe = distil.build(samples=2, teacher="self", privileged="hint", every=1)
+        pl.train(make_smallest(recipe), data=str(file), out=out, quiet=True, max_tokens=8, evaluate=1)
+        lines = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
+        shown.append([(x["privileged"], x["divergence_teacher"]) for x in lines if "loss" in x])
+    assert all(share == 0 and abs(divergence) < 1e-6 for share, divergence in shown[0])
+    assert all(share == 1 and divergence > 1e-4 for share, divergence in shown[1])
+
+
+def test_a_student_alone_that_reads_no_more_is_refused():
+    with pytest.raises(pl.UserError, match=r"privileged=answer\|solution"):
+        distil.build(teacher="self")

@@ -25,11 +25,12 @@ def test_rapo_estimator():
 
 
 def test_rapo_tempered_reference():
-    from palaestra.models.forward import power_logp
+    from palaestra.models.forward import Predicted, power_logp
 
     logp = torch.tensor([[0.7, 0.2, 0.1]]).log().repeat(3, 1)
     for phi, expected in ((0.5, [0.522879, 0.279491, 0.197630]), (0.0, [1 / 3] * 3), (1.0, [0.7, 0.2, 0.1])):
-        found = power_logp(logp, torch.arange(3), torch.full((3,), phi)).exp()
+        tokens = torch.arange(3)
+        found = power_logp(logp, Predicted(tokens, torch.full((3,), phi), tokens[:, None])).exp()
         assert found.tolist() == pytest.approx(expected, abs=1e-6)
 
 

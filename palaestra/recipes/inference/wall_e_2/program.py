@@ -22,9 +22,9 @@ from palaestra.recipes.inference.wall_e_2.rules import (
 )
 from palaestra.recipes.inference.wall_e_2.world import (
     FAILURE,
-    ActionForecast,
     ImaginedFirst,
     Predict,
+    PredictedFrame,
 )
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
 
@@ -57,17 +57,17 @@ class WorldRules:
             written=tuple(self.written[i - n] for i in numbers if i >= n),
         )
 
-    def forecast(self, state: str, action: str, scene: dict[str, str]) -> ActionForecast:
+    def forecast(self, state: str, action: str, scene: dict[str, str]) -> PredictedFrame:
         """What the first rule says that forbids an action."""
         features = scene_features(state, scene)
         for r in self.induced:
             if r.applies(action, features):
-                return ActionForecast(feedback=r.feedback, suggestion=r.suggestion)
+                return PredictedFrame(feedback=r.feedback, suggestion=r.suggestion)
         if self.written:
             for (said,) in run_written(self.written, [(state, action, scene)]):
                 if said is not None and said.fails:
                     return said
-        return ActionForecast()
+        return PredictedFrame()
 
 
 def veto_precision(rules: WorldRules, log: Sequence[LoggedAction]) -> float | None:
@@ -227,14 +227,14 @@ class AlignWorldModel:
     def predict_with(self, ctx: pl.Context, rules: WorldRules) -> Predict:
         """The world model: what `predictor` expects, and what rules forbid."""
 
-        async def predict(state: str, action: str, scene: dict[str, str]) -> ActionForecast:
+        async def predict(state: str, action: str, scene: dict[str, str]) -> PredictedFrame:
             expected = True
             if self.predictor is not None:
                 expected = await forecast_by_model(ctx, self.predictor, state, action, scene)
             run = asyncio.to_thread if rules.written else _at_once
-            forecast: ActionForecast = await run(rules.forecast, state, action, scene)
+            forecast: PredictedFrame = await run(rules.forecast, state, action, scene)
             if not expected and not forecast.fails:
-                forecast = ActionForecast(feedback="It is expected to fail.")
+                forecast = PredictedFrame(feedback="It is expected to fail.")
             return replace(forecast, expected=expected)
 
         return predict

@@ -18,7 +18,7 @@ FAILURE = (
 
 
 @pl.value_class
-class ActionForecast:
+class PredictedFrame:
     """What the world model expects of an action: `expected` by the model alone, and the feedback and
     suggestion of what forbids it; "" = nothing does.
     """
@@ -33,7 +33,7 @@ class ActionForecast:
 
 
 # (state, action, scene) to what is expected
-Predict: TypeAlias = Callable[[str, str, dict[str, str]], Awaitable[ActionForecast]]
+Predict: TypeAlias = Callable[[str, str, dict[str, str]], Awaitable[PredictedFrame]]
 
 
 @pl.value_class
@@ -170,7 +170,7 @@ class ImaginedFirst:
         state = replace(state, inner=frame.state)
         return replace(frame, state=state, facts={**frame.facts, **self._facts(state)})
 
-    def _again(self, state: Imagination, action: str, forecast: ActionForecast) -> pl.Frame:
+    def _again(self, state: Imagination, action: str, forecast: PredictedFrame) -> pl.Frame:
         """Asks for another action. Where the world lists legal replies, this one is left out, but for
         the last.
         """

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import palaestra as pl
 from palaestra.recipes.inference.wall_e_2.rules import LoggedAction, action_kind
-from palaestra.recipes.inference.wall_e_2.world import ActionForecast
+from palaestra.recipes.inference.wall_e_2.world import PredictedFrame
 
 Case: TypeAlias = tuple[str, str, dict[str, str]]  # state, action, scene graph
 SHOWN = 8  # transitions of each kind that a model sees at a time
@@ -56,7 +56,7 @@ Known: {scene}
 Will the action `{action}` work here? Answer yes or no."""
 
 
-def run_written(codes: Sequence[str], cases: Sequence[Case]) -> list[list[ActionForecast | None]]:
+def run_written(codes: Sequence[str], cases: Sequence[Case]) -> list[list[PredictedFrame | None]]:
     """What each rule says of each case, all in one sandbox; None where it breaks.
 
     Raises:
@@ -70,13 +70,13 @@ def run_written(codes: Sequence[str], cases: Sequence[Case]) -> list[list[Action
     return [[_forecast(cell) for cell in row] for row in found]
 
 
-def _forecast(cell: Any) -> ActionForecast | None:
+def _forecast(cell: Any) -> PredictedFrame | None:
     """What one rule says of one case."""
     if cell is False:
         return None
     if cell is None:
-        return ActionForecast()
-    return ActionForecast(feedback=str(cell[0])[:300] or "It fails.", suggestion=str(cell[1])[:300])
+        return PredictedFrame()
+    return PredictedFrame(feedback=str(cell[0])[:300] or "It fails.", suggestion=str(cell[1])[:300])
 
 
 def _run(codes: Sequence[str], cases: Sequence[Case]) -> list[list[Any]] | None:

@@ -1,0 +1,108 @@
+"""Privileged context: a model that measures reads more of a task than the policy that answered it.
+
+    Learner(needs=(("teacher", "vocab_logp"),), privileged={"teacher": Revealed()})
+
+The prompt of a row is put as a `Rewrite` puts it, for that model alone; what it says of the tokens
+behind the prompt stands at their places in the row (self-distillation with the solution,
+arXiv:2601.18734, or with another attempt, arXiv:2601.20802). A rewrite sees the group with the
+episode that is read first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from palaestra.context import Rewrite
+from palaestra.errors import UserError
+from palaestra.tasks.phrasing import add_examples, question_message, rephrase
+from palaestra.types import Group, Row, Segment, Task, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+Read = Callable[[Group, int, Row], Row]  # a row of an episode, by its number, as a model reads it
+
+
+@stage
+class Revealed:
+    """The question with its right answer behind it; None where the task has none."""
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
+        task = group.task
+        if task.answer is None or task.answer == "":
+            return None
+        return rephrase(task, f"{question_message(task).content}\nanswer:\n{task.answer}")
+
+
+@stage
+class PeerSolution:
+    """The question behind another attempt of the group that is right, drawn at random, as a worked
+    example; None where no other one is.
+    """
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
+        others = [e for e in group.episodes[1:] if e.ok and e.text.strip() and e.solved]
+        if not others:
+            return None
+        text = others[int(rng.integers(len(others)))].text.strip()
+        return add_examples(group.task, [(group.task, text)])
+
+
+def reader(ctx: Context, rewrite: Rewrite) -> Read:
+    """How a model reads the rows of a step where `rewrite` puts their prompts; rows stay as they are
+    where it has nothing to show.
+
+    Raises:
+        UserError: a row does not begin with its task's prompt, as where a world or tools say more.
+    """
+
+    def read(group: Group, number: int, row: Row) -> Row:
+        first = group.episodes[number]
+        others = (e for i, e in enumerate(group.episodes) if i != number)
+        task = rewrite(
+            ctx, replace(group, episodes=(first, *others)), rng_of((*row.key, "privileged"))
+        )
+        return row if task is None else with_prompt(ctx, row, group.task, task)
+
+    return read
+
+
+def with_prompt(ctx: Context, row: Row, task: Task, shown: Task) -> Row:
+    """The row behind the prompt of `shown` instead of its own, that of `task`."""
+    model = next((s.policy for s in row.segments if s.policy), "policy")
+    dialect = ctx.engine(model).dialect
+
+    def prompt(t: Task) -> list[Segment]:
+        pieces = dialect.extend(t.prompt, first=True, closed=False)
+        # what the template begins of a reply is no part of the prompt
+        return [Segment(ids=p.ids, pictures=p.pictures) for p in pieces if p.author != "forced"]
+
+    own = tuple(i for s in prompt(task) for i in s.ids)
+    heard = next((n for n, s in enumerate(row.segments) if s.replies or s.trained), 0)
+    seen = tuple(i for s in row.segments[:heard] for i in s.ids)
+    if seen[: len(own)] != own:
+        raise UserError(
+            f"task {task.id!r}: its row does not begin with its prompt, so a model cannot be shown more "
+            "there; privileged context is for questions of one's own, without tools or a world that "
+            "speaks first"
+        )
+    begun = [Segment(ids=seen[len(own) :], author="forced")] if len(seen) > len(own) else []
+    return replace(row, segments=(*prompt(shown), *begun, *row.segments[heard:]))
+
+
+def back_in_place(read_T: np.ndarray, row: Row) -> np.ndarray:
+    """What was measured of a row as it was read, [T' of it, ...], at the places of the row as it is,
+    [T, ...], 0 in its prompt; features of whole rows, [1, D], as they are.
+    """
+    view = row.view()
+    T = len(view.ids_T)
+    if read_T.ndim == 2 and len(read_T) == 1 and T != 1:
+        return read_T
+    said = int(view.trained_T.argmax())  # the first token that is learned from
+    placed_T = np.zeros((T, *read_T.shape[1:]))
+    placed_T[said:] = read_T[len(read_T) - T + said :]
+    return placed_T

@@ -1,0 +1,190 @@
+"""Searches whose results are judged: the message after one says first whether it was useful.
+
+    <search>boss of Bako</search>                               tool: host of Tiru is Mema.
+    <judge>no</judge><search>boss of Bako</search>              tool: boss of Bako is Tiru.
+    <judge>yes</judge><answer>Tiru</answer>
+
+After `no` the next action is another search, as long as the episode has one left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from palaestra.declared import declare
+from palaestra.errors import UserError
+from palaestra.services.index import Hit
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
+from palaestra.worlds.search import RESULT, THINK, Outcome, Search, SearchState
+
+JUDGE = "judge"
+GO_ON, AGAIN = "search again or answer", "search again"
+LEFT_OUT = "left out, as it was judged not useful"
+
+
+@value_class
+class JudgeState(SearchState):
+    judgements: tuple[bool | None, ...] = ()  # by search that found something; None = not judged
+    useful: tuple[bool, ...] = ()  # likewise, whether it showed what answers the question
+    talk: tuple[
+        Message, ...
+    ] = ()  # what the policy has read and said, where passages may be left out
+    shown: int = -1  # where in `talk` the passages stand that were found last
+    renewed: bool = False  # passages of `talk` were left out after the last message
+
+
+@declare(
+    facts=(
+        (
+            "judgements",
+            tuple,
+            "by search that found something, what was said of it; None = nothing",
+        ),
+        ("useful", tuple, "likewise, whether it showed a gold document, or words of the answer"),
+    )
+)
+@stage
+class JudgeSearch(Search):
+    """`Search` in which the first thing after a search that found something is a judgement, alone in
+    a message or before the next action. A message without one is malformed there, and so is one
+    that answers after `no` although it could search.
+
+    Args:
+        hard: passages that are judged not useful leave the context of what follows; else they stay.
+        noise: how likely a search shows the `k` passages behind the best ones in their place, for
+            all episodes of a group in a turn or for none.
+    """
+
+    hard: bool = False
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if JUDGE in self.forms or not 0 <= self.noise <= 1:
+            raise UserError(f"JudgeSearch: noise is 0 to 1, and no form is called {JUDGE}")
+
+    def reset(self, task: Task, key: Key) -> Frame:
+        frame = super().reset(task, key)
+        return replace(frame, state=replace(frame.state, talk=frame.asks[0].say))
+
+    @property
+    def usage(self) -> str:
+        """How documents are searched, judged and used, in words."""
+        if self.turns == 1:
+            return super().usage
+        _, answer = self.forms
+        return (
+            f"{super().usage} After a search first judge what it found: begin the next message with "
+            f"<{JUDGE}>yes</{JUDGE}> if it helps to answer the question, or <{JUDGE}>no</{JUDGE}> if "
+            f"it does not. After no, search again with other words; after yes, search for what is "
+            f"missing or write <{answer}>the answer</{answer}>, in the same message."
+        )
+
+    def correction(self, state: SearchState) -> str:
+        if isinstance(state, JudgeState) and is_pending(state):
+            return f"begin with <{JUDGE}>yes</{JUDGE}> or <{JUDGE}>no</{JUDGE}>; after no, search again"
+        if isinstance(state, JudgeState) and self.must_search(state):
+            return AGAIN
+        return super().correction(state)
+
+    async def step(self, state: SearchState, acts: tuple[Act, ...], key: Key) -> Frame:
+        assert isinstance(state, JudgeState)
+        judgement, action = self.read_judged(acts[0].text)
+        said = Message(role="assistant", content=acts[0].text, author="policy")
+        state = replace(state, talk=(*state.talk, said), renewed=False)
+        judged = state
+        if is_pending(state) and judgement is not None:
+            judged = self._judge(state, judgement)
+        form, _ = self.read(action)
+        fits = is_pending(state) == (judgement is not None)
+        if not fits or (form == "answer" and self.must_search(judged)):
+            return await super().step(state, (replace(acts[0], text=""),), key)
+        if judgement is not None and not action.strip():
+            again = self.must_search(judged)
+            return self._go_on(self._after(judged, "judged"), AGAIN if again else GO_ON)
+        if form == "malformed":
+            judged = state  # a message is read as a whole or not at all
+        return await super().step(judged, (replace(acts[0], text=action),), key)
+
+    def read_judged(self, text: str) -> tuple[bool | None, str]:
+        """What a message judges, None = nothing, and what stands after that."""
+        match = self._judgement.match(text)
+        return (None, text) if match is None else (match[1].lower() == "yes", text[match.end() :])
+
+    def must_search(self, state: JudgeState) -> bool:
+        """Whether the last passages were judged not useful, and there are searches left."""
+        left = len(state.outcomes) + 2 <= self.turns and not 0 < self.calls <= state.calls
+        return left and bool(state.judgements) and state.judgements[-1] is False
+
+    def oracle(self, state: SearchState) -> str:
+        """Judges rightly, and then as `Search`; answers where no search is left."""
+        assert isinstance(state, JudgeState)
+        judgement = ""
+        if is_pending(state):
+            judgement = f"<{JUDGE}>{'yes' if state.useful[-1] else 'no'}</{JUDGE}>"
+            state = self._judge(state, state.useful[-1])
+        spent = len(state.outcomes) + 2 > self.turns or 0 < self.calls <= state.calls
+        return judgement + Search.oracle(self.closed() if spent else self, state)
+
+    @cached_property
+    def _judgement(self) -> re.Pattern[str]:
+        tags = "|".join((*self.forms, JUDGE, THINK, RESULT))
+        inside = rf"(?:(?!</?(?:{tags})>).)*"
+        return re.compile(
+            rf"\s*(?:<{THINK}>{inside}</{THINK}>\s*)?<{JUDGE}>\s*(yes|no)\s*</{JUDGE}>",
+            re.DOTALL | re.IGNORECASE,
+        )
+
+    async def _search(self, query: str, key: Key) -> tuple[Hit, ...]:
+        if rng_of((*key, "noise")).random() >= self.noise:
+            return await super()._search(query, key)
+        hits = await replace(self, k=2 * self.k, noise=0.0)._search(query, key)
+        return hits[self.k :] or hits
+
+    def _judge(self, state: JudgeState, judgement: bool) -> JudgeState:
+        state = replace(state, judgements=(*state.judgements[:-1], judgement))
+        if judgement or not self.hard:
+            return state
+        talk = list(state.talk)
+        talk[state.shown] = replace(talk[state.shown], content=LEFT_OUT)
+        return replace(state, talk=tuple(talk), renewed=True)
+
+    def _begin(self, task: Task) -> SearchState:
+        return JudgeState(task=task)
+
+    def _after(
+        self, state: SearchState, outcome: Outcome, hits: tuple[Hit, ...] = ()
+    ) -> SearchState:
+        after = super()._after(state, outcome, hits)
+        if outcome != "found" or not isinstance(after, JudgeState):
+            return after
+        return replace(
+            after,
+            judgements=(*after.judgements, None),
+            useful=(*after.useful, after.gains[-1] > 0),
+            shown=len(after.talk),
+        )
+
+    def _go_on(self, state: SearchState, say: str) -> Frame:
+        frame = super()._go_on(state, say)
+        if not isinstance(state, JudgeState) or not frame.asks:
+            return frame
+        talk = (*state.talk, *frame.asks[0].say)
+        asks: tuple[Ask, ...] = frame.asks
+        if state.renewed:
+            asks = (replace(asks[0], say=talk, new_row=True),)
+        return replace(frame, state=replace(state, talk=talk), asks=asks)
+
+    def _facts(self, state: SearchState) -> Mapping[str, Any]:
+        assert isinstance(state, JudgeState)
+        own = {"judgements": state.judgements, "useful": state.useful}
+        return {**super()._facts(state), **own}
+
+
+def is_pending(state: JudgeState) -> bool:
+    """Whether passages were shown that nobody has judged."""
+    return bool(state.judgements) and state.judgements[-1] is None

@@ -1,0 +1,308 @@
+"""A service desk: an agent talks with a user and calls tools over a database, and is paid for what the
+database holds at the end.
+
+    user: order lion          agent: how many?          user: 7
+    agent: <tool_call>...     tool: ordered 7 lion      agent: It is ordered.     user: ###STOP###
+
+A message with a call goes to the tools, of which the user sees nothing; any other goes to the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from palaestra.chat.reply import forged_mark
+from palaestra.declared import declare
+from palaestra.errors import UserError
+from palaestra.tasks.user_code import accepts, load, with_own_data
+from palaestra.types import (
+    Act,
+    Ask,
+    Call,
+    Frame,
+    Key,
+    Malformed,
+    Message,
+    Task,
+    ToolSchema,
+    need_at_least,
+    stage,
+    value_class,
+)
+from palaestra.verifiers.base import strip_thinking
+from palaestra.worlds.database import (
+    DatabaseValue,
+    as_database,
+    close_database,
+    database_digest,
+    open_database,
+    read_database,
+)
+from palaestra.worlds.toolbox import close_toolbox, toolbox
+from palaestra.worlds.user import guard_call
+
+STOP = "###STOP###"  # with which a user ends a talk
+NO_DATABASE = "{}"
+ACTION = '{"name": "order", "arguments": {"item": "lion", "amount": 7}}'
+Talk: TypeAlias = tuple[tuple[str, str], ...]  # (role, text): "user" and "assistant"
+
+
+class SimulatedUser(Protocol):
+    """Plays the user of a task."""
+
+    async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
+        """What the user says next, with `STOP` in it where the talk ends. Raises Fault where nobody
+        says anything.
+
+        Args:
+            task: with what the user wants in its column `user`.
+            talk: what both said so far, the agent last, without calls and results.
+        """
+        ...
+
+
+@stage
+class ScriptUser:
+    """`FILE.py:NAME`, a function (task, messages) -> text, as a user. The messages are dictionaries with
+    "role" and "content", the agent's the last; `task.meta` has the columns.
+    """
+
+    spec: str
+
+    def __post_init__(self) -> None:
+        if not accepts(load(self.spec, "function"), "task", "messages"):
+            raise UserError(f"{self.spec}: a user is a function, def NAME(task, messages) -> str")
+
+    async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
+        messages = [{"role": role, "content": text} for role, text in talk]
+        said = guard_call(self.spec, load(self.spec, "function"), with_own_data(task), messages)
+        if not isinstance(said, str) or not said:
+            raise UserError(f"{self.spec} returned {said!r:.60}; a user says text, or {STOP!r}")
+        return said
+
+
+@value_class
+class ServiceState:
+    """A talk under way. `gold` is the digest of the database that the task's actions leave."""
+
+    task: Task
+    database: DatabaseValue
+    gold: str
+    talk: Talk
+    turns: int = 0  # calls that were made, and replies of the user
+    replies: int = 0  # of the user
+    calls: int = 0
+    malformed: int = 0
+    errors: int = 0
+
+
+@declare(
+    facts=(
+        "tool_calls",
+        "tool_malformed",
+        "tool_errors",
+        ("replies", int, "messages of the user behind the first"),
+        ("database_right", bool, "whether the final database is that of the gold actions"),
+        ("outputs_said", bool, "whether the user was told all that the task requires"),
+    ),
+    reads_columns=("user", "actions", "outputs", "database"),
+)
+@stage
+class Service:
+    """Pays 1 at the end where the database is the one that the task's `actions` leave, and every text
+    of its `outputs` was said in some message without a call (case and commas do not count); else 0.
+
+    An episode has a copy of the database: the task's `database`, or the file `db`, JSON or SQLite. Of a message
+    with calls the first is executed. A call that fails changes nothing, and its error is the result.
+    It ends where the user says `###STOP###`, after a tool of `last`, where a call cannot be read, a message is cut or
+    forges a mark of the host, or calls and replies are `turns`; then it is paid as the database stands.
+
+    Args:
+        tools: their names, see `palaestra.worlds.toolbox`; functions are given the database as `db`.
+        user: who plays the user.
+        policy: what the agent must keep to, its system message; "" = none.
+        turns: calls and replies of the user, together.
+        static: the user's whole wish, the column `user`, is the first message, and nobody replies.
+        seconds, chars: of a call, see `WithTools`.
+    """
+
+    tools: tuple[str, ...]
+    user: SimulatedUser
+    policy: str = ""
+    db: str = ""
+    turns: int = 30
+    static: bool = False
+    last: tuple[str, ...] = ("transfer_to_human_agents",)
+    seconds: float = 10.0
+    chars: int = 2000
+    seats: ClassVar[tuple[str, ...]] = ("policy",)
+    solved: ClassVar[float] = 1.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        need_at_least(self, turns=1, chars=1)
+        toolbox(self.tools)
+        if self.db:
+            read_database(self.db)
+
+    async def open(self) -> tuple[ToolSchema, ...]:
+        return await toolbox(self.tools).schemas()
+
+    def close(self) -> None:
+        """Ends the tools' servers."""
+        close_toolbox(self.tools)
+
+    async def reset(self, task: Task, key: Key) -> Frame:
+        if not task.prompt or task.prompt[-1].role != "user":
+            raise UserError(f"task {task.id!r}: the prompt is what the user says first")
+        prompt = with_policy(task.prompt, self.policy)
+        if self.static:
+            prompt = (*prompt[:-1], replace(prompt[-1], content=goal_of(task)))
+        database = self._database(task)
+        gold = database_digest(await self._after_actions(task, database))
+        talk = tuple((m.role, m.content) for m in prompt if m.role in ("user", "assistant"))
+        state = ServiceState(task=task, database=database, gold=gold, talk=talk)
+        return await self._ask(state, prompt)
+
+    async def step(self, state: ServiceState, acts: tuple[Act, ...], key: Key) -> Frame:
+        act = acts[0]
+        if forged_mark(act.text) or act.finish == "length":
+            return self._end(state)
+        if act.calls:
+            return await self._call(state, act.calls[0])
+        said = strip_thinking(act.text).strip()
+        state = replace(state, talk=(*state.talk, ("assistant", said)))
+        if self.static:
+            return self._end(state)
+        if state.turns >= self.turns:
+            return self._end(state, "truncated:turns")
+        reply = await self.user(state.task, state.talk, key)
+        if STOP in reply:
+            return self._end(state)
+        after = replace(
+            state,
+            talk=(*state.talk, ("user", reply)),
+            turns=state.turns + 1,
+            replies=state.replies + 1,
+        )
+        return await self._ask(after, (Message(role="user", content=reply),))
+
+    async def _call(self, state: ServiceState, call: Call | Malformed) -> Frame:
+        state = replace(state, calls=state.calls + 1)
+        if isinstance(call, Malformed):
+            return self._end(replace(state, malformed=state.malformed + 1))
+        if state.turns >= self.turns:
+            return self._end(state, "truncated:turns")
+        message, failed, database = await self._execute(call, state.database)
+        state = replace(
+            state, database=database, turns=state.turns + 1, errors=state.errors + failed
+        )
+        if call.name in self.last:
+            return self._end(state)
+        return await self._ask(state, (message,))
+
+    async def _execute(
+        self, call: Call, value: DatabaseValue
+    ) -> tuple[Message, bool, DatabaseValue]:
+        """The result of a call, whether it is an error, and the database behind it."""
+        database = open_database(value)
+        ((message, failed),) = await toolbox(self.tools).answer(
+            [call], self.seconds, self.chars, database=database
+        )
+        return message, failed, value if failed else close_database(database, f"tool {call.name}")
+
+    def _database(self, task: Task) -> DatabaseValue:
+        own = task.meta.get("database")
+        if own is not None:
+            return as_database(own, f"task {task.id!r}")
+        return read_database(self.db) if self.db else NO_DATABASE
+
+    async def _after_actions(self, task: Task, database: DatabaseValue) -> DatabaseValue:
+        """The database that the task's actions leave. Raises UserError where one cannot be executed."""
+        for n, action in enumerate(actions_of(task), 1):
+            message, failed, database = await self._execute(action, database)
+            if failed:
+                raise UserError(
+                    f"task {task.id!r}: its action {n}, {action.name}, gives {message.content}; actions "
+                    "are what the agent should do, in order"
+                )
+        return database
+
+    async def _ask(self, state: ServiceState, say: tuple[Message, ...]) -> Frame:
+        ask = Ask(seat="policy", say=say, tools=await self.open())
+        return Frame(state=state, asks=(ask,), facts=facts(state), state_key=state.database)
+
+    def _end(self, state: ServiceState, status: str = "finished") -> Frame:
+        right, said = database_digest(state.database) == state.gold, outputs_said(state)
+        told = {**facts(state), "database_right": right, "outputs_said": said}
+        return Frame(
+            state=state, pay={("policy", ""): float(right and said)}, facts=told, status=status
+        )
+
+
+def facts(state: ServiceState) -> dict[str, Any]:
+    return {
+        "tool_calls": state.calls,
+        "tool_malformed": state.malformed,
+        "tool_errors": state.errors,
+        "replies": state.replies,
+    }
+
+
+def goal_of(task: Task) -> str:
+    """What the user of a task wants. Raises UserError where it does not say."""
+    goal = task.meta.get("user")
+    if not isinstance(goal, str) or not goal.strip():
+        raise UserError(
+            f"task {task.id!r} has no 'user': what the user wants and knows, which the agent has to "
+            "find out; or name your column: --columns THEIRS=user"
+        )
+    return goal
+
+
+def with_policy(prompt: tuple[Message, ...], policy: str) -> tuple[Message, ...]:
+    """A prompt behind what the agent must keep to, in its system message."""
+    if not policy:
+        return prompt
+    if prompt[0].role == "system":
+        first = replace(prompt[0], content=f"{policy}\n\n{prompt[0].content}")
+        return (first, *prompt[1:])
+    return (Message(role="system", content=policy), *prompt)
+
+
+def actions_of(task: Task) -> list[Call]:
+    """The calls that do what the user wants. Raises UserError for what is none."""
+    given = task.meta.get("actions")
+    rows: Sequence[Any] = given if isinstance(given, list | tuple) else [None]
+    calls = list[Call]()
+    for row in rows:
+        arguments = (
+            row.get("arguments", row.get("kwargs", {})) if isinstance(row, Mapping) else None
+        )
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        if not isinstance(arguments, Mapping) or not isinstance(row.get("name"), str):
+            raise UserError(
+                f"task {task.id!r}: 'actions' is a list of calls such as {ACTION}; [] = the database "
+                "has to stay as it is"
+            )
+        # a column of structs has null for other calls' arguments
+        calls.append(
+            Call(name=row["name"], args={k: v for k, v in arguments.items() if v is not None})
+        )
+    return calls
+
+
+def outputs_said(state: ServiceState) -> bool:
+    """Whether each required text was said in some message of the agent without a call."""
+    required = state.task.meta.get("outputs") or ()
+    texts = (required,) if isinstance(required, str) else required
+    said = [plain(text) for role, text in state.talk if role == "assistant"]
+    return all(any(plain(str(x)) in text for text in said) for x in texts)
+
+
+def plain(text: str) -> str:
+    return text.lower().replace(",", "")

@@ -1,0 +1,209 @@
+"""DynamicRAG: rewards of a generator's answers, lists of an expert, and the world in which passages are chosen."""
+
+import asyncio
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import palaestra as pl
+import pytest
+from palaestra.errors import Fault, UserError
+from palaestra.recipes.agents import dynamicrag
+from palaestra.services.index import BM25
+from palaestra.toys import ReadingTasks, read_facts
+from palaestra.types import Act, ChatRequest, Episode, Group, Message, Reward, Row, Segment, Task
+from palaestra.worlds import Rerank
+from palaestra.worlds.rerank import read_numbers
+
+from tests.recipes.objectives.helpers import near
+
+DOCS = (("a", "boss of tiru is bako"), ("b#1", "boss of bako is mema"), ("b#2", "bako likes tea"), ("c", "soro"))
+TASK = Task(id="t", prompt=(Message(role="user", content="boss of bako?"),), answer=["mema", "queen mema"])
+
+
+def chosen(*numbers, malformed=0):
+    row = Row(segments=(Segment(ids=(1,), logp=(-1.0,), trained=True, text="x"),))
+    facts = {"chosen": numbers, "passages": tuple(f"passage {n}" for n in numbers), "malformed": malformed}
+    return Episode(rows=(row,), reward=Reward(total=0.5, solved=False), facts=facts, status="finished")
+
+
+def paid(*episodes, says, grade=None, task=TASK, **options):
+    """The episodes after the reward, where a generator says `says(request)`, and a judge `grade`."""
+
+    async def ask(source, question, *, seed=0):
+        return grade if source == "judge" else says(question)
+
+    ctx = SimpleNamespace(ask=ask, judging=nullcontext)
+    link = (
+        dynamicrag.build(judge=None if grade is None else "judge", **options)
+        .parts["learned"]
+        .runnable.collect.links[-1]
+    )
+    return asyncio.run(link(ctx, ("k",), Group(task=task, episodes=episodes))).episodes
+
+
+def test_rewards_of_the_catalogue():
+    """EM 1, similarity .9, ROUGE-L .5, judge .8: .69 with 3 passages, .662222 with 8 and .84 with none."""
+    reward = dynamicrag.AnswerQuality(judge="judge")
+    terms = {"exact": 1.0, "f1": 0.9, "rouge_l": 0.5, "judge": 0.8}
+    totals = [reward._pay(chosen(*range(n)), terms, 1 / (1 + n)).reward.total for n in (3, 8, 0)]
+    assert totals == near([0.69, 0.662222, 0.84])
+
+
+def test_terms_of_an_answer_by_hand():
+    """F1 of 3 of 4 shared words; the longest common subsequence of b a c and a b c has 2 words."""
+    assert dynamicrag.quality("blue sky over rome", "blue sky rome") == near_terms(0, 6 / 7, 6 / 7)
+    assert dynamicrag.quality("bo al cy", "al bo cy") == near_terms(0, 1, 2 / 3)
+    assert dynamicrag.quality("It is Mema.", "mema") == near_terms(1, 0.5, 0.5)
+    assert dynamicrag.quality("mema", "Queen Mema") == near_terms(1, 2 / 3, 2 / 3)
+    assert dynamicrag.quality("", "mema") == near_terms(0, 0, 0)
+
+
+def near_terms(exact, f1, rouge_l):
+    return pytest.approx({"exact": exact, "f1": f1, "rouge_l": rouge_l})
+
+
+def test_an_answer_is_judged_against_each_right_one_and_their_mean_counts():
+    """mema: 1, 1, 1; queen mema: 1, 2/3, 2/3. One passage: .2 (1 + 5/6 + 5/6 + 1/2 + .7) = .773333."""
+    heard = []
+    right, wrong = paid(
+        chosen(2),
+        chosen(),
+        says=lambda q: heard.append(q.messages[-1].content) or ("mema" if "passage 2" in heard[-1] else "tiru"),
+        grade="It is short. Score: 70",
+    )
+    assert right.reward.total == pytest.approx(0.2 * (1 + 5 / 6 + 5 / 6 + 0.5 + 0.7))
+    assert wrong.reward.total == pytest.approx(0.2 * (1 + 0.7))
+    assert right.facts["generated"] == "mema" and right.reward.parts["chosen"] == 1
+    assert heard == [
+        "Passages:\n1. passage 2\n\nQuestion: boss of bako?",
+        "Passages:\nNone\n\nQuestion: boss of bako?",
+    ]
+
+
+def test_equal_answers_teach_nothing_unless_that_is_off():
+    same = paid(chosen(1), chosen(1, 2), says=lambda q: "mema")
+    assert [e.reward.total for e in same] == [0, 0]
+    assert [e.reward.parts["brevity"] for e in same] == [0, 0]
+    kept = paid(chosen(1), chosen(1, 2), says=lambda q: "mema", same_is_zero=False)
+    assert kept[0].reward.total - kept[1].reward.total == pytest.approx(0.2 * (1 / 2 - 1 / 3))
+    assert paid(chosen(1), says=lambda q: "mema")[0].reward.total > 0  # a lone one has nothing to equal
+
+
+def test_no_list_is_worth_nothing_and_asks_nobody():
+    def says(question):
+        raise AssertionError("asked")
+
+    (e,) = paid(chosen(malformed=1), says=says)
+    assert e.reward.total == 0 and e.reward.parts["brevity"] == 0 and "generated" not in e.facts
+
+
+def test_faults_of_generator_and_judge_are_no_rewards():
+    def away(question):
+        raise Fault("chat", "away")
+
+    (lost,) = paid(chosen(1), says=away)
+    (ungraded,) = paid(chosen(1), says=lambda q: "mema", grade="fine")
+    assert (lost.status, ungraded.status) == ("error:chat", "error:judge")
+    assert dynamicrag.read_score("score: 250") == 1.0 and dynamicrag.read_score("**Score:** 55.5") == 0.555
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("[3], [1]", (3, 1)),
+        ("<think>[2] no</think>\n[1][3].", (1, 3)),
+        ("[3] > [3] > [9] > [0]", (3,)),
+        (" None. ", ()),
+        ("[7]", ()),
+        ("", None),
+        ("[1] because it says so", None),
+        ("1, 3", None),
+    ],
+)
+def test_what_a_message_chooses(text, numbers):
+    assert read_numbers(text, 4) == numbers
+
+
+def play(text, task=TASK, **options):
+    world = Rerank(BM25(DOCS), k=3, **options)
+    frame = asyncio.run(world.reset(task, ("k",)))
+    act = Act(ask=frame.asks[0], text=text, call=None, finish="stop", n_tokens=1)
+    return world, frame, world.step(frame.state, (act,), ("k",))
+
+
+def test_the_world_shows_what_was_found_and_pays_what_is_relevant():
+    _, frame, end = play("[1], [2]")
+    shown = frame.asks[0].say[0].content
+    found = [text for _, text, _ in frame.state.hits]
+    assert shown.startswith("boss of bako?\n\n[1] " + found[0] + "\n[2] " + found[1]) and "None" in shown
+    assert end.facts["passages"] == tuple(found[:2]) and end.pay == {("policy", ""): 1.0}
+    assert play("None")[2].pay == {("policy", ""): 0.0}
+    assert play("so be it")[2].facts["malformed"] == 1
+    assert play("[1]", told=False)[1].asks[0].say[0].content.endswith(found[-1])
+
+
+def test_the_expert_lists_what_is_relevant_then_what_pads():
+    world, frame, _ = play("None")
+    at = [text for _, text, _ in frame.state.hits].index("boss of bako is mema") + 1
+    assert world.oracle(frame.state) == f"[{at}]"
+    padded = read_numbers(play("None", pad=1)[0].oracle(frame.state), 3)
+    assert padded[0] == at and len(padded) == 2
+    gold = Task(id="t", prompt=TASK.prompt, answer="mema", meta={"gold": ["b"]})
+    world, frame, _ = play("None", gold)
+    assert {frame.state.hits[n - 1][0] for n in read_numbers(world.oracle(frame.state), 3)} == {"b#1", "b#2"}
+    lost = Task(id="t", prompt=TASK.prompt, answer="nobody")
+    world, frame, _ = play("None", lost)
+    assert world.oracle(frame.state) == "None"
+
+
+def test_the_reader_of_the_built_in_problem_is_right_on_experts_lists_and_misled_by_others():
+    source = ReadingTasks(pages=64)
+    world, right, misled = Rerank(BM25(source.documents()), k=12), 0, 0
+    for i in range(40):
+        task = source.task("train", i)
+        state = asyncio.run(world.reset(task, ("k",))).state
+        numbers = read_numbers(world.oracle(state), 12)
+        answers = [answer_of(task, [state.hits[n - 1][1] for n in order]) for order in (numbers, range(12, 0, -1))]
+        right += len(numbers) == len(task.meta["gold"]) and answers[0] == task.answer
+        misled += answers[1] != task.answer
+    assert right >= 36 and misled > 10
+
+
+def answer_of(task, passages):
+    shown = "\n".join(passages)
+    asked = f"Passages:\n{shown}\n\nQuestion: {task.prompt[0].content}"
+    return read_facts(ChatRequest(messages=(Message(role="user", content=asked),)))
+
+
+def test_what_users_leave_out_is_said(tmp_path):
+    with pytest.raises(UserError, match="dynamicrag needs documents"):
+        pl.train("dynamicrag", task="add", out=tmp_path / "a", quiet=True)
+    rows = tmp_path / "q.jsonl"
+    rows.write_text('{"prompt": "boss of bako?", "answer": "mema"}\n')
+    with pytest.raises(UserError, match=r"env rerank needs rows of yours, data FILE\.jsonl, and documents"):
+        pl.train("dynamicrag", data=str(rows), out=tmp_path / "b", quiet=True)
+    with pytest.raises(UserError, match="needs a question and an answer"):
+        play("None", Task(id="t", prompt=TASK.prompt))
+    with pytest.raises(UserError, match="pad"):
+        dynamicrag.build(pad=-1)
+
+
+def test_passages_of_a_search_of_ones_own_are_chosen(tmp_path):
+    (tmp_path / "mine.py").write_text("def search(query):\n    return [('x', 'boss of bako is mema')]\n")
+    rows = [{"prompt": f"boss of {who}?", "answer": "mema"} for who in ("bako", "deci", "soro", "tiru")]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run = pl.train(
+        "dynamicrag",
+        data=str(tmp_path / "q.jsonl"),
+        tools=f"{tmp_path / 'mine.py'}:search",
+        model="tiny-agent",
+        max_tokens=8,
+        steps=1,
+        evaluate=0,
+        quiet=True,
+        out=tmp_path / "run",
+        set={"samples": 2, "learned.schedule.prompts": 2, "cloned.schedule.prompts": 2, "update": "grpo"},
+    )
+    (step,) = [json.loads(line) for line in (run.folder / "learned" / "metrics.jsonl").read_text().splitlines()]
+    assert step["part/feedback"] == 0 and step["reward"] == 0  # the start writes no list
