@@ -20,6 +20,7 @@ from palaestra.types import Key, rng_of, value_class
 __all__ = [
     "Interval",
     "bounded_interval",
+    "mean_interval",
     "proportion",
 ]
 

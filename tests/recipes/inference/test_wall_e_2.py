@@ -21,7 +21,7 @@ from palaestra.recipes.inference.wall_e_2.rules import (
     scene_facts,
     scene_features,
 )
-from palaestra.recipes.inference.wall_e_2.world import PredictedFrame, ImaginedFirst
+from palaestra.recipes.inference.wall_e_2.world import ImaginedFirst, PredictedFrame
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
 from palaestra.services.sandbox import run_program
 from palaestra.types import Act, Ask, Episode, Frame, Message, Reward, Task

@@ -44,7 +44,6 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Kimina-Autoformalizer and Kimina-Prover of 7B; 89.80% of MATH-500 and 84.34% of AMC, 4.60 "
         "and 4.82 points above answers in words",
-        model="qwen2.5-7b",
     ),
     needs=pl.needs.Requirements(
         columns=(pl.needs.PROMPT, pl.needs.ANSWER),

@@ -22,9 +22,9 @@ from palaestra.recipes.inference.wall_e_2.rules import (
 )
 from palaestra.recipes.inference.wall_e_2.world import (
     FAILURE,
-    PredictedFrame,
     ImaginedFirst,
     Predict,
+    PredictedFrame,
 )
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
 

@@ -65,6 +65,11 @@ class Imagination:
 
 @pl.declare(
     facts=(
+        (
+            "success",
+            bool,
+            "whether the action before the frame worked, where an environment says it",
+        ),
         ("logged", tuple, "the actions that were done, with whether each worked"),
         ("vetoes", tuple, "of each action that was only imagined, whether it would have failed"),
     )
@@ -104,7 +109,8 @@ class ImaginedFirst:
     @property
     def solved(self) -> float | None:
         """The pay of a solved task, as the world says."""
-        return self.world.solved if isinstance(self.world, pl.abilities.KnowsSolved) else None
+        solved: Any = getattr(self.world, "solved", None)
+        return solved
 
     async def reset(self, task: pl.Task, key: pl.Key) -> pl.Frame:
         frame = await _awaited(self.world.reset(task, key))
