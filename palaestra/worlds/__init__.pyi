@@ -83,7 +83,7 @@ from .service import (
     STOP as STOP,
     ScriptUser as ScriptUser,
     Service as Service,
-    SimulatedUser as SimulatedUser,
+    ServiceUser as ServiceUser,
     Talk as Talk,
     goal_of as goal_of,
 )

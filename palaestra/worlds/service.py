@@ -50,7 +50,7 @@ ACTION = '{"name": "order", "arguments": {"item": "lion", "amount": 7}}'
 Talk: TypeAlias = tuple[tuple[str, str], ...]  # (role, text): "user" and "assistant"
 
 
-class SimulatedUser(Protocol):
+class ServiceUser(Protocol):
     """Plays the user of a task."""
 
     async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
@@ -130,7 +130,7 @@ class Service:
     """
 
     tools: tuple[str, ...]
-    user: SimulatedUser
+    user: ServiceUser
     policy: str = ""
     db: str = ""
     turns: int = 30

@@ -196,7 +196,7 @@ class SampleTalks(pl.Sample):
     def world(self, ctx: pl.Context) -> pl.worlds.Service:
         """The desk at which the talks are. Raises UserError where there are no tools, or nobody plays the user."""
         own = ctx.bench.world
-        user: pl.worlds.SimulatedUser | None = ModelUser(ctx, self.user) if self.user else None
+        user: pl.worlds.ServiceUser | None = ModelUser(ctx, self.user) if self.user else None
         user = pl.worlds.ScriptUser(self.script) if self.script else user
         if isinstance(own, pl.worlds.Service):
             policy = self.policy or own.policy
