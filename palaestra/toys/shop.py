@@ -47,7 +47,7 @@ def order(db: dict[str, Any], item: str, amount: int) -> str:
         ("user", str, "what the user of a service wants and knows"),
         ("actions", list, "the calls that do it, in order"),
         ("outputs", list, "texts that the user must be told"),
-        ("database", dict, "what the tools work on"),
+        "database",
         (
             "wishes",
             list,

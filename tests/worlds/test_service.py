@@ -219,6 +219,8 @@ def test_an_sqlite_file(tmp_path):
     world = Service((str(tool),), Heard(STOP, STOP), db=str(file))
     assert paid(talk(world, given, BUY, "Done.")) == 1
     assert paid(talk(world, given, BUY, BUY, "Done.")) == 0
+    named = task(database=str(file))
+    assert paid(talk(Service((str(tool),), Heard(STOP)), named, BUY, "Done.")) == 1
     assert open_database(read_database(str(file))).execute("SELECT amount FROM stock").fetchall() == [(3,), (1,)]
 
 
