@@ -115,10 +115,11 @@ class Service:
     """Pays 1 at the end where the database is the one that the task's `actions` leave, and every text
     of its `outputs` was said in some message without a call (case and commas do not count); else 0.
 
-    An episode has a copy of the database: the task's `database`, a JSON object or a file, or the file `db`, JSON or SQLite. Of a message
-    with calls the first is executed. A call that fails changes nothing, and its error is the result.
-    It ends where the user says `###STOP###`, after a tool of `last`, where a call cannot be read, a message is cut or
-    forges a mark of the host, or calls and replies are `turns`; then it is paid as the database stands.
+    An episode has a copy of the database: the task's `database`, a JSON object or a file, or else the
+    file `db`, JSON or SQLite. Of a message with calls the first is executed. A call that fails changes
+    nothing, and its error is the result. The talk ends where the user says `###STOP###`, after a tool of
+    `last`, where a call cannot be read, a message is cut or forges a mark of the host, or calls and
+    replies are `turns`; then it is paid as the database stands.
 
     Args:
         tools: their names, see `palaestra.worlds.toolbox`; functions are given the database as `db`.
