@@ -41,7 +41,7 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
-from palaestra.toys.shop import ShopTasks, shop
+from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
@@ -58,8 +58,9 @@ from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.search import Search
+from palaestra.worlds.service import Service
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
-from palaestra.worlds.toolbox import toolbox
+from palaestra.worlds.toolbox import tool_names, toolbox
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
@@ -99,7 +100,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
-    "shop": (ShopTasks, shop),
+    "shop": (
+        ShopTasks,
+        lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
+    ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),

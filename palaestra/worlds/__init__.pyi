@@ -80,7 +80,6 @@ from .search import (
     SearchRules as SearchRules,
 )
 from .service import (
-    STOP as STOP,
     ScriptUser as ScriptUser,
     Service as Service,
     ServiceUser as ServiceUser,

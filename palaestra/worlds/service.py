@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from palaestra.chat.reply import forged_mark
 from palaestra.declared import declare
 from palaestra.errors import UserError
+from palaestra.tasks.phrasing import STOP
 from palaestra.tasks.user_code import accepts, load, with_own_data
 from palaestra.types import (
     Act,
@@ -44,7 +45,6 @@ from palaestra.worlds.database import (
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 from palaestra.worlds.user import guard_call
 
-STOP = "###STOP###"  # with which a user ends a talk
 NO_DATABASE = "{}"
 ACTION = '{"name": "order", "arguments": {"item": "lion", "amount": 7}}'
 Talk: TypeAlias = tuple[tuple[str, str], ...]  # (role, text): "user" and "assistant"

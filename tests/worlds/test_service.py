@@ -6,9 +6,10 @@ import sqlite3
 
 import pytest
 from palaestra.errors import UserError
+from palaestra.tasks.phrasing import STOP
 from palaestra.types import Act, Call, Malformed, Message, Task
 from palaestra.worlds.database import as_database, database_digest, open_database, read_database
-from palaestra.worlds.service import STOP, ScriptUser, Service
+from palaestra.worlds.service import ScriptUser, Service
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 
 TOOLS = '''

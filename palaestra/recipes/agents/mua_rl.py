@@ -147,7 +147,7 @@ class ModelUser:
 
     async def __call__(self, task: pl.Task, talk: pl.worlds.Talk, key: pl.Key) -> str:
         goal = pl.worlds.goal_of(task)
-        rules = pl.Message(role="system", content=USER_RULES.format(goal=goal, stop=pl.worlds.STOP))
+        rules = pl.Message(role="system", content=USER_RULES.format(goal=goal, stop=pl.tasks.STOP))
         flipped = {"user": "assistant", "assistant": "user"}
         begin = pl.Message(role="user", content="Hi! How can I help you?")
         heard = (pl.Message(role=flipped[role], content=text or "...") for role, text in talk)
