@@ -49,7 +49,7 @@ from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
-from palaestra.toys.shop import ShopTasks, shop
+from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
@@ -75,8 +75,9 @@ from palaestra.worlds.retrieval import OwnSearch, Retriever
 from palaestra.worlds.rewrite import REWRITE_IT, RewriteQuery
 from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 from palaestra.worlds.search import Search
+from palaestra.worlds.service import Service
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
-from palaestra.worlds.toolbox import toolbox
+from palaestra.worlds.toolbox import tool_names, toolbox
 from palaestra.worlds.tools import WithTools
 
 if TYPE_CHECKING:
@@ -145,7 +146,10 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         ReadingTasks,
         lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
     ),
-    "shop": (ShopTasks, shop),
+    "shop": (
+        ShopTasks,
+        lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
+    ),
     "halves": (Halves, lambda: Dialogue(turns=4, least=2, plain=True)),
     "tastes": (TasteTalks, TasteUser),
     "tictactoe": (TicTacToeTasks, TicTacToe),

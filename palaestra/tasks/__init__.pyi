@@ -28,6 +28,7 @@ from .procedural import (
 )
 from .phrasing import (
     ANSWER_AT_ONCE as ANSWER_AT_ONCE,
+    STOP as STOP,
     THINK_STEPWISE as THINK_STEPWISE,
     UNSURE_ANSWER as UNSURE_ANSWER,
     add_examples as add_examples,

@@ -82,6 +82,9 @@ def add_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:
     return rephrase(task, "\n".join([*shown, "now:", question_text(task)])) if solved else task
 
 
+STOP = "###STOP###"  # with which a simulated user ends a talk
+
+
 def retry() -> Message:
     return Message(role="user", content="wrong, try again")
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from palaestra.declared import declare
+from palaestra.tasks.phrasing import STOP
 from palaestra.types import Key, Message, Task, rng_of, stage
-from palaestra.worlds.service import STOP, Service, Talk
-from palaestra.worlds.toolbox import tool_names
 
 ITEMS = (
     "lamp",
@@ -47,7 +46,7 @@ def order(db: dict[str, Any], item: str, amount: int) -> str:
         ("user", str, "what the user of a service wants and knows"),
         ("actions", list, "the calls that do it, in order"),
         ("outputs", list, "texts that the user must be told"),
-        ("database", dict, "what the tools work on"),
+        "database",
         (
             "wishes",
             list,
@@ -95,14 +94,9 @@ class ShopUser:
     wants next, or ends the talk.
     """
 
-    async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
+    async def __call__(self, task: Task, talk: tuple[tuple[str, str], ...], key: Key) -> str:
         wishes = task.meta["wishes"]
         begun = sum(role == "user" and text.startswith("order") for role, text in talk)
         if "how many" in talk[-1][1].lower():
             return str(wishes[begun - 1]["amount"])
         return wishes[begun]["first"] if begun < len(wishes) else STOP
-
-
-def shop() -> Service:
-    """The desk of the shop, with a user who is a program."""
-    return Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12)

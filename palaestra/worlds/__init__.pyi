@@ -123,10 +123,9 @@ from .summaries import (
     WithSummaries as WithSummaries,
 )
 from .service import (
-    STOP as STOP,
     ScriptUser as ScriptUser,
     Service as Service,
-    SimulatedUser as SimulatedUser,
+    ServiceUser as ServiceUser,
     Talk as Talk,
     goal_of as goal_of,
 )

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from palaestra.chat.reply import forged_mark
 from palaestra.declared import declare
 from palaestra.errors import UserError
+from palaestra.tasks.phrasing import STOP
 from palaestra.tasks.user_code import accepts, load, with_own_data
 from palaestra.types import (
     Act,
@@ -44,13 +45,12 @@ from palaestra.worlds.database import (
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 from palaestra.worlds.user import guard_call
 
-STOP = "###STOP###"  # with which a user ends a talk
 NO_DATABASE = "{}"
 ACTION = '{"name": "order", "arguments": {"item": "lion", "amount": 7}}'
 Talk: TypeAlias = tuple[tuple[str, str], ...]  # (role, text): "user" and "assistant"
 
 
-class SimulatedUser(Protocol):
+class ServiceUser(Protocol):
     """Plays the user of a task."""
 
     async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
@@ -115,10 +115,11 @@ class Service:
     """Pays 1 at the end where the database is the one that the task's `actions` leave, and every text
     of its `outputs` was said in some message without a call (case and commas do not count); else 0.
 
-    An episode has a copy of the database: the task's `database`, or the file `db`, JSON or SQLite. Of a message
-    with calls the first is executed. A call that fails changes nothing, and its error is the result.
-    It ends where the user says `###STOP###`, after a tool of `last`, where a call cannot be read, a message is cut or
-    forges a mark of the host, or calls and replies are `turns`; then it is paid as the database stands.
+    An episode has a copy of the database: the task's `database`, a JSON object or a file, or else the
+    file `db`, JSON or SQLite. Of a message with calls the first is executed. A call that fails changes
+    nothing, and its error is the result. The talk ends where the user says `###STOP###`, after a tool of
+    `last`, where a call cannot be read, a message is cut or forges a mark of the host, or calls and
+    replies are `turns`; then it is paid as the database stands.
 
     Args:
         tools: their names, see `palaestra.worlds.toolbox`; functions are given the database as `db`.
@@ -130,7 +131,7 @@ class Service:
     """
 
     tools: tuple[str, ...]
-    user: SimulatedUser
+    user: ServiceUser
     policy: str = ""
     db: str = ""
     turns: int = 30
@@ -216,6 +217,8 @@ class Service:
 
     def _database(self, task: Task) -> DatabaseValue:
         own = task.meta.get("database")
+        if isinstance(own, str):
+            return read_database(own)
         if own is not None:
             return as_database(own, f"task {task.id!r}")
         return read_database(self.db) if self.db else NO_DATABASE

@@ -6,9 +6,10 @@ import sqlite3
 
 import pytest
 from palaestra.errors import UserError
+from palaestra.tasks.phrasing import STOP
 from palaestra.types import Act, Call, Malformed, Message, Task
 from palaestra.worlds.database import as_database, database_digest, open_database, read_database
-from palaestra.worlds.service import STOP, ScriptUser, Service
+from palaestra.worlds.service import ScriptUser, Service
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 
 TOOLS = '''
@@ -219,6 +220,8 @@ def test_an_sqlite_file(tmp_path):
     world = Service((str(tool),), Heard(STOP, STOP), db=str(file))
     assert paid(talk(world, given, BUY, "Done.")) == 1
     assert paid(talk(world, given, BUY, BUY, "Done.")) == 0
+    named = task(database=str(file))
+    assert paid(talk(Service((str(tool),), Heard(STOP)), named, BUY, "Done.")) == 1
     assert open_database(read_database(str(file))).execute("SELECT amount FROM stock").fetchall() == [(3,), (1,)]
 
 

@@ -147,7 +147,7 @@ class ModelUser:
 
     async def __call__(self, task: pl.Task, talk: pl.worlds.Talk, key: pl.Key) -> str:
         goal = pl.worlds.goal_of(task)
-        rules = pl.Message(role="system", content=USER_RULES.format(goal=goal, stop=pl.worlds.STOP))
+        rules = pl.Message(role="system", content=USER_RULES.format(goal=goal, stop=pl.tasks.STOP))
         flipped = {"user": "assistant", "assistant": "user"}
         begin = pl.Message(role="user", content="Hi! How can I help you?")
         heard = (pl.Message(role=flipped[role], content=text or "...") for role, text in talk)
@@ -196,7 +196,7 @@ class SampleTalks(pl.Sample):
     def world(self, ctx: pl.Context) -> pl.worlds.Service:
         """The desk at which the talks are. Raises UserError where there are no tools, or nobody plays the user."""
         own = ctx.bench.world
-        user: pl.worlds.SimulatedUser | None = ModelUser(ctx, self.user) if self.user else None
+        user: pl.worlds.ServiceUser | None = ModelUser(ctx, self.user) if self.user else None
         user = pl.worlds.ScriptUser(self.script) if self.script else user
         if isinstance(own, pl.worlds.Service):
             policy = self.policy or own.policy

@@ -41,7 +41,7 @@ def test_a_model_plays_the_user_with_roles_flipped():
         ("user", "how many?"),
     ]
     rules = request.messages[0].content
-    assert request.messages[0].role == "system" and "Two lions." in rules and pl.worlds.STOP in rules
+    assert request.messages[0].role == "system" and "Two lions." in rules and pl.tasks.STOP in rules
 
 
 def test_a_user_who_says_nothing_is_a_fault():
@@ -110,7 +110,7 @@ def test_the_shop_hides_how_much():
     assert reply("How many?") == str(first["amount"])
     assert reply("= 1") == second["first"]
     assert reply("how many?") == str(second["amount"])
-    assert reply("= 1") == pl.worlds.STOP
+    assert reply("= 1") == pl.tasks.STOP
     hidden = [str(w["amount"]) not in w["first"] for t in tasks for w in t.meta["wishes"]]
     assert 0.8 < sum(hidden) / len(hidden) < 1 and {len(t.meta["wishes"]) for t in tasks} == {1, 2}
 
