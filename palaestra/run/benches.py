@@ -50,6 +50,7 @@ from palaestra.toys.rec import Rec
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
 from palaestra.toys.shop import ShopTasks, shop
+from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
@@ -100,6 +101,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights, "theorems": Theorems,
     "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
+    "store": StoreTasks,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
@@ -179,10 +181,24 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     return Bench(
         name=spec,
         tasks=tasks,
-        world=Question(),
+        world=world_of_questions(tasks),
         reward=Verify(check_for(tasks)),
         max_tokens=max_tokens(spec, tasks),
     ), {}
+
+
+def world_of_questions(tasks: object) -> World:
+    """Where questions of a source are answered: with its own tools, if it brings some."""
+    asked: Any = WithTools(tasks.tools) if isinstance(tasks, BringsTools) else Question()
+    return asked
+
+
+@runtime_checkable
+class BringsTools(Protocol):
+    """A source of questions that are answered with tools of its own, by their names."""
+
+    @property
+    def tools(self) -> tuple[str, ...]: ...
 
 
 def added(plugin: Plugin) -> tuple[Bench, Mapping[str, Player]]:

@@ -78,6 +78,9 @@ from .shop import (
     ShopTasks as ShopTasks,
     ShopUser as ShopUser,
 )
+from .store import (
+    StoreTasks as StoreTasks,
+)
 from .tastes import (
     TasteTalks as TasteTalks,
     TasteUser as TasteUser,

@@ -39,7 +39,6 @@ class RerankState:
     facts=(
         ("chosen", tuple, "numbers of the passages that were chosen, in order, from 1"),
         ("passages", tuple, "the texts of the passages that were chosen, in order"),
-        ("ranking", tuple, "ids of the documents that were found, best first"),
         "malformed",
         "answered",
         "correct",
@@ -90,7 +89,6 @@ class Rerank:
         facts = {
             "chosen": numbers or (),
             "passages": tuple(text for _, text, _ in chosen),
-            "ranking": tuple(i for i, _, _ in chosen),
             "malformed": int(numbers is None),
             "answered": numbers is not None,
             "correct": worth == 1.0,

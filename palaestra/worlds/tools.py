@@ -14,6 +14,7 @@ from palaestra.types import (
     Frame,
     Key,
     Malformed,
+    Message,
     Task,
     ToolSchema,
     need_at_least,
@@ -21,8 +22,9 @@ from palaestra.types import (
 )
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 
-# messages with calls, and the counts of the calls in them; by turn, whether it was executed
-ToolState: TypeAlias = tuple[tuple[int, ...], tuple[bool, ...]]
+# messages with calls, and the counts of the calls in them; by turn, whether it was executed; names of
+# the tools that gave a result without an error
+ToolState: TypeAlias = tuple[tuple[int, ...], tuple[bool, ...], tuple[str, ...]]
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
 
@@ -33,6 +35,7 @@ COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
         "tool_errors",
         "executed",
         "answered",
+        ("tools_used", tuple, "names of the tools of which a call gave no error, each once"),
     )
 )
 @stage
@@ -69,16 +72,16 @@ class WithTools:
         return await toolbox(self.tools).schemas()
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return await self._ask(task.prompt, ((0, 0, 0, 0), ()), "start")
+        return await self._ask(task.prompt, ((0, 0, 0, 0), (), ()), "start")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        (turn, *counts), done = state
+        (turn, *counts), done, used = state
         calls = acts[0].calls
         if end := end_of(acts[0]):
-            said = facts(counts, (*done, end[1]), answered=end[1])
+            said = facts(counts, (*done, end[1]), used, answered=end[1])
             return Frame(state=state, facts=said, status=end[0])
         if turn == self.turns:
-            cut = facts(counts, (*done, False))
+            cut = facts(counts, (*done, False), used)
             return Frame(state=state, facts=cut, status="truncated:turns")
         results = await toolbox(self.tools).answer(calls, self.seconds, self.chars)
         malformed = [isinstance(c, Malformed) for c in calls]
@@ -87,11 +90,12 @@ class WithTools:
         after = tuple(a + b for a, b in zip(state[0], more, strict=True))
         said = "\n".join(m.content for m, _ in results)
         worked = not any(f for _, f in results)
-        return await self._ask(tuple(m for m, _ in results), (after, (*done, worked)), said)
+        used = used_tools(used, results)
+        return await self._ask(tuple(m for m, _ in results), (after, (*done, worked), used), said)
 
     async def _ask(self, say: tuple[Any, ...], state: ToolState, key: str) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
-        told = facts(state[0][1:], state[1])
+        told = facts(state[0][1:], *state[1:])
         return Frame(state=state, asks=(ask,), facts=told, state_key=key)
 
     def close(self) -> None:
@@ -108,11 +112,19 @@ def end_of(act: Act) -> tuple[str, bool] | None:
     return ("truncated:length", False) if act.finish == "length" else ("finished", True)
 
 
+def used_tools(before: tuple[str, ...], results: Iterable[tuple[Message, bool]]) -> tuple[str, ...]:
+    """Names of the tools that gave a result without an error so far, each once."""
+    return tuple(dict.fromkeys((*before, *(m.name for m, f in results if not f and m.name))))
+
+
 def facts(
-    counts: Iterable[int], executed: tuple[bool, ...], answered: bool = False
+    counts: Iterable[int],
+    executed: tuple[bool, ...],
+    used: tuple[str, ...],
+    answered: bool = False,
 ) -> dict[str, Any]:
     named = dict(zip(COUNTS, counts, strict=True))
-    return {**named, "executed": executed, "answered": answered}
+    return {**named, "executed": executed, "answered": answered, "tools_used": used}
 
 
 def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:

@@ -308,9 +308,11 @@ def build(
     )
 
 
-def embedded(generator: pl.Source | None = None, **options: Any) -> pl.Pipeline:
+def embedded(
+    generator: pl.Source | None = None, temperature: float = 1.0, **options: Any
+) -> pl.Pipeline:
     """On questions after one to three facts of a small wiki. Unless a generator is given, it is a program that
     believes the first passage that fits: the small model reads too badly to show what a list is worth.
     """
     reader = pl.Scripted(pl.toys.read_facts, name="reader")
-    return build(generator or reader, **{"temperature": 1.0, **options})
+    return build(generator or reader, temperature=temperature, **options)

@@ -55,7 +55,7 @@ from palaestra.types import (
 )
 from palaestra.worlds.adapters.base import POLICY, SEEDS, AdaptedWorld, Live, Scene, Trail
 from palaestra.worlds.toolbox import Toolbox
-from palaestra.worlds.tools import WithTools, end_of, facts
+from palaestra.worlds.tools import WithTools, end_of, facts, used_tools
 from palaestra.worlds.user import await_guarded, guard_call, is_finite, need
 
 RESERVED = ("reset", "get_reward")
@@ -166,6 +166,7 @@ class MethodsEpisode:
         self.box = Toolbox((), tools_of(self.object, spec))
         self.counts = (0, 0, 0)  # calls, those that could not be read, errors of the others
         self.executed: tuple[bool, ...] = ()  # by turn, whether all its calls worked
+        self.used: tuple[str, ...] = ()  # tools of which a call worked
 
     async def start(self, seed: int, columns: Mapping[str, Any] | None = None) -> Scene:
         """`columns`: of the row that the episode begins with; None = it begins with its seed."""
@@ -196,11 +197,12 @@ class MethodsEpisode:
         n, unread, errors = self.counts
         self.counts = (n + len(calls), unread + sum(malformed), errors + sum(failed))
         self.executed = (*self.executed, not any(f for _, f in results))
+        self.used = used_tools(self.used, results)
         return self.scene(before=tuple(message for message, _ in results))
 
     def scene(self, answered: bool = False, **shown: Any) -> Scene:
         done = (*self.executed, answered) if shown.get("status") else self.executed
-        return Scene(facts=facts(self.counts, done, answered=answered), **shown)
+        return Scene(facts=facts(self.counts, done, self.used, answered=answered), **shown)
 
     async def reward(self) -> float:
         where = f"{self.spec}.get_reward"

@@ -294,12 +294,16 @@ def build(
     )
 
 
-def embedded(warm: int = 150, wrong: float = 0.4, think: bool = False, **options: Any) -> Any:
+def embedded(warm: int = 100, wrong: float = 0.4, think: bool = False, **options: Any) -> Any:
     """On questions over a small wiki, whose searches show a wrong page in four of ten cases. The small
     model is shown judgements first, of which six in ten are right.
     """
     made: Any = build(warm=warm, wrong=wrong, think=think, **options)
     if not warm:
         return made
-    learned = pl.vary(made.parts["rl"].runnable, optimiser=pl.AdamW(lr=1e-3))
+    learned = pl.vary(
+        made.parts["rl"].runnable,
+        optimiser=pl.AdamW(lr=1e-3),
+        schedule=pl.Schedule(prompts=8, steps=30),
+    )
     return replace(made, parts={**made.parts, "rl": replace(made.parts["rl"], runnable=learned)})
