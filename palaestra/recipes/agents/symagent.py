@@ -33,7 +33,7 @@ from typing import Any, Literal
 import palaestra as pl
 
 EXPLORER = "explorer"
-REFINED = "refined"
+REFINED = "reattempted"
 CARD = pl.Card(
     title="SymAgent: neural-symbolic agent over knowledge graphs",
     paper="arXiv:2502.03283",
@@ -150,7 +150,7 @@ class ShownAttempt:
         return replace(frame, asks=tuple(replace(a, say=(before, *a.say)) for a in frame.asks))
 
 
-@pl.declare(facts=(("refined", float, "1 where an earlier attempt was shown"),))
+@pl.declare(facts=(("reattempted", float, "1 where an earlier attempt was shown"),))
 @pl.stage
 class ExploreGraph:
     """Plays a question, and with `refine` once more with the first attempt and its reward shown.

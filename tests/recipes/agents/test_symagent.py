@@ -44,7 +44,7 @@ def merge(*episodes):
 )
 def test_the_trajectory_that_is_kept_of_the_catalogue(rewards, lengths, kept):
     assert symagent.kept_of(*rewards, *lengths) == kept
-    first, refined = merge(episode(rewards[0], lengths[0]), episode(rewards[1], lengths[1], refined=1.0))
+    first, refined = merge(episode(rewards[0], lengths[0]), episode(rewards[1], lengths[1], reattempted=1.0))
     assert [first.muted, refined.muted] == [kept != 0, kept != 1]
     assert refined.reward.parts["kept refined"] == (kept == 1) and first.reward.parts["kept refined"] == 0
 
@@ -87,7 +87,7 @@ def test_a_question_is_played_and_refined_with_what_it_earned(context):
     ctx = ctx.with_bench(replace(ctx.bench, world=WORLD))
     link = symagent.ExploreGraph(sample, planner="graph")
     made = asyncio.run(link(ctx, ("k",), Group(task=TASK)))
-    assert [e.facts for e in made.episodes] == [{}, {"refined": 1.0}]
+    assert [e.facts for e in made.episodes] == [{}, {"reattempted": 1.0}]
     assert heard[0] == ["boss of bako?"] and heard[1][1:] == heard[0]
     assert "finish(tiru)" in heard[1][0] and "It earned 0.50 of 1" in heard[1][0]
     assert len(asyncio.run(replace(link, refine=False)(ctx, ("k",), Group(task=TASK))).episodes) == 1
