@@ -331,6 +331,16 @@ def describe_verifier(recipe: Any, bench: Bench) -> str:
     )
 
 
+def check_one_problem(settings: Settings) -> None:
+    """Raises UserError for two problems; questions may be asked in an environment."""
+    problems = ("task", "data") if settings.in_code else ("task", "data", "env")
+    given = [n for n in problems if getattr(settings, n)]
+    if len(given) > 1 and given != ["data", "env"]:
+        raise UserError(
+            f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
+        )
+
+
 def bench_of(
     settings: Settings, *, judged: bool = False, instruction: str = "", recipe: Any = None
 ) -> tuple[Bench, Mapping[str, Player]]:
@@ -344,12 +354,7 @@ def bench_of(
     from palaestra.worlds.tools import WithTools
 
     coded = settings.in_code
-    problems = ("task", "data") if coded else ("task", "data", "env")
-    given = [n for n in problems if getattr(settings, n)]
-    if len(given) > 1 and given != ["data", "env"]:
-        raise UserError(
-            f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
-        )
+    check_one_problem(settings)
     players: Mapping[str, Player] = {}
     if room := benches.room_of(settings):
         bench = benches.ROOMS[room](settings, instruction)
