@@ -21,6 +21,7 @@ __all__ = [
     "Interval",
     "bounded_interval",
     "proportion",
+    "t_quantile",
 ]
 
 LEVEL = 0.95
