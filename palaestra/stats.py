@@ -22,6 +22,7 @@ __all__ = [
     "bounded_interval",
     "mean_interval",
     "proportion",
+    "t_quantile",
 ]
 
 LEVEL = 0.95

@@ -202,7 +202,8 @@ class Synthesise:
         """A plain answer as one to the prompt that offers the tools."""
         if not e.ok or e.reward is None or not e.solved:
             return e
-        tools = await pl.abilities.tools_of(ctx.bench.world)
+        world = ctx.bench.world
+        tools = await world.open() if isinstance(world, pl.abilities.OffersTools) else ()
         made = pl.recorded_episode(
             ctx,
             "policy",
