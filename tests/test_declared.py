@@ -12,7 +12,14 @@ from palaestra.declared import COMMON_COLUMNS, COMMON_FACTS, DeclaredName, decla
 
 PACKAGE = Path(pl.__file__).parent
 COMMON = {"facts": COMMON_FACTS, "columns": COMMON_COLUMNS}
-NOTES = {"can", "question", "rules", "playbook", "episodes", "responses"}  # facts of notes (`curriculum.Note`), not of episodes
+NOTES = {
+    "can",
+    "question",
+    "rules",
+    "playbook",
+    "episodes",
+    "responses",
+}  # facts of notes (`curriculum.Note`), not of episodes
 TRAINERS = {"data_source", "extra_info", "info", "task"}  # columns that rewards of other trainers are given
 
 
