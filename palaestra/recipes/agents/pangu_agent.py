@@ -388,8 +388,8 @@ class ShowCalls:
 def embedded(
     functions: str | Sequence[str] = "next", act: str = "do", samples: int = 4, **options: Any
 ) -> pl.Pipeline:
-    """On the small grid. The small model has seen neither the grid nor calls, so it is shown some episodes
-    first.
+    """On the small grid. The small model knows the grid and no calls, so it is shown some episodes with
+    calls first.
     """
     shown = pl.vary(
         pl.recipe("sft"),
