@@ -181,6 +181,7 @@ COMMON_COLUMNS = {
         ("demonstrations", tuple, "several worked answers"),
         ("asked", object, "what the answer is judged for"),
         ("concepts", tuple, "the concepts that the problem is about"),
+        ("program", str, "Python that prints the answer"),
         ("database", str, "the path of the sqlite file that queries are run on"),
         (
             "written_columns",

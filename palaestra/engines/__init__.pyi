@@ -6,6 +6,13 @@ from .endpoint import (
     Chatter as Chatter,
     EndpointPlayer as EndpointPlayer,
 )
+from .infused import (
+    InfusedAnswer as InfusedAnswer,
+    InfusedWriter as InfusedWriter,
+    Infusion as Infusion,
+    least_surprising as least_surprising,
+)
+from .knowledge import KnowledgeTrie as KnowledgeTrie
 from .own import (
     OwnEngine as OwnEngine,
 )

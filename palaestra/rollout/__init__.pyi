@@ -87,6 +87,3 @@ from .tree import (
     Uct as Uct,
     grow_tree as grow_tree,
 )
-from .unaided import (
-    Unaided as Unaided,
-)

@@ -9,7 +9,6 @@ from .hybrid import HybridReasoning as HybridReasoning
 from .infused import (
     InfusedDecoding as InfusedDecoding,
 )
-from .knowledge import KnowledgeTrie as KnowledgeTrie
 from .lines import (
     LineWriter as LineWriter,
     PartialAnswer as PartialAnswer,

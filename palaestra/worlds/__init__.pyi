@@ -140,3 +140,4 @@ from .user import (
     UserTasks as UserTasks,
     UserWorld as UserWorld,
 )
+from .unaided import Unaided as Unaided

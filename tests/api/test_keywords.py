@@ -32,6 +32,7 @@ WIDER = {  # settings that a program may give in other forms: what they are, and
     "model": (File, ["tiny", Path("folder")]),
     "env": (File, ["e.py:E", Path("e.py:E")]),
     "docs": (File, ["notes", Path("notes")]),
+    "graph": (File, ["facts.tsv", Path("facts.tsv")]),
     "reward": (
         RewardLike,
         [

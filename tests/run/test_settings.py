@@ -28,6 +28,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "docs": ("notes", "notes"),
+    "graph": ("facts.tsv", "facts.tsv"),
     "reward_timeout": ("12", 12),
     "tools": ("t.py:f,python", ("t.py:f", "python")),
     "tool_turns": ("3", 3),
@@ -111,11 +112,11 @@ def test_the_help_says_what_stands_where_a_setting_is_not_given():
 
 
 def test_what_a_setting_decides():
-    assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "columns", "reward", "env", "docs")
+    assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "columns", "reward", "env", "docs", "graph")
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis", "embedded")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "lora_alpha", "lora_targets", "seed")
     assert setting_names(Use.MEASURED) == (
-        *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env", "docs"),
+        *("task", "data", "test_data", "columns", "skip_bad", "max_prompt_tokens", "reward", "env", "docs", "graph"),
         *("tools", "tool_turns", "tool_seconds", "tool_chars", "agent", "agent_seconds", "agent_keep"),
         *("dtype", "max_tokens", "seed", "evaluate"),
     )

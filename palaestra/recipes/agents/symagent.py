@@ -43,7 +43,7 @@ CARD = pl.Card(
     size=pl.Size(
         setting="Qwen2-7B, Mistral-7B and Llama-2-7B; 2,826 questions of WebQSP and 1,635 of CWQ over "
         "8.3M triples of Freebase, MetaQA with 3 hops to test on",
-        model="qwen2-7b",
+        model="qwen2.5-7b",
     ),
     model="tiny-agent",
     task="graph",

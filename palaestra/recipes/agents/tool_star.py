@@ -160,7 +160,7 @@ class Synthesise:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         sample = pl.Sample(n=self.tries, turns=self.calls + 1)
-        plain = await pl.rollout.Unaided(sample)(ctx, (*key, "text"), replace(group, episodes=()))
+        plain = await pl.worlds.Unaided(sample)(ctx, (*key, "text"), replace(group, episodes=()))
         plain = await pl.Score()(ctx, (*key, "text score"), plain)
         with_tools = await sample(ctx, (*key, "tool"), replace(group, episodes=()))
         with_tools = await pl.Score()(ctx, (*key, "tool score"), with_tools)

@@ -109,7 +109,7 @@ def build(penalty: float = 0.0, tool: bool = True, samples: int = 16) -> pl.Reci
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(
-            sample if tool else pl.rollout.Unaided(sample),
+            sample if tool else pl.worlds.Unaided(sample),
             pl.Score(),
             pl.rewards.ToolUse(),
             ExecutabilityReward(penalty),

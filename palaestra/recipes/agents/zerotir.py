@@ -267,7 +267,7 @@ def build(
         draw=FittedDraw(pl.Shuffled()),
         observe=ScalingSeries(),
         collect=pl.links(
-            sample if tool else pl.rollout.Unaided(sample),
+            sample if tool else pl.worlds.Unaided(sample),
             pl.Score(),
             pl.rewards.ToolUse(),
             OutcomeInForm(boxed, failing),

@@ -9,7 +9,7 @@ the local one are knowledge, and the keys and values H that the model holds of t
 
 pi' is the law of the next token on H + dH, `inner_steps` of gradient descent after pi; the log of the mass on D
 is the reward, and the KL keeps the policy near (arXiv:2204.03084; formulas of the released code, see
-`palaestra.search.infused`). Of `tries` answers the one with the lowest perplexity under the model alone is given.
+`palaestra.engines.infused`). Of `tries` answers the one with the lowest perplexity under the model alone is given.
 Nothing is trained.
 
     palaestra search --model DIR --data FILE --with "kid(docs='FOLDER')"      answers the rows of a file
@@ -83,11 +83,15 @@ class CompareInfusion:
     """A program: held-out questions are answered with and without knowledge, by the same random numbers.
 
     Args:
-        decoding: how they are answered.
+        infusion: how they are answered.
+        retrieved: passages that are looked up for each.
+        tries: answers to each.
         tasks: held-out questions.
     """
 
-    decoding: pl.search.InfusedDecoding = pl.search.InfusedDecoding()
+    infusion: pl.engines.Infusion = pl.engines.Infusion()
+    retrieved: int = 5
+    tries: int = 5
     tasks: int = 32
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -99,7 +103,7 @@ class CompareInfusion:
         there = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Question()))
         numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         tasks = [ctx.bench.tasks.task("test", i) for i in numbers]
-        ways = {"plain": replace(self.decoding, inner_steps=0), "infused": self.decoding}
+        ways = {"plain": replace(self.infusion, inner_steps=0), "infused": self.infusion}
         measured = {
             name: await self._answer(there, world.index, tasks, x) for name, x in ways.items()
         }
@@ -122,23 +126,30 @@ class CompareInfusion:
         ctx: pl.Context,
         index: pl.services.BM25,
         tasks: list[pl.Task],
-        way: pl.search.InfusedDecoding,
+        way: pl.engines.Infusion,
     ) -> dict[str, float]:
         """Means over the questions: of the chosen answer `right` (a count), `gain` and `changed`
         (`InfusedAnswer`), `nats`, `tokens`, and seconds a token of all answers.
         """
         begun, tokens, chosen = time.monotonic(), 0, list[tuple[bool, Any]]()
         for i, task in enumerate(tasks):
-            budget = pl.search.TokenBudget(way.tries * ctx.bench.max_tokens)
-            problem = pl.search.SearchProblem(ctx, ctx.key("kid", i), task, budget)
-            found = index.search(pl.tasks.question_text(task), way.retrieved)
-            trie = pl.search.KnowledgeTrie.of(text for _, text, _ in found)
-            answers = await way.answers(problem, trie)
+            question, dialect = pl.tasks.question_text(task), ctx.engine().dialect
+            pieces = dialect.extend(task.prompt, first=True, closed=False)
+            prompt = tuple(i for p in pieces for i in p.ids)
+            found = index.search(question, self.retrieved)
+            trie = pl.engines.KnowledgeTrie.of(text for _, text, _ in found)
+            writer = pl.engines.InfusedWriter(
+                way, ctx.model("policy"), dialect, prompt, trie, question
+            )
+            key = (*ctx.key("kid", i), "infused")
+            with ctx.phase("forward"):
+                made = [writer.answer(ctx.bench.max_tokens, (*key, n)) for n in range(self.tries)]
+                answers = writer.with_nats([x for x in made if x.ids])
             if not answers:
                 raise pl.Fault("kid", f"the prompt of task {task.id!r} fills the context")
-            best = answers[way.best(answers)]
-            tokens += sum(len(x.answer.ids) for x in answers)
-            chosen.append((states_gold(ctx.decode(best.answer.ids), task), best))
+            best = answers[pl.engines.least_surprising(answers)]
+            tokens += sum(len(x.ids) for x in answers)
+            chosen.append((states_gold(ctx.decode(best.ids), task), best))
         seconds = time.monotonic() - begun
         mean = lambda name: float(np.mean([getattr(x, name) for _, x in chosen]))
         return {
@@ -146,7 +157,7 @@ class CompareInfusion:
             "gain": mean("gain"),
             "changed": mean("changed"),
             "nats": mean("nats"),
-            "tokens": float(np.mean([len(x.answer.ids) for _, x in chosen])),
+            "tokens": float(np.mean([len(x.ids) for _, x in chosen])),
             "seconds_per_token": seconds / max(1, tokens),
         }
 
@@ -178,10 +189,11 @@ def build(
     temperature: float = 1.0,
     tasks: int = 32,
 ) -> CompareInfusion:
-    """See `palaestra.search.infused.InfusedDecoding`; `tasks` are held-out questions."""
+    """See `palaestra.engines.infused.Infusion`; `tasks` are held-out questions."""
     pl.check_bounds("kid: tasks", tasks, least=1)
-    decoding = pl.search.InfusedDecoding(
-        retrieved=retrieved,
+    pl.check_bounds("kid: tries", tries, least=1)
+    pl.check_bounds("kid: retrieved", retrieved, least=1)
+    infusion = pl.engines.Infusion(
         hops=hops,
         inner_steps=inner_steps,
         step_size=step_size,
@@ -192,10 +204,9 @@ def build(
         top_p=top_p,
         no_repeat=no_repeat,
         whole=whole,
-        tries=tries,
         temperature=temperature,
     )
-    return CompareInfusion(decoding, tasks)
+    return CompareInfusion(infusion, retrieved, tries, tasks)
 
 
 def embedded(

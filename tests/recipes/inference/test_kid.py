@@ -8,11 +8,11 @@ from dataclasses import replace
 import palaestra as pl
 import pytest
 import torch
+from palaestra.engines import infused
+from palaestra.engines.knowledge import KnowledgeTrie, TermSpeller, terms_of
 from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 from palaestra.recipes.inference import kid
-from palaestra.search import infused
-from palaestra.search.knowledge import KnowledgeTrie, TermSpeller, terms_of
 
 PI, MOVED = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.3, 0.6, 0.1]).double()
 
@@ -119,25 +119,24 @@ def test_an_answer_gains_knowledge_and_keeps_to_the_budget(agent):
     way = pl.search.InfusedDecoding(tries=3, step_size=0.3)
     problem = problem_of(agent, budget=12)
     answers = asyncio.run(way.answers(problem, trie))
-    sizes = [len(x.answer.ids) for x in answers]
+    sizes = [len(x.ids) for x in answers]
     assert sum(sizes) == problem.tokens.spent <= 12 and problem.left == 12 - sum(sizes)
     assert all(x.gain > 0 and math.isfinite(x.nats) for x in answers)
     problem = problem_of(agent, budget=90, longest=30)
     whole = asyncio.run(replace(way, step_size=0.01).answers(problem, trie))
-    assert [x.answer.finish for x in whole] == ["eos"] * 3  # what an answer leaves, the next one has
-    assert problem.tokens.spent == sum(len(x.answer.ids) for x in whole) < 90
+    assert [x.finish for x in whole] == ["eos"] * 3  # what an answer leaves, the next one has
+    assert problem.tokens.spent == sum(len(x.ids) for x in whole) < 90
     plain = asyncio.run(replace(way, inner_steps=0).answers(problem_of(agent), trie))
     assert all(x.gain == x.changed == 0 for x in plain) and len(plain) == 3
     unknown = asyncio.run(way.answers(problem_of(agent), KnowledgeTrie.of([])))
-    assert [x.answer.ids for x in unknown] == [x.answer.ids for x in plain]
+    assert [x.ids for x in unknown] == [x.ids for x in plain]
 
 
 def test_the_least_surprising_whole_answer_is_given():
     def made(finish, nats):
-        said = pl.search.PartialAnswer(ids=(1,), logp=(0.0,), finish=finish)
-        return infused.InfusedAnswer(answer=said, gain=0.0, changed=0.0, nats=nats)
+        return infused.InfusedAnswer(ids=(1,), logp=(0.0,), finish=finish, gain=0.0, changed=0.0, nats=nats)
 
-    best = pl.search.InfusedDecoding.best
+    best = infused.least_surprising
     assert best([made("length", 0.1), made("eos", 2.0), made("eos", 1.0)]) == 2
     assert best([made("length", 0.3), made("length", 0.1)]) == 1
 
