@@ -54,13 +54,15 @@ class PeerSolution:
 
 def reader(ctx: Context, rewrite: Rewrite) -> Read:
     """How a model reads the rows of a step where `rewrite` puts their prompts; rows stay as they are
-    where it has nothing to show.
+    where it has nothing to show, or nobody answered.
 
     Raises:
         UserError: a row does not begin with its task's prompt, as where a world or tools say more.
     """
 
     def read(group: Group, number: int, row: Row) -> Row:
+        if not any(s.trained for s in row.segments):
+            return row
         first = group.episodes[number]
         others = (e for i, e in enumerate(group.episodes) if i != number)
         task = rewrite(
@@ -82,7 +84,7 @@ def with_prompt(ctx: Context, row: Row, task: Task, shown: Task) -> Row:
         return [Segment(ids=p.ids, pictures=p.pictures) for p in pieces if p.author != "forced"]
 
     own = tuple(i for s in prompt(task) for i in s.ids)
-    heard = next((n for n, s in enumerate(row.segments) if s.replies or s.trained), 0)
+    heard = next(n for n, s in enumerate(row.segments) if s.replies or s.trained)
     seen = tuple(i for s in row.segments[:heard] for i in s.ids)
     if seen[: len(own)] != own:
         raise UserError(

@@ -211,6 +211,8 @@ def test_rows_that_begin_otherwise_are_refused(context):
         group.episodes[0], rows=(Row(segments=(Segment(ids=(5, 6)), *group.episodes[0].rows[0].segments)),)
     )
     learner = recipe.learners["policy"]
+    silent = replace(strange, rows=(Row(segments=strange.rows[0].segments[:1]),))  # nobody answered
+    ctx.measure([replace(group, episodes=(silent,))], learner.needs, learner.privileged)
     with pytest.raises(pl.UserError, match="does not begin with its prompt"):
         ctx.measure([replace(group, episodes=(strange,))], learner.needs, learner.privileged)
 
