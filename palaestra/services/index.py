@@ -13,7 +13,9 @@ from palaestra.errors import UserError
 from palaestra.types import rng_of, stage
 
 Hit: TypeAlias = tuple[str, str, float]  # id, text, score
-WORD = re.compile(r"\w+")
+# Chinese and Japanese, which are written without spaces: each character counts as a word
+UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def words_of(text: str) -> list[str]:

@@ -2,7 +2,8 @@
 
     notes/a.md   notes/b.html   corpus.jsonl: {"id": "7", "title": "Bako", "text": "The boss of ..."}
 
-A file of text is cut between paragraphs; a longer paragraph is cut between words. Records keep the
+A file of text is cut between paragraphs; a longer paragraph is cut between words, or between
+characters where a script has no spaces. Records keep the
 text of their columns `title` and `text` (or `contents`, as the corpora of BEIR and of Search-R1 have
 it). Passages of 100 words are those of Karpukhin et al. (arXiv:2004.04906).
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from palaestra.errors import UserError
+from palaestra.services.index import UNSPACED
 from palaestra.tasks.records import BOM, Records, decode_text
 from palaestra.tasks.sources import SAVED_FILES, SUFFIXES, open_records, read_file, suffixes_of
 
@@ -28,6 +30,7 @@ TEXT_COLUMNS = ("text", "contents", "content", "passage", "body")
 ID_COLUMNS = ("id", "_id", "docid", "doc_id")
 BLOCKS = {"p", "div", "li", "tr", "br", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote"}
 HIDDEN = {"script", "style", "template", "noscript"}
+PIECE = re.compile(rf"(?:[{UNSPACED}]|[^\s{UNSPACED}]+) ?")  # a word, and the space behind it
 BLANK_LINE = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
 
@@ -119,18 +122,18 @@ def cut(name: str, text: str, words: int) -> Iterator[Passage]:
 def pieces_of(text: str, words: int) -> Iterator[str]:
     held = list[str]()
     for paragraph in BLANK_LINE.split(text.replace("\r\n", "\n")):
-        own = paragraph.split()
+        own = PIECE.findall(" ".join(paragraph.split()) + " ")
         if not own:
             continue
         if words and held and len(held) + len(own) > words:
-            yield " ".join(held)
+            yield "".join(held).rstrip()
             held = []
         held += own
         while words and len(held) > words:
-            yield " ".join(held[:words])
+            yield "".join(held[:words]).rstrip()
             held = held[words:]
     if held:
-        yield " ".join(held)
+        yield "".join(held).rstrip()
 
 
 def text_of_page(html: str) -> str:

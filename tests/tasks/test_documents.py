@@ -4,6 +4,7 @@ import json
 
 import pytest
 from palaestra.errors import UserError
+from palaestra.services.index import BM25
 from palaestra.tasks.documents import read_documents
 
 
@@ -69,3 +70,15 @@ def test_what_cannot_be_searched_is_refused(tmp_path, name, text, says):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         read_documents(str(tmp_path / "nowhere"))
+
+
+def test_a_script_without_spaces_is_cut_and_found(tmp_path):
+    """Thirty sentences of Chinese are one paragraph without a space; a question finds the right one."""
+    (tmp_path / "a.txt").write_text(
+        "".join(f"第{i}个城市叫做城{chr(0x5000 + i)}。" for i in range(30)), encoding="utf-8"
+    )
+    passages = read_documents(str(tmp_path), words=20)
+    assert len(passages) > 10 and all(len(text) <= 24 for _, text in passages)
+    assert "".join(text for _, text in passages) == (tmp_path / "a.txt").read_text(encoding="utf-8")
+    (hit,) = BM25(passages).search(f"哪个城市叫做城{chr(0x5000 + 7)}？", 1)
+    assert f"城{chr(0x5000 + 7)}" in hit[1]
