@@ -62,6 +62,7 @@ from .player import (
     Script as Script,
 )
 from .privileged import (
+    Demonstrated as Demonstrated,
     PeerSolution as PeerSolution,
     Revealed as Revealed,
 )

@@ -18,6 +18,8 @@ import numpy as np
 
 from palaestra.context import Rewrite
 from palaestra.errors import UserError
+from palaestra.rollout.hints import has_working
+from palaestra.rollout.recorded import written_answer
 from palaestra.tasks.phrasing import add_examples, question_message, rephrase
 from palaestra.types import Group, Row, Segment, Task, rng_of, stage
 
@@ -39,6 +41,19 @@ class Revealed:
 
 
 @stage
+class Demonstrated:
+    """The question behind its own worked answer, whole, as a worked example: the column
+    `demonstration`, else what the task's source writes; None where there is neither.
+    """
+
+    def __call__(self, ctx: Context, group: Group, rng: np.random.Generator) -> Task | None:
+        tasks, task = ctx.bench.tasks, group.task
+        if not has_working(tasks, task):
+            return None
+        return add_examples(task, [(task, written_answer(tasks, task, rng, "work").strip())])
+
+
+@stage
 class PeerSolution:
     """The question behind another attempt of the group that is right, drawn at random, as a worked
     example; None where no other one is.
@@ -52,9 +67,9 @@ class PeerSolution:
         return add_examples(group.task, [(group.task, text)])
 
 
-def reader(ctx: Context, rewrite: Rewrite) -> Read:
+def reader(ctx: Context, rewrite: Rewrite, room: int) -> Read:
     """How a model reads the rows of a step where `rewrite` puts their prompts; rows stay as they are
-    where it has nothing to show, or nobody answered.
+    where it has nothing to show, nobody answered, or they would have more than `room` tokens.
 
     Raises:
         UserError: a row does not begin with its task's prompt, as where a world or tools say more.
@@ -68,7 +83,10 @@ def reader(ctx: Context, rewrite: Rewrite) -> Read:
         task = rewrite(
             ctx, replace(group, episodes=(first, *others)), rng_of((*row.key, "privileged"))
         )
-        return row if task is None else with_prompt(ctx, row, group.task, task)
+        if task is None:
+            return row
+        more = with_prompt(ctx, row, group.task, task)
+        return more if len(more.context()) <= room else row
 
     return read
 

@@ -59,6 +59,7 @@ def first_step_notes(
         *_nothing_right(seen, recipe),
         *_out_of_bounds(seen, recipe),
         *_lacking(seen, recipe),
+        *_unprivileged(metrics),
         *_noted(seen, recipe),
     ]
     reason = _why_nothing(metrics, seen)
@@ -126,6 +127,16 @@ def _lacking(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:
                 "part of it does nothing; an environment writes it with its frames, one truth value a "
                 f"turn so far: Frame(..., facts={{{name!r}: (True, False)}})"
             )
+
+
+def _unprivileged(metrics: Metrics) -> Iterator[str]:
+    """A model that should read more than the policy, and read the same."""
+    shares = values_of(metrics, "privileged")
+    if shares and not any(shares):
+        yield (
+            "the teacher read no more than the student in the first step: no row had anything to be "
+            "shown (a right answer beside it, a column), or it did not fit into the context"
+        )
 
 
 def _noted(seen: Sequence[Group], recipe: Recipe | None) -> Iterator[str]:

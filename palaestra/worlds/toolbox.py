@@ -79,6 +79,11 @@ def function_named(name: str) -> Callable[..., Any]:
     return function
 
 
+def is_file(name: str) -> bool:
+    """Whether a name is that of a whole file of functions; the command of a server may end with one."""
+    return name.endswith(".py") and not name.startswith("mcp:")
+
+
 def functions_in(file: str) -> list[str]:
     """The public functions that a file defines, by name. Raises UserError where it has none."""
     module = module_of(str(path_of(file)))
@@ -111,7 +116,7 @@ class Toolbox:
     """What can be called in an episode."""
 
     def __init__(self, names: tuple[str, ...], more: Sequence[Tool] = ()) -> None:
-        whole = [x for n in names for x in (functions_in(n) if n.endswith(".py") else (n,))]
+        whole = [x for n in names for x in (functions_in(n) if is_file(n) else (n,))]
         functions = [n for n in whole if is_function(n) or n.startswith(GIVEN)]
         self.fixed: list[Tool] = [*more, *(FunctionTool(function_named(n), n) for n in functions)]
         self.fixed += [PythonTool()] if SANDBOX in names else []

@@ -141,7 +141,10 @@ class RunModels(RunSituation):
         privileged: Mapping[str, Rewrite] = NOTHING,
     ) -> Signals:
         ctx = cast("Context", self)
-        return measure(self, groups, needs, {k: reader(ctx, r) for k, r in privileged.items()})
+        readers = {
+            k: reader(ctx, rewrite, self.model(k).context) for k, rewrite in privileged.items()
+        }
+        return measure(self, groups, needs, readers)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Charges the time of a synchronous block to a phase, without what inner phases take."""

@@ -236,3 +236,17 @@ def test_a_student_that_teaches_itself(tmp_path):
 def test_a_student_alone_that_reads_no_more_is_refused():
     with pytest.raises(pl.UserError, match=r"privileged=answer\|solution"):
         distil.build(teacher="self")
+
+
+def test_a_solution_is_shown_whole_and_not_beyond_the_context(context):
+    ctx = context("chain")
+    recipe = distil.build(over="tokens", teacher="policy", privileged="solution")
+    group, signals = told(ctx, recipe)
+    task = replace(group.task, meta={**group.task.meta, "demonstration": "17 + 25 = 42"})
+    shown = pl.rollout.Demonstrated()(ctx, replace(group, task=task), pl.rng_of((0,)))
+    assert "17 + 25 = 42" in shown.prompt[-1].content
+    assert signals[0][0]["track:privileged"].all()
+    long = replace(task, meta={**task.meta, "demonstration": "1 + " * 4000 + "1"})
+    learner = recipe.learners["policy"]
+    (rows,) = ctx.measure([replace(group, task=long)], learner.needs, learner.privileged)
+    assert not any(e[0]["track:privileged"].any() for e in rows)
