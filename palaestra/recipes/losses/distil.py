@@ -32,9 +32,9 @@ question, and then the student can teach itself:
 teacher=self is the student as it was `every` steps ago at most, teacher=policy as it was at the start
 (arXiv:2601.18734 with the solution, arXiv:2601.20802 with peers and feedback). A row of which there is
 nothing to show, or too much for the context, is read as it is; the metric `privileged` is the share of
-tokens that were not. On the built-in problem peers and feedback bring the built-in model from 21% to 100% in 30 steps with every=10,
-and to 47% and 12% with every=1 (one seed): who follows himself too closely forgets. `other` reaches 100%
-too: there it is the working that is learned, not what it says of the problem.
+tokens that were not. On the built-in problem peers and feedback bring the built-in model from 21% to 100%
+in 30 steps with every=10, and to 47% and 12% with every=1 (one seed): who follows himself too closely
+forgets. `other` reaches 100% too: there it is the working that is learned, not what it says of the problem.
 """
 
 from dataclasses import replace
