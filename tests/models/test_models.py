@@ -42,6 +42,10 @@ KINDS = {  # what is special about their logits
 }
 
 
+TOP = "top_logp:3"
+NEEDS = tuple(TOP if n == "top_logp" else n for n in VOCABULARY)
+
+
 def tokenizer():
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
@@ -73,6 +77,8 @@ def batch_of(lengths, T=None, seed=0, temperature=None):
         columns["ids"][b, :n] = ids[b, :n]
         columns["trained"][b, 1:n] = on[b, 1:n].float()
     columns["length"] = torch.tensor(lengths)
+    columns["asked"] = torch.zeros(len(lengths), T, 2)
+    columns["asked"][:, : max(lengths)] = torch.randint(3, 290, (len(lengths), max(lengths), 2), generator=g)
     columns["exponent"] = torch.linspace(0, 1, len(lengths), dtype=torch.float64)
     if temperature is not None:
         columns["temperature"] = torch.full((len(lengths), T), temperature, dtype=torch.float64)
@@ -81,8 +87,9 @@ def batch_of(lengths, T=None, seed=0, temperature=None):
 
 def naive(model, batch, temperature):
     """Everything from the whole [B, T, V] of logits, row by row, without padding."""
-    out = {n: torch.zeros(batch["ids"].shape, dtype=torch.float64) for n in (*VOCABULARY, "value")}
-    out["vocab_logp"] = torch.zeros(*batch["ids"].shape, model.vocabulary, dtype=torch.float64)
+    out = {n: torch.zeros(batch["ids"].shape, dtype=torch.float64) for n in (*NEEDS, "value")}
+    for name, size in (("vocab_logp", model.vocabulary), (TOP, 6), ("asked_logp", 2)):
+        out[name] = torch.zeros(*batch["ids"].shape, size, dtype=torch.float64)
     for b, n in enumerate(batch["length"].tolist()):
         ids = batch["ids"][b : b + 1, :n]
         got = model.module(input_ids=ids, output_hidden_states=True, use_cache=False)
@@ -93,6 +100,9 @@ def naive(model, batch, temperature):
                 out["entropy"][b, t] = -(logp[t - 1].exp() * logp[t - 1]).sum()
                 out["vocab_mean_logp"][b, t] = logp[t - 1].mean()
                 out["vocab_logp"][b, t] = logp[t - 1]
+                best = sorted(range(model.vocabulary), key=lambda v: -float(logp[t - 1, v]))[:3]
+                out[TOP][b, t] = torch.cat([logp[t - 1, best], torch.tensor(best).double()])
+                out["asked_logp"][b, t] = logp[t - 1, batch["asked"][b, t].long()]
                 power = logp[t - 1].exp() ** batch["exponent"][b]
                 out["power_logp"][b, t] = (power[ids[0, t]] / power.sum()).log()
                 out["value"][b, t] = model.heads["value"](got.hidden_states[-1][0, t - 1 : t])[0]
@@ -112,7 +122,7 @@ def gradients(model, out):
 def test_forward_is_the_naive_computation(kind, temperature):
     model, batch = build(kind), batch_of([7, 1, 9, 4])
     torch.nn.init.normal_(model.add_head("value").out.weight)
-    needs = (*VOCABULARY, "value")
+    needs = (*NEEDS, "value")
     expected = naive(model, batch, temperature)
     wanted = gradients(model, expected)
     got = forward(model, batch, needs, temperature)
@@ -129,7 +139,7 @@ def test_forward_is_the_naive_computation(kind, temperature):
 @settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5), extra=st.integers(0, 5), seed=st.integers(0, 99))
 def test_padding_chunks_and_recomputation_change_nothing(lengths, extra, seed):
-    model, needs = LLAMA, tuple(VOCABULARY)
+    model, needs = LLAMA, NEEDS
     whole, wide = batch_of(lengths, seed=seed), batch_of(lengths, T=max(lengths) + extra, seed=seed)
     wide.columns["ids"][:, max(lengths) :] = 7  # whatever the padding holds
     expected = forward(model, whole, needs)
