@@ -12,7 +12,7 @@ from palaestra.errors import UserError
 def ndcg(ranking: Sequence[str], grades: Mapping[str, float], k: int = 10) -> float:
     """The normalised discounted cumulative gain of the first `k` of a ranking, in [0, 1].
 
-        DCG@k = sum_{i=1..k} g_i / log2(i + 1),    NDCG@k = DCG@k / DCG@k of the best ranking
+        DCG@k = sum_{i<=k} g_i / log2(i + 1),    NDCG@k = DCG@k / DCG@k of the best ranking
 
     Gains are the grades themselves, as in trec_eval, scikit-learn and BEIR, and the best ranking
     has all graded documents, found or not (Jarvelin and Kekalainen, 2002). A document that comes
