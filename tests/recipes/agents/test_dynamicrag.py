@@ -186,6 +186,19 @@ def test_the_world_shows_what_was_found_and_pays_what_is_relevant():
     assert play("[1]", told=False)[1].asks[0].say[0].content.endswith(found[-1])
 
 
+def test_gold_documents_and_answers_are_checked():
+    def row(gold, answer="mema"):
+        return Task(id="q.jsonl:3", prompt=TASK.prompt, answer=answer, meta={"gold": gold})
+
+    assert play("[1], [2]", row({"b": 2, "a": 0}))[2].pay == {("policy", ""): 1.0}
+    with pytest.raises(UserError, match=r"q\.jsonl:3.* gold document 'nope0\.md' is none of the documents"):
+        play("None", row(["nope0.md"]))
+    with pytest.raises(UserError, match="one of them above 0"):
+        play("None", row({"a": 0}))
+    with pytest.raises(UserError, match=r"q\.jsonl:3.* needs a question and an answer"):
+        play("None", row(["b"], answer=[]))
+
+
 def test_the_expert_lists_what_is_relevant_then_what_pads():
     world, frame, _ = play("None")
     at = [text for _, text, _ in frame.state.hits].index("boss of bako is mema") + 1

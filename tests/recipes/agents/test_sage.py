@@ -113,6 +113,19 @@ def test_the_world_pays_the_ndcg_of_what_the_rewrite_finds():
     assert (end.facts["ndcg"], end.facts["ndcg_plain"], end.facts["malformed"]) == (0.0, 1.0, 1)
 
 
+def test_gold_documents_are_those_of_the_index():
+    docs = BM25((("C#.md#1", "boss"), ("C#.md#2", "heir"), ("C#2", "host"), ("7", "soro")))
+    world = RewriteQuery(docs, k=4)
+    assert play("<query>boss</query>", ["C#.md"], world)[1].facts["ranking"] == ("C#.md",)
+    assert play("<query>host</query>", ["C#2"], world)[1].facts["ndcg"] == 1
+    for gold in ([7], 7, {"7": 1, "C#.md": 0}):
+        assert play("<query>soro</query>", gold, world)[1].facts["ndcg"] == 1
+    with pytest.raises(UserError, match=r"gold document 'nope\.md' is none of the documents"):
+        play("<query>boss</query>", ["C#.md", "nope.md"], world)
+    with pytest.raises(UserError, match=r"task 't': gold is .* one of them above 0"):
+        play("<query>boss</query>", {"C#.md": 0}, world)
+
+
 def test_a_search_of_ones_own_finds_the_documents(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
