@@ -68,7 +68,7 @@ class RewriteQuery:
         if not task.prompt or not task.meta.get("gold"):
             raise UserError(
                 f"task {task.id!r} of a search needs a query and its gold documents; write their "
-                'names in the column gold, as ["lions.md"], or name yours: --columns THEIRS=gold'
+                'names in the column gold, as ["lions.md"], or name yours: --columns THEIRS=meta.gold'
             )
         grades = document_grades(task.meta["gold"], f"task {task.id!r}")
         check_gold(self.retriever, grades, task)

@@ -245,9 +245,9 @@ def test_what_users_leave_out_is_said(tmp_path):
         dynamicrag.build(pad=-1)
 
 
-def test_passages_of_a_search_of_ones_own_are_chosen(tmp_path):
+def test_passages_of_a_search_of_ones_own_are_chosen(tmp_path, capsys):
     (tmp_path / "mine.py").write_text("def search(query):\n    return [('x', 'boss of bako is mema')]\n")
-    rows = [{"prompt": f"boss of {who}?", "answer": "mema"} for who in ("bako", "deci", "soro", "tiru")]
+    rows = [{"prompt": f"boss of {who}?", "answer": "mema", "Gold": ["x"]} for who in ("bako", "deci", "soro", "tiru")]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     run = pl.train(
         "dynamicrag",
@@ -257,9 +257,11 @@ def test_passages_of_a_search_of_ones_own_are_chosen(tmp_path):
         max_tokens=8,
         steps=1,
         evaluate=0,
-        quiet=True,
         out=tmp_path / "run",
         set={"samples": 2, "learned.schedule.prompts": 2, "cloned.schedule.prompts": 2, "update": "grpo"},
     )
     (step,) = [json.loads(line) for line in (run.folder / "learned" / "metrics.jsonl").read_text().splitlines()]
     assert step["part/feedback"] == 0 and step["reward"] == 0  # the start writes no list
+    said = capsys.readouterr()
+    assert "the column 'Gold' is not read as 'gold': passages with a right answer's words" in said.out + said.err
+    assert "--columns Gold=meta.gold reads it" in said.out + said.err
