@@ -70,6 +70,13 @@ class Rerank:
     def __post_init__(self) -> None:
         need_at_least(self, k=1, pad=0)
 
+    @property
+    def shorter(self) -> str:
+        """How to make prompts shorter; "" where one passage is shown."""
+        if self.k == 1:
+            return ""
+        return f'--env "rerank(k={max(1, self.k // 4)})" shows fewer passages than {self.k}'
+
     async def reset(self, task: Task, key: Key) -> Frame:
         if not task.prompt or task.answer is None or task.answer in ([], ()):
             raise UserError(f"task {task.id!r} of a search needs a question and an answer")

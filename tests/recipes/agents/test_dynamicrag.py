@@ -3,15 +3,17 @@
 import asyncio
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.agents import dynamicrag
+from palaestra.rollout import play as rollout
 from palaestra.services.index import BM25
 from palaestra.toys import ReadingTasks, read_facts
-from palaestra.types import Act, ChatRequest, Episode, Group, Message, Reward, Row, Segment, Task
+from palaestra.types import Act, ChatRequest, Episode, Group, Message, Reward, Row, Sampling, Segment, Task
 from palaestra.worlds import Rerank
 from palaestra.worlds.rerank import read_numbers
 
@@ -197,6 +199,19 @@ def test_gold_documents_and_answers_are_checked():
         play("None", row({"a": 0}))
     with pytest.raises(UserError, match=r"q\.jsonl:3.* needs a question and an answer"):
         play("None", row(["b"], answer=[]))
+
+
+def test_passages_that_fill_the_context_name_the_setting(context):
+    many = BM25(tuple((f"d{i}", f"boss of bako{i} is mema" + " and so on" * 20) for i in range(30)))
+    task = Task(id="t", prompt=(Message(role="user", content="who is boss of it?"),), answer="mema")
+
+    ctx = context()
+    ctx = ctx.with_bench(replace(ctx.bench, world=Rerank(many)))
+    cast = ctx.cast("policy", Sampling(max_tokens=4))
+    lost = asyncio.run(rollout.play(ctx.bench.world, cast, task, ("k",), ("k",)))
+    assert lost.status == "error:context"
+    assert lost.facts["error"].endswith('; --env "rerank(k=5)" shows fewer passages than 20')
+    assert Rerank(many, k=1).shorter == ""
 
 
 def test_the_expert_lists_what_is_relevant_then_what_pads():
