@@ -147,9 +147,10 @@ def read_score(text: str) -> float:
     is none, or where it is no number from 0 to 100.
     """
     said = pl.verifiers.strip_thinking(text)
-    *_, match = (None, *SCORE.finditer(said))
-    if match is None:
+    matches = list(SCORE.finditer(said))
+    if not matches:
         raise pl.Fault("judge", f"no line 'Score: NUMBER' in a judge's reply: {said[-60:]!r}")
+    match = matches[-1]
     grade, most = match[1] or match[3], match[2] or match[4] or "100"
     if float(grade) > 100 or most != "100":
         raise pl.Fault("judge", f"a judge's grade is not from 0 to 100: {match[0].strip()!r}")
