@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import HoldsEpisodes, Solves
 from palaestra.errors import Fault, UserError
-from palaestra.rollout.play import await_if_needed, frame_of, play
+from palaestra.rollout.play import Shortens, await_if_needed, frame_of, play
 from palaestra.rollout.player import EnginePlayer, after_opening
 from palaestra.types import (
     Act,
@@ -73,6 +73,10 @@ class PlayedByOracle:
 
     def __init__(self, world: World) -> None:
         self.world, self.seats, self.state = world, world.seats, None
+
+    @property
+    def shorter(self) -> str:
+        return self.world.shorter if isinstance(self.world, Shortens) else ""
 
     async def reset(self, task: Task, key: Key) -> Frame:
         return self._seen(await frame_of(self.world.reset(task, key)))

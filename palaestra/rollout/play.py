@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from palaestra.abilities import HoldsEpisodes, ReadsCalls
 from palaestra.declared import declare
@@ -36,6 +36,16 @@ from palaestra.types import (
 )
 
 Who = tuple[str, str]  # (seat, thread)
+
+
+@runtime_checkable
+class Shortens(Protocol):
+    """A world whose prompts can be made shorter by a setting."""
+
+    @property
+    def shorter(self) -> str:
+        """What to do where a prompt does not fit into a context; "" = nothing can be done."""
+        ...
 
 
 @dataclass
@@ -130,7 +140,7 @@ async def play(
             return Episode(
                 rows=tuple(book.rows),
                 status=f"error:{fault.cause}",
-                facts=book.facts | {"error": str(fault)},
+                facts=book.facts | {"error": _told(fault, world)},
                 seconds=time.perf_counter() - begin,
             )
         status = "truncated:context"
@@ -219,6 +229,12 @@ def _calls(player: Player, ask: Ask, text: str, finish: str) -> tuple[Call | Mal
         return player.read_calls(text, finish, ask.tools)
     call = player.parse(text, finish)
     return () if call is None else (call,)
+
+
+def _told(fault: Fault, world: World) -> str:
+    """The fault in words, with the world's remedy for prompts that are too long."""
+    remedy = world.shorter if fault.cause == "context" and isinstance(world, Shortens) else ""
+    return f"{fault}; {remedy}" if remedy else str(fault)
 
 
 def _ending(book: Transcript, frame: Frame) -> str:

@@ -80,14 +80,24 @@ def check_needs(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) 
 
 
 def partly_there(settings: Settings, bench: Bench, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Columns that the method reads and some of the user's first records lack, a line each."""
+    """Columns that the method reads and some of the user's first records lack, or all have under a
+    name in capitals, a line each.
+    """
     needs = needs_of_recipe(settings.recipe)
-    if needs is None or not settings.data or (settings.env and not settings.in_code):
+    if needs is None or not settings.data:
         return
     tasks = first_tasks(bench)
+    names = dict.fromkeys(str(k) for t in tasks for k in t.meta)
+    world = settings.env and not settings.in_code
     for column in columns_of(needs, arguments):
         lack = len(tasks) - len(values_of(tasks, column.name))
-        if 0 < lack < len(tasks) and not column.or_else:
+        same = [n for n in names if n != column.name and n.strip().casefold() == column.name]
+        if lack == len(tasks) and same:
+            yield (
+                f"note: the column {same[0]!r} is not read as {column.name!r}: "
+                f"{column.otherwise or column.meaning}; --columns {same[0].strip()}={use_of(column)} reads it"
+            )
+        if 0 < lack < len(tasks) and not column.or_else and not world:
             yield (
                 f"note: {lack} of the first {len(tasks)} records have no {column.name!r}: "
                 f"{column.otherwise or column.meaning}"
@@ -241,12 +251,16 @@ def missing_column(column: NeededColumn, data: str, tasks: list[Task]) -> str:
             f"needs pairs, the columns chosen and rejected, and {data} has labels without pairs; "
             "`palaestra train kto` and `palaestra train bco` learn from these"
         )
-    use = column.name if column.name in USES else f"{META}{column.name}"
     other = f", or the column {column.or_else!r}" if column.or_else else ""
     return (
         f"needs the column {column.name!r}, {column.meaning}{other}, and no record of {data} has it{has}: "
-        f"--columns {which}={use} says which one it is"
+        f"--columns {which}={use_of(column)} says which one it is"
     )
+
+
+def use_of(column: NeededColumn) -> str:
+    """What `--columns` calls it."""
+    return column.name if column.name in USES else f"{META}{column.name}"
 
 
 def too_few(needs: Requirements, bench: Bench) -> Iterator[str]:

@@ -23,6 +23,14 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text.casefold())
 
 
+def document_of(passage: str) -> str:
+    """The document of a passage, by their ids: FILE of FILE#N, else the passage itself. FILE may have
+    a # of its own, as C#.md has.
+    """
+    file, _, n = passage.rpartition("#")
+    return file if file and n.isdecimal() else passage
+
+
 @stage
 class BM25:
     """Documents (id, text), searched by the words that they share with a query.
@@ -64,6 +72,11 @@ class BM25:
         best = np.argsort(-score_N, kind="stable")[:k]
         at = self._places
         return tuple((*self.docs[at[i]], float(score_N[i])) for i in best if score_N[i] > 0)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The ids of the passages, and of the documents that they are parts of."""
+        return frozenset(name for i, _ in self.docs for name in (i, document_of(i)))
 
     @cached_property
     def _places(self) -> np.ndarray:

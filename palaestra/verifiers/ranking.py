@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.services.index import document_of
 
 
 def ndcg(ranking: Sequence[str], grades: Mapping[str, float], k: int = 10) -> float:
@@ -33,25 +34,31 @@ def ndcg(ranking: Sequence[str], grades: Mapping[str, float], k: int = 10) -> fl
 
 
 def document_grades(gold: Any, of: str) -> dict[str, float]:
-    """Documents with their grades: a mapping from ids to numbers, or ids alone, which have 1.
+    """Documents with their grades: a mapping from ids to numbers, of which one is above 0, or ids
+    alone, texts or whole numbers, which have 1.
 
     Raises:
         UserError: for anything else; `of` says whose it is.
     """
-    if isinstance(gold, str):
-        return {gold: 1.0}
+    if is_id(gold):
+        return {str(gold): 1.0}
     if isinstance(gold, Mapping):
         given: Mapping[Any, Any] = gold
-        if all(is_grade(g) for g in given.values()):
+        if all(is_grade(g) for g in given.values()) and any(g > 0 for g in given.values()):
             return {str(name): float(g) for name, g in given.items()}
     elif isinstance(gold, Iterable):
         names: list[Any] = list(gold)
-        if all(isinstance(name, str) for name in names):
-            return dict.fromkeys(names, 1.0)
+        if all(map(is_id, names)):
+            return dict.fromkeys(map(str, names), 1.0)
     raise UserError(
         f"{of}: gold is {str(gold)[:60]!r}; write the names of the relevant documents, as "
-        '["lions.md"], or their grades, as {"lions.md": 2, "cats.md": 1}'
+        '["lions.md"], or their grades, one of them above 0, as {"lions.md": 2, "cats.md": 1}'
     )
+
+
+def is_id(value: Any) -> bool:
+    """Whether it can name a document: a text or a whole number."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def is_grade(value: Any) -> bool:
@@ -63,7 +70,7 @@ def rank_sources(ids: Iterable[str], grades: Mapping[str, float]) -> list[str]:
     """A ranking of passages as one of what is graded: a passage FILE#N stands for FILE where that
     has a grade, and for itself elsewhere. A document stands where its first passage does.
     """
-    names = ((i, i.partition("#")[0]) for i in ids)
+    names = ((i, document_of(i)) for i in ids)
     return list(
         dict.fromkeys(i if i in grades or file not in grades else file for i, file in names)
     )

@@ -18,7 +18,7 @@ from palaestra.services.index import Hit
 from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, rng_of, stage, value_class
 from palaestra.verifiers.answers.short import contains_term, normalise_text
 from palaestra.verifiers.base import strip_thinking
-from palaestra.worlds.retrieval import Retriever, find
+from palaestra.worlds.retrieval import Retriever, check_gold, find
 from palaestra.worlds.search import gain, sources_among, sources_of
 
 CHOOSE_PASSAGES = (
@@ -70,9 +70,17 @@ class Rerank:
     def __post_init__(self) -> None:
         need_at_least(self, k=1, pad=0)
 
+    @property
+    def shorter(self) -> str:
+        """How to make prompts shorter; "" where one passage is shown."""
+        if self.k == 1:
+            return ""
+        return f'--env "rerank(k={max(1, self.k // 4)})" shows fewer passages than {self.k}'
+
     async def reset(self, task: Task, key: Key) -> Frame:
-        if not task.prompt or task.answer is None:
+        if not task.prompt or task.answer is None or task.answer in ([], ()):
             raise UserError(f"task {task.id!r} of a search needs a question and an answer")
+        check_gold(self.retriever, sources_of(task), task)
         *before, last = task.prompt
         hits = await find(self.retriever, last.content, self.k, self._kept)
         passages = "\n".join(

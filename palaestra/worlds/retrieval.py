@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from palaestra.errors import Fault, UserError
-from palaestra.services.index import Hit
+from palaestra.services.index import BM25, Hit
 from palaestra.tasks.user_code import locate_error
-from palaestra.types import stage
+from palaestra.types import Task, stage
 from palaestra.worlds.toolbox import function_named
 
 KEPT = 4096  # queries whose hits are remembered
@@ -61,6 +61,19 @@ class OwnSearch:
         if isinstance(found, list | tuple) and len(found) >= 2 and isinstance(found[0], str):
             return found[0], str(found[1]), 1 / (place + 1)
         raise not_documents(self.spec, found)
+
+
+def check_gold(retriever: Retriever, gold: Iterable[str], task: Task) -> None:
+    """Raises UserError for a gold document that an index does not have; what a search of the user's
+    own has is not known.
+    """
+    if not isinstance(retriever, BM25):
+        return
+    if unknown := sorted(set(gold) - retriever.names):
+        raise UserError(
+            f"task {task.id!r}: its gold document {unknown[0]!r} is none of the documents, "
+            f"whose names are such as {retriever.docs[0][0]!r}"
+        )
 
 
 def call(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:

@@ -18,7 +18,7 @@ from palaestra.services.index import Hit, words_of
 from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, stage
 from palaestra.verifiers.base import strip_thinking
 from palaestra.verifiers.ranking import document_grades, ndcg, rank_sources
-from palaestra.worlds.retrieval import Retriever, find
+from palaestra.worlds.retrieval import Retriever, check_gold, find
 
 REWRITE_IT = (
     "This is a query for a search engine. Rewrite it so that the documents that it is after are "
@@ -68,8 +68,10 @@ class RewriteQuery:
         if not task.prompt or not task.meta.get("gold"):
             raise UserError(
                 f"task {task.id!r} of a search needs a query and its gold documents; write their "
-                'names in the column gold, as ["lions.md"], or name yours: --columns THEIRS=gold'
+                'names in the column gold, as ["lions.md"], or name yours: --columns THEIRS=meta.gold'
             )
+        grades = document_grades(task.meta["gold"], f"task {task.id!r}")
+        check_gold(self.retriever, grades, task)
         *before, last = task.prompt
         said = f"{last.content}\n\n{self.usage}" if self.told and self.usage else last.content
         say = (*before, replace(last, content=said))

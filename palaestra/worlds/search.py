@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.services.index import BM25, Hit, words_of
+from palaestra.services.index import BM25, Hit, document_of, words_of
 from palaestra.types import (
     Act,
     Ask,
@@ -34,6 +34,8 @@ from palaestra.types import (
 )
 from palaestra.verifiers.answers.final import boxed_answer, gold_of
 from palaestra.verifiers.answers.short import contains_term, matches_gold, normalise_text
+from palaestra.verifiers.ranking import document_grades
+from palaestra.worlds.retrieval import check_gold
 
 Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "judged", "answer"]
 Rule: TypeAlias = Literal["again", "end"]
@@ -130,11 +132,7 @@ class Search:
     def reset(self, task: Task, key: Key) -> Frame:
         if not task.prompt or task.answer is None:
             raise UserError(f"task {task.id!r} of a search needs a question and an answer")
-        if unknown := sources_of(task) - self._sources:
-            raise UserError(
-                f"task {task.id!r}: its gold document {sorted(unknown)[0]!r} is none of the documents, "
-                f"whose names are such as {self.index.docs[0][0]!r}"
-            )
+        check_gold(self.index, sources_of(task), task)
         *before, last = task.prompt
         said = f"{last.content}\n\n{self.usage}" if self.told else last.content
         return self._ask(self._begin(task), (*before, replace(last, content=said)))
@@ -198,10 +196,6 @@ class Search:
         gold = state.task.answer
         right = gold[0] if isinstance(gold, list | tuple) else gold
         return f"<{answer}>{gold_of(right)}</{answer}>"
-
-    @cached_property
-    def _sources(self) -> frozenset[str]:
-        return frozenset(name for i, _ in self.index.docs for name in (i, i.partition("#")[0]))
 
     @cached_property
     def _action(self) -> re.Pattern[str]:
@@ -292,10 +286,13 @@ def facts(state: SearchState) -> Mapping[str, Any]:
 
 def sources_of(task: Task) -> frozenset[str]:
     """The gold documents of a question, its column `gold`: ids of passages, or of whole documents,
-    whose passages are FILE#1, FILE#2, ...
+    whose passages are FILE#1, FILE#2, ... Of a mapping to grades, those with one above 0. Raises
+    UserError for anything else.
     """
-    gold = task.meta.get("gold") or ()
-    return frozenset((gold,) if isinstance(gold, str) else map(str, gold))
+    gold = task.meta.get("gold")
+    if gold is None or gold in ("", [], (), {}):
+        return frozenset()
+    return frozenset(n for n, g in document_grades(gold, f"task {task.id!r}").items() if g > 0)
 
 
 def gain(task: Task, hits: Sequence[Hit]) -> float:
@@ -309,7 +306,7 @@ def gain(task: Task, hits: Sequence[Hit]) -> float:
 
 def sources_among(gold: frozenset[str], ids: Iterable[str]) -> set[str]:
     """Those gold documents of which one of these passages is a part."""
-    return {name for i in ids for name in (i, i.partition("#")[0]) if name in gold}
+    return {name for i in ids for name in (i, document_of(i)) if name in gold}
 
 
 def known(state: SearchState) -> tuple[str, ...]:

@@ -45,12 +45,14 @@ def test_passages_stand_for_the_documents_that_are_graded():
     ids = ["a.md#3", "b.md#1", "a.md#1", "c"]
     assert rank_sources(ids, {"a.md": 1.0}) == ["a.md", "b.md#1", "c"]
     assert rank_sources(ids, {"a.md#1": 1.0}) == ids
+    assert rank_sources(["C#.md#2", "C#.md#1", "C#"], {"C#.md": 1.0, "C": 1.0}) == ["C#.md", "C#"]
 
 
 def test_what_a_column_of_relevant_documents_may_have():
     assert document_grades("a.md", "x") == {"a.md": 1.0}
     assert document_grades(["a", "b"], "x") == {"a": 1.0, "b": 1.0}
+    assert document_grades([1, "b"], "x") == {"1": 1.0, "b": 1.0} and document_grades(7, "x") == {"7": 1.0}
     assert document_grades({"a": 2, "b": 0.5}, "x") == {"a": 2.0, "b": 0.5}
-    for wrong in ({"a": "high"}, {"a": True}, 7, [1, 2]):
+    for wrong in ({"a": "high"}, {"a": True}, True, [1.5, 2], {"a": 0}):
         with pytest.raises(UserError, match="row 3: gold is"):
             document_grades(wrong, "row 3")

@@ -114,27 +114,47 @@ GRADE = (
     "Grade the answer from 0 to 100 against the right one: relevance, right facts, sound reasoning, clarity, and "
     "that it does not mislead, 20 points each. End with the line Score: and the number.\n\n"
 )
-SCORE = re.compile(r"score\W*(\d+(?:\.\d+)?)", re.IGNORECASE)
+NUMBER = r"score\s*(?:\([^()\n]*\))?[\s:=*_]*(\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?"
+SCORE = re.compile(rf"^\W*{NUMBER}|[.!?]\W+{NUMBER}\W*\Z", re.IGNORECASE | re.MULTILINE)
 
 
-def generator_question(question: str, passages: Sequence[str]) -> pl.ChatRequest:
-    """What the generator reads."""
+def generator_question(question: str, passages: Sequence[str], tokens: int) -> pl.ChatRequest:
+    """What the generator reads, and how many tokens it may write."""
     shown = "\n".join(f"{i}. {' '.join(p.split())}" for i, p in enumerate(passages, 1)) or "None"
     return pl.ChatRequest(
         messages=(
             pl.Message(role="system", content=ANSWER_FROM),
             pl.Message(role="user", content=f"Passages:\n{shown}\n\nQuestion: {question}"),
         ),
-        max_tokens=200,
+        max_tokens=tokens,
     )
 
 
+def read_answer(text: str) -> str:
+    """A generator's answer, behind its thoughts. Raises Fault where thoughts are all that it wrote."""
+    answer = pl.verifiers.strip_thinking(text).strip()
+    if text.strip() and not answer:
+        raise pl.Fault(
+            "generator",
+            "the generator's reply is all thought; answer_tokens=1000 gives it room to answer",
+        )
+    return answer
+
+
 def read_score(text: str) -> float:
-    """A judge's grade in [0, 1]. Raises Fault where the reply has none."""
-    match = SCORE.search(text)
-    if match is None:
-        raise pl.Fault("judge", f"no line 'Score: NUMBER' in a judge's reply: {text[-60:]!r}")
-    return min(1.0, float(match[1]) / 100)
+    """A judge's grade in [0, 1]: the last "Score: N" of its reply, behind its thoughts, that begins a line,
+    or a sentence that ends the reply; after "Score (0-100)" and before "/100" too. Raises Fault where there
+    is none, or where it is no number from 0 to 100.
+    """
+    said = pl.verifiers.strip_thinking(text)
+    matches = list(SCORE.finditer(said))
+    if not matches:
+        raise pl.Fault("judge", f"no line 'Score: NUMBER' in a judge's reply: {said[-60:]!r}")
+    match = matches[-1]
+    grade, most = match[1] or match[3], match[2] or match[4] or "100"
+    if float(grade) > 100 or most != "100":
+        raise pl.Fault("judge", f"a judge's grade is not from 0 to 100: {match[0].strip()!r}")
+    return float(grade) / 100
 
 
 @pl.declare(facts=(("generated", str, "the generator's answer from the chosen passages"), "error"))
@@ -149,6 +169,7 @@ class AnswerQuality:
         judge: that grades; None = none does.
         exact, similarity, rouge, length, judged: weights of the terms of r.
         same_is_zero: r is 0 where all answers to a question are the same.
+        answer_tokens: that the generator may write, thoughts included.
     """
 
     generator: pl.Source = pl.LocalModel()
@@ -159,6 +180,7 @@ class AnswerQuality:
     length: float = 0.2
     judged: float = 0.2
     same_is_zero: bool = True
+    answer_tokens: int = 200
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         able = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is not None]
@@ -189,8 +211,8 @@ class AnswerQuality:
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
         try:
             with ctx.judging():
-                asked = generator_question(question, e.facts["passages"])
-                answer = (await ctx.ask(self.generator, asked, seed=pl.seed_of(key))).strip()
+                asked = generator_question(question, e.facts["passages"], self.answer_tokens)
+                answer = read_answer(await ctx.ask(self.generator, asked, seed=pl.seed_of(key)))
                 each = [await self._terms(ctx, key, question, str(g), answer) for g in golds]
         except pl.Fault as fault:
             facts = {**e.facts, "error": str(fault)}
@@ -205,7 +227,8 @@ class AnswerQuality:
         """How good an answer is against one that is right, in [0, 1] each."""
         terms = quality(answer, gold)
         if self.judge is not None:
-            told = f"{GRADE}Question: {question}\nRight answer: {gold}\nAnswer: {answer}"
+            shown = pl.judges.defuse(answer)
+            told = f"{GRADE}Question: {question}\nRight answer: {gold}\nAnswer: {shown}"
             terms["judge"] = read_score(await ctx.ask(self.judge, told, seed=pl.seed_of(key)))
         return terms
 
@@ -282,13 +305,24 @@ def build(
     clone_steps: int = 200,
     samples: int = 8,
     temperature: float = 0.4,
+    answer_tokens: int = 200,
 ) -> pl.Pipeline:
     """`generator` None is the policy. `clone_steps` of imitation come first. The weights `exact` to `judged`
-    are those of r; that of `judged` is unused without a judge.
+    are those of r; that of `judged` is unused without a judge. A generator that thinks needs more
+    `answer_tokens`.
     """
     pl.check_bounds("dynamicrag: pad", pad, least=0)
+    pl.check_bounds("dynamicrag: answer_tokens", answer_tokens, least=1)
     reward = AnswerQuality(
-        generator or pl.LocalModel(), judge, exact, similarity, rouge, length, judged, same_is_zero
+        generator or pl.LocalModel(),
+        judge,
+        exact,
+        similarity,
+        rouge,
+        length,
+        judged,
+        same_is_zero,
+        answer_tokens,
     )
     cloned = pl.vary(
         pl.recipe("sft"),

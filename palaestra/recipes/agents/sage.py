@@ -11,7 +11,9 @@ GRPO on rewards r that share the credit of a query's rewrites among strategies (
 
 m(s) is the mean n of the group's rewrites by strategy s; w = 0.5. A rewrite with the words of the query
 itself, in their order, has r = copied = -0.1: it is safe, and teaches nothing. One without a known
-strategy or without one query has r = unnamed = -0.2. Both count in the means of the others.
+strategy or without one query has r = unnamed = -0.2. Both count in the means of the others. Under `crs` r
+goes down to -1, where a copy would again be the safe choice: `penalties=below` adds the least r of the
+group's other rewrites to both, where that is below 0; `fixed` adds nothing.
 
 The paper's strategies, the penalty on copies and what both shapings are for are known from its abstract
 and reviews; its formulas and numbers could not be read, so these are ours. Without the clip `crs-ref`
@@ -97,6 +99,7 @@ CARD = pl.Card(
     ),
 )
 Shaping: TypeAlias = Literal["scs", "crs", "crs-ref", "none"]
+Penalties: TypeAlias = Literal["below", "fixed"]
 
 STRATEGIES = (
     "expansion: add synonyms, related terms and words that an answer would have",
@@ -166,8 +169,9 @@ def shape(
 @pl.stage
 class StrategyCredit:
     """A link after `Score` in a world that rewrites queries. Parts: "ndcg"; "ndcg_lift", against the query
-    as given; "credit_shift", how far r is from n; "copied" and "unnamed", 1 where that is penalised; and
-    for each strategy a part of its name, the share of rewrites by it.
+    as given; "credit_shift", how far r is from n, 0 where r only moves or scales all n of a group, as it
+    does where all are by one strategy; "copied" and "unnamed", 1 where that is penalised; and for each
+    strategy a part of its name, the share of rewrites by it.
     """
 
     strategies: tuple[str, ...] = STRATEGIES
@@ -175,6 +179,7 @@ class StrategyCredit:
     weight: float = 0.5
     copied: float = -0.1
     unnamed: float = -0.2
+    penalties: Penalties = "below"
 
     def __post_init__(self) -> None:
         names_of(self.strategies)
@@ -195,14 +200,41 @@ class StrategyCredit:
         n_E = [float(episodes[i].facts["ndcg"]) for i in scored]
         plain = float(episodes[scored[0]].facts["ndcg_plain"]) if scored else 0.0
         r_E = shape(n_E, chosen, self.shaping, self.weight, plain)
+        free = [at for at, i in enumerate(scored) if chosen[at] and not episodes[i].facts["copied"]]
+        least = min((0.0, *(float(r_E[at]) for at in free))) if self.penalties == "below" else 0.0
+        clipped = self.shaping == "crs-ref" and any(n_E[at] < plain for at in free)
+        uneven = clipped or (self.shaping != "crs-ref" and len({chosen[at] for at in free}) > 1)
         for i, strategy, r in zip(scored, chosen, r_E, strict=True):
-            episodes[i] = self._pay(episodes[i], strategy, float(r), names)
+            paid = self._pay(episodes[i], strategy, float(r), names, least)
+            episodes[i] = paid if uneven else with_part(paid, "credit_shift", 0.0)
         return replace(group, episodes=tuple(episodes))
 
-    def _pay(self, e: pl.Episode, strategy: str, r: float, names: Sequence[str]) -> pl.Episode:
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where no query has rewrites by two strategies, so that there is no credit to share."""
+        named = [
+            {e.facts["strategy"] for e in g.valid if "strategy" in e.facts} - {""} for g in groups
+        ]
+        if self.shaping not in ("scs", "crs") or not named or any(len(s) > 1 for s in named):
+            return ""
+        if not any(named):
+            return (
+                "no rewrite of the first step names a strategy and one query, so every reward is the "
+                "penalty for that; start=shown imitates the column rewrites first"
+            )
+        effect = "each is rewarded 0" if self.shaping == "crs" else "shaping=scs changes nothing"
+        return (
+            f"no query of the first step was rewritten by two strategies, and without these {effect}; "
+            "try more samples, a higher temperature, or start=shown"
+        )
+
+    def _pay(
+        self, e: pl.Episode, strategy: str, r: float, names: Sequence[str], least: float
+    ) -> pl.Episode:
+        """The episode with its reward; `least` is added to penalties."""
         assert e.reward is not None
         n, copied = float(e.facts["ndcg"]), bool(e.facts["copied"])
-        total = self.unnamed if not strategy else self.copied if copied else r
+        penalty = self.copied if strategy else self.unnamed
+        total = least + penalty if copied or not strategy else r
         parts: Mapping[str, float] = {
             **e.reward.parts,
             "ndcg": n,
@@ -216,24 +248,53 @@ class StrategyCredit:
         return replace(e, reward=reward, facts={**e.facts, "strategy": strategy})
 
 
+def with_part(e: pl.Episode, name: str, value: float) -> pl.Episode:
+    """The episode with another value of a part of its reward."""
+    assert e.reward is not None
+    return replace(
+        e, reward=replace(e.reward, parts={**e.reward.parts, name: value}, solved=e.solved)
+    )
+
+
 @pl.declare(reads_columns=("rewrites",))
 @pl.stage
 class ShowRewrites:
-    """Demonstrates a rewrite of the query by a strategy, drawn at random from the column `rewrites`."""
+    """Demonstrates a rewrite of the query by a strategy, drawn at random from the column `rewrites`; null
+    stands for none. Raises UserError for a strategy that is not known, or a rewrite that is no text.
+    """
+
+    strategies: tuple[str, ...] = STRATEGIES
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rewrites = group.task.meta.get("rewrites")
-        if not isinstance(rewrites, Mapping) or not rewrites:
+        if not isinstance(rewrites, Mapping) or all(x is None for x in rewrites.values()):
             raise pl.UserError(
                 f"task {group.task.id!r} has no rewrites to show; write them in the column rewrites, as "
                 '{"concise": "boss of bako"}, or leave start=shown out'
             )
-        given: Mapping[str, Any] = rewrites
+        given = self._checked(rewrites, group.task)
         name = sorted(given)[int(pl.rng_of((*key, "rewrite")).integers(len(given)))]
         text = f"<strategy>{name}</strategy><query>{given[name]}</query>"
         task = replace(group.task, meta={**group.task.meta, "demonstration": text})
         made = await pl.Demonstrate()(ctx, key, replace(group, task=task))
         return replace(made, task=group.task)
+
+    def _checked(self, rewrites: Mapping[Any, Any], task: pl.Task) -> dict[str, str]:
+        """Rewrites by the names of strategies, none of them null."""
+        known = names_of(self.strategies)
+        given = {str(k).strip().casefold(): x for k, x in rewrites.items() if x is not None}
+        for name, text in given.items():
+            if name not in known:
+                raise pl.UserError(
+                    f"task {task.id!r}: its column rewrites has the strategy {name!r}, and these are known: "
+                    f"{', '.join(known)}; strategies=\"['{name}: what it does', ...]\" says others"
+                )
+            if not isinstance(text, str) or not text.strip():
+                raise pl.UserError(
+                    f"task {task.id!r}: its column rewrites has {text!r} for the strategy {name!r}; write the "
+                    "rewritten query, or leave the strategy out"
+                )
+        return given
 
 
 def build(
@@ -241,13 +302,14 @@ def build(
     weight: float = 0.5,
     copied: float = -0.1,
     unnamed: float = -0.2,
+    penalties: Penalties = "below",
     strategies: tuple[str, ...] = STRATEGIES,
     samples: int = 8,
     start: Literal["as-is", "shown"] = "as-is",
     shown: int = 200,
 ) -> pl.Recipe | pl.Pipeline:
     """`start=shown` first imitates rewrites for `shown` steps, those of the column `rewrites`."""
-    credit = StrategyCredit(tuple(strategies), shaping, weight, copied, unnamed)
+    credit = StrategyCredit(tuple(strategies), shaping, weight, copied, unnamed, penalties)
     learned = pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=samples), pl.Score(), credit),
@@ -257,7 +319,7 @@ def build(
         return learned
     imitated = pl.vary(
         pl.recipe("sft"),
-        collect=pl.links(ShowRewrites()),
+        collect=pl.links(ShowRewrites(tuple(strategies))),
         schedule=pl.Schedule(prompts=16, steps=shown),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
         instruction=instruction_for(strategies),

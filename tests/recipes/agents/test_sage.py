@@ -40,11 +40,53 @@ def test_rewards_of_the_catalogue():
     """By hand: m(expansion) = .7; .8 against the mean .4 of .3 and .5; .3 against 1.9 / 3."""
     group = [rewritten(*g) for g in GROUP]
     assert totals(*group) == near([0.75, 0.65, 0.3, -0.1])
-    assert totals(*group, shaping="crs") == near([0.4, 0.2, 0.3 - 1.9 / 3, -0.1])
+    assert totals(*group, shaping="crs", penalties="fixed") == near([0.4, 0.2, 0.3 - 1.9 / 3, -0.1])
     assert totals(*group, shaping="none", copied=0.5) == near([0.8, 0.6, 0.3, 0.5])
     assert advantages(sage.build(), *scored(0.75, 0.65, 0.3, -0.1)) == near(
         [0.908757, 0.649112, -0.259645, -1.298224], 1e-4
     )
+
+
+def test_no_named_rewrite_is_worth_less_than_a_penalised_one():
+    """By hand: the least contrast is .3 - 1.9 / 3 = -.333333, and a copy has .1 less than that."""
+    assert totals(*(rewritten(*g) for g in GROUP), shaping="crs") == near([0.4, 0.2, -1 / 3, -1 / 3 - 0.1])
+    group = (rewritten("concise", 0.0), rewritten("magic", 1.0), rewritten("neutral", 1.0, copied=True))
+    assert totals(*group, shaping="crs") == near([-1, -1.2, -1.1])
+    assert totals(*group) == near([0, -0.2, -0.1])
+    assert totals(rewritten("magic", 1.0), shaping="crs") == near([-0.2])
+
+
+def shifts(*group, **options):
+    return [r.parts["credit_shift"] for r in paid(*group, **options)]
+
+
+def test_the_shift_of_credit_is_0_where_no_credit_is_shared():
+    """Of one strategy r is affine in n, which GRPO's mean and scale take away."""
+    alone = (rewritten("concise", 0.8), rewritten("concise", 0.2), rewritten("neutral", 1.0, copied=True))
+    for shaping in ("scs", "crs"):
+        assert shifts(*alone, shaping=shaping) == [0, 0, 0]
+    assert shifts(rewritten("concise", 0.8), rewritten("concise", 0.2), rewritten("neutral", 0.5)) == near(
+        [0.15, 0.15, 0]
+    )
+    assert shifts(rewritten("concise", 0.8), rewritten("neutral", 0.6), shaping="crs-ref") == [0, 0]
+    assert shifts(rewritten("concise", 0.8), rewritten("concise", 0.2), shaping="crs-ref") == near([0.5, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("names", "shaping", "said"),
+    [
+        (("concise", "concise"), "crs", "each is rewarded 0"),
+        (("concise", ""), "scs", "changes nothing"),
+        (("magic", ""), "scs", "start=shown imitates"),
+        (("concise", "neutral"), "scs", None),
+        (("concise", "concise"), "none", None),
+    ],
+)
+def test_the_first_step_says_where_there_is_no_credit_to_share(names, shaping, said):
+    link = sage.build(shaping=shaping).collect.links[-1]
+    group = Group(task=Task(id="t"), episodes=tuple(rewritten(n, 0.5) for n in names))
+    note = link.first_step_note([asyncio.run(link(None, ("k",), group))])
+    assert said in note if said else note == ""
 
 
 def test_a_constant_reference_changes_nothing_but_where_it_is_clipped():
@@ -71,9 +113,9 @@ def test_rewrites_without_a_known_strategy_or_query_are_penalised_and_count_in_m
         rewritten("concise", 0.5),
     )
     rewards = paid(*group, shaping="crs")
-    assert [r.total for r in rewards] == near([-0.2, -0.2, -0.2, 0.5 - 1.8 / 3])
+    assert [r.total for r in rewards] == near([-0.3, -0.3, -0.3, 0.5 - 1.8 / 3])
     assert [r.parts["unnamed"] for r in rewards] == [1, 1, 1, 0]
-    assert [r.parts["credit_shift"] for r in rewards] == near([0, 0, 0, 0.6])
+    assert [r.parts["credit_shift"] for r in rewards] == [0, 0, 0, 0]  # one strategy that is known
     assert [r.parts["concise"] for r in rewards] == [0, 0, 0, 1]
 
 
@@ -113,6 +155,19 @@ def test_the_world_pays_the_ndcg_of_what_the_rewrite_finds():
     assert (end.facts["ndcg"], end.facts["ndcg_plain"], end.facts["malformed"]) == (0.0, 1.0, 1)
 
 
+def test_gold_documents_are_those_of_the_index():
+    docs = BM25((("C#.md#1", "boss"), ("C#.md#2", "heir"), ("C#2", "host"), ("7", "soro")))
+    world = RewriteQuery(docs, k=4)
+    assert play("<query>boss</query>", ["C#.md"], world)[1].facts["ranking"] == ("C#.md",)
+    assert play("<query>host</query>", ["C#2"], world)[1].facts["ndcg"] == 1
+    for gold in ([7], 7, {"7": 1, "C#.md": 0}):
+        assert play("<query>soro</query>", gold, world)[1].facts["ndcg"] == 1
+    with pytest.raises(UserError, match=r"gold document 'nope\.md' is none of the documents"):
+        play("<query>boss</query>", ["C#.md", "nope.md"], world)
+    with pytest.raises(UserError, match=r"task 't': gold is .* one of them above 0"):
+        play("<query>boss</query>", {"C#.md": 0}, world)
+
+
 def test_a_search_of_ones_own_finds_the_documents(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -147,6 +202,27 @@ def test_what_users_leave_out_is_said(tmp_path):
         sage.build(strategies=("a: x", "a: y"))
     with pytest.raises(UserError, match="no rewrites to show"):
         asyncio.run(sage.ShowRewrites()(None, ("k",), Group(task=Task(id="t"))))
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "match"),
+    [
+        ({"Typo": "boss of bako", "concise": None}, r"task 'q\.jsonl:3': .* strategy 'typo', and these are known: exp"),
+        ({"Concise": " "}, r"task 'q\.jsonl:3': .* has ' ' for the strategy 'concise'"),
+        ({"concise": ["a"]}, "write the rewritten query"),
+        ({"concise": None}, "has no rewrites to show"),
+    ],
+)
+def test_rewrites_to_imitate_are_checked(rewrites, match):
+    task = Task(id="q.jsonl:3", meta={"rewrites": rewrites})
+    with pytest.raises(UserError, match=match):
+        asyncio.run(sage.ShowRewrites()(None, ("k",), Group(task=task)))
+
+
+def test_rewrites_are_shown_by_the_names_of_strategies():
+    stage = sage.ShowRewrites(("typo: correct it",))
+    task = Task(id="t", meta={"rewrites": {"Typo": "boss of bako", "concise": None}})
+    assert stage._checked(task.meta["rewrites"], task) == {"typo": "boss of bako"}
 
 
 def test_queries_are_rewritten_for_a_search_of_ones_own(tmp_path):
