@@ -12,7 +12,8 @@ are not discounted (arXiv:2312.14878). With K = 0 that is ordinary RL.
                 observations alone, so that the plain policy takes over what the calls brought about
                 (`inherit=thoughts` imitates the calls as well, as part of the conversation)
     rl          PPO from there, without calls: they would make episodes long and credit sparse; `rl_functions`
-                are called all the same
+                are called all the same, as part of the conversation. After `inherit=thoughts` they are
+                `functions`, since there the policy has learned to act behind them
 
     palaestra train pangu-agent --env FILE.py:NAME --model DIR [functions=plan,think] [train=actions]
 
@@ -110,14 +111,16 @@ class CallState:
 @pl.declare(facts=(("intrinsic", tuple, "turns that called an intrinsic function"),))
 @pl.stage
 class WithCalls:
-    """An environment whose first seat is asked for each of `functions` before every action. What they
-    and `act` say is hidden: a training view without the replies to them is that of the plain policy.
+    """An environment whose first seat is asked for each of `functions` before every action. With `hides`
+    what they and `act` say is hidden: a training view without the replies to them is that of the plain
+    policy. Without, it is part of the conversation that is trained on.
     """
 
     world: pl.World
     functions: tuple[str, ...]
     act: str = ACT
     tokens: int | None = None  # of the reply to a function
+    hides: bool = True
 
     @property
     def seats(self) -> tuple[str, ...]:
@@ -163,7 +166,7 @@ class WithCalls:
         facts = {**facts, "intrinsic": state.intrinsic}
         callers = self._callers(state)
         if state.made < len(self.functions) and callers:
-            said = hidden(text_of(self.functions[state.made]))
+            said = self._said(text_of(self.functions[state.made]))
             asks = tuple(self._call(a, said, first=state.made == 0) for a in callers)
         elif self.functions:
             asks = tuple(self._acted(a) if a in callers else a for a in state.asks)
@@ -183,11 +186,10 @@ class WithCalls:
         )
 
     def _acted(self, ask: pl.Ask) -> pl.Ask:
-        return replace(ask, say=(hidden(self.act),), new_row=False, begins=None)
+        return replace(ask, say=(self._said(self.act),), new_row=False, begins=None)
 
-
-def hidden(text: str) -> pl.Message:
-    return pl.Message(role="user", content=text, hidden=True)
+    def _said(self, text: str) -> pl.Message:
+        return pl.Message(role="user", content=text, hidden=self.hides)
 
 
 async def frame_of(given: Any) -> pl.Frame:
@@ -197,16 +199,17 @@ async def frame_of(given: Any) -> pl.Frame:
 
 @pl.stage
 class Play:
-    """Plays the environment with intrinsic functions."""
+    """Plays the environment with intrinsic functions; `hides` as of `WithCalls`."""
 
     sample: pl.Sample
     functions: tuple[str, ...] = ()
     act: str = ACT
     tokens: int | None = None
+    hides: bool = True
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         bench = ctx.bench
-        world = WithCalls(bench.world, self.functions, self.act, self.tokens)
+        world = WithCalls(bench.world, self.functions, self.act, self.tokens, self.hides)
         turns = bench.max_turns * (len(self.functions) + 1)
         ctx = ctx.with_bench(replace(bench, world=world, max_turns=turns))
         return await self.sample(ctx, key, group)
@@ -224,11 +227,16 @@ def without_calls(row: pl.Row, intrinsic: Sequence[int]) -> pl.Row:
     return replace(row, segments=tuple(segments))
 
 
+def as_played(row: pl.Row) -> pl.Row:
+    """The row with nothing hidden: its training view is what was seen when it was played."""
+    return replace(row, segments=tuple(replace(s, hidden=False) for s in row.segments))
+
+
 @pl.stage
 class InheritStructure:
     """Mutes episodes that are not solved; of the others the plain policy imitates the actions alone,
-    or with `thoughts` also what the intrinsic functions said. Parts of the reward: "solved"; "changed",
-    whether the calls changed the greedy first action.
+    or with `thoughts` also the replies to the intrinsic functions, each behind what it replied to. Parts
+    of the reward: "solved"; "changed", whether the calls changed the greedy first action.
     """
 
     thoughts: bool = False
@@ -248,7 +256,8 @@ class InheritStructure:
         reward = replace(
             e.reward, parts={**e.reward.parts, **told}, events=(), solved=solved
         )  # events name tokens of the view with calls
-        return replace(e, rows=e.rows if self.thoughts else plain, reward=reward, muted=not solved)
+        rows = tuple(map(as_played, e.rows)) if self.thoughts else plain
+        return replace(e, rows=rows, reward=reward, muted=not solved)
 
     async def _changed(
         self, ctx: pl.Context, key: pl.Key, e: pl.Episode, plain: tuple[pl.Row, ...]
@@ -325,7 +334,7 @@ def actions_before(e: pl.Episode, event: pl.Event, intrinsic: Sequence[int]) -> 
 
 def build(
     functions: str | Sequence[str] = "plan",
-    rl_functions: str | Sequence[str] = "",
+    rl_functions: str | Sequence[str] | None = None,
     inherit: Literal["actions", "thoughts"] = "actions",
     train: Literal["all", "actions", "thoughts"] = "all",
     gamma: float = 0.99,
@@ -336,10 +345,18 @@ def build(
     tokens: int | None = None,
 ) -> pl.Pipeline:
     """`functions` are called before every action of the episodes that are imitated, `rl_functions` in the
-    second stage; names or texts, with commas. `samples` episodes are played a task, `steps` and `lr` are
-    of the first stage. A function's reply has at most `tokens`, None = as many as an action.
+    second stage; None = none, or with `inherit=thoughts` those of the first. They are names or texts, with
+    commas. `samples` episodes are played a task, `steps` and `lr` are of the first stage. A function's
+    reply has at most `tokens`, None = as many as an action.
     """
     names = function_names(functions)
+    imitated = names if inherit == "thoughts" else ()
+    called = imitated if rl_functions is None else function_names(rl_functions)
+    if imitated and not called:
+        raise pl.UserError(
+            "pangu-agent: inherit=thoughts teaches replies to functions, so the second stage must call "
+            f"them: leave rl_functions out, or give rl_functions={','.join(names)}"
+        )
     bootstrap = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(
@@ -355,7 +372,7 @@ def build(
     rl = pl.vary(
         pl.recipe("ppo"),
         collect=pl.links(
-            Play(pl.Sample(n=samples), function_names(rl_functions), act, tokens),
+            Play(pl.Sample(n=samples), called, act, tokens, hides=False),
             pl.Score(),
             DiscountActions(gamma, train),
         ),
@@ -380,7 +397,7 @@ class ShowCalls:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         if pl.rng_of((*key, "calls")).random() < self.share:
-            world = WithCalls(ctx.bench.world, self.functions, self.act)
+            world = WithCalls(ctx.bench.world, self.functions, self.act, hides=False)
             ctx = ctx.with_bench(replace(ctx.bench, world=world))
         return await pl.Demonstrate()(ctx, key, group)
 

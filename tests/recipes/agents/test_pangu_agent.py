@@ -1,6 +1,7 @@
 """Pangu-Agent: calls before an action, what the plain policy inherits, and the discount by actions."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import palaestra as pl
@@ -74,6 +75,28 @@ def test_what_functions_say_is_hidden_and_the_oracle_names_the_action():
     frame = asyncio.run(world.reset(TASK, ("k",)))
     assert [m.hidden for m in frame.asks[0].say] == [False, True]
     assert world.oracle(frame.state) == "up 0"
+    told = asyncio.run(replace(world, hides=False).reset(TASK, ("k",)))
+    assert [m.hidden for m in told.asks[0].say] == [False, False]
+
+
+@pytest.mark.parametrize(("functions", "train"), [("plan", "all"), ("plan,my own", "thoughts"), ("", "all")])
+def test_the_second_stage_trains_what_was_played(tmp_path, functions, train):
+    """Before its first update the policy is the one that played, so their divergence is 0."""
+    rl = pangu.build(rl_functions=functions, train=train, samples=2).parts["rl"].runnable
+    for name, value in (("schedule.prompts", 2), ("update.epochs", 1), ("update.minibatches", 1)):
+        rl = pl.override(rl, name, value)
+    run = pl.train(rl, task="grid", out=tmp_path / "run", steps=1, evaluate=0, quiet=True, max_tokens=8)
+    step = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[0])
+    assert step["updates"] == 1 and abs(step["kl_behaviour"]) < 1e-9
+
+
+def test_who_inherits_thoughts_is_asked_for_them_again():
+    played = lambda **given: pangu.build(**given).parts["rl"].runnable.collect.links[0]
+    assert played(inherit="thoughts", functions="plan,think").functions == ("plan", "think")
+    assert played(inherit="thoughts", rl_functions="think").functions == ("think",)
+    assert played().functions == () and not played().hides and played(inherit="thoughts", functions="").functions == ()
+    with pytest.raises(UserError, match="leave rl_functions out, or give rl_functions=plan"):
+        pangu.build(inherit="thoughts", rl_functions="")
 
 
 def row(actions, calls):
@@ -156,7 +179,9 @@ def test_solved_episodes_alone_are_imitated_and_what_calls_changed_is_said(conte
     assert inherit(context, episode(2, 0), ids=(2,)).reward.parts["changed"] == 0
     lost = inherit(context, episode(2, 1, value=0.0), ids=(2,))
     assert lost.muted and lost.reward.parts["solved"] == 0
-    assert inherit(context, episode(2, 1), ids=(2,), thoughts=True).rows == episode(2, 1).rows
+    (seen,) = inherit(context, episode(2, 1), ids=(2,), thoughts=True).rows
+    assert seen.view().ids_T.tolist() == [1, 2, 3, 8, 8, 5, 8, 8, 6] * 2, "a thought stands behind what asked for it"
+    assert seen.view().trained_T.sum() == 4 and tuple(seen.view().ids_T.tolist()) == seen.context()
     broken = Episode(status="error:environment")
     assert inherit(context, broken, ids=(2,)) == broken
 
