@@ -87,9 +87,22 @@ def text_of(function: str) -> str:
 
 
 def function_names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The functions of "plan,think", or of texts."""
-    names = given.split(",") if isinstance(given, str) else given
-    return tuple(name.strip() for name in names if name.strip())
+    """The functions of "plan,think", of one text, or of a list of names and texts. A comma parts names
+    alone, and is else part of the text.
+
+    Raises:
+        UserError: a single word is none of `FUNCTIONS`.
+    """
+    if isinstance(given, str):
+        words = [part.strip() for part in given.split(",") if part.strip()]
+        given = (given,) if any(len(w.split()) > 1 for w in words) else words
+    names = tuple(name.strip() for name in given if name.strip())
+    if unknown := [n for n in names if n not in FUNCTIONS and len(n.split()) == 1]:
+        raise pl.UserError(
+            f"pangu-agent: {unknown[0]!r} is no function; there are {', '.join(FUNCTIONS)}, or write what "
+            "is said to the model, in more than one word"
+        )
+    return names
 
 
 @pl.value_class
@@ -403,7 +416,7 @@ class ShowCalls:
 
 
 def embedded(
-    functions: str | Sequence[str] = "next", act: str = "do", samples: int = 4, **options: Any
+    functions: str | Sequence[str] = "do next", act: str = "do", samples: int = 4, **options: Any
 ) -> pl.Pipeline:
     """On the small grid. The small model knows the grid and no calls, so it is shown some episodes with
     calls first.

@@ -70,6 +70,15 @@ def test_without_functions_it_is_the_environment_itself():
     assert pangu.function_names("") == () and pangu.function_names(" plan, think") == ("plan", "think")
 
 
+def test_a_comma_parts_names_and_a_misspelt_one_is_refused():
+    names = pangu.function_names
+    assert names("Look around, then think.") == ("Look around, then think.",)
+    assert names(["plan", "Look around, then think."]) == ("plan", "Look around, then think.")
+    for given in ("plna", "plan,plna", ["plna"]):
+        with pytest.raises(UserError, match="'plna' is no function; there are think, plan, reflect, predict"):
+            pangu.build(functions=given)
+
+
 def test_what_functions_say_is_hidden_and_the_oracle_names_the_action():
     world = pangu.WithCalls(Stairs(), ("plan",))
     frame = asyncio.run(world.reset(TASK, ("k",)))
@@ -79,7 +88,7 @@ def test_what_functions_say_is_hidden_and_the_oracle_names_the_action():
     assert [m.hidden for m in told.asks[0].say] == [False, False]
 
 
-@pytest.mark.parametrize(("functions", "train"), [("plan", "all"), ("plan,my own", "thoughts"), ("", "all")])
+@pytest.mark.parametrize(("functions", "train"), [("plan", "all"), ("my own, say", "thoughts"), ("", "all")])
 def test_the_second_stage_trains_what_was_played(tmp_path, functions, train):
     """Before its first update the policy is the one that played, so their divergence is 0."""
     rl = pangu.build(rl_functions=functions, train=train, samples=2).parts["rl"].runnable
