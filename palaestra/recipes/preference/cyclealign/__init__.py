@@ -152,7 +152,8 @@ class RepeatedBatch:
 @pl.stage
 class RankByJudge:
     """A reward: 1 for the answer that the judge ranks first, 0 for the last one, evenly between; equal
-    answers get the same. Muted ones, as those that were cut, are not ranked and get 0. Parts: NAME `agreement` = |agreed| / k, `accepted` = the gate was open,
+    answers get the same. Muted ones, as those that were cut, are not ranked and get 0. Parts:
+    NAME `agreement` = |agreed| / k, `accepted` = the gate was open,
     `changed` = the dynamic demonstrations changed the ranking, `examples` = how many were shown, `likelihood` = s_i.
     The label `agreed` is an answer's place in the agreed ranking where the gate was open.
 
