@@ -19,7 +19,8 @@ are not discounted (arXiv:2312.14878). With K = 0 that is ordinary RL.
 
 A function is a name of `FUNCTIONS` or a text of yours, said to the model as the user. `train` says what of
 an episode with calls the second stage trains: all turns, the actions, or the thoughts. The part "changed" of
-the rewards is 1 where the greedy first action behind the calls is another one than without them.
+the rewards is 1 where the greedy first action behind the calls is another one than without them; whole
+texts are compared, without thinking and outer blanks.
 
 Gamma, lambda and the clipping are common values: the paper's are not known to us.
 """
@@ -277,15 +278,17 @@ class InheritStructure:
     ) -> float:
         if not e.facts["intrinsic"]:
             return 0.0
-        engine, greedy = ctx.engine(self.model), pl.Sampling(temperature=0.0, max_tokens=16)
+        engine = ctx.engine(self.model)
+        greedy = pl.Sampling(temperature=0.0, max_tokens=ctx.bench.max_tokens)
         at = next((i for i, s in enumerate(plain[0].segments) if s.trained), None)
         if at is None:
             return 0.0
-        said = list[tuple[int, ...]]()
+        said = list[str]()
         for keep in (True, False):
             before = plain[0].segments[:at]
             ids = tuple(i for s in before if keep or not s.hidden for i in s.ids)
-            said.append(tuple((await engine.generate(ids, greedy, (*key, "changed"))).ids))
+            reply = await engine.generate(ids, greedy, (*key, "changed"))
+            said.append(pl.judges.reply_after_thinking(reply.text))
         return float(said[0] != said[1])
 
 

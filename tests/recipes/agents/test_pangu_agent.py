@@ -166,16 +166,18 @@ def test_the_plain_policy_inherits_the_actions_alone():
     assert pangu.without_calls(row(2, 0)[0], ()) == row(2, 0)[0]
 
 
-def inherit(context, e, ids, **options):
-    """The episode after inheritance, where the model says `ids` after 8 tokens, and 1 after fewer."""
+def inherit(context, e, ids, said=None, **options):
+    """The episode after inheritance, where the model says `ids` after 8 tokens, and 1 after fewer; or the texts
+    `said`, each in as many tokens as it has characters."""
 
     class Engine:
         async def generate(self, prompt, sampling, key):
-            return pl.Completion(
-                ids=ids if len(prompt) >= 8 else (1,), logp=(0.0,), text="", cut=0, finish="eos", version=0
-            )
+            new = ids if len(prompt) >= 8 else (1,)
+            text = said[len(prompt) >= 8] if said else str(new)
+            assert len(text) <= sampling.max_tokens
+            return pl.Completion(ids=new, logp=(0.0,), text=text, cut=0, finish="eos", version=0)
 
-    ctx = type("Run", (), {"engine": lambda self, name: Engine()})()
+    ctx = type("Run", (), {"engine": lambda self, name: Engine(), "bench": context().bench})()
     link = pangu.InheritStructure(**options)
     return asyncio.run(link(ctx, ("k",), Group(task=TASK, episodes=(e,)))).episodes[0]
 
@@ -193,6 +195,14 @@ def test_solved_episodes_alone_are_imitated_and_what_calls_changed_is_said(conte
     assert seen.view().trained_T.sum() == 4 and tuple(seen.view().ids_T.tolist()) == seen.context()
     broken = Episode(status="error:environment")
     assert inherit(context, broken, ids=(2,)) == broken
+
+
+@pytest.mark.parametrize(
+    ("behind", "changed"), [("<think>so it is</think>\n up ", 0.0), ("up", 0.0), ("down", 1.0), ("so up", 1.0)]
+)
+def test_an_action_changed_where_its_text_did(context, behind, changed):
+    e = inherit(context, episode(2, 1), ids=(7, 8), said=("up", behind))
+    assert e.reward.parts["changed"] == changed
 
 
 def test_arguments_that_are_none_are_refused():
