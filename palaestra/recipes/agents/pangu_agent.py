@@ -260,6 +260,17 @@ class InheritStructure:
         episodes = [await self._inherited(ctx, key, e) for e in group.episodes]
         return replace(group, episodes=tuple(episodes))
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where there is nothing to imitate."""
+        played = [e for g in groups for e in g.valid if "intrinsic" in e.facts]
+        if not played or any(e.solved for e in played):
+            return ""
+        calls = " with calls" if any(e.facts["intrinsic"] for e in played) else ""
+        return (
+            f"no episode{calls} was solved in the first step, so there is nothing to imitate; if none is "
+            "later, rl begins at the start model: take an easier environment, a stronger model, or more samples"
+        )
+
     async def _inherited(self, ctx: pl.Context, key: pl.Key, e: pl.Episode) -> pl.Episode:
         if not e.ok or e.reward is None:
             return e
@@ -334,18 +345,20 @@ class DiscountActions:
 
 
 def actions_before(e: pl.Episode, event: pl.Event, intrinsic: Sequence[int]) -> int:
-    """Actions of an event's row before the one that it pays."""
+    """Actions of an event's seat before the one that it pays, those of earlier rows included."""
     if not 0 <= event.row < len(e.rows):
         return 0
-    seen, actions = 0, 0
-    for s in e.rows[event.row].segments:
+    row, seen, paid = e.rows[event.row], 0, None
+    for s in row.segments:
         if s.hidden:
             continue
         if seen > event.token >= 0:
             break
         seen += len(s.ids)
-        actions += s.trained and s.turn not in intrinsic
-    return max(0, actions - 1)
+        paid = s.turn if s.trained and s.turn not in intrinsic else paid
+    own = (s for r in e.rows if r.seat == row.seat for s in r.segments if s.trained)
+    turns = {s.turn for s in own} - set(intrinsic)
+    return 0 if paid is None else sum(turn < paid for turn in turns)
 
 
 def build(

@@ -8,6 +8,7 @@ import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import pangu_agent as pangu
+from palaestra.run.first_step import first_step_notes
 from palaestra.types import Act, Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task
 
 TASK = Task(id="t")
@@ -150,6 +151,17 @@ def test_pay_on_the_way_is_discounted_by_its_own_action():
     assert [x.value for x in e.reward.events] == [1.0, 0.25] and e.total == 1.25
 
 
+def test_actions_of_earlier_rows_of_the_seat_count():
+    """Two rows of three actions each, with a call before each one, and a row of another seat between."""
+    one, intrinsic = row(6, 1)
+    parts = [one.segments[:15], one.segments[15:]]
+    other = Row(segments=(Segment(ids=(9,), logp=(0.0,), trained=True, turn=3),), seat="other")
+    rows = (Row(segments=parts[0], seat="policy"), other, Row(segments=parts[1], seat="policy"))
+    events = (Event(row=0, token=4, value=1.0), Event(row=1, token=0, value=1.0), Event(row=2, token=14, value=1.0))
+    e = Episode(rows=rows, reward=Reward(total=3.0, events=events), facts={"intrinsic": intrinsic}, status="finished")
+    assert [x.value for x in discount(e, gamma=0.5).reward.events] == [1.0, 1.0, 0.5**5]
+
+
 @pytest.mark.parametrize(
     ("train", "trained"), [("all", [1, 1, 1, 1]), ("actions", [0, 1, 0, 1]), ("thoughts", [1, 0, 1, 0])]
 )
@@ -195,6 +207,17 @@ def test_solved_episodes_alone_are_imitated_and_what_calls_changed_is_said(conte
     assert seen.view().trained_T.sum() == 4 and tuple(seen.view().ids_T.tolist()) == seen.context()
     broken = Episode(status="error:environment")
     assert inherit(context, broken, ids=(2,)) == broken
+
+
+def test_a_first_step_without_a_solved_episode_is_told():
+    inherited = pangu.InheritStructure()
+    lost, won = episode(1, 1, value=0.0), episode(1, 1)
+    note = lambda *given: inherited.first_step_note([Group(task=TASK, episodes=given)])
+    assert note(lost).startswith("no episode with calls was solved") and note(lost, won) == "" and note() == ""
+    assert note(episode(1, 0, value=0.0)).startswith("no episode was solved")
+    bootstrap = pl.override(pangu.build(samples=1).parts["bootstrap"].runnable, "schedule.prompts", 1)
+    lines = first_step_notes({"episodes": 1, "groups": 1}, [Group(task=TASK, episodes=(lost,))], bootstrap)
+    assert len(lines) == 1 and "rl begins at the start model" in lines[0], "and nothing of chosen and rejected"
 
 
 @pytest.mark.parametrize(
