@@ -130,6 +130,8 @@ class FormalRunner:
     seconds: float = 2.0
     stream: int = 0
     refused: list[str] = field(default_factory=list[str])  # why statements were written again
+    cut: list[str] = field(default_factory=list[str])  # stages whose reply did not come to its end
+    unstated: bool = False  # no statement came about
 
     def __post_init__(self) -> None:
         need_z3()
@@ -138,6 +140,7 @@ class FormalRunner:
         """The answers of all attempts; none where no statement could be made of the question."""
         problem = _text(await self._ask("align", self.prompts.align, ""))
         stated = await self.formalise(problem) if problem else None
+        self.unstated = stated is None
         if stated is None:
             return []
         found = [await self.attempt(*stated, i) for i in range(self.attempts)]
@@ -215,7 +218,10 @@ class FormalRunner:
         """A reply that came to its end."""
         asked = behind_question(self.prompt, told)
         said = await self.ask(stage, asked, f"{self.stream} {stage} {name}".rstrip())
-        return None if said is None or said.status.startswith("truncated") else said
+        if said is None or said.status.startswith("truncated"):
+            self.cut.append(stage)
+            return None
+        return said
 
 
 def _text(said: Episode | None) -> str:

@@ -234,7 +234,21 @@ def test_without_a_proof_what_is_extracted_votes_unverified():
 
 @pytest.mark.parametrize("replies", [{}, {"align": ["a"]}, {"align": ["a"], "formalise": ["x", "y"]}])
 def test_a_stage_that_fails_leaves_the_answers_in_words(replies):
-    assert asyncio.run(runner_of(replies, []).run()) == []
+    runner = runner_of(replies, [])
+    assert asyncio.run(runner.run()) == [] and runner.unstated
+    assert runner.cut == ([] if "formalise" in replies else ["formalise"] if replies else ["align"])
+
+
+def test_a_run_without_statements_says_so(tmp_path, capsys):
+    """The built-in model's replies are cut at 2 tokens, so no question is ever put as a statement."""
+    told = {"tasks": 2, "plain": 1, "proofs": 1}
+    found = pl.train("nl-fl-hybrid", task="add", out=tmp_path / "run", evaluate=0, max_tokens=2, set=told).summary
+    assert found["unstated"] == 2 and sum(found["cut"].values()) == 2 and not found["refused"]
+    said = capsys.readouterr()
+    assert "no statement came about in 2 of 2 tries by proof" in said.out + said.err
+    assert "raise --max-tokens" in said.out + said.err
+    assert ProveAnswers().inert_note({"unstated": 0, "cut": {"reason": 1}}, 1) == ""
+    assert "give a formaliser" in ProveAnswers().inert_note({"unstated": 1, "cut": {}}, 1)
 
 
 # ---- the program
