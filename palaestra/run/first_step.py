@@ -54,15 +54,16 @@ def first_step_notes(
         seen: the groups that the step sampled or read.
         recipe: that was run; None = any.
     """
+    noted = [*_noted(seen, recipe)]
     lines = [
         *_untried(metrics),
         *_nothing_right(seen, recipe),
         *_out_of_bounds(seen, recipe),
         *_lacking(seen, recipe),
         *_unprivileged(metrics),
-        *_noted(seen, recipe),
+        *noted,
     ]
-    reason = _why_nothing(metrics, seen)
+    reason = _why_nothing(metrics, seen, noted=bool(noted))
     return [*lines, reason] if reason else lines
 
 
@@ -151,8 +152,10 @@ def describe_right(least: float | None) -> str:
     return f"from a reward of {least:g} on"
 
 
-def _why_nothing(metrics: Metrics, seen: Sequence[Group]) -> str:
-    """The first reason that applies, so that a cause is not hidden by its consequences."""
+def _why_nothing(metrics: Metrics, seen: Sequence[Group], *, noted: bool = False) -> str:
+    """The first reason that applies, so that a cause is not hidden by its consequences. Where a part
+    of the method `noted` one, nothing is guessed of a step without anything to train on.
+    """
     if any(values_of(metrics, "skipped")):
         return (
             "the loss or the gradient of the first step was not finite, so the weights did not "
@@ -162,6 +165,8 @@ def _why_nothing(metrics: Metrics, seen: Sequence[Group]) -> str:
     if cut := _all_cut(seen):
         return cut
     norms = values_of(metrics, "grad_norm")
+    if not norms and noted:
+        return ""
     if not norms:
         return (
             "nothing was trained on in the first step: no answer, or pair of answers, had "

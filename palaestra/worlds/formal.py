@@ -7,7 +7,8 @@ answer is read from what was proven (NL-FL HybridReasoning, arXiv:2505.23703).
                 question, and gives a witness for the statement
     prove       z3 looks for a number that satisfies the statement, and checks the prover's where it
                 finds none. It is verified where no other number satisfies the statement; a statement
-                that several satisfy, or none, is written again
+                that several satisfy, or none, is written again, and so is one that has the number
+                itself where the question does not have it
     extract     the model states the final answer from the question, the thoughts and the witness
 
 An extracted answer is verified where it is the verified witness; where it is another one, the witness
@@ -20,7 +21,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TypeAlias
 
 from palaestra.rewards.verify import response_text
@@ -31,6 +33,7 @@ from palaestra.verifiers.smt.proofs import ExistenceProof, need_z3, prove_existe
 from palaestra.verifiers.smt.statements import (
     ExistenceStatement,
     Unreadable,
+    is_guess,
     read_claim,
     read_statement,
 )
@@ -41,6 +44,8 @@ STAGES = ("align", "formalise", "reason", "extract")
 DEGENERATE = {
     "several": "other numbers satisfy it too, so it does not determine the answer",
     "empty": "no number satisfies it",
+    "guessed": "it has the answer itself as a number that the question does not have, and should only "
+    "say what holds of it",
 }
 
 # (stage, prompt, name of the random stream) to a reply; None = nothing could be said
@@ -125,6 +130,8 @@ class FormalRunner:
     seconds: float = 2.0
     stream: int = 0
     refused: list[str] = field(default_factory=list[str])  # why statements were written again
+    cut: list[str] = field(default_factory=list[str])  # stages whose reply did not come to its end
+    unstated: bool = False  # no statement came about
 
     def __post_init__(self) -> None:
         need_z3()
@@ -133,6 +140,7 @@ class FormalRunner:
         """The answers of all attempts; none where no statement could be made of the question."""
         problem = _text(await self._ask("align", self.prompts.align, ""))
         stated = await self.formalise(problem) if problem else None
+        self.unstated = stated is None
         if stated is None:
             return []
         found = [await self.attempt(*stated, i) for i in range(self.attempts)]
@@ -153,8 +161,8 @@ class FormalRunner:
             except Unreadable as error:
                 why = str(error)
             else:
-                proof = await asyncio.to_thread(prove_existence, statement, seconds=self.seconds)
-                if proof.status != "unreadable":
+                proof = await self._prove(statement)
+                if proof.status not in ("unreadable", "guessed"):
                     best = statement, proof
                 if proof.status in ("proved", "unknown"):
                     break
@@ -172,9 +180,9 @@ class FormalRunner:
         said = await self._ask("reason", shown, f"{number}")
         claim = read_claim(response_text(said)) if said else None
         if claim is not None and not proof.verified:
-            proof = await asyncio.to_thread(
-                prove_existence, statement, claim, search=False, seconds=self.seconds
-            )
+            proof = await self._prove(statement, claim, search=False)
+            if proof.status == "guessed":
+                self.refused.append(DEGENERATE["guessed"])
         told = self.prompts.unproven
         if proof.verified:
             told = self.prompts.proven.format(witness=proof.witness)
@@ -194,11 +202,26 @@ class FormalRunner:
             return None
         return FormalAnswer(episode=extracted, vote=vote, proof=proof)
 
+    async def _prove(
+        self, statement: ExistenceStatement, claim: Fraction | None = None, *, search: bool = True
+    ) -> ExistenceProof:
+        """What z3 says; a proof of what the statement itself guesses is none."""
+        proof = await asyncio.to_thread(
+            prove_existence, statement, claim, search=search, seconds=self.seconds
+        )
+        if proof.witness is None or not proof.verified:
+            return proof
+        guessed = is_guess(statement, proof.witness, _question(self.prompt))
+        return replace(proof, status="guessed") if guessed else proof
+
     async def _ask(self, stage: str, told: str, name: str) -> Episode | None:
         """A reply that came to its end."""
         asked = behind_question(self.prompt, told)
         said = await self.ask(stage, asked, f"{self.stream} {stage} {name}".rstrip())
-        return None if said is None or said.status.startswith("truncated") else said
+        if said is None or said.status.startswith("truncated"):
+            self.cut.append(stage)
+            return None
+        return said
 
 
 def _text(said: Episode | None) -> str:

@@ -12,13 +12,15 @@ are not discounted (arXiv:2312.14878). With K = 0 that is ordinary RL.
                 observations alone, so that the plain policy takes over what the calls brought about
                 (`inherit=thoughts` imitates the calls as well, as part of the conversation)
     rl          PPO from there, without calls: they would make episodes long and credit sparse; `rl_functions`
-                are called all the same
+                are called all the same, as part of the conversation. After `inherit=thoughts` they are
+                `functions`, since there the policy has learned to act behind them
 
     palaestra train pangu-agent --env FILE.py:NAME --model DIR [functions=plan,think] [train=actions]
 
 A function is a name of `FUNCTIONS` or a text of yours, said to the model as the user. `train` says what of
 an episode with calls the second stage trains: all turns, the actions, or the thoughts. The part "changed" of
-the rewards is 1 where the greedy first action behind the calls is another one than without them.
+the rewards is 1 where the greedy first action behind the calls is another one than without them; whole
+texts are compared, without thinking and outer blanks.
 
 Gamma, lambda and the clipping are common values: the paper's are not known to us.
 """
@@ -86,9 +88,22 @@ def text_of(function: str) -> str:
 
 
 def function_names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The functions of "plan,think", or of texts."""
-    names = given.split(",") if isinstance(given, str) else given
-    return tuple(name.strip() for name in names if name.strip())
+    """The functions of "plan,think", of one text, or of a list of names and texts. A comma parts names
+    alone, and is else part of the text.
+
+    Raises:
+        UserError: a single word is none of `FUNCTIONS`.
+    """
+    if isinstance(given, str):
+        words = [part.strip() for part in given.split(",") if part.strip()]
+        given = (given,) if any(len(w.split()) > 1 for w in words) else words
+    names = tuple(name.strip() for name in given if name.strip())
+    if unknown := [n for n in names if n not in FUNCTIONS and len(n.split()) == 1]:
+        raise pl.UserError(
+            f"pangu-agent: {unknown[0]!r} is no function; there are {', '.join(FUNCTIONS)}, or write what "
+            "is said to the model, in more than one word"
+        )
+    return names
 
 
 @pl.value_class
@@ -110,14 +125,16 @@ class CallState:
 @pl.declare(facts=(("intrinsic", tuple, "turns that called an intrinsic function"),))
 @pl.stage
 class WithCalls:
-    """An environment whose first seat is asked for each of `functions` before every action. What they
-    and `act` say is hidden: a training view without the replies to them is that of the plain policy.
+    """An environment whose first seat is asked for each of `functions` before every action. With `hides`
+    what they and `act` say is hidden: a training view without the replies to them is that of the plain
+    policy. Without, it is part of the conversation that is trained on.
     """
 
     world: pl.World
     functions: tuple[str, ...]
     act: str = ACT
     tokens: int | None = None  # of the reply to a function
+    hides: bool = True
 
     @property
     def seats(self) -> tuple[str, ...]:
@@ -163,7 +180,7 @@ class WithCalls:
         facts = {**facts, "intrinsic": state.intrinsic}
         callers = self._callers(state)
         if state.made < len(self.functions) and callers:
-            said = hidden(text_of(self.functions[state.made]))
+            said = self._said(text_of(self.functions[state.made]))
             asks = tuple(self._call(a, said, first=state.made == 0) for a in callers)
         elif self.functions:
             asks = tuple(self._acted(a) if a in callers else a for a in state.asks)
@@ -183,11 +200,10 @@ class WithCalls:
         )
 
     def _acted(self, ask: pl.Ask) -> pl.Ask:
-        return replace(ask, say=(hidden(self.act),), new_row=False, begins=None)
+        return replace(ask, say=(self._said(self.act),), new_row=False, begins=None)
 
-
-def hidden(text: str) -> pl.Message:
-    return pl.Message(role="user", content=text, hidden=True)
+    def _said(self, text: str) -> pl.Message:
+        return pl.Message(role="user", content=text, hidden=self.hides)
 
 
 async def frame_of(given: Any) -> pl.Frame:
@@ -197,16 +213,17 @@ async def frame_of(given: Any) -> pl.Frame:
 
 @pl.stage
 class Play:
-    """Plays the environment with intrinsic functions."""
+    """Plays the environment with intrinsic functions; `hides` as of `WithCalls`."""
 
     sample: pl.Sample
     functions: tuple[str, ...] = ()
     act: str = ACT
     tokens: int | None = None
+    hides: bool = True
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         bench = ctx.bench
-        world = WithCalls(bench.world, self.functions, self.act, self.tokens)
+        world = WithCalls(bench.world, self.functions, self.act, self.tokens, self.hides)
         turns = bench.max_turns * (len(self.functions) + 1)
         ctx = ctx.with_bench(replace(bench, world=world, max_turns=turns))
         return await self.sample(ctx, key, group)
@@ -224,11 +241,16 @@ def without_calls(row: pl.Row, intrinsic: Sequence[int]) -> pl.Row:
     return replace(row, segments=tuple(segments))
 
 
+def as_played(row: pl.Row) -> pl.Row:
+    """The row with nothing hidden: its training view is what was seen when it was played."""
+    return replace(row, segments=tuple(replace(s, hidden=False) for s in row.segments))
+
+
 @pl.stage
 class InheritStructure:
     """Mutes episodes that are not solved; of the others the plain policy imitates the actions alone,
-    or with `thoughts` also what the intrinsic functions said. Parts of the reward: "solved"; "changed",
-    whether the calls changed the greedy first action.
+    or with `thoughts` also the replies to the intrinsic functions, each behind what it replied to. Parts
+    of the reward: "solved"; "changed", whether the calls changed the greedy first action.
     """
 
     thoughts: bool = False
@@ -237,6 +259,17 @@ class InheritStructure:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         episodes = [await self._inherited(ctx, key, e) for e in group.episodes]
         return replace(group, episodes=tuple(episodes))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where there is nothing to imitate."""
+        played = [e for g in groups for e in g.valid if "intrinsic" in e.facts]
+        if not played or any(e.solved for e in played):
+            return ""
+        calls = " with calls" if any(e.facts["intrinsic"] for e in played) else ""
+        return (
+            f"no episode{calls} was solved in the first step, so there is nothing to imitate; if none is "
+            "later, rl begins at the start model: take an easier environment, a stronger model, or more samples"
+        )
 
     async def _inherited(self, ctx: pl.Context, key: pl.Key, e: pl.Episode) -> pl.Episode:
         if not e.ok or e.reward is None:
@@ -248,22 +281,25 @@ class InheritStructure:
         reward = replace(
             e.reward, parts={**e.reward.parts, **told}, events=(), solved=solved
         )  # events name tokens of the view with calls
-        return replace(e, rows=e.rows if self.thoughts else plain, reward=reward, muted=not solved)
+        rows = tuple(map(as_played, e.rows)) if self.thoughts else plain
+        return replace(e, rows=rows, reward=reward, muted=not solved)
 
     async def _changed(
         self, ctx: pl.Context, key: pl.Key, e: pl.Episode, plain: tuple[pl.Row, ...]
     ) -> float:
         if not e.facts["intrinsic"]:
             return 0.0
-        engine, greedy = ctx.engine(self.model), pl.Sampling(temperature=0.0, max_tokens=16)
+        engine = ctx.engine(self.model)
+        greedy = pl.Sampling(temperature=0.0, max_tokens=ctx.bench.max_tokens)
         at = next((i for i, s in enumerate(plain[0].segments) if s.trained), None)
         if at is None:
             return 0.0
-        said = list[tuple[int, ...]]()
+        said = list[str]()
         for keep in (True, False):
             before = plain[0].segments[:at]
             ids = tuple(i for s in before if keep or not s.hidden for i in s.ids)
-            said.append(tuple((await engine.generate(ids, greedy, (*key, "changed"))).ids))
+            reply = await engine.generate(ids, greedy, (*key, "changed"))
+            said.append(pl.judges.reply_after_thinking(reply.text))
         return float(said[0] != said[1])
 
 
@@ -309,23 +345,25 @@ class DiscountActions:
 
 
 def actions_before(e: pl.Episode, event: pl.Event, intrinsic: Sequence[int]) -> int:
-    """Actions of an event's row before the one that it pays."""
+    """Actions of an event's seat before the one that it pays, those of earlier rows included."""
     if not 0 <= event.row < len(e.rows):
         return 0
-    seen, actions = 0, 0
-    for s in e.rows[event.row].segments:
+    row, seen, paid = e.rows[event.row], 0, None
+    for s in row.segments:
         if s.hidden:
             continue
         if seen > event.token >= 0:
             break
         seen += len(s.ids)
-        actions += s.trained and s.turn not in intrinsic
-    return max(0, actions - 1)
+        paid = s.turn if s.trained and s.turn not in intrinsic else paid
+    own = (s for r in e.rows if r.seat == row.seat for s in r.segments if s.trained)
+    turns = {s.turn for s in own} - set(intrinsic)
+    return 0 if paid is None else sum(turn < paid for turn in turns)
 
 
 def build(
     functions: str | Sequence[str] = "plan",
-    rl_functions: str | Sequence[str] = "",
+    rl_functions: str | Sequence[str] | None = None,
     inherit: Literal["actions", "thoughts"] = "actions",
     train: Literal["all", "actions", "thoughts"] = "all",
     gamma: float = 0.99,
@@ -336,10 +374,18 @@ def build(
     tokens: int | None = None,
 ) -> pl.Pipeline:
     """`functions` are called before every action of the episodes that are imitated, `rl_functions` in the
-    second stage; names or texts, with commas. `samples` episodes are played a task, `steps` and `lr` are
-    of the first stage. A function's reply has at most `tokens`, None = as many as an action.
+    second stage; None = none, or with `inherit=thoughts` those of the first. They are names or texts, with
+    commas. `samples` episodes are played a task, `steps` and `lr` are of the first stage. A function's
+    reply has at most `tokens`, None = as many as an action.
     """
     names = function_names(functions)
+    imitated = names if inherit == "thoughts" else ()
+    called = imitated if rl_functions is None else function_names(rl_functions)
+    if imitated and not called:
+        raise pl.UserError(
+            "pangu-agent: inherit=thoughts teaches replies to functions, so the second stage must call "
+            f"them: leave rl_functions out, or give rl_functions={','.join(names)}"
+        )
     bootstrap = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(
@@ -355,7 +401,7 @@ def build(
     rl = pl.vary(
         pl.recipe("ppo"),
         collect=pl.links(
-            Play(pl.Sample(n=samples), function_names(rl_functions), act, tokens),
+            Play(pl.Sample(n=samples), called, act, tokens, hides=False),
             pl.Score(),
             DiscountActions(gamma, train),
         ),
@@ -380,13 +426,13 @@ class ShowCalls:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         if pl.rng_of((*key, "calls")).random() < self.share:
-            world = WithCalls(ctx.bench.world, self.functions, self.act)
+            world = WithCalls(ctx.bench.world, self.functions, self.act, hides=False)
             ctx = ctx.with_bench(replace(ctx.bench, world=world))
         return await pl.Demonstrate()(ctx, key, group)
 
 
 def embedded(
-    functions: str | Sequence[str] = "next", act: str = "do", samples: int = 4, **options: Any
+    functions: str | Sequence[str] = "do next", act: str = "do", samples: int = 4, **options: Any
 ) -> pl.Pipeline:
     """On the small grid. The small model knows the grid and no calls, so it is shown some episodes with
     calls first.

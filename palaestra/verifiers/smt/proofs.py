@@ -16,7 +16,7 @@ CHILD = "palaestra.verifiers.smt.worker"
 CHECKS = 4  # questions that z3 is asked for one proof at most
 SLACK = 1.0  # seconds that a child may be late
 
-ProofStatus = Literal["proved", "several", "refuted", "empty", "unknown", "unreadable"]
+ProofStatus = Literal["proved", "several", "refuted", "empty", "unknown", "unreadable", "guessed"]
 
 
 @value_class
@@ -27,7 +27,8 @@ class ExistenceProof:
         status: "proved": `witness` holds and no other number does; "several": others do too, so the
             statement does not determine the answer; "refuted": the claim does not hold, and nothing
             else was looked for; "empty": there is no such number; "unknown": z3 did not decide within
-            its time, or the number is no fraction; "unreadable": it is no statement.
+            its time, or the number is no fraction; "unreadable": it is no statement; "guessed": it was
+            proved, and the statement has the number itself, see `statements.is_guess`.
         witness: a number that holds; None = there is none.
         claimed: the witness is the claim.
     """

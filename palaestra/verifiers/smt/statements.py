@@ -35,6 +35,14 @@ TOKEN = re.compile(
 )
 START = re.compile(rf"\(\s*(?:{'|'.join((*DEFINES, *BOUNDS, 'assert', 'set-logic'))})\b")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
+SMALL = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+WORDS = {
+    **{word: n for n, word in enumerate(SMALL)},
+    **{"twice": 2, "double": 2, "half": 2, "thrice": 3, "triple": 3, "dozen": 12},
+}
 
 
 class Unreadable(ValueError):
@@ -131,6 +139,45 @@ def claim_of(tree: Tree) -> Fraction | None:
     if tree[:2] in (("define-fun", ANSWER), ("define-const", ANSWER)):
         return number_of(tree[-1])
     return None
+
+
+def is_guess(statement: ExistenceStatement, witness: Fraction, question: str) -> bool:
+    """Whether the witness stands in the statement as a literal, and not in the question: then the
+    statement may have it from a guess. Signs do not count, nor do 0 and 1 where they only say that
+    something is not negative or is positive. A number that is spelled as a sum of others is not
+    noticed, and a literal that equals the answer by accident is taken for a guess.
+    """
+    written = set[Fraction]()
+    for tree in read_trees(statement.text):
+        written |= _literals(tree)
+    return abs(witness) in written and abs(witness) not in numbers_in(question)
+
+
+def _literals(tree: Tree) -> set[Fraction]:
+    """The sizes of all literals of an expression, without the bounds that only give a sign."""
+    value = number_of(tree)
+    found = set[Fraction]() if value is None else {abs(value)}
+    if isinstance(tree, str) or _gives_sign(tree):
+        return found
+    return found.union(*map(_literals, tree))
+
+
+def _gives_sign(tree: tuple[Tree, ...]) -> bool:
+    """(>= x 0), (> x 0), (>= x 1), or the same the other way round."""
+    if len(tree) != 3 or tree[0] not in (">=", ">", "<=", "<"):
+        return False
+    most, least = tree[1:] if str(tree[0])[0] == ">" else (tree[2], tree[1])
+    bounds = ("0", "0.0", "1", "1.0") if str(tree[0])[1:] else ("0", "0.0")
+    return isinstance(most, str) and number_of(most) is None and least in bounds
+
+
+def numbers_in(question: str) -> set[Fraction]:
+    """The numbers of a text: in digits, as fractions like 1/3, and the small ones in words."""
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", question.casefold())
+    found = {Fraction(m) for m in NUMBER.findall(text)}
+    parts = re.findall(r"(\d+)\s*/\s*(\d+)", text)
+    found |= {Fraction(int(a), int(b)) for a, b in parts if int(b)}
+    return found | {Fraction(WORDS[w]) for w in re.findall(r"[a-z]+", text) if w in WORDS}
 
 
 def number_of(tree: Tree) -> Fraction | None:

@@ -1,12 +1,14 @@
 """Pangu-Agent: calls before an action, what the plain policy inherits, and the discount by actions."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import pangu_agent as pangu
+from palaestra.run.first_step import first_step_notes
 from palaestra.types import Act, Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task
 
 TASK = Task(id="t")
@@ -69,11 +71,42 @@ def test_without_functions_it_is_the_environment_itself():
     assert pangu.function_names("") == () and pangu.function_names(" plan, think") == ("plan", "think")
 
 
+def test_a_comma_parts_names_and_a_misspelt_one_is_refused():
+    names = pangu.function_names
+    assert names("Look around, then think.") == ("Look around, then think.",)
+    assert names(["plan", "Look around, then think."]) == ("plan", "Look around, then think.")
+    for given in ("plna", "plan,plna", ["plna"]):
+        with pytest.raises(UserError, match="'plna' is no function; there are think, plan, reflect, predict"):
+            pangu.build(functions=given)
+
+
 def test_what_functions_say_is_hidden_and_the_oracle_names_the_action():
     world = pangu.WithCalls(Stairs(), ("plan",))
     frame = asyncio.run(world.reset(TASK, ("k",)))
     assert [m.hidden for m in frame.asks[0].say] == [False, True]
     assert world.oracle(frame.state) == "up 0"
+    told = asyncio.run(replace(world, hides=False).reset(TASK, ("k",)))
+    assert [m.hidden for m in told.asks[0].say] == [False, False]
+
+
+@pytest.mark.parametrize(("functions", "train"), [("plan", "all"), ("my own, say", "thoughts"), ("", "all")])
+def test_the_second_stage_trains_what_was_played(tmp_path, functions, train):
+    """Before its first update the policy is the one that played, so their divergence is 0."""
+    rl = pangu.build(rl_functions=functions, train=train, samples=2).parts["rl"].runnable
+    for name, value in (("schedule.prompts", 2), ("update.epochs", 1), ("update.minibatches", 1)):
+        rl = pl.override(rl, name, value)
+    run = pl.train(rl, task="grid", out=tmp_path / "run", steps=1, evaluate=0, quiet=True, max_tokens=8)
+    step = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[0])
+    assert step["updates"] == 1 and abs(step["kl_behaviour"]) < 1e-9
+
+
+def test_who_inherits_thoughts_is_asked_for_them_again():
+    played = lambda **given: pangu.build(**given).parts["rl"].runnable.collect.links[0]
+    assert played(inherit="thoughts", functions="plan,think").functions == ("plan", "think")
+    assert played(inherit="thoughts", rl_functions="think").functions == ("think",)
+    assert played().functions == () and not played().hides and played(inherit="thoughts", functions="").functions == ()
+    with pytest.raises(UserError, match="leave rl_functions out, or give rl_functions=plan"):
+        pangu.build(inherit="thoughts", rl_functions="")
 
 
 def row(actions, calls):
@@ -118,6 +151,17 @@ def test_pay_on_the_way_is_discounted_by_its_own_action():
     assert [x.value for x in e.reward.events] == [1.0, 0.25] and e.total == 1.25
 
 
+def test_actions_of_earlier_rows_of_the_seat_count():
+    """Two rows of three actions each, with a call before each one, and a row of another seat between."""
+    one, intrinsic = row(6, 1)
+    parts = [one.segments[:15], one.segments[15:]]
+    other = Row(segments=(Segment(ids=(9,), logp=(0.0,), trained=True, turn=3),), seat="other")
+    rows = (Row(segments=parts[0], seat="policy"), other, Row(segments=parts[1], seat="policy"))
+    events = (Event(row=0, token=4, value=1.0), Event(row=1, token=0, value=1.0), Event(row=2, token=14, value=1.0))
+    e = Episode(rows=rows, reward=Reward(total=3.0, events=events), facts={"intrinsic": intrinsic}, status="finished")
+    assert [x.value for x in discount(e, gamma=0.5).reward.events] == [1.0, 1.0, 0.5**5]
+
+
 @pytest.mark.parametrize(
     ("train", "trained"), [("all", [1, 1, 1, 1]), ("actions", [0, 1, 0, 1]), ("thoughts", [1, 0, 1, 0])]
 )
@@ -134,16 +178,18 @@ def test_the_plain_policy_inherits_the_actions_alone():
     assert pangu.without_calls(row(2, 0)[0], ()) == row(2, 0)[0]
 
 
-def inherit(context, e, ids, **options):
-    """The episode after inheritance, where the model says `ids` after 8 tokens, and 1 after fewer."""
+def inherit(context, e, ids, said=None, **options):
+    """The episode after inheritance, where the model says `ids` after 8 tokens, and 1 after fewer; or the texts
+    `said`, each in as many tokens as it has characters."""
 
     class Engine:
         async def generate(self, prompt, sampling, key):
-            return pl.Completion(
-                ids=ids if len(prompt) >= 8 else (1,), logp=(0.0,), text="", cut=0, finish="eos", version=0
-            )
+            new = ids if len(prompt) >= 8 else (1,)
+            text = said[len(prompt) >= 8] if said else str(new)
+            assert len(text) <= sampling.max_tokens
+            return pl.Completion(ids=new, logp=(0.0,), text=text, cut=0, finish="eos", version=0)
 
-    ctx = type("Run", (), {"engine": lambda self, name: Engine()})()
+    ctx = type("Run", (), {"engine": lambda self, name: Engine(), "bench": context().bench})()
     link = pangu.InheritStructure(**options)
     return asyncio.run(link(ctx, ("k",), Group(task=TASK, episodes=(e,)))).episodes[0]
 
@@ -156,9 +202,30 @@ def test_solved_episodes_alone_are_imitated_and_what_calls_changed_is_said(conte
     assert inherit(context, episode(2, 0), ids=(2,)).reward.parts["changed"] == 0
     lost = inherit(context, episode(2, 1, value=0.0), ids=(2,))
     assert lost.muted and lost.reward.parts["solved"] == 0
-    assert inherit(context, episode(2, 1), ids=(2,), thoughts=True).rows == episode(2, 1).rows
+    (seen,) = inherit(context, episode(2, 1), ids=(2,), thoughts=True).rows
+    assert seen.view().ids_T.tolist() == [1, 2, 3, 8, 8, 5, 8, 8, 6] * 2, "a thought stands behind what asked for it"
+    assert seen.view().trained_T.sum() == 4 and tuple(seen.view().ids_T.tolist()) == seen.context()
     broken = Episode(status="error:environment")
     assert inherit(context, broken, ids=(2,)) == broken
+
+
+def test_a_first_step_without_a_solved_episode_is_told():
+    inherited = pangu.InheritStructure()
+    lost, won = episode(1, 1, value=0.0), episode(1, 1)
+    note = lambda *given: inherited.first_step_note([Group(task=TASK, episodes=given)])
+    assert note(lost).startswith("no episode with calls was solved") and note(lost, won) == "" and note() == ""
+    assert note(episode(1, 0, value=0.0)).startswith("no episode was solved")
+    bootstrap = pl.override(pangu.build(samples=1).parts["bootstrap"].runnable, "schedule.prompts", 1)
+    lines = first_step_notes({"episodes": 1, "groups": 1}, [Group(task=TASK, episodes=(lost,))], bootstrap)
+    assert len(lines) == 1 and "rl begins at the start model" in lines[0], "and nothing of chosen and rejected"
+
+
+@pytest.mark.parametrize(
+    ("behind", "changed"), [("<think>so it is</think>\n up ", 0.0), ("up", 0.0), ("down", 1.0), ("so up", 1.0)]
+)
+def test_an_action_changed_where_its_text_did(context, behind, changed):
+    e = inherit(context, episode(2, 1), ids=(7, 8), said=("up", behind))
+    assert e.reward.parts["changed"] == changed
 
 
 def test_arguments_that_are_none_are_refused():

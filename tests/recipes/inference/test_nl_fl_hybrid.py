@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from palaestra.recipes.inference.nl_fl_hybrid.program import AnsweredProblem, Pr
 from palaestra.recipes.inference.nl_fl_hybrid.toy import draw_stage, smt_of
 from palaestra.types import Episode, Message, Reward, Row, Segment, rng_of
 from palaestra.verifiers.smt import proofs, statements
-from palaestra.verifiers.smt.proofs import prove_existence
+from palaestra.verifiers.smt.proofs import ExistenceProof, prove_existence
 from palaestra.verifiers.smt.statements import Unreadable, read_claim, read_statement
 from palaestra.worlds.formal import FormalAnswer, FormalPrompts, FormalRunner, elect_answer
 
@@ -104,6 +105,37 @@ def test_z3_is_stopped_at_its_time_limit():
 def test_what_is_no_existence_statement_is_refused(text, why):
     with pytest.raises(Unreadable, match=why):
         read_statement(text)
+
+
+GUESSES = (
+    "(assert (= answer 42 42))", "(assert (= (+ answer 0) 42))", "(assert (and (<= 42 answer) (<= answer 42)))",
+    "(assert (not (distinct answer 42)))", "(assert (let ((a 42)) (= answer a)))", "(assert (or (= answer 42)))",
+    "(assert (>= answer 42))(minimize answer)", "(declare-const x Int)(assert (= x 42))(assert (= answer x))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GUESSES)
+def test_a_guess_in_any_spelling_is_refused(text):
+    """z3 proves 42 for each; without a 42 in the question that is the statement's own guess."""
+    assert prove_existence(read_statement(text)).witness == 42
+    runner = runner_of({"align": ["a"], "formalise": [text]}, [], tries=1)
+    assert asyncio.run(runner.run()) == [] and "the answer itself" in runner.refused[0]
+    asked = (Message(role="user", content="What is the 42 of it?"),)
+    assert asyncio.run(replace(runner, prompt=asked)._prove(read_statement(text))).verified
+    (unsure,) = (ExistenceProof(status="unknown"),)
+    replies = {"reason": ["(= answer 42)"], "extract": ["It is 42."]}
+    claimed = asyncio.run(runner_of(replies, []).attempt(read_statement(text), unsure, 0))
+    assert not claimed.verified and claimed.vote == "42"
+
+
+def test_what_counts_as_the_questions_number():
+    assert statements.numbers_in("Twice 1,000 is 1/3 of 2.5, and seven") == {
+        *map(Fraction, (2, 1000, 1, 3, 7)), Fraction(1, 3), Fraction(5, 2),
+    }  # fmt: skip
+    least = read_statement("(assert (>= answer 0))(assert (>= (* answer answer) answer))(minimize answer)")
+    assert not statements.is_guess(least, Fraction(0), "the least natural number?"), "a sign is no guess"
+    below = read_statement("(assert (>= answer (- 4)))(minimize answer)")
+    assert statements.is_guess(below, Fraction(-4), "Q?") and not statements.is_guess(below, Fraction(-4), "-4?")
 
 
 def test_a_statement_is_found_in_prose_and_fences():
@@ -202,7 +234,21 @@ def test_without_a_proof_what_is_extracted_votes_unverified():
 
 @pytest.mark.parametrize("replies", [{}, {"align": ["a"]}, {"align": ["a"], "formalise": ["x", "y"]}])
 def test_a_stage_that_fails_leaves_the_answers_in_words(replies):
-    assert asyncio.run(runner_of(replies, []).run()) == []
+    runner = runner_of(replies, [])
+    assert asyncio.run(runner.run()) == [] and runner.unstated
+    assert runner.cut == ([] if "formalise" in replies else ["formalise"] if replies else ["align"])
+
+
+def test_a_run_without_statements_says_so(tmp_path, capsys):
+    """The built-in model's replies are cut at 2 tokens, so no question is ever put as a statement."""
+    told = {"tasks": 2, "plain": 1, "proofs": 1}
+    found = pl.train("nl-fl-hybrid", task="add", out=tmp_path / "run", evaluate=0, max_tokens=2, set=told).summary
+    assert found["unstated"] == 2 and sum(found["cut"].values()) == 2 and not found["refused"]
+    said = capsys.readouterr()
+    assert "no statement came about in 2 of 2 tries by proof" in said.out + said.err
+    assert "raise --max-tokens" in said.out + said.err
+    assert ProveAnswers().inert_note({"unstated": 0, "cut": {"reason": 1}}, 1) == ""
+    assert "give a formaliser" in ProveAnswers().inert_note({"unstated": 1, "cut": {}}, 1)
 
 
 # ---- the program

@@ -187,6 +187,25 @@ def test_rows_are_ranked_without_muted_and_equal_answers():
     assert [(len(r.row.segments[-1].ids), r.columns["rank"]) for r in rows] == [(1, 0.0), (4, 1.0)]
 
 
+def test_answers_that_were_cut_are_not_ranked_and_never_shown(context):
+    ctx, shown = context(), []
+
+    def rank(request):
+        shown.append(request.messages[0].text)
+        return by_length(request)
+
+    judge = cyclealign.RankByJudge(pl.Scripted(rank), static=(), threshold=0.0)
+    group = answers_to(ctx, ["= CUT", "= 1", "= 12"])
+    first, *others = group.episodes
+    cut = replace(first, muted=True, status="truncated:length", facts={"labels": {"agreed": "0"}})
+    rewards = asyncio.run(judge(ctx, replace(group, episodes=(cut, *others))))
+    assert [r.total for r in rewards] == [0.0, 1.0, 0.0] and "CUT" not in shown[0]
+    assert rewards[0].silent == cyclealign.PARTS and not rewards[0].labels and "likelihood" in rewards[2].parts
+    assert cyclealign.agreed_example(replace(group, episodes=(cut,))) == []
+    alone = asyncio.run(judge(ctx, replace(group, episodes=(cut, others[0]))))
+    assert [r.total for r in alone] == [0.0, 0.5] and len(shown) == 1
+
+
 def test_an_agreed_ranking_becomes_a_demonstration_and_a_batch_comes_again(context):
     recipe = cyclealign.build(judge=pl.Scripted(by_length), rounds=2, dynamic=1)
     ctx, state = context(), {}

@@ -20,7 +20,10 @@ answers in words that have cost at least as many generated tokens.
 
 Text of a model is never run: SMT-LIB is read by a parser that knows declarations and assertions alone,
 and z3 works in a process with limits of time and memory. A statement that gives the number itself is a
-guess and is refused; the least or greatest number is asked for by (minimize answer) or (maximize
+guess and is refused: once z3 has found the number, it may not stand in the statement as a literal unless
+the question has it too (0 and 1 as bounds of a sign are let pass). This guard sees no number that is
+spelled as a sum, and refuses a statement that has its answer by accident. The least or
+greatest number is asked for by (minimize answer) or (maximize
 answer), so that no degenerate witness passes. A verified answer is still wrong where the statement
 does not say what the question asks: `verified_right` in the summary is how often it is right.
 

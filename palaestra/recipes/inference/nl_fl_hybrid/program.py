@@ -4,7 +4,7 @@ cost.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ import palaestra as pl
 @dataclass
 class AnsweredProblem:
     """One problem: the answers in words that a hybrid has, those that as many tokens buy, and those by
-    proof, all scored; the generated tokens of the hybrid; and why statements were refused.
+    proof, all scored; the generated tokens of the hybrid; why statements were refused; how often none
+    came about; and the stages whose reply was cut.
     """
 
     plain: list[pl.Episode]
@@ -25,6 +26,8 @@ class AnsweredProblem:
     right_by_proof: list[bool]
     tokens: int
     refused: list[str] = field(default_factory=list[str])
+    unstated: int = 0
+    cut: list[str] = field(default_factory=list[str])
 
 
 @pl.stage
@@ -35,7 +38,8 @@ class ProveAnswers:
     generated tokens; of either alone; `answers_changed`, the share of problems whose answer is another than
     the hybrid's answers in words alone elect; `verified`, the share with a verified answer, and
     `verified_right`, the share of these that is right; `beyond_words`, the share that the hybrid solves
-    and no answer in words of either kind; and why statements were refused.
+    and no answer in words of either kind; why statements were refused; `unstated`, how many never came
+    about; and `cut`, the replies by stage that did not come to their end.
 
     Args:
         formaliser: aligns and writes statements; None = the run's own model.
@@ -89,6 +93,8 @@ class ProveAnswers:
         if refused := metrics["refused"]:
             why = max(refused, key=lambda w: refused[w])
             ctx.say(f"{sum(refused.values())} statements were refused, most often because: {why}")
+        if told := self.inert_note(metrics, len(solved)):
+            ctx.say(told)
         shown = ("answers_changed", "verified", "verified_right", "beyond_words", "tokens")
         accuracies = {
             f"accuracy/{way}": metrics[way]["accuracy"]["mean"]
@@ -99,11 +105,12 @@ class ProveAnswers:
 
     async def _solve(self, ctx: pl.Context, i: int, task: pl.Task) -> AnsweredProblem:
         plain = await self._words(ctx, ctx.key("words", i), task, self.plain)
-        proven, refused, spent = list[pl.worlds.FormalAnswer](), list[str](), 0
+        proven, spent = list[pl.worlds.FormalAnswer](), 0
+        runners = list[pl.worlds.FormalRunner]()
         for c in range(self.proofs):
             runner, cost = self.runner(ctx, task, i, c)
             proven += await runner.run()
-            refused += runner.refused
+            runners.append(runner)
             spent += sum(cost)
         tokens = sum(e.n_sampled for e in plain) + spent
         control, more = list(plain), 0
@@ -114,7 +121,12 @@ class ProveAnswers:
             control, more = [*control, *said], more + 1
         by_proof = await self._score(ctx, task, [a.episode for a in proven])
         right = [e.solved for e in by_proof]
-        return AnsweredProblem(plain, control, proven, right, tokens, refused)
+        return AnsweredProblem(
+            *(plain, control, proven, right, tokens),
+            refused=[why for r in runners for why in r.refused],
+            unstated=sum(r.unstated for r in runners),
+            cut=[stage for r in runners for stage in r.cut],
+        )
 
     async def _words(self, ctx: pl.Context, key: pl.Key, task: pl.Task, n: int) -> list[pl.Episode]:
         """Scored answers in words; those that infrastructure failed for are left out."""
@@ -210,7 +222,22 @@ class ProveAnswers:
             "tokens": float(np.mean([p.tokens for p in problems])),
             "tokens_of_words": float(np.mean(of_words)),
             "refused": dict(Counter(w for p in problems for w in p.refused).most_common(5)),
+            "unstated": sum(p.unstated for p in problems),
+            "cut": dict(Counter(stage for p in problems for stage in p.cut)),
         }
+
+    def inert_note(self, metrics: Mapping[str, Any], problems: int) -> str:
+        """One line where statements did not come about, with a remedy; "" where all did."""
+        if not metrics["unstated"]:
+            return ""
+        note = (
+            f"no statement came about in {metrics['unstated']} of {self.proofs * problems} tries by "
+            "proof, which add nothing to the answers in words"
+        )
+        if cut := metrics["cut"]:
+            each = ", ".join(f"{n} of {stage}" for stage, n in cut.items())
+            return f"{note}; replies were cut ({each}): raise --max-tokens"
+        return f"{note}; give a formaliser that writes SMT-LIB"
 
     def _choose(
         self,

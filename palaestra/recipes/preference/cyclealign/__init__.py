@@ -3,7 +3,7 @@ ranking agrees, the agreed ranking becomes a demonstration that the black box se
 
 A batch of prompts is met `rounds` times in a row. Each step is one interaction:
 
-    1. k answers of the policy to each prompt; equal ones count once.
+    1. k answers of the policy to each prompt; equal ones count once, and those that were cut not at all.
     2. The judge ranks them from a prompt with a rubric, the static demonstrations, which a person
        ranked, and up to `dynamic` demonstrations of earlier steps, the newest that there are. Answers are shown
        in random order. What is no permutation is asked for once more, then the prompt is skipped.
@@ -102,6 +102,8 @@ CARD = pl.Card(
     ),
 )
 
+PARTS = ("agreement", "accepted", "changed", "examples", "likelihood")
+
 
 @pl.declare(
     columns=(("agreed_examples", tuple, "ranked responses of earlier steps, agreed on by both"),)
@@ -118,6 +120,8 @@ def agreed_example(group: pl.Group) -> list[pl.curriculum.Note]:
     """The agreed ranking of a group as a note; none where the gate was shut."""
     placed: list[tuple[int, str]] = []
     for episode in group.valid:
+        if episode.muted:
+            continue
         place = episode.facts.get("labels", {}).get("agreed")
         if place is not None:
             placed.append((int(place), pl.judges.reply_after_thinking(pl.response_text(episode))))
@@ -148,7 +152,8 @@ class RepeatedBatch:
 @pl.stage
 class RankByJudge:
     """A reward: 1 for the answer that the judge ranks first, 0 for the last one, evenly between; equal
-    answers get the same. Parts: NAME `agreement` = |agreed| / k, `accepted` = the gate was open,
+    answers get the same. Muted ones, as those that were cut, are not ranked and get 0. Parts:
+    NAME `agreement` = |agreed| / k, `accepted` = the gate was open,
     `changed` = the dynamic demonstrations changed the ranking, `examples` = how many were shown, `likelihood` = s_i.
     The label `agreed` is an answer's place in the agreed ranking where the gate was open.
 
@@ -168,12 +173,18 @@ class RankByJudge:
     compare: float = 0.25
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        whole = tuple(e for e in group.episodes if not e.muted)
+        ranked = iter(await self._ranked(ctx, replace(group, episodes=whole)))
+        cut = pl.Reward(total=0.0, silent=PARTS)
+        return [cut if e.muted else next(ranked) for e in group.episodes]
+
+    async def _ranked(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        """The rewards of answers that came to their end."""
         texts = [pl.judges.reply_after_thinking(pl.response_text(e)) for e in group.episodes]
         distinct = list(dict.fromkeys(texts))
         k = len(distinct)
         if k < 2:  # there is nothing to rank, and nothing is learned from equal rewards
-            silent = ("agreement", "accepted", "changed", "examples", "likelihood")
-            return [pl.Reward(total=0.5, silent=silent) for _ in texts]
+            return [pl.Reward(total=0.5, silent=PARTS) for _ in texts]
         question = pl.tasks.question_text(group.task)
         dynamic = tuple(group.task.meta.get("agreed_examples", ()))
         shown_k = pl.rng_of(("shown", ctx.seed, ctx.step, group.task.id)).permutation(k).tolist()
