@@ -2,22 +2,30 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.inference.wall_e_2 import build
-from palaestra.recipes.inference.wall_e_2.program import WorldRules, measure_games, veto_precision
+from palaestra.recipes.inference.wall_e_2.program import (
+    WorldRules,
+    measure_games,
+    nearly_all_failed,
+    veto_precision,
+)
 from palaestra.recipes.inference.wall_e_2.rules import (
     LoggedAction,
     VetoRule,
+    action_kind,
     greedy_cover,
     induce_rules,
     knowledge_graph,
     prune_rules,
     read_log,
     rules_as_code,
+    said_action,
     scene_facts,
     scene_features,
 )
@@ -256,6 +264,116 @@ def test_without_rules_the_world_is_as_it_was():
     assert frame.facts["vetoes"] == (None,)
     frame, _ = played(["open", "wait", "open", "wait"], turns=2)
     assert not frame.asks and frame.status == "truncated:turns" and len(frame.facts["vetoes"]) == 2
+
+
+class Bag:
+    """A standing sentence matches `failure`; its state is a list that `step` changes in place."""
+
+    seats = ("policy",)
+
+    def reset(self, task, key):
+        return self.ask([task.meta.get("first", 0)])
+
+    def step(self, state, acts, key):
+        said = said_action(acts[0].text)
+        if said == "leave":
+            return Frame(state=state, pay={("policy", ""): float(state[0] == 2)})
+        fails = said == "take" and state[0] == 2
+        state[0] += said == "take" and not fails
+        return self.ask(state, "It is impossible." if fails else "")
+
+    def ask(self, state, more=""):
+        text = f"You cannot carry more than 2 things. You have {state[0]}. {more}"
+        return Frame(state=state, asks=(Ask(seat="policy", say=(Message(role="user", content=text),)),))
+
+
+def bagged(acts, vetoed="", bag=Bag, **settings):
+    async def predict(state, action, scene):
+        return PredictedFrame(feedback="no" if action == vetoed else "")
+
+    world = ImaginedFirst(bag(), predict, **settings)
+
+    async def run():
+        frame = await world.reset(Task(id="t", prompt=()), (0,))
+        for text in acts:
+            frame = await world.step(frame.state, (act(frame, text),), (0, 1))
+        return frame
+
+    return asyncio.run(run()).facts
+
+
+def test_a_standing_sentence_is_no_failure_and_an_ending_without_pay_is_unknown():
+    logged = bagged(["take", "take", "take", "take", "leave"])["logged"]
+    assert [t.success for t in logged] == [True, True, False, False, True]
+    assert [t.success for t in bagged(["take", "leave"])["logged"]] == [True], "paid 0: nobody knows"
+
+
+class Hours(Bag):
+    """The same, and the hour stands in the text and in the state key."""
+
+    def ask(self, state, more=""):
+        state.append(0)
+        frame = super().ask(state, f"{more} Hour {len(state)}")
+        return replace(frame, state_key=str(len(state)))
+
+
+def test_a_failure_that_is_said_twice_is_one_although_the_hour_has_changed():
+    logged = bagged(["take", "take", "take", "take"], bag=Hours)["logged"]
+    assert [t.success for t in logged] == [True, True, False, False]
+
+
+def test_nearly_all_failures_are_noted():
+    rows = [done("s", "a", False)] * 9 + [done("s", "a", True)]
+    assert nearly_all_failed([Episode(facts={"logged": tuple(rows)})]) == 0.9
+    assert nearly_all_failed([Episode(facts={"logged": tuple(rows[1:])})]) == 0 == nearly_all_failed([])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<think>hmm, go</think>\nopen door", "**Action:** open door", "- `open door`", "I will.\nAction 2: **open door**\n\n",
+     "* open door", "open door\n```"],
+)  # fmt: skip
+def test_an_action_is_the_last_line_that_says_something(text):
+    assert said_action(text) == "open door" and action_kind(said_action(text)) == "open"
+
+
+def test_what_has_no_action_has_no_kind():
+    assert said_action("<think>open") == action_kind("") == "" and said_action("sum 2*3 -1") == "sum 2*3 -1"
+    assert [t.action for t in bagged(["<think>well</think>**take**"])["logged"]] == ["take"]
+
+
+class Lock:
+    """What cannot be copied; `open` changes it."""
+
+    def __init__(self):
+        self.n = 0
+
+    def __getitem__(self, i):
+        return self.n
+
+    def __setitem__(self, i, value):
+        self.n = value
+
+    def __repr__(self):
+        return f"Lock({self.n})"
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot pickle")
+
+
+class LockedBag(Bag):
+    def reset(self, task, key):
+        return self.ask(Lock())
+
+
+def test_an_imagined_action_is_not_done_where_a_step_changes_the_state_in_place():
+    facts = bagged(["take", "wait"], vetoed="take")
+    assert facts["vetoes"] == (False,) and "have 0" in facts["logged"][0].state
+    assert bagged(["take", "take", "take"], vetoed="take", tries=1)["logged"][0].state.endswith("You have 0. ")
+    with pytest.raises(UserError, match="look=False"):
+        bagged(["take"], vetoed="take", bag=LockedBag)
+    assert bagged(["take", "wait"], vetoed="take", bag=LockedBag, look=False)["vetoes"] == (None,)
+    assert bagged(["wait", "wait"], vetoed="wait", bag=LockedBag)["vetoes"] == (True, True), "it changes nothing"
 
 
 # ---- the program

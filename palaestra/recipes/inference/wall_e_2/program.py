@@ -28,6 +28,8 @@ from palaestra.recipes.inference.wall_e_2.world import (
 )
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
 
+NEARLY_ALL = 0.9  # of the actions of a round
+
 
 @pl.value_class
 class WorldRules:
@@ -160,6 +162,11 @@ class AlignWorldModel:
             if self.learn:
                 known, candidates = await self._learn(ctx, log, candidates, r + 1)
             numbers_of_round = measure_games(played)
+            if share := nearly_all_failed(played):
+                ctx.say(
+                    f"round {r + 1}: {share:.0%} of all actions failed; if some of them worked, what the "
+                    'environment says matches failure: give failure="REGEX", or say it by the fact success'
+                )
             shown = {k: v for k, v in numbers_of_round.items() if isinstance(v, int | float)}
             ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **shown})
         if self.learn and not (known.induced or known.written):
@@ -250,6 +257,12 @@ class AlignWorldModel:
         log = [t for e in alone for t in e.facts.get("logged", ())]
         found = {"alone": measure_games(alone), "world model": measure_games(aided)}
         both = found["world model"]
+        ends = [x["outcome"]["mean"] for x in (both, found["alone"])]
+        if ends[0] < ends[1]:
+            ctx.say(
+                f"with the world model the agent ends at {ends[0]:.3g}, below {ends[1]:.3g} alone: rules "
+                "may forbid what works; see rules.py, veto_precision and what counts as a failure"
+            )
         ctx.log(
             {
                 "avoided": both["avoided"],
@@ -297,6 +310,13 @@ def measure_games(episodes: Sequence[pl.Episode]) -> dict[str, Any]:
         "avoided": sum(known) / n,
         "veto_precision": float(np.mean(known)) if known else None,
     }
+
+
+def nearly_all_failed(episodes: Sequence[pl.Episode]) -> float:
+    """The share of actions that failed where it is suspiciously high, else 0."""
+    log = [t for e in episodes for t in e.facts.get("logged", ())]
+    share = float(np.mean([not t.success for t in log])) if log else 0.0
+    return share if share >= NEARLY_ALL else 0.0
 
 
 async def _at_once(call: Any, *given: Any) -> Any:
