@@ -244,11 +244,12 @@ class GraphQuestions:
         return ""
 
     def _planned(self, state: GraphState, question: str) -> Frame:
-        """Asks for the chains of a question."""
+        """Asks for the chains of a question; the task's own is no example, however it is asked."""
         if self.plan == "nobody":
             return self._with_rules(state, ())
-        request = self.planner.request(question) if self.plan == "model" else ""
-        state = replace(state, rules=self.planner.induce(question))
+        own = question_text(state.task)
+        request = self.planner.request(question, own) if self.plan == "model" else ""
+        state = replace(state, rules=self.planner.induce(question, own))
         if not request:
             return self._with_rules(state, ())
         say = (Message(role="user", content=request),)

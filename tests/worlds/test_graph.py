@@ -71,6 +71,18 @@ def test_rules_are_those_of_similar_questions_without_the_question_itself():
     assert RulePlanner(GRAPH).induce("Who is boss of Bako?") == () and not RulePlanner(GRAPH).request("Who?")
 
 
+@pytest.mark.parametrize("asked", ["heir of acme-7 ?", "Heir of acme-7", "heir of acme", "acme-7?"])
+@pytest.mark.parametrize("plan", ["graph", "model"])
+def test_no_call_gives_the_chain_of_the_tasks_own_answer(asked, plan):
+    """Its question is solved in the data; only `host` leads from acme-7 to its answer."""
+    graph = TripleGraph((("acme-7", "host", "Mema"), ("Bako", "heir", "Tiru")))
+    solved = SolvedQuestions((("Heir of acme-7?", ("acme-7",), ("Mema",)), ("The heir of Bako?", ("Bako",), ("Tiru",))))
+    world = GraphQuestions(RulePlanner(graph, solved), plan=plan, told=False)
+    first = ["none"] if plan == "model" else []
+    frame, heard = play(world, [*first, f"getReasoningPath({asked})", *first], task("Heir of acme-7?", "Mema"))
+    assert not any("host" in x for x in heard) and frame.facts["rules"] in (("heir",), ())
+
+
 @pytest.mark.parametrize(
     ("text", "chains"),
     [
