@@ -9,7 +9,7 @@ import palaestra as pl
 import pytest
 import torch
 from palaestra.engines import infused
-from palaestra.engines.knowledge import KnowledgeTrie, TermSpeller, terms_of
+from palaestra.engines.knowledge import KnowledgeTrie, TermSpeller, sentences_of, terms_of
 from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 from palaestra.recipes.inference import kid
@@ -82,6 +82,20 @@ def test_what_documents_tie_to_a_text():
     assert trie.related(["bako"], hops=2) == ["Tiru", "twin", "Rome"] and trie.related(["cat"]) == ["purr"]
     assert trie.related(["dogs"]) == trie.related([]) == KnowledgeTrie.of([]).related(["bako"]) == []
     assert terms_of("It's the cat's 3 toys, the toys!") == ["cat", "3", "toys"]
+
+
+def test_a_title_or_an_initial_ends_no_sentence():
+    trie = KnowledgeTrie.of(["ACME is led by Dr. Eva Roth."])
+    assert trie.related(["ACME"]) == ["Dr", "Eva", "led", "Roth"]
+    assert sentences_of("J. R. Roth met Mrs. Lamo, Prof. Peca and St. Ives. Cats purr in Ulm. Dogs bark.") == [
+        "J. R. Roth met Mrs. Lamo, Prof. Peca and St. Ives.", "Cats purr in Ulm.", "Dogs bark.",
+    ]  # fmt: skip
+    assert sentences_of("He is a Dr. now.\nEva! Is it?  Yes") == ["He is a Dr.", "now.", "Eva!", "Is it?", "Yes"]
+
+
+def test_a_letter_and_a_number_are_whole_words():
+    trie = KnowledgeTrie.of(["Xaver sings.", "X lives.", "1984 burned.", "19 won.", "Cats purr."])
+    assert trie.related(["X"]) == ["lives"] and trie.related(["19"]) == ["won"] and trie.related(["cat"]) == ["purr"]
 
 
 def test_terms_are_begun_and_gone_on_with():
