@@ -169,6 +169,21 @@ def test_a_users_search_over_a_folder(tmp_path):
         pl.search.run(strategy="kid", **words)
 
 
+def test_several_right_answers_and_the_documents_of_another_world(tmp_path):
+    notes, file = tmp_path / "notes.md", tmp_path / "q.jsonl"
+    notes.write_text("The boss of bako is tiru.\n")
+    file.write_text(json.dumps({"prompt": "boss of bako?", "answer": ["Tiru the elder", "tiru"]}) + "\n")
+    words = {"data": str(file), "model": "tiny-agent", "max_tokens": 6, "budget": 6, "test_data": str(file)}
+    strategy = f"kid(docs='{notes}',tries=1)"
+    with pytest.raises(pl.UserError, match="judge it with reward f1, the best of several right answers, or FILE"):
+        pl.search.run(strategy=strategy, **words)
+    assert pl.search.run(strategy=strategy, reward="f1", **words)["n"] == 1
+    with pytest.raises(pl.UserError, match="kid answers a question at once, and .* kid reads its documents itself"):
+        pl.search.run(strategy=strategy, docs=str(notes), **words)
+    with pytest.raises(pl.UserError, match="this strategy writes one answer line by line"):
+        pl.search.run(strategy="beam", docs=str(notes), **words)
+
+
 def test_bad_input_says_what_to_do(agent):
     with pytest.raises(pl.UserError, match="--docs FOLDER"):
         asyncio.run(kid.build().run(agent))
