@@ -8,7 +8,7 @@ from pathlib import Path
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
-from palaestra.recipes.inference.wall_e_2 import build
+from palaestra.recipes.inference.wall_e_2 import build, program
 from palaestra.recipes.inference.wall_e_2.program import (
     WorldRules,
     measure_games,
@@ -175,6 +175,9 @@ def test_a_model_writes_rules_and_expects(context):
             len(asked) == 1 and "'dim'" in asked[0] and "'bright'" in asked[0] and "go" not in asked[0].split("When")[0]
         )
         assert asyncio.run(forecast_by_model(ctx, source, "dim", "pick", {})) is False
+    with serving(lambda body: "Perhaps.") as (_, url):
+        source, _ = pl.services.client_from_text(f"endpoint(url='{url}',model='m')", "miner")
+        assert asyncio.run(forecast_by_model(context(), source, "dim", "pick", {})) is None
 
 
 # ---- a world that is imagined first
@@ -436,6 +439,32 @@ def test_a_users_environment_is_learned(tmp_path, monkeypatch):
     assert alone["failed"] > 0 == aided["failed"] and aided["avoided"] > 0 and aided["veto_precision"] == 1.0
     assert run.summary["precision_on_agent_alone"] == 1.0
     assert Path("run", "rules.py").read_text().count("def rule_") == run.summary["rules"] > 0
+
+
+def test_replies_without_a_rule_or_a_yes_are_counted_and_a_lower_end_is_noted(tmp_path, monkeypatch, capsys):
+    """All transitions of the first file failed, so both actions are vetoed, whatever the door."""
+    monkeypatch.chdir(tmp_path)
+    Path("doors.py").write_text(DOORS)
+    ends = iter((1.0, 0.5))
+    monkeypatch.setattr(program, "measure_games", lambda games: {**measure_games(games), "outcome": mean(next(ends))})
+    rows = [{"state": "a red door", "action": "pull", "success": False}] * 2
+    Path("log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with serving(lambda body: "Perhaps.") as (_, url):
+        model = f"endpoint(url='{url}',model='m')"
+        run = pl.train(
+            "wall-e-2", env="doors.py:Doors", out="run", evaluate=0, max_tokens=8,
+            set={"rounds": 0, "transitions": "log.jsonl", "tasks": 2, "miner": model, "predictor": model},
+        )  # fmt: skip
+    told = capsys.readouterr()
+    assert "the miner gave no rule" in told.out + told.err and run.summary["rules_written"] == 0
+    n = run.summary["forecasts"]
+    assert n == run.summary["unclear_forecasts"] >= 8
+    assert f"neither yes nor no in {n} of {n} replies" in told.out + told.err
+    assert "ends at 0.5, below 1 alone" in told.out + told.err
+
+
+def mean(value):
+    return {"of": "reward", **pl.stats.mean_interval([value, value]).json()}
 
 
 def test_a_log_of_ones_own_is_learned_from(tmp_path, monkeypatch):
