@@ -178,7 +178,7 @@ def test_several_right_answers_and_the_documents_of_another_world(tmp_path):
     with pytest.raises(pl.UserError, match="judge it with reward f1, the best of several right answers, or FILE"):
         pl.search.run(strategy=strategy, **words)
     assert pl.search.run(strategy=strategy, reward="f1", **words)["n"] == 1
-    with pytest.raises(pl.UserError, match="kid answers a question at once, and .* kid reads its documents itself"):
+    with pytest.raises(pl.UserError, match=r"kid answers a question at once, and .* kid reads its documents itself"):
         pl.search.run(strategy=strategy, docs=str(notes), **words)
     with pytest.raises(pl.UserError, match="this strategy writes one answer line by line"):
         pl.search.run(strategy="beam", docs=str(notes), **words)
