@@ -23,7 +23,11 @@ now of off on once only or other our out over own same she should so some such t
 them then there these they this those through to too under until up very was we were what when where
 which while who whom why will with would you your"""
 STOP_WORDS = frozenset(COMMON.split())
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+SENTENCE_END = re.compile(r"(?<=[.!?])[^\S\n]+")
+# an initial, a short capitalised word without vowels ("Dr", "Mrs", "St"), or a title that has some
+ABBREVIATION = re.compile(
+    r"(?<!\w)(?:[^\W\d_]|[BCDFGHJ-NP-TV-Z][bcdfghj-np-tv-z]{1,2}|Prof|Capt|Gen|Col|Rev|Hon|Gov|Sen|Dipl|Ing)\.$"
+)
 WORD = re.compile(r"[^\W\d_](?:[\w'\u2019-]*\w)?|\d[\d.,]*\d|\d")
 GENITIVE = re.compile("['\u2019]s$")
 MOST_TERMS = 40  # of a sentence; what is longer is a list or a table
@@ -33,6 +37,21 @@ def terms_of(text: str) -> list[str]:
     """The words of a text that are no stop words, each once, in order, as they are written."""
     words = (GENITIVE.sub("", x) for x in WORD.findall(text))
     return list({x.casefold(): x for x in words if x.casefold() not in STOP_WORDS}.values())
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text; each line begins one. A title or an initial before a capital ends none:
+    "Dr. Eva M. Roth leads it."
+    """
+    found = list[str]()
+    for line in text.splitlines():
+        begun = len(found)
+        for part in SENTENCE_END.split(line):
+            if len(found) > begun and part[:1].isupper() and ABBREVIATION.search(found[-1]):
+                found[-1] += f" {part}"
+            else:
+                found.append(part)
+    return found
 
 
 def lemma(term: str) -> str:
@@ -58,14 +77,18 @@ class KnowledgeTrie:
         """The pairs of all sentences of some texts."""
         pairs: dict[str, str] = {}
         for text in texts:
-            for sentence in SENTENCE_END.split(text):
+            for sentence in sentences_of(text):
                 for subject, other in permutations(terms_of(sentence)[:MOST_TERMS], 2):
                     pairs.setdefault(f"{subject} {other}".casefold(), other)
         keys = sorted(pairs)
         return cls(tuple(keys), tuple(pairs[k] for k in keys))
 
     def under(self, prefix: str) -> list[str]:
-        """The objects of all pairs whose letters begin with `prefix`."""
+        """The objects of all pairs whose letters begin with `prefix`; a number or a single letter is a
+        whole subject, so that "X" is not Xaver.
+        """
+        if len(prefix) == 1 or prefix[:1].isdigit():
+            prefix += " "
         at, found = bisect_left(self.keys, prefix), list[str]()
         while at < len(self.keys) and self.keys[at].startswith(prefix):
             found.append(self.objects[at])

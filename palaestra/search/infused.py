@@ -13,6 +13,7 @@ from palaestra.services.index import BM25
 from palaestra.tasks.documents import read_documents
 from palaestra.tasks.phrasing import question_text
 from palaestra.types import need_at_least, stage
+from palaestra.worlds.question import Question
 
 
 @stage
@@ -38,6 +39,12 @@ class InfusedDecoding(Infusion):
         if not self.docs:
             raise UserError(
                 "kid decodes with documents: name their folder, --with \"kid(docs='FOLDER')\""
+            )
+        bench = problem.ctx.bench
+        if not isinstance(bench.world, Question):
+            raise UserError(
+                f"kid answers a question at once, and {bench.name} is played over several turns; leave "
+                "out --docs and --env: kid reads its documents itself, --with \"kid(docs='FOLDER')\""
             )
         found = index_of(self.docs).search(question_text(problem.task), self.retrieved)
         answers = await self.answers(problem, KnowledgeTrie.of(text for _, text, _ in found))

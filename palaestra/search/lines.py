@@ -102,8 +102,8 @@ async def line_writer(ctx: Context, key: Key, task: Task, temperature: float) ->
     """What writes answers to a task. Raises UserError where it is no question with one answer."""
     if not isinstance(ctx.bench.world, Question):
         raise UserError(
-            f"{ctx.bench.name} is a world of several turns, and a beam goes over the lines of one "
-            "answer; search it with mcts, best-of-n or majority"
+            f"{ctx.bench.name} is a world of several turns, and this strategy writes one answer line "
+            "by line; search it with mcts, best-of-n or majority"
         )
     if temperature <= 0:
         raise UserError("temperature 0 writes the same line each time; give one above 0")

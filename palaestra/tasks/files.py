@@ -548,9 +548,10 @@ def _answer(record: Record, where: str, needed: bool, reading: ColumnMap) -> Any
     if answer is None:
         raise UserError(f"{where}: {_describe_no_answer(record, reading)}")
     if not isinstance(answer, str | int | float | Decimal):
+        several = "f1, the best of several right answers, or " if isinstance(answer, list) else ""
         raise UserError(
             f"{where}: {name} is {kind(answer)}; write text or a number, or judge it with --reward "
-            "FILE.py:FUNCTION"
+            f"{several}FILE.py:FUNCTION"
         )
     if isinstance(answer, str) and not answer.strip():
         raise UserError(f"{where}: {name} is empty; write it or drop the record")

@@ -38,8 +38,14 @@ from palaestra.worlds.rules import ARROW, RulePlanner
 PLAN, NEIGHBOUR, TEXT, FINISH = "getReasoningPath", "searchNeighbor", "wikiSearch", "finish"
 ACTIONS = {name.casefold(): name for name in (PLAN, NEIGHBOUR, TEXT, FINISH)}
 ACTION = re.compile(
-    rf"^\s*(?:action\s*\d*\s*:\s*)?({'|'.join(ACTIONS.values())})\s*\((.*)\)\s*\.?\s*$",
+    r"^[ \t]*(?:[-+>][ \t]+|\d+[.)][ \t]+)?(?:action\s*\d*\s*:\s*)?"
+    rf"({'|'.join(ACTIONS.values())})\s*\((.*?)\)[ \t.]*(?:(?:#|//|--|—).*)?$",
     re.IGNORECASE | re.MULTILINE,
+)
+MARKS = re.compile(r"(?<!\w)[*`]+|[*`]+(?!\w)")  # of markdown
+OBSERVATION = re.compile(r"^[ \t>-]*observation\b", re.IGNORECASE | re.MULTILINE)
+NAMED = re.compile(  # quoted text is left as it is
+    r'("(?:[^"]|"")*")|(^|,)(\s*)(?:answers?|names?|entity|relation|question)\s*=\s*', re.IGNORECASE
 )
 NO_ENTITY = "No entity found."
 NO_TEXT = "No document found."
@@ -238,11 +244,12 @@ class GraphQuestions:
         return ""
 
     def _planned(self, state: GraphState, question: str) -> Frame:
-        """Asks for the chains of a question."""
+        """Asks for the chains of a question; the task's own is no example, however it is asked."""
         if self.plan == "nobody":
             return self._with_rules(state, ())
-        request = self.planner.request(question) if self.plan == "model" else ""
-        state = replace(state, rules=self.planner.induce(question))
+        own = question_text(state.task)
+        request = self.planner.request(question, own) if self.plan == "model" else ""
+        state = replace(state, rules=self.planner.induce(question, own))
         if not request:
             return self._with_rules(state, ())
         say = (Message(role="user", content=request),)
@@ -374,19 +381,26 @@ def act(
 
 def read_action(text: str) -> tuple[str, tuple[str, ...]]:
     """The one action of a message and its arguments; ("", ()) where there is none, or several.
-    One in <think></think> is none.
+    One in <think></think> is none, nor is one behind an observation that the message makes up for it.
+    Markdown, a comment behind the action and the "answer=" of an argument are left out.
     """
-    calls = ACTION.findall(strip_thinking(text))
+    parts = OBSERVATION.split(MARKS.sub("", strip_thinking(text)))
+    calls = next(filter(None, map(ACTION.findall, parts)), [])
     if len(calls) != 1:
         return "", ()
     name = ACTIONS[calls[0][0].casefold()]
     if name == PLAN:
-        return name, tuple(filter(None, [calls[0][1].strip().strip("\"'")]))
-    parts = next(csv.reader([calls[0][1]], skipinitialspace=True), [])
+        return name, tuple(filter(None, [without_names(calls[0][1]).strip().strip("\"'")]))
+    parts = next(csv.reader([without_names(calls[0][1])], skipinitialspace=True), [])
     args = tuple(x for part in parts if (x := part.strip().strip("\"'")))
     if name in (NEIGHBOUR, TEXT) and len(args) > 2:  # commas of a name without quotes
         args = (", ".join(args[:-1]), args[-1])
     return name, args
+
+
+def without_names(text: str) -> str:
+    """Arguments without the "answer=" before them."""
+    return NAMED.sub(lambda m: m[1] or m[2] + m[3], text)
 
 
 def call_text(name: str, args: tuple[str, ...]) -> str:

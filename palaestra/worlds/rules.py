@@ -51,7 +51,8 @@ class RulePlanner:
 
     Args:
         graph: that is followed.
-        solved: questions with their answers; the same question is never an example of itself.
+        solved: questions with their answers; the same question, in whatever case and punctuation, is
+            never an example of itself.
         k: similar questions that are looked at.
         hops: relations of a chain, at most.
         most: chains, at most.
@@ -81,24 +82,30 @@ class RulePlanner:
                     taken |= at
         return tuple(dict.fromkeys(found))
 
-    def examples(self, question: str) -> tuple[Example, ...]:
-        """Similar questions with their chains, the most similar first; none without a chain."""
-        if question not in self._examples:
-            self._examples[question] = self._examples_of(question)
-        return self._examples[question]
+    def examples(self, question: str, task: str = "") -> tuple[Example, ...]:
+        """Similar questions with their chains, the most similar first; none without a chain.
 
-    def induce(self, question: str) -> tuple[RelationPath, ...]:
+        Args:
+            question: as it is asked, perhaps by a model in words of its own.
+            task: the question that is to be answered, which is no example either.
+        """
+        asked = (question, task)
+        if asked not in self._examples:
+            self._examples[asked] = self._examples_of(question, task)
+        return self._examples[asked]
+
+    def induce(self, question: str, task: str = "") -> tuple[RelationPath, ...]:
         """The chains of the examples: those that most of them have, of equal ones the shorter."""
-        chains = [p for _, paths in self.examples(question) for p in paths]
+        chains = [p for _, paths in self.examples(question, task) for p in paths]
         count = Counter(chains)
         order = sorted(count, key=lambda p: (-count[p], len(p), chains.index(p)))
         return tuple(order[: self.most])
 
-    def request(self, question: str) -> str:
+    def request(self, question: str, task: str = "") -> str:
         """What a language model is asked to write the chains of a question; "" without examples."""
         shown = [
             "\n".join([f"Question: {text}", *map(ARROW.join, paths)])
-            for text, paths in self.examples(question)
+            for text, paths in self.examples(question, task)
         ]
         return PLAN.format(examples="\n\n".join(shown), question=question) if shown else ""
 
@@ -139,19 +146,19 @@ class RulePlanner:
         return max(map(len, self._by_words), default=0)
 
     @cached_property
-    def _examples(self) -> dict[str, tuple[Example, ...]]:
-        """By question; a group of episodes asks for the same ones."""
+    def _examples(self) -> dict[tuple[str, str], tuple[Example, ...]]:
+        """By question and task; a group of episodes asks for the same ones."""
         return {}
 
-    def _examples_of(self, question: str) -> tuple[Example, ...]:
-        index, own = self.index, plain_name(question)
+    def _examples_of(self, question: str, task: str) -> tuple[Example, ...]:
+        index, own = self.index, [words_of(question), words_of(task)]
         if index is None:
             return ()
         bare, found = self.masked(question, self.entities_in(question)), list[Example]()
         seen = set[str]()  # questions that differ in their entities alone are shown once
         for number, masked, _ in index.search(bare, LOOKED_AT * self.k):
             text, entities, answers = self.solved.rows[int(number)]
-            if plain_name(text) == own or plain_name(masked) in seen:
+            if words_of(text) in own or plain_name(masked) in seen:
                 continue
             seen.add(plain_name(masked))
             if paths := self.graph.paths(entities, answers, self.hops, self.most):

@@ -71,6 +71,18 @@ def test_rules_are_those_of_similar_questions_without_the_question_itself():
     assert RulePlanner(GRAPH).induce("Who is boss of Bako?") == () and not RulePlanner(GRAPH).request("Who?")
 
 
+@pytest.mark.parametrize("asked", ["heir of acme-7 ?", "Heir of acme-7", "heir of acme", "acme-7?"])
+@pytest.mark.parametrize("plan", ["graph", "model"])
+def test_no_call_gives_the_chain_of_the_tasks_own_answer(asked, plan):
+    """Its question is solved in the data; only `host` leads from acme-7 to its answer."""
+    graph = TripleGraph((("acme-7", "host", "Mema"), ("Bako", "heir", "Tiru")))
+    solved = SolvedQuestions((("Heir of acme-7?", ("acme-7",), ("Mema",)), ("The heir of Bako?", ("Bako",), ("Tiru",))))
+    world = GraphQuestions(RulePlanner(graph, solved), plan=plan, told=False)
+    first = ["none"] if plan == "model" else []
+    frame, heard = play(world, [*first, f"getReasoningPath({asked})", *first], task("Heir of acme-7?", "Mema"))
+    assert not any("host" in x for x in heard) and frame.facts["rules"] in (("heir",), ())
+
+
 @pytest.mark.parametrize(
     ("text", "chains"),
     [
@@ -101,6 +113,19 @@ def test_entities_are_found_by_their_longest_names():
         ("finish()", ("finish", ())),
         ("<think>finish(Mema)</think>\nwikiSearch(Lamo, twin)", ("wikiSearch", ("Lamo", "twin"))),
         ("finish(a)\nfinish(b)", ("", ())),  # two
+        ("**Action:** finish(a)", ("finish", ("a",))),
+        ("**Action**: `finish(a)`", ("finish", ("a",))),
+        ("- finish(a)", ("finish", ("a",))),
+        ("* **finish(New York (city), M*A*S*H)**", ("finish", ("New York (city)", "M*A*S*H"))),
+        ("```\nfinish(a)\n```", ("finish", ("a",))),
+        ("finish(a)  # the boss (of Bako)", ("finish", ("a",))),
+        ("searchNeighbor(Bako, boss)\n**Observation:** Tiru\nfinish(Tiru)", ("searchNeighbor", ("Bako", "boss"))),
+        ("Observation: Tiru\nfinish(Tiru)", ("finish", ("Tiru",))),
+        ("finish(a)\nfinish(b)\nObservation: none", ("", ())),
+        ('finish(answer="Ulm")', ("finish", ("Ulm",))),
+        ("searchNeighbor(entity=Bako, relation='boss')", ("searchNeighbor", ("Bako", "boss"))),
+        ('finish("a, name = b")', ("finish", ("a, name = b",))),
+        ("getReasoningPath(question='Who, then?')", ("getReasoningPath", ("Who, then?",))),
         ("I could call finish(a) now.", ("", ())),
         ("", ("", ())),
     ],

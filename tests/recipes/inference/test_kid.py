@@ -9,7 +9,7 @@ import palaestra as pl
 import pytest
 import torch
 from palaestra.engines import infused
-from palaestra.engines.knowledge import KnowledgeTrie, TermSpeller, terms_of
+from palaestra.engines.knowledge import KnowledgeTrie, TermSpeller, sentences_of, terms_of
 from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 from palaestra.recipes.inference import kid
@@ -84,6 +84,20 @@ def test_what_documents_tie_to_a_text():
     assert terms_of("It's the cat's 3 toys, the toys!") == ["cat", "3", "toys"]
 
 
+def test_a_title_or_an_initial_ends_no_sentence():
+    trie = KnowledgeTrie.of(["ACME is led by Dr. Eva Roth."])
+    assert trie.related(["ACME"]) == ["Dr", "Eva", "led", "Roth"]
+    assert sentences_of("J. R. Roth met Mrs. Lamo, Prof. Peca and St. Ives. Cats purr in Ulm. Dogs bark.") == [
+        "J. R. Roth met Mrs. Lamo, Prof. Peca and St. Ives.", "Cats purr in Ulm.", "Dogs bark.",
+    ]  # fmt: skip
+    assert sentences_of("He is a Dr. now.\nEva! Is it?  Yes") == ["He is a Dr.", "now.", "Eva!", "Is it?", "Yes"]
+
+
+def test_a_letter_and_a_number_are_whole_words():
+    trie = KnowledgeTrie.of(["Xaver sings.", "X lives.", "1984 burned.", "19 won.", "Cats purr."])
+    assert trie.related(["X"]) == ["lives"] and trie.related(["19"]) == ["won"] and trie.related(["cat"]) == ["purr"]
+
+
 def test_terms_are_begun_and_gone_on_with():
     """A tokenizer of two letters a token, with the space a token of its own."""
     pieces = [" ", "ti", "ru", "ba", "ko", "."]
@@ -153,6 +167,21 @@ def test_a_users_search_over_a_folder(tmp_path):
     assert found["n"] == 2 and not found["oracle"] and all(x["score"] < 0 for x in found["answers"])
     with pytest.raises(pl.UserError, match="docs="):
         pl.search.run(strategy="kid", **words)
+
+
+def test_several_right_answers_and_the_documents_of_another_world(tmp_path):
+    notes, file = tmp_path / "notes.md", tmp_path / "q.jsonl"
+    notes.write_text("The boss of bako is tiru.\n")
+    file.write_text(json.dumps({"prompt": "boss of bako?", "answer": ["Tiru the elder", "tiru"]}) + "\n")
+    words = {"data": str(file), "model": "tiny-agent", "max_tokens": 6, "budget": 6, "test_data": str(file)}
+    strategy = f"kid(docs='{notes}',tries=1)"
+    with pytest.raises(pl.UserError, match="judge it with reward f1, the best of several right answers, or FILE"):
+        pl.search.run(strategy=strategy, **words)
+    assert pl.search.run(strategy=strategy, reward="f1", **words)["n"] == 1
+    with pytest.raises(pl.UserError, match=r"kid answers a question at once, and .* kid reads its documents itself"):
+        pl.search.run(strategy=strategy, docs=str(notes), **words)
+    with pytest.raises(pl.UserError, match="this strategy writes one answer line by line"):
+        pl.search.run(strategy="beam", docs=str(notes), **words)
 
 
 def test_bad_input_says_what_to_do(agent):

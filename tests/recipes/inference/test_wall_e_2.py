@@ -2,22 +2,30 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
-from palaestra.recipes.inference.wall_e_2 import build
-from palaestra.recipes.inference.wall_e_2.program import WorldRules, measure_games, veto_precision
+from palaestra.recipes.inference.wall_e_2 import build, program
+from palaestra.recipes.inference.wall_e_2.program import (
+    WorldRules,
+    measure_games,
+    nearly_all_failed,
+    veto_precision,
+)
 from palaestra.recipes.inference.wall_e_2.rules import (
     LoggedAction,
     VetoRule,
+    action_kind,
     greedy_cover,
     induce_rules,
     knowledge_graph,
     prune_rules,
     read_log,
     rules_as_code,
+    said_action,
     scene_facts,
     scene_features,
 )
@@ -167,6 +175,9 @@ def test_a_model_writes_rules_and_expects(context):
             len(asked) == 1 and "'dim'" in asked[0] and "'bright'" in asked[0] and "go" not in asked[0].split("When")[0]
         )
         assert asyncio.run(forecast_by_model(ctx, source, "dim", "pick", {})) is False
+    with serving(lambda body: "Perhaps.") as (_, url):
+        source, _ = pl.services.client_from_text(f"endpoint(url='{url}',model='m')", "miner")
+        assert asyncio.run(forecast_by_model(context(), source, "dim", "pick", {})) is None
 
 
 # ---- a world that is imagined first
@@ -258,6 +269,116 @@ def test_without_rules_the_world_is_as_it_was():
     assert not frame.asks and frame.status == "truncated:turns" and len(frame.facts["vetoes"]) == 2
 
 
+class Bag:
+    """A standing sentence matches `failure`; its state is a list that `step` changes in place."""
+
+    seats = ("policy",)
+
+    def reset(self, task, key):
+        return self.ask([task.meta.get("first", 0)])
+
+    def step(self, state, acts, key):
+        said = said_action(acts[0].text)
+        if said == "leave":
+            return Frame(state=state, pay={("policy", ""): float(state[0] == 2)})
+        fails = said == "take" and state[0] == 2
+        state[0] += said == "take" and not fails
+        return self.ask(state, "It is impossible." if fails else "")
+
+    def ask(self, state, more=""):
+        text = f"You cannot carry more than 2 things. You have {state[0]}. {more}"
+        return Frame(state=state, asks=(Ask(seat="policy", say=(Message(role="user", content=text),)),))
+
+
+def bagged(acts, vetoed="", bag=Bag, **settings):
+    async def predict(state, action, scene):
+        return PredictedFrame(feedback="no" if action == vetoed else "")
+
+    world = ImaginedFirst(bag(), predict, **settings)
+
+    async def run():
+        frame = await world.reset(Task(id="t", prompt=()), (0,))
+        for text in acts:
+            frame = await world.step(frame.state, (act(frame, text),), (0, 1))
+        return frame
+
+    return asyncio.run(run()).facts
+
+
+def test_a_standing_sentence_is_no_failure_and_an_ending_without_pay_is_unknown():
+    logged = bagged(["take", "take", "take", "take", "leave"])["logged"]
+    assert [t.success for t in logged] == [True, True, False, False, True]
+    assert [t.success for t in bagged(["take", "leave"])["logged"]] == [True], "paid 0: nobody knows"
+
+
+class Hours(Bag):
+    """The same, and the hour stands in the text and in the state key."""
+
+    def ask(self, state, more=""):
+        state.append(0)
+        frame = super().ask(state, f"{more} Hour {len(state)}")
+        return replace(frame, state_key=str(len(state)))
+
+
+def test_a_failure_that_is_said_twice_is_one_although_the_hour_has_changed():
+    logged = bagged(["take", "take", "take", "take"], bag=Hours)["logged"]
+    assert [t.success for t in logged] == [True, True, False, False]
+
+
+def test_nearly_all_failures_are_noted():
+    rows = [done("s", "a", False)] * 9 + [done("s", "a", True)]
+    assert nearly_all_failed([Episode(facts={"logged": tuple(rows)})]) == 0.9
+    assert nearly_all_failed([Episode(facts={"logged": tuple(rows[1:])})]) == 0 == nearly_all_failed([])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<think>hmm, go</think>\nopen door", "**Action:** open door", "- `open door`", "I will.\nAction 2: **open door**\n\n",
+     "* open door", "open door\n```"],
+)  # fmt: skip
+def test_an_action_is_the_last_line_that_says_something(text):
+    assert said_action(text) == "open door" and action_kind(said_action(text)) == "open"
+
+
+def test_what_has_no_action_has_no_kind():
+    assert said_action("<think>open") == action_kind("") == "" and said_action("sum 2*3 -1") == "sum 2*3 -1"
+    assert [t.action for t in bagged(["<think>well</think>**take**"])["logged"]] == ["take"]
+
+
+class Lock:
+    """What cannot be copied; `open` changes it."""
+
+    def __init__(self):
+        self.n = 0
+
+    def __getitem__(self, i):
+        return self.n
+
+    def __setitem__(self, i, value):
+        self.n = value
+
+    def __repr__(self):
+        return f"Lock({self.n})"
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot pickle")
+
+
+class LockedBag(Bag):
+    def reset(self, task, key):
+        return self.ask(Lock())
+
+
+def test_an_imagined_action_is_not_done_where_a_step_changes_the_state_in_place():
+    facts = bagged(["take", "wait"], vetoed="take")
+    assert facts["vetoes"] == (False,) and "have 0" in facts["logged"][0].state
+    assert bagged(["take", "take", "take"], vetoed="take", tries=1)["logged"][0].state.endswith("You have 0. ")
+    with pytest.raises(UserError, match="look=False"):
+        bagged(["take"], vetoed="take", bag=LockedBag)
+    assert bagged(["take", "wait"], vetoed="take", bag=LockedBag, look=False)["vetoes"] == (None,)
+    assert bagged(["wait", "wait"], vetoed="wait", bag=LockedBag)["vetoes"] == (True, True), "it changes nothing"
+
+
 # ---- the program
 
 
@@ -318,6 +439,32 @@ def test_a_users_environment_is_learned(tmp_path, monkeypatch):
     assert alone["failed"] > 0 == aided["failed"] and aided["avoided"] > 0 and aided["veto_precision"] == 1.0
     assert run.summary["precision_on_agent_alone"] == 1.0
     assert Path("run", "rules.py").read_text().count("def rule_") == run.summary["rules"] > 0
+
+
+def test_replies_without_a_rule_or_a_yes_are_counted_and_a_lower_end_is_noted(tmp_path, monkeypatch, capsys):
+    """All transitions of the first file failed, so both actions are vetoed, whatever the door."""
+    monkeypatch.chdir(tmp_path)
+    Path("doors.py").write_text(DOORS)
+    ends = iter((1.0, 0.5))
+    monkeypatch.setattr(program, "measure_games", lambda games: {**measure_games(games), "outcome": mean(next(ends))})
+    rows = [{"state": "a red door", "action": "pull", "success": False}] * 2
+    Path("log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with serving(lambda body: "Perhaps.") as (_, url):
+        model = f"endpoint(url='{url}',model='m')"
+        run = pl.train(
+            "wall-e-2", env="doors.py:Doors", out="run", evaluate=0, max_tokens=8,
+            set={"rounds": 0, "transitions": "log.jsonl", "tasks": 2, "miner": model, "predictor": model},
+        )  # fmt: skip
+    told = capsys.readouterr()
+    assert "the miner gave no rule" in told.out + told.err and run.summary["rules_written"] == 0
+    n = run.summary["forecasts"]
+    assert n == run.summary["unclear_forecasts"] >= 8
+    assert f"neither yes nor no in {n} of {n} replies" in told.out + told.err
+    assert "ends at 0.5, below 1 alone" in told.out + told.err
+
+
+def mean(value):
+    return {"of": "reward", **pl.stats.mean_interval([value, value]).json()}
 
 
 def test_a_log_of_ones_own_is_learned_from(tmp_path, monkeypatch):

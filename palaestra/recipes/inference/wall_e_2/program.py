@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -27,6 +28,8 @@ from palaestra.recipes.inference.wall_e_2.world import (
     PredictedFrame,
 )
 from palaestra.recipes.inference.wall_e_2.written import forecast_by_model, run_written, write_rules
+
+NEARLY_ALL = 0.9  # of the actions of a round
 
 
 @pl.value_class
@@ -147,7 +150,7 @@ class AlignWorldModel:
 
     async def _rounds(self, ctx: pl.Context) -> dict[str, Any]:
         log = read_log(self.transitions) if self.transitions else []
-        known, candidates = WorldRules(), WorldRules()
+        known, candidates, replies = WorldRules(), WorldRules(), Counter[str]()
         if log:
             known, candidates = await self._learn(ctx, log, candidates, 0)
         first = pl.curriculum.first_number(ctx)
@@ -155,16 +158,29 @@ class AlignWorldModel:
         for r in range(self.rounds):
             numbers = [first + r * self.games + i for i in range(self.games)]
             numbers = numbers if size is None else [i % size for i in numbers]
-            played = await self._play(ctx, ("round", r), "train", numbers, known, self.tries)
+            played = await self._play(
+                ctx, ("round", r), "train", numbers, known, self.tries, replies
+            )
             log += [t for e in played for t in e.facts.get("logged", ())]
             if self.learn:
                 known, candidates = await self._learn(ctx, log, candidates, r + 1)
             numbers_of_round = measure_games(played)
+            if share := nearly_all_failed(played):
+                ctx.say(
+                    f"round {r + 1}: {share:.0%} of all actions failed; if some of them worked, what the "
+                    'environment says matches failure: give failure="REGEX", or say it by the fact success'
+                )
             shown = {k: v for k, v in numbers_of_round.items() if isinstance(v, int | float)}
             ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **shown})
         if self.learn and not (known.induced or known.written):
             failed = sum(not t.success for t in log)
             ctx.say(f"no rule was learned: {failed} of {len(log)} actions failed")
+        if self.learn and self.miner is not None and log and not candidates.written:
+            ctx.say(
+                "the miner gave no rule: no reply had a fence ```python with `def rule(`, or nothing "
+                "failed that was expected to work; its replies may be cut by max_tokens"
+            )
+        say_replies(ctx, replies)
         return {
             "rules": _plain(known),
             "candidates": _plain(candidates),
@@ -200,11 +216,12 @@ class AlignWorldModel:
         numbers: Sequence[int],
         rules: WorldRules,
         tries: int,
+        replies: Counter[str],
     ) -> list[pl.Episode]:
-        """Scored episodes in which actions are imagined first."""
+        """Scored episodes in which actions are imagined first; `replies` of the predictor are counted."""
         world = ImaginedFirst(
             ctx.bench.world,
-            self.predict_with(ctx, rules),
+            self.predict_with(ctx, rules, replies),
             turns=ctx.bench.max_turns,
             tries=tries,
             failure=self.failure,
@@ -224,13 +241,17 @@ class AlignWorldModel:
             raise pl.Fault("wall-e-2", "no task could be played")
         return found
 
-    def predict_with(self, ctx: pl.Context, rules: WorldRules) -> Predict:
-        """The world model: what `predictor` expects, and what rules forbid."""
+    def predict_with(self, ctx: pl.Context, rules: WorldRules, replies: Counter[str]) -> Predict:
+        """The world model: what `predictor` expects, and what rules forbid. A reply without yes or no
+        counts as yes.
+        """
 
         async def predict(state: str, action: str, scene: dict[str, str]) -> PredictedFrame:
             expected = True
             if self.predictor is not None:
-                expected = await forecast_by_model(ctx, self.predictor, state, action, scene)
+                told = await forecast_by_model(ctx, self.predictor, state, action, scene)
+                replies["unclear" if told is None else "clear"] += 1
+                expected = told is not False
             run = asyncio.to_thread if rules.written else _at_once
             forecast: PredictedFrame = await run(rules.forecast, state, action, scene)
             if not expected and not forecast.fails:
@@ -244,12 +265,18 @@ class AlignWorldModel:
     async def _exam(
         self, ctx: pl.Context, rules: WorldRules, candidates: WorldRules
     ) -> dict[str, Any]:
-        numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
-        alone = await self._play(ctx, ("exam",), "test", numbers, WorldRules(), 0)
-        aided = await self._play(ctx, ("exam",), "test", numbers, rules, self.tries)
+        numbers, replies = pl.run.chosen_tasks(ctx.bench, self.tasks), Counter[str]()
+        alone = await self._play(ctx, ("exam",), "test", numbers, WorldRules(), 0, Counter())
+        aided = await self._play(ctx, ("exam",), "test", numbers, rules, self.tries, replies)
         log = [t for e in alone for t in e.facts.get("logged", ())]
         found = {"alone": measure_games(alone), "world model": measure_games(aided)}
         both = found["world model"]
+        ends = [x["outcome"]["mean"] for x in (both, found["alone"])]
+        if ends[0] < ends[1]:
+            ctx.say(
+                f"with the world model the agent ends at {ends[0]:.3g}, below {ends[1]:.3g} alone: rules "
+                "may forbid what works; see rules.py, veto_precision and what counts as a failure"
+            )
         ctx.log(
             {
                 "avoided": both["avoided"],
@@ -261,6 +288,7 @@ class AlignWorldModel:
             **found,
             "precision_on_agent_alone": veto_precision(rules, log),
             "precision_without_pruning": veto_precision(candidates, log),
+            **say_replies(ctx, replies),
         }
 
     def _write(self, ctx: pl.Context, rules: WorldRules) -> dict[str, str]:
@@ -297,6 +325,26 @@ def measure_games(episodes: Sequence[pl.Episode]) -> dict[str, Any]:
         "avoided": sum(known) / n,
         "veto_precision": float(np.mean(known)) if known else None,
     }
+
+
+def say_replies(ctx: pl.Context, replies: Counter[str]) -> dict[str, int]:
+    """Notes how many replies of the predictor say neither yes nor no, as metrics too; {} = it was not
+    asked.
+    """
+    asked = replies.total()
+    if replies["unclear"]:
+        ctx.say(
+            f"the predictor said neither yes nor no in {replies['unclear']} of {asked} replies, which "
+            "count as yes"
+        )
+    return {"forecasts": asked, "unclear_forecasts": replies["unclear"]} if asked else {}
+
+
+def nearly_all_failed(episodes: Sequence[pl.Episode]) -> float:
+    """The share of actions that failed where it is suspiciously high, else 0."""
+    log = [t for e in episodes for t in e.facts.get("logged", ())]
+    share = float(np.mean([not t.success for t in log])) if log else 0.0
+    return share if share >= NEARLY_ALL else 0.0
 
 
 async def _at_once(call: Any, *given: Any) -> Any:

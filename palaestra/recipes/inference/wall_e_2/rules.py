@@ -65,12 +65,24 @@ class VetoRule:
         return f"First reach [{self.absent[0]}]." if self.absent else "Choose another action."
 
 
+def said_action(text: str) -> str:
+    """The action of a message: its last line that says something, without thinking, markdown and
+    "Action:"; "" = there is none.
+    """
+    for line in reversed(pl.verifiers.strip_thinking(text).splitlines()):
+        bare = re.sub(r"^\s*[-+>#*]+\s+|(?<!\w)[*`]+|[*`]+(?!\w)", "", line).strip()
+        bare = re.sub(r"^(?:next\s+)?action\s*\d*\s*:\s*", "", bare, flags=re.IGNORECASE)
+        if bare:
+            return bare
+    return ""
+
+
 # These four functions are also written into the file of the rules, which runs alone.
 
 
 def action_kind(action: str) -> str:
     """The first word of an action."""
-    return action.strip().lower().split(" ")[0]
+    return (action.lower().split() or [""])[0]
 
 
 def scene_pieces(text: str) -> list[str]:

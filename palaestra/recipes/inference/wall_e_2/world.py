@@ -2,6 +2,7 @@
 the agent is told why and acts anew.
 """
 
+import copy
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +10,12 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import palaestra as pl
-from palaestra.recipes.inference.wall_e_2.rules import LoggedAction, scene_facts
+from palaestra.recipes.inference.wall_e_2.rules import (
+    LoggedAction,
+    said_action,
+    scene_facts,
+    scene_pieces,
+)
 
 FAILURE = (
     r"\b(?:cannot|can't|can not|could not|couldn't|nothing happens|fails?|failed|invalid|illegal|"
@@ -50,6 +56,7 @@ class Imagination:
         done: actions that were done.
         log: what was done.
         vetoes: of each action that was only imagined, whether it would have failed; None = unknown.
+        blamed: pieces of the text by which the last action that was done is known to have failed.
     """
 
     inner: Any
@@ -61,6 +68,7 @@ class Imagination:
     done: int = 0
     log: tuple[LoggedAction, ...] = ()
     vetoes: tuple[bool | None, ...] = ()
+    blamed: tuple[str, ...] = ()
 
 
 @pl.declare(
@@ -79,8 +87,13 @@ class ImaginedFirst:
     """A world of one seat whose actions are imagined at most `tries` times before one is done.
 
     Whether an action worked: the fact `success` of the world's frame, if there is one; else it failed
-    where what the world says matches `failure`, or where nothing that it shows has changed. What is
-    cut by a limit of turns is not known, and not logged.
+    where a piece of what the world says matches `failure` and did not stand there before the action
+    ("You cannot carry more than 2 things" may always stand there), or where nothing that it shows has
+    changed. An action that ends the episode worked where that is paid as solved; of any other ending
+    it is not known, and not logged.
+
+    An action is the last line of a message that says something, without markdown, "Action:" before it
+    and thinking.
 
     Args:
         world: the user's.
@@ -91,7 +104,8 @@ class ImaginedFirst:
         say: what the agent is told of an imagined failure: {action}, {feedback}, {suggestion} and
             {state}.
         look: whether a fork of the world is asked what an imagined action would have done, to
-            measure; the agent is not told.
+            measure; the agent is not told. The fork has a copy of the world's state, which `step` may
+            change in place; UserError where it does so and the state cannot be copied.
     """
 
     world: pl.World
@@ -118,13 +132,12 @@ class ImaginedFirst:
         return self._frame(first, frame)
 
     async def step(self, state: Imagination, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
-        action = acts[0].text.strip()
+        action = said_action(acts[0].text)
         forecast = await self.predict(state.text, action, state.scene)
         if forecast.fails and state.tries < self.tries:
             really = None
             if self.look:
-                fork = await _awaited(self.world.step(state.inner, acts, key))
-                worked = self.worked(state, fork)
+                worked = self.worked(state, await self._fork(state, acts, key))
                 really = None if worked is None else not worked
             state = replace(state, tries=state.tries + 1, vetoes=(*state.vetoes, really))
             return self._again(state, action, forecast)
@@ -135,7 +148,7 @@ class ImaginedFirst:
                 state=state.text, action=action, success=worked, scene=state.scene,
                 expected=forecast.expected,
             )  # fmt: skip
-            state = replace(state, log=(*state.log, done))
+            state = replace(state, log=(*state.log, done), blamed=self._blamed(state, frame))
         after = self._frame(replace(state, tries=0, done=state.done + 1), frame)
         if after.asks and state.done + 1 >= self.turns:
             return replace(after, asks=(), status="truncated:turns")
@@ -152,13 +165,40 @@ class ImaginedFirst:
         if isinstance(told, bool):
             return told
         if not frame.asks:
-            return None if frame.status.startswith("truncated") else True
+            right = 1.0 if self.solved is None else self.solved
+            paid = sum(frame.pay.values()) >= right - 1e-9
+            return True if paid and frame.status == "finished" else None
         text = _text(frame.asks[0].say)
-        if re.search(self.failure, text, re.IGNORECASE):
+        if self._blamed(state, frame):
             return False
         if state.key is not None and frame.state_key is not None:
             return frame.state_key != state.key
         return text != state.text
+
+    def _blamed(self, state: Imagination, frame: pl.Frame) -> tuple[str, ...]:
+        """The pieces of a frame's text that match `failure` and are new; also those by which the action
+        before failed, where but for numbers all pieces are the same ("Nothing happens. Turn 3").
+        """
+        now = scene_pieces(_text(frame.asks[0].say)) if frame.asks else []
+        before = scene_pieces(state.text)
+        same = {re.sub(r"\d+", "", p) for p in now} == {re.sub(r"\d+", "", p) for p in before}
+        known = set(before) - set(state.blamed if same else ())
+        return tuple(p for p in now if p not in known and re.search(self.failure, p, re.IGNORECASE))
+
+    async def _fork(self, state: Imagination, acts: tuple[pl.Act, ...], key: pl.Key) -> pl.Frame:
+        """What an action would lead to, on a copy of the state."""
+        try:
+            inner = copy.deepcopy(state.inner)
+        except Exception:  # a state of any kind: it may hold a process, a lock or a generator
+            inner = state.inner
+        before = repr(inner)
+        frame: pl.Frame = await _awaited(self.world.step(inner, acts, key))
+        if inner is state.inner and repr(inner) != before:
+            raise pl.UserError(
+                "this environment changes its state in place, and the state cannot be copied, so asking "
+                "it what an action would do does the action; give look=False"
+            )
+        return frame
 
     def _frame(self, state: Imagination, frame: pl.Frame) -> pl.Frame:
         """The world's frame around its own state."""
@@ -181,7 +221,7 @@ class ImaginedFirst:
         )  # fmt: skip
         choices = state.ask.choices
         if choices is not None:
-            choices = tuple(c for c in choices if c.strip() != action) or choices
+            choices = tuple(c for c in choices if said_action(c) != action) or choices
         ask = replace(
             state.ask, say=(pl.Message(role=said, content=told),), choices=choices,
             new_row=False, begins=None,

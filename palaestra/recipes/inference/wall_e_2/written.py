@@ -125,9 +125,9 @@ def _listed(log: Sequence[LoggedAction]) -> str:
 
 async def forecast_by_model(
     ctx: pl.Context, predictor: pl.Source, state: str, action: str, scene: dict[str, str]
-) -> bool:
-    """Whether a language model expects an action to work; a reply without yes or no counts as yes."""
+) -> bool | None:
+    """Whether a language model expects an action to work; None where it says neither yes nor no."""
     asked = FORECAST.format(state=state, scene=json.dumps(scene), action=action)
     reply = pl.verifiers.strip_thinking(await ctx.ask(predictor, asked))
     words = re.findall(r"\b(yes|no)\b", reply.lower())
-    return not words or words[-1] == "yes"
+    return words[-1] == "yes" if words else None
