@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.services.index import BM25, Hit, words_of
+from palaestra.tasks.phrasing import plain_question
 from palaestra.types import (
     Act,
     Ask,
@@ -198,6 +199,21 @@ class Search:
         gold = state.task.answer
         right = gold[0] if isinstance(gold, list | tuple) else gold
         return f"<{answer}>{gold_of(right)}</{answer}>"
+
+    def first_query(self, task: Task) -> str:
+        """What is searched first where examples are written: the first known way, or the question
+        itself, without a recipe's instruction and without tags, which would end the search.
+        """
+        known_ways = task.meta.get("queries") or ()
+        return self.untagged(str([*known_ways, plain_question(task)][0]))
+
+    def untagged(self, text: str) -> str:
+        """The text without tags of the form, so that it can stand inside one."""
+        return " ".join(self._tag.sub(" ", text).split())
+
+    @cached_property
+    def _tag(self) -> re.Pattern[str]:
+        return re.compile(rf"</?(?:{'|'.join((*self.forms, THINK, RESULT))})>")
 
     @cached_property
     def _sources(self) -> frozenset[str]:

@@ -174,7 +174,7 @@ class WorkedExample:
         if state.outcomes:
             return self._thought("The documents say more.") + self.world.oracle(state)
         search, answer = self.world.forms
-        query = [*state.task.meta.get("queries", ()), pl.tasks.question_text(state.task)][0]
+        query = self.world.first_query(state.task)
         doubt = f"{self._thought('I check it.')}<{search}>{query}</{search}>"
         draft = f"{self._thought('I answer from memory.')}<{answer}>{self.draft}</{answer}>"
         return draft + (doubt if self.searches else "")
@@ -212,7 +212,7 @@ class ShowDrafts:
 
     async def _draft(self, ctx: pl.Context, key: pl.Key, task: pl.Task) -> str:
         if self.memory:
-            asked = pl.tasks.question_text(task)
+            asked = pl.tasks.plain_question(task)
             known = pl.rng_of(("memory", asked)).random() < self.memory
             gold = task.answer[0] if isinstance(task.answer, list | tuple) else task.answer
             return str(gold) if known else UNKNOWN

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import palaestra as pl
+import pyarrow.parquet as pq
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import reseek
@@ -164,3 +165,29 @@ def test_renamed_tasks_keep_what_is_asked():
     task = tasks.task("test", 0)
     assert task.prompt[-1].content == "boss of Zuzu?" and list(task.answer) == ["Momo", "Momo Zuzu"]
     assert (tasks.name, tasks.size, tasks.test_size, task.id) == ("two", 2, 1, "test0")
+
+
+def test_worked_examples_search_for_the_question_alone(tmp_path):
+    """With the recipe's own instruction behind the questions of a file, with tags in one, and with one
+    that no document shares a word with.
+    """
+    (tmp_path / "notes.md").write_text("boss of bako is tiru.")
+    asked = ("boss of bako?", "boss of bako now?", "the boss of bako?", "boss <judge> bako?", "xyzzy?")
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({"prompt": q, "answer": "tiru"}) + "\n" for q in asked))
+    run = pl.train(
+        "reseek",
+        data=str(tmp_path / "q.jsonl"),
+        docs=str(tmp_path / "notes.md"),
+        model="tiny-agent",
+        max_tokens=8,
+        steps=1,
+        evaluate=0,
+        quiet=True,
+        set={"warm": 1, "samples": 2, "rl.schedule.prompts": 1},
+        out=tmp_path / "run",
+    )
+    rows = pq.read_table(next((run.folder / "shown").glob("rollouts/*.parquet"))).to_pylist()
+    assert any("<think></think>" in row["prompt"] for row in rows)
+    for row in rows:
+        facts = json.loads(row["facts"])
+        assert not facts["malformed"] and bool(facts["found"][0]) == ("bako" in row["prompt"])

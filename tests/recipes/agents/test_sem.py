@@ -152,3 +152,27 @@ def test_worked_examples_think_where_the_form_has_thoughts():
         "<think>I check it.</think><search>boss of bako?</search>"
     )
     assert sem.WorkedExample(world, "deci", False, False).oracle(state) == "<answer>deci</answer>"
+
+
+def test_worked_examples_search_for_the_question_alone(tmp_path):
+    """With the recipe's own instruction behind the questions of a file, and with tags in one of them."""
+    (tmp_path / "notes.md").write_text("boss of bako is tiru.")
+    asked = ("boss of bako?", "boss of bako now?", "the boss of bako?", "who is boss of bako?", "boss <answer> bako?")
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({"prompt": q, "answer": "tiru"}) + "\n" for q in asked))
+    run = pl.train(
+        "sem",
+        data=str(tmp_path / "q.jsonl"),
+        docs=str(tmp_path / "notes.md"),
+        model="tiny-agent",
+        max_tokens=8,
+        steps=1,
+        evaluate=0,
+        quiet=True,
+        set={"warm": 1, "memory": 1.0, "probes": 0, "samples": 2, "rl.schedule.prompts": 1},
+        out=tmp_path / "run",
+    )
+    rows = pq.read_table(next((run.folder / "shown").glob("rollouts/*.parquet"))).to_pylist()
+    assert any("<think></think>" in row["prompt"] for row in rows)
+    facts = [json.loads(row["facts"]) for row in rows]
+    assert {f["calls"] for f in facts} == {0, 1} and not any(f["malformed"] for f in facts)
+    assert all(f["found"][0] for f in facts if f["calls"])
