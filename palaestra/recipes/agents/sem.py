@@ -214,8 +214,8 @@ class ShowDrafts:
         if self.memory:
             asked = pl.tasks.plain_question(task)
             known = pl.rng_of(("memory", asked)).random() < self.memory
-            gold = task.answer[0] if isinstance(task.answer, list | tuple) else task.answer
-            return str(gold) if known else UNKNOWN
+            gold = pl.worlds.right_answers(task)[0]
+            return gold if known else UNKNOWN
         world: Any = ctx.bench.world
         closed = ctx.with_bench(replace(ctx.bench, world=world.closed()))
         asked_once = await pl.Sample(n=1)(closed, (*key, "draft"), pl.Group(task=task))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import palaestra as pl
 import pyarrow.parquet as pq
@@ -176,3 +177,11 @@ def test_worked_examples_search_for_the_question_alone(tmp_path):
     facts = [json.loads(row["facts"]) for row in rows]
     assert {f["calls"] for f in facts} == {0, 1} and not any(f["malformed"] for f in facts)
     assert all(f["found"][0] for f in facts if f["calls"])
+
+
+def test_a_draft_from_memory_of_a_question_without_an_answer(context):
+    with pytest.raises(UserError, match="task 'q.jsonl:3' of a search needs a question and an answer"):
+        link = sem.ShowDrafts(memory=1.0)
+        asyncio.run(
+            link._draft(context("hop"), ("k",), replace(question_task("x", "who?", ""), id="q.jsonl:3", answer=[]))
+        )

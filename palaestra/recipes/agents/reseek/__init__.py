@@ -202,11 +202,7 @@ class WorkedJudgement:
 
     def oracle(self, state: Any) -> str:
         search, answer = self.world.forms
-        gold = (
-            state.task.answer[0]
-            if isinstance(state.task.answer, list | tuple)
-            else state.task.answer
-        )
+        gold = pl.worlds.right_answers(state.task)[0]
         query = self._query(state)
         if not pl.worlds.is_pending(state):
             if state.outcomes and not self.world.must_search(state):  # it found nothing
