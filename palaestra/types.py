@@ -153,6 +153,7 @@ class Task:
     domain: str = ""
     # the data wrote its prompt as messages; what is drawn is named by the rest
     conversational: bool = field(default=False, repr=False)
+    instruction: str = field(default="", repr=False)  # which a recipe put behind the question
 
 
 Moves: TypeAlias = tuple[tuple[int, int], ...]  # (token, version) from which on it is newer

@@ -34,6 +34,7 @@ from .phrasing import (
     add_examples as add_examples,
     add_instruction as add_instruction,
     judging_task as judging_task,
+    plain_question as plain_question,
     question_text as question_text,
     rephrase as rephrase,
 )

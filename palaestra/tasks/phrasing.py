@@ -30,6 +30,12 @@ def question_text(task: Task) -> str:
     return question_message(task).text
 
 
+def plain_question(task: Task) -> str:
+    """The question without the instruction that a recipe put behind it."""
+    text = question_text(task)
+    return text.removesuffix(task.instruction).rstrip() if task.instruction else text
+
+
 def rephrase(task: Task, content: str) -> Task:
     """The same problem in other words; what was said before the question stays."""
     at = max(i for i, m in enumerate(task.prompt) if m.role == "user")
@@ -55,7 +61,8 @@ def ask_for_form(task: Task, instruction: str) -> Task:
     text = "\n".join(m.content for m in task.prompt)
     if instruction in text or any(mark in text for mark in FORM_MARK.findall(instruction)):
         return task
-    return rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
+    told = rephrase(task, f"{asked.content.rstrip()}\n\n{instruction}")
+    return replace(told, instruction=instruction)
 
 
 def add_hint(task: Task, steps: Sequence[str]) -> Task:

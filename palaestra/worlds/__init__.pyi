@@ -115,6 +115,7 @@ from .rules import (
 from .search import (
     Search as Search,
     SearchRules as SearchRules,
+    right_answers as right_answers,
 )
 from .summaries import (
     LEAD_IN as LEAD_IN,

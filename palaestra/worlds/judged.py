@@ -131,6 +131,10 @@ class JudgeSearch(Search):
         return judgement + Search.oracle(self.closed() if spent else self, state)
 
     @cached_property
+    def _tag(self) -> re.Pattern[str]:
+        return re.compile(rf"</?(?:{'|'.join((*self.forms, JUDGE, THINK, RESULT))})>")
+
+    @cached_property
     def _judgement(self) -> re.Pattern[str]:
         tags = "|".join((*self.forms, JUDGE, THINK, RESULT))
         inside = rf"(?:(?!</?(?:{tags})>).)*"

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.services.index import BM25, Hit, document_of, words_of
+from palaestra.tasks.phrasing import plain_question
 from palaestra.types import (
     Act,
     Ask,
@@ -130,8 +131,9 @@ class Search:
             raise UserError(f"Search: forms are two words other than {THINK} and {RESULT}")
 
     def reset(self, task: Task, key: Key) -> Frame:
-        if not task.prompt or task.answer is None:
+        if not task.prompt:
             raise UserError(f"task {task.id!r} of a search needs a question and an answer")
+        right_answers(task)
         check_gold(self.index, sources_of(task), task)
         *before, last = task.prompt
         said = f"{last.content}\n\n{self.usage}" if self.told else last.content
@@ -193,9 +195,22 @@ class Search:
         search, answer = self.forms
         if todo:
             return f"<{search}>{todo[0]}</{search}>"
-        gold = state.task.answer
-        right = gold[0] if isinstance(gold, list | tuple) else gold
-        return f"<{answer}>{gold_of(right)}</{answer}>"
+        return f"<{answer}>{gold_of(right_answers(state.task)[0])}</{answer}>"
+
+    def first_query(self, task: Task) -> str:
+        """What is searched first where examples are written: the first known way, or the question
+        itself, without a recipe's instruction and without tags, which would end the search.
+        """
+        known_ways = task.meta.get("queries") or ()
+        return self.untagged(str([*known_ways, plain_question(task)][0]))
+
+    def untagged(self, text: str) -> str:
+        """The text without tags of the form, so that it can stand inside one."""
+        return " ".join(self._tag.sub(" ", text).split())
+
+    @cached_property
+    def _tag(self) -> re.Pattern[str]:
+        return re.compile(rf"</?(?:{'|'.join((*self.forms, THINK, RESULT))})>")
 
     @cached_property
     def _action(self) -> re.Pattern[str]:
@@ -244,8 +259,7 @@ class Search:
         return Frame(state=state, asks=(ask,), facts=self._facts(state), state_key=known(state))
 
     def _end(self, state: SearchState, status: str = "finished") -> Frame:
-        said, gold = state.answer, state.task.answer
-        golds = [str(g) for g in (gold if isinstance(gold, list | tuple) else [gold])]
+        said, golds = state.answer, right_answers(state.task)
         right = said is not None and any(
             matches_gold(golds, text) for text in (said, boxed_answer(said)) if text
         )
@@ -299,9 +313,21 @@ def gain(task: Task, hits: Sequence[Hit]) -> float:
     """What a search showed of the gold documents; see `Search`."""
     if gold := sources_of(task):
         return len(sources_among(gold, [i for i, _, _ in hits])) / len(gold)
-    answers = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
     texts = [normalise_text(text) for _, text, _ in hits]
-    return float(any(contains_term(str(a), text) for a in answers for text in texts))
+    return float(any(contains_term(a, text) for a in right_answers(task) for text in texts))
+
+
+def right_answers(task: Task) -> list[str]:
+    """The answers of a question, any of which is right. Raises UserError where it has none."""
+    given = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
+    answers = [str(a) for a in given if a is not None and str(a).strip()]
+    if not answers:
+        raise UserError(
+            f"task {task.id!r} of a search needs a question and an answer, and its answer is "
+            f"{task.answer!r}; drop the row, or say which column has the answer, e.g. --columns "
+            "solution=answer"
+        )
+    return answers
 
 
 def sources_among(gold: frozenset[str], ids: Iterable[str]) -> set[str]:

@@ -48,7 +48,8 @@ FULL = "truncated:summaries"  # no summary is left, and the context is full
 @value_class
 class SummaryState:
     """The state of the world inside; by seat and thread the messages that its context begins with,
-    and its tokens so far; the ask that waits for a summary; and the summaries.
+    and its tokens so far; the seats that have not acted since; the ask that waits for a summary; the
+    summaries; and how many messages did not fit behind a beginning and one action.
     """
 
     inside: Any
@@ -57,16 +58,25 @@ class SummaryState:
     waiting: Ask | None = None
     state_key: Any = None
     summaries: tuple[str, ...] = ()
+    fresh: frozenset[tuple[str, str]] = frozenset()
+    unread: int = 0
 
 
-@declare(facts=(("summaries", tuple, "the summaries that the episode went on from, in order"),))
+@declare(
+    facts=(
+        ("summaries", tuple, "the summaries that the episode went on from, in order"),
+        ("unread", int, "results that no context had room for, although it had just begun"),
+    )
+)
 @dataclass(frozen=True)
 class WithSummaries:
     """The same world for contexts of about `limit` tokens. Seats whose player is not trained are left
     alone, and so are turns for which the world itself replaces the context.
 
     A call in a summary is not made, and thoughts in it are not shown. An episode that is too long
-    once more after `most` summaries is cut: "truncated:summaries". The fact "summaries" has them.
+    once more after `most` summaries is cut: "truncated:summaries". The fact "summaries" has them,
+    empty ones too; "unread" counts results that are left out although they followed the first action
+    of their row, which no summary makes room for.
 
     Args:
         world: one seat at a time speaks in it.
@@ -125,7 +135,7 @@ class WithSummaries:
     def _seen(self, state: SummaryState, frame: Frame, finish: str = "") -> Frame:
         """The world's frame, or in its place one that asks for a summary or ends the episode."""
         state = replace(state, inside=frame.state, state_key=frame.state_key)
-        frame = replace(frame, facts={**frame.facts, "summaries": state.summaries})
+        frame = replace(frame, facts={**frame.facts, **_facts(state)})
         if len(frame.asks) > 1:
             raise UserError(
                 "several seats speak at once in this environment, and summaries are written in those "
@@ -139,8 +149,12 @@ class WithSummaries:
         told = self._tokens(ask, begins, closed=finish == "eos")
         if begins:
             return replace(frame, state=self._begun(state, ask, told))
+        fresh, state = who in state.fresh, replace(state, fresh=state.fresh - {who})
         if state.used.get(who, 0) + told <= self.limit:
             return replace(frame, state=state)
+        if fresh and not self.carry:
+            state = replace(state, unread=state.unread + 1)
+            frame = replace(frame, facts={**frame.facts, **_facts(state)})
         if len(state.summaries) >= self.most:
             return replace(frame, state=state, asks=(), status=FULL)
         say = (Message(role="user", content=self.instruction),)
@@ -151,7 +165,8 @@ class WithSummaries:
             tools=ask.tools,
             max_tokens=self.tokens or None,
         )
-        return replace(frame, state=replace(state, waiting=ask), asks=(sum_up,), state_key=None)
+        state = replace(state, waiting=ask)
+        return replace(frame, state=state, asks=(sum_up,), state_key=None)
 
     def _tokens(self, ask: Ask, begins: bool, closed: bool) -> int:
         """Those that the messages of an ask take in the context of its seat."""
@@ -165,7 +180,7 @@ class WithSummaries:
                 f"has {told}; raise the limit"
             )
         begins = {**state.begins, (ask.seat, ask.thread): ask.say}
-        return replace(state, begins=begins)
+        return replace(state, begins=begins, fresh=state.fresh | {(ask.seat, ask.thread)})
 
     def _go_on(self, state: SummaryState, ask: Ask, summary: str) -> Frame:
         """The turn that waited, in a new row."""
@@ -173,13 +188,18 @@ class WithSummaries:
         if self.carry:
             text += "\n\n" + "\n".join((LAST, *(m.text for m in ask.say)))
         say = behind_question(state.begins[ask.seat, ask.thread], text)
-        done = replace(state, waiting=None, summaries=(*state.summaries, summary))
+        fresh = state.fresh | {(ask.seat, ask.thread)}
+        done = replace(state, waiting=None, summaries=(*state.summaries, summary), fresh=fresh)
         return Frame(
             state=done,
             asks=(replace(ask, say=say, new_row=True),),
-            facts={"summaries": done.summaries},
+            facts=_facts(done),
             state_key=state.state_key,
         )
+
+
+def _facts(state: SummaryState) -> Mapping[str, Any]:
+    return {"summaries": state.summaries, "unread": state.unread}
 
 
 async def _frame(result: Any) -> Frame:

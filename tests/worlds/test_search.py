@@ -197,3 +197,11 @@ def test_the_benches_are_solved_by_their_oracles():
     for name in ("wiki", "wiki-2", "wiki-far"):
         bench, _ = bench_by_name(name)
         assert asyncio.run(find_problems(bench.tasks, replace(bench.world, seconds=0.0), 12)) == []
+
+
+@pytest.mark.parametrize("answer", [None, [], (), [None], "", ["  "]])
+def test_a_question_without_an_answer_is_named(answer):
+    """By its row, and with what to do; one answer of several is enough."""
+    with pytest.raises(UserError, match=r"task 'q.jsonl:3' of a search needs .* drop the row, or say which column"):
+        SMALL.reset(replace(TASK, id="q.jsonl:3", answer=answer), ("k",))
+    assert SMALL.reset(replace(TASK, answer=[None, "mema"]), ("k",)).asks

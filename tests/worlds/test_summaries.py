@@ -88,7 +88,7 @@ def test_a_limit_that_is_not_reached_changes_nothing():
     bare = asyncio.run(play(Count(), {"policy": speaker}, TASK, ("k",), ("w",)))
     episode = played(*texts, limit=22)
     assert (episode.rows, episode.status, episode.reward) == (bare.rows, bare.status, bare.reward)
-    assert {k: v for k, v in episode.facts.items() if k != "summaries"} == bare.facts
+    assert {k: v for k, v in episode.facts.items() if k not in ("summaries", "unread")} == bare.facts
 
 
 @pytest.mark.parametrize(("most", "n"), [(0, 1), (1, 2), (2, 3)])
@@ -150,3 +150,12 @@ def test_what_cannot_be_summed_up_is_refused():
     for wrong in ({"limit": 0}, {"most": -1}, {"tokens": -1}):
         with pytest.raises(UserError, match="must be at least"):
             played("aaaa", **wrong)
+
+
+def test_a_result_that_no_context_has_room_for_is_counted():
+    """2 + 4 + 6 tokens are 12 > 11 after the first action already, and more behind a summary."""
+    episode = played("aaaa", "note", "bbbb", "note", limit=11, most=1)
+    assert (episode.status, episode.facts["unread"]) == (FULL, 2)
+    assert played("aaaa", "bbbb", "note", "stop", limit=21).facts["unread"] == 0
+    carried = played("aaaa", "note", "stop", limit=11, most=1, carry=True)
+    assert (carried.status, carried.facts["unread"]) == ("finished", 0)

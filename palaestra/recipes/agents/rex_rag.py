@@ -6,6 +6,7 @@ phrases, the probe, and the policy goes on from there. Clones are not cloned.
 
 Filter: of all clones of a batch of N answers those floor(N k) are kept whose probes have the highest
 mean log-prob under the policy; k is 0.08, and then 0.9 k + 0.1 (share of right clones) by the step.
+Of a small batch, where N k < 1, one is kept all the same: the paper's 2560 answers keep some as well.
 
 Policy correction: what was sampled comes from the mixture
 
@@ -196,6 +197,24 @@ class ProbeSampling:
         marked = (rescue_part(e, self.right) for e in (*group.episodes, *judged.episodes))
         return replace(group, episodes=tuple(marked))
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where nothing was cloned, so that the step was GRPO's."""
+        episodes = [e for g in groups for e in g.valid]
+        if not self.p or not episodes or any("probe" in e.facts for e in episodes):
+            return ""
+        answered = [e for e in episodes if has_answered(e)]
+        wrong = sum(not e.is_right(self.right) for e in answered)
+        why = (
+            f"{wrong} of {len(episodes)} were wrong, and each is cloned with probability p={self.p:g}; "
+            "raise p, or take more prompts a step"
+            if wrong
+            else "all that ended were right; take harder questions"
+            if answered
+            else f"none of {len(episodes)} came to an answer; tell the form with --env "
+            "'search(told=1)', or imitate it first (sft)"
+        )
+        return f"no answer of the first step was cloned, so it was GRPO's: {why}"
+
     async def _clone(
         self, ctx: pl.Context, key: pl.Key, group: pl.Group, parent: int
     ) -> pl.Episode:
@@ -367,6 +386,13 @@ class MixedCredit:
         pl.check_bounds("rex-rag: keep", self.keep, least=0)
         pl.check_bounds("rex-rag: weight", self.weight, least=0, most=1)
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where clones were made and none is kept."""
+        made = any("probe" in e.facts for g in groups for e in g.valid)
+        if made and not self.keep:
+            return "keep=0 keeps no clone, so what was cloned in the first step trains nothing"
+        return ""
+
     def __call__(
         self, groups: pl.Groups, signals: pl.Signals, state: pl.State
     ) -> tuple[list[pl.Example], pl.State]:
@@ -377,7 +403,8 @@ class MixedCredit:
         clones = [(g, i) for g, i, e in episodes if "probe" in e.facts]
         answers = [e for *_, e in episodes if "probe" not in e.facts]
         chances = [probe_logp(groups[g].episodes[i], signals[g][i]) for g, i in clones]
-        best = np.argsort(-np.array(chances), kind="stable")[: int(len(answers) * k)]
+        most = max(int(len(answers) * k), 1) if k > 0 else 0
+        best = np.argsort(-np.array(chances), kind="stable")[:most]
         kept = {clones[n] for n in best.tolist()}
         use = [
             [i for i in range(len(x.episodes)) if (g, i) in kept or (g, i) not in clones]

@@ -135,7 +135,7 @@ class DraftReward:
                 "give your documents with --docs"
             )
         golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-        draft = pl.verifiers.answer_f1(e.facts["draft"] or "", [str(g) for g in golds])
+        draft = pl.verifiers.answer_f1(unboxed(e.facts["draft"] or ""), [str(g) for g in golds])
         last, searches = float(e.reward.parts["f1"]), int(e.facts["calls"])
         right = e.reward.parts["formed"] > 0
         redundant = right and searches > 0 and draft >= self.tau
@@ -174,7 +174,7 @@ class WorkedExample:
         if state.outcomes:
             return self._thought("The documents say more.") + self.world.oracle(state)
         search, answer = self.world.forms
-        query = [*state.task.meta.get("queries", ()), pl.tasks.question_text(state.task)][0]
+        query = self.world.first_query(state.task)
         doubt = f"{self._thought('I check it.')}<{search}>{query}</{search}>"
         draft = f"{self._thought('I answer from memory.')}<{answer}>{self.draft}</{answer}>"
         return draft + (doubt if self.searches else "")
@@ -190,7 +190,7 @@ class ShowDrafts:
     Args:
         memory: the share of the questions whose draft is the right answer, which are known
             afterwards; the others' is "unknown". 0 = each draft is the model's own answer, sampled
-            without documents.
+            without documents, in the form or free; "unknown" where none can be read in it.
         think: before each action.
     """
 
@@ -212,15 +212,47 @@ class ShowDrafts:
 
     async def _draft(self, ctx: pl.Context, key: pl.Key, task: pl.Task) -> str:
         if self.memory:
-            asked = pl.tasks.question_text(task)
+            asked = pl.tasks.plain_question(task)
             known = pl.rng_of(("memory", asked)).random() < self.memory
-            gold = task.answer[0] if isinstance(task.answer, list | tuple) else task.answer
-            return str(gold) if known else UNKNOWN
+            gold = pl.worlds.right_answers(task)[0]
+            return gold if known else UNKNOWN
         world: Any = ctx.bench.world
         closed = ctx.with_bench(replace(ctx.bench, world=world.closed()))
         asked_once = await pl.Sample(n=1)(closed, (*key, "draft"), pl.Group(task=task))
-        answer = asked_once.episodes[0].facts.get("answer")
-        return answer if answer else UNKNOWN
+        return world.untagged(free_answer(asked_once.episodes[0])) or UNKNOWN
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says how many drafts are no answer, where they should be the model's own."""
+        drafts = [e.facts["draft"] for g in groups for e in g.episodes if e.facts.get("draft")]
+        unknown = drafts.count(UNKNOWN)
+        if self.memory or not unknown:
+            return ""
+        return (
+            f"{unknown} of {len(drafts)} drafts shown in the first step are {UNKNOWN!r}, for no answer "
+            "could be read in the model's reply without documents; a higher --max-tokens, or an "
+            "instruction model, gives more of its own"
+        )
+
+
+def free_answer(e: pl.Episode) -> str:
+    """The answer of a reply in the form or without it: what it states as its answer, or the last line
+    of a reply that was not cut, of up to 12 words; "" = none.
+    """
+    if e.facts.get("answer"):
+        return unboxed(e.facts["answer"])
+    stated = pl.stated_answer(e.text)
+    if stated is not None:
+        return stated
+    said = [s for row in e.rows for s in row.segments if s.logp is not None]
+    lines = pl.verifiers.strip_thinking(e.text).strip().splitlines()
+    whole = bool(said) and said[-1].finish == "eos" and bool(lines)
+    return lines[-1] if whole and len(lines[-1].split()) <= 12 else ""
+
+
+def unboxed(answer: str) -> str:
+    """An answer without the box that it stands in."""
+    boxed = pl.verifiers.boxed_answer(answer)
+    return answer if boxed is None else boxed
 
 
 def build(

@@ -143,7 +143,7 @@ class Summarised:
 @pl.stage
 class MuteOverlong:
     """Mutes episodes without a final answer where `mask` holds. Parts: "summaries", how many were
-    written; "beyond", whether the episode came to its end after one.
+    written that are not empty; "beyond", whether the episode came to its end after one.
     """
 
     mask: bool = True
@@ -151,10 +151,36 @@ class MuteOverlong:
     async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(map(self._marked, group.episodes)))
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where nothing was summed up, in whole or in part."""
+        episodes = [e for g in groups for e in g.valid if "summaries" in e.facts]
+        texts = [text for e in episodes for text in e.facts["summaries"]]
+        unread = sum(e.facts.get("unread", 0) > 0 for e in episodes)
+        cut = any(e.status == "truncated:summaries" for e in episodes)
+        if episodes and not texts and not cut:
+            return (
+                "no context of the first step reached the limit, so nothing was summed up and this was "
+                "GRPO; a lower limit=TOKENS, or tasks of more turns, need summaries"
+            )
+        notes = list[str]()
+        if empty := texts.count(""):
+            notes.append(
+                f"{empty} of {len(texts)} summaries of the first step are empty, mostly because they "
+                "were cut within a thought, and their episodes went on from nothing: raise tokens, or "
+                "leave thoughts out"
+            )
+        if unread:
+            notes.append(
+                f"in {unread} of {len(episodes)} episodes of the first step a result was longer than "
+                "what the limit leaves behind the question, and is never read: raise limit, or make "
+                "results shorter, e.g. --env 'search(k=1)'"
+            )
+        return "; and ".join(notes)
+
     def _marked(self, e: pl.Episode) -> pl.Episode:
         if e.reward is None:
             return e
-        written = len(e.facts.get("summaries", ()))
+        written = sum(text != "" for text in e.facts.get("summaries", ()))
         ended = came_to_its_end(e)
         told = {"summaries": float(written), "beyond": float(ended and written > 0)}
         reward = replace(e.reward, parts={**e.reward.parts, **told})

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import palaestra as pl
+import pyarrow.parquet as pq
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import reseek
@@ -125,10 +126,38 @@ def test_names_of_questions_documents_and_answers_are_others_alike():
     assert words != fictional.renaming(["What is the capital of Peru?"], ["Lima", "the 1923 park"], docs, 1)
 
 
-def test_a_number_without_another_in_its_place_is_refused():
-    docs = [" ".join(map(str, range(10)))]
-    with pytest.raises(UserError, match="no number of 1 digits is left"):
-        fictional.renaming(["q"], ["7"], docs, 0)
+def test_a_question_without_another_number_in_its_place_is_left_out(tmp_path, capsys):
+    digits = "The boss of Bako is Tiru. " + " ".join(map(str, range(10)))
+    words = fictional.renaming(["q"], ["7", "Tiru 12"], [digits], 0)
+    assert set(words) == {"tiru", "12"}
+    scores = exam(tmp_path / "some", digits, ["7", "Tiru"])
+    assert scores["invented"]["n"] == scores["real from memory"]["n"] == 1
+    assert "1 of 2 held-out questions are not asked about invented names" in capsys.readouterr().err
+    assert exam(tmp_path / "none", digits, ["7", "3"]) == {}
+
+
+def exam(tmp_path, document, answers):
+    """Scores of a `FictionalExam` over one document, of questions with these answers."""
+    tmp_path.mkdir()
+    (tmp_path / "notes.md").write_text(document)
+    rows = [{"prompt": f"Who is the boss of Bako, {i}?", "answer": a} for i, a in enumerate(answers)]
+    for name in ("q.jsonl", "test.jsonl"):
+        other = [{**r, "prompt": name + r["prompt"]} for r in rows]
+        (tmp_path / name).write_text("".join(json.dumps(r) + "\n" for r in other))
+    run = pl.train(
+        "reseek",
+        data=str(tmp_path / "q.jsonl"),
+        test_data=str(tmp_path / "test.jsonl"),
+        docs=str(tmp_path / "notes.md"),
+        env="search(told=0,turns=2)",
+        model="tiny-agent",
+        max_tokens=8,
+        steps=1,
+        evaluate=2,
+        out=tmp_path / "run",
+        set={"fictional": 2, "samples": 2, "schedule.prompts": 1},
+    )
+    return json.loads((run.folder / "summary.json").read_text())["evaluations"]["fictional"]["after"]
 
 
 def test_questions_are_asked_about_invented_names(tmp_path):
@@ -163,4 +192,37 @@ def test_renamed_tasks_keep_what_is_asked():
     tasks = fictional.RenamedTasks(Two(), (("bako", "zuzu"), ("tiru", "momo")))
     task = tasks.task("test", 0)
     assert task.prompt[-1].content == "boss of Zuzu?" and list(task.answer) == ["Momo", "Momo Zuzu"]
+    form = replace(Two().task("test", 0), instruction="Bako form")
+    told = pl.tasks.add_instruction(
+        pl.tasks.rephrase(form, "boss of Bako?\n\nBako form"),
+        replace(form.prompt[0], role="system", content="Bako says"),
+    )
+    Two.task = lambda self, split, index: told
+    assert [m.content for m in tasks.task("test", 0).prompt] == ["Bako says", "boss of Zuzu?\n\nBako form"]
     assert (tasks.name, tasks.size, tasks.test_size, task.id) == ("two", 2, 1, "test0")
+
+
+def test_worked_examples_search_for_the_question_alone(tmp_path):
+    """With the recipe's own instruction behind the questions of a file, with tags in one, and with one
+    that no document shares a word with.
+    """
+    (tmp_path / "notes.md").write_text("boss of bako is tiru.")
+    asked = ("boss of bako?", "boss of bako now?", "the boss of bako?", "boss <judge> bako?", "xyzzy?")
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({"prompt": q, "answer": "tiru"}) + "\n" for q in asked))
+    run = pl.train(
+        "reseek",
+        data=str(tmp_path / "q.jsonl"),
+        docs=str(tmp_path / "notes.md"),
+        model="tiny-agent",
+        max_tokens=8,
+        steps=1,
+        evaluate=0,
+        quiet=True,
+        set={"warm": 1, "samples": 2, "rl.schedule.prompts": 1},
+        out=tmp_path / "run",
+    )
+    rows = pq.read_table(next((run.folder / "shown").glob("rollouts/*.parquet"))).to_pylist()
+    assert any("<think></think>" in row["prompt"] for row in rows)
+    for row in rows:
+        facts = json.loads(row["facts"])
+        assert not facts["malformed"] and bool(facts["found"][0]) == ("bako" in row["prompt"])

@@ -115,13 +115,40 @@ def test_the_most_likely_probes_of_the_batch_are_kept():
 
 
 def test_the_share_that_is_kept_follows_the_clones():
-    """floor(2 * .08) = 0 clones; k = .172 after one right clone, and stays without clones."""
+    """k = .172 after one right clone; at k = 0 none is kept. It stays without clones."""
     group, pis = [made(1), made(0), made(1, probe=(0, 2, 3))], [[ANSWER] * 3]
-    examples, state = credited([group], pis)
-    assert len(examples) == 2 and state["probe_keep"] == near(0.172)
+    state = credited([group], pis)[1]
+    assert state["probe_keep"] == near(0.172)
+    examples, none = credited([group], pis, keep=0)
+    assert len(examples) == 2 and none["probe_keep"] == near(0.1)
     assert np.exp(examples[0].columns["mixture_logp"][1:]) == near([0.2] * 3)  # a = 0
     assert credited([group[:2]], [pis[0][:2]], state)[1]["probe_keep"] == near(0.172)
     assert len(credited([group], pis, {"probe_keep": 0.5})[0]) == 3
+
+
+def test_a_small_batch_keeps_one_clone():
+    """2 * .08 and 2 * .001 are less than 1: the most likely of two stays, a = 1/3."""
+    group = [made(1), made(0), made(0, probe=(0, 2, 3)), made(1, probe=(0, 2, 3))]
+    pis = [[ANSWER, ANSWER, (0.2, 0.1, 0.2), (0.2, 0.3, 0.2)]]
+    for state in ({}, {"probe_keep": 0.001}):
+        examples, _ = credited([group], pis, state)
+        assert len(examples) == 3 and examples[2].columns["track:probed"].max() == 1
+        assert np.exp(examples[0].columns["mixture_logp"][1:]) == near([0.2 * 2 / 3] * 3)
+
+
+def test_a_first_step_without_clones_says_so():
+    def note(*episodes, **options):
+        link = ProbeSampling(**options)
+        return link.first_step_note([Group(task=Task(id="t"), episodes=episodes)])
+
+    cut = replace(said("x"), status="truncated:turns", facts={"answered": False})
+    assert "1 of 2 were wrong, and each is cloned with probability p=0.2" in note(said("x"), said("x", 1.0))
+    assert "all that ended were right" in note(said("x", 1.0), cut)
+    assert "none of 1 came to an answer" in note(cut)
+    assert note(said("x"), said("y", probe=(0, 2, 3))) == note(said("x"), p=0.0) == note() == ""
+    cloned = [Group(task=Task(id="t"), episodes=(made(0), made(1, probe=(0, 2, 3))))]
+    assert "keep=0 keeps no clone" in rex_rag.build(keep=0).learners["policy"].credit.first_step_note(cloned)
+    assert rex_rag.build().learners["policy"].credit.first_step_note(cloned) == ""
 
 
 def test_the_correction_of_a_batch():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import palaestra as pl
 import pyarrow.parquet as pq
@@ -152,3 +153,66 @@ def test_worked_examples_think_where_the_form_has_thoughts():
         "<think>I check it.</think><search>boss of bako?</search>"
     )
     assert sem.WorkedExample(world, "deci", False, False).oracle(state) == "<answer>deci</answer>"
+
+
+def test_worked_examples_search_for_the_question_alone(tmp_path):
+    """With the recipe's own instruction behind the questions of a file, and with tags in one of them."""
+    (tmp_path / "notes.md").write_text("boss of bako is tiru.")
+    asked = ("boss of bako?", "boss of bako now?", "the boss of bako?", "who is boss of bako?", "boss <answer> bako?")
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({"prompt": q, "answer": "tiru"}) + "\n" for q in asked))
+    run = pl.train(
+        "sem",
+        data=str(tmp_path / "q.jsonl"),
+        docs=str(tmp_path / "notes.md"),
+        model="tiny-agent",
+        max_tokens=8,
+        steps=1,
+        evaluate=0,
+        quiet=True,
+        set={"warm": 1, "memory": 1.0, "probes": 0, "samples": 2, "rl.schedule.prompts": 1},
+        out=tmp_path / "run",
+    )
+    rows = pq.read_table(next((run.folder / "shown").glob("rollouts/*.parquet"))).to_pylist()
+    assert any("<think></think>" in row["prompt"] for row in rows)
+    facts = [json.loads(row["facts"]) for row in rows]
+    assert {f["calls"] for f in facts} == {0, 1} and not any(f["malformed"] for f in facts)
+    assert all(f["found"][0] for f in facts if f["calls"])
+
+
+def test_a_draft_from_memory_of_a_question_without_an_answer(context):
+    with pytest.raises(UserError, match=r"task 'q.jsonl:3' of a search needs a question and an answer"):
+        link = sem.ShowDrafts(memory=1.0)
+        asyncio.run(
+            link._draft(context("hop"), ("k",), replace(question_task("x", "who?", ""), id="q.jsonl:3", answer=[]))
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "answer"),
+    [
+        ("Tiru", "eos", "Tiru"),
+        ("<think>who was it</think>\nIt is long ago.\nTiru", "eos", "Tiru"),
+        ("so the answer is \\boxed{Tiru} I think", "length", "Tiru"),
+        ("Answer: Tiru", "eos", "Tiru"),
+        ("Tiru was", "length", ""),
+        (" ".join(["word"] * 13), "eos", ""),
+        ("", "eos", ""),
+    ],
+)
+def test_a_draft_is_read_without_the_form(text, finish, answer):
+    row = Row(segments=(Segment(ids=(1,), logp=(-1.0,), trained=True, text=text, finish=finish),))
+    assert sem.free_answer(Episode(rows=(row,), facts={"answer": None}, status="truncated:turns")) == answer
+    assert sem.free_answer(Episode(rows=(row,), facts={"answer": "\\boxed{mema}"})) == "mema"
+
+
+def test_a_first_step_of_unknown_drafts_says_so():
+    episodes = tuple(Episode(facts={"draft": d}, status="finished") for d in ("unknown", "tiru", "unknown"))
+    groups = [Group(task=Task(id="t"), episodes=episodes)]
+    assert sem.ShowDrafts().first_step_note(groups).startswith("2 of 3 drafts shown in the first step are 'unknown'")
+    assert sem.ShowDrafts(memory=0.5).first_step_note(groups) == ""
+    assert sem.ShowDrafts().first_step_note([replace(groups[0], episodes=episodes[1:2])]) == ""
+
+
+def test_a_draft_in_a_box_is_read():
+    assert paid("\\boxed{mema tiru}").total == 1
+    assert paid("\\boxed{mema tiru}", "mema tiru", searches=1).parts["redundant"] == 0.5

@@ -163,3 +163,23 @@ def test_questions_over_documents_of_ones_own(tmp_path):
     steps = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     assert {"up to 2 summaries", "up to 1 summaries"} <= set(steps[0]["evaluations"])
     assert any(step.get("part/summaries", 0) > 0 for step in steps)
+
+
+def test_an_empty_summary_does_not_count():
+    """One of two is empty in the first, the only one in the second."""
+    some, none = episode(1.0, 3, summaries=("", "z")), episode(1.0, 2, summaries=("",))
+    group, _ = credited(some, none)
+    parts = [e.reward.parts for e in group.episodes]
+    assert parts == [{"summaries": 1.0, "beyond": 1.0}, {"summaries": 0.0, "beyond": 0.0}]
+
+
+def test_a_first_step_without_summaries_says_so():
+    def note(*episodes):
+        return supo.MuteOverlong().first_step_note([Group(task=Task(id="t"), episodes=episodes)])
+
+    assert "this was GRPO" in note(episode(1.0, 1), episode(0.0, 1))
+    assert note(episode(1.0, 1), episode(0.0, 2)) == "" and note() == ""
+    assert note(episode(0.0, 1, "truncated:summaries")) == ""  # the limit was reached
+    empty = note(episode(1.0, 2, summaries=("",)), episode(1.0, 2))
+    assert empty.startswith("1 of 2 summaries of the first step are empty") and "never read" not in empty
+    assert note(episode(0.0, 2, unread=2), episode(1.0, 2)).startswith("in 1 of 2 episodes of the first step a result")

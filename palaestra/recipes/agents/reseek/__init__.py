@@ -202,13 +202,11 @@ class WorkedJudgement:
 
     def oracle(self, state: Any) -> str:
         search, answer = self.world.forms
-        gold = (
-            state.task.answer[0]
-            if isinstance(state.task.answer, list | tuple)
-            else state.task.answer
-        )
+        gold = pl.worlds.right_answers(state.task)[0]
         query = self._query(state)
         if not pl.worlds.is_pending(state):
+            if state.outcomes and not self.world.must_search(state):  # it found nothing
+                return self._thought("I found nothing.") + f"<{answer}>{UNKNOWN}</{answer}>"
             return self._thought("I look it up.") + f"<{search}>{query}</{search}>"
         useful = state.useful[-1]
         says = useful != (self.rng.random() < self.wrong)
@@ -229,7 +227,7 @@ class WorkedJudgement:
         return "" if any(state.useful) else self._first(state)
 
     def _first(self, state: Any) -> str:
-        return str([*state.task.meta.get("queries", ()), pl.tasks.question_text(state.task)][0])
+        return self.world.first_query(state.task)
 
     def _thought(self, text: str) -> str:
         return f"<think>{text}</think>" if self.think else ""

@@ -26,8 +26,10 @@ def names_in(texts: Iterable[str]) -> set[str]:
     return capital - small
 
 
-def invented(word: str, taken: set[str], seed: int) -> str:
-    """A word in the place of another: syllables, or of a number as many other digits. None that is `taken`."""
+def invented(word: str, taken: set[str], seed: int) -> str | None:
+    """A word in the place of another that is not `taken`: syllables, or of a number as many other
+    digits; None where all numbers of that length are taken.
+    """
     for attempt in range(1000):
         rng = pl.rng_of(("fictional", seed, word, attempt))
         if word.isdigit():
@@ -40,25 +42,31 @@ def invented(word: str, taken: set[str], seed: int) -> str:
             )
         if made not in taken:
             return made
-    raise pl.UserError(f"reseek: no number of {len(word)} digits is left to stand for {word!r}")
+    return None
 
 
 def renaming(
     questions: Sequence[str], answers: Sequence[str], documents: Sequence[str], seed: int
 ) -> dict[str, str]:
     """What stands in the place of each word of an answer, and of each name of a question that
-    documents have, by the word in lower case.
+    documents have, by the word in lower case; a number that no other is left for is not there.
     """
     names, taken = names_in(documents), set[str]()
     for text in (*documents, *questions):
         taken |= {w.casefold() for w in WORD.findall(text)}
     asked = {w.casefold() for text in questions for w in WORD.findall(text)} & names
-    gold = {w.casefold() for text in answers for w in WORD.findall(text)} - COMMON
+    gold = words_to_rename(answers)
     made = dict[str, str]()
     for word in sorted(asked | gold):
-        made[word] = invented(word, taken, seed)
-        taken.add(made[word])
+        if (other := invented(word, taken, seed)) is not None:
+            made[word] = other
+            taken.add(other)
     return made
+
+
+def words_to_rename(answers: Sequence[str]) -> set[str]:
+    """The words of answers in lower case, without those that every text has."""
+    return {w.casefold() for text in answers for w in WORD.findall(text)} - COMMON
 
 
 def rename(text: str, words: Mapping[str, str]) -> str:
@@ -74,10 +82,13 @@ def rename(text: str, words: Mapping[str, str]) -> str:
 
 @pl.stage
 class RenamedTasks:
-    """Tasks with other words in their prompts and answers."""
+    """Tasks with other words in their questions and answers; system messages and a recipe's
+    instruction stay. `numbers`: those of the held-out tasks that there are, None = all.
+    """
 
     tasks: pl.Tasks
-    words: tuple[tuple[str, str], ...]
+    words: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -90,20 +101,33 @@ class RenamedTasks:
     @property
     def test_size(self) -> int | None:
         size: int | None = getattr(self.tasks, "test_size", None)
-        return size
+        return size if self.numbers is None else len(self.numbers)
 
     def task(self, split: str, index: int) -> pl.Task:
+        if split == "test" and self.numbers is not None:
+            index = self.numbers[index]
         task, words = self.tasks.task(split, index), dict(self.words)
-        prompt = tuple(replace(m, content=rename(m.content, words)) for m in task.prompt)
+        prompt = tuple(
+            replace(m, content=rename(text, words) + m.content[len(text) :])
+            for m, text in zip(task.prompt, told(task), strict=True)
+        )
         golds = [rename(g, words) for g in golds_of(task)]
         answer: Any = golds if isinstance(task.answer, list | tuple) else golds[0]
         return replace(task, prompt=prompt, answer=answer)
 
 
+def told(task: pl.Task) -> list[str]:
+    """What each message of a prompt says of the question: nothing where it is the system's, and no
+    instruction of a recipe.
+    """
+    return [
+        "" if m.role == "system" else m.content.removesuffix(task.instruction) for m in task.prompt
+    ]
+
+
 def golds_of(task: pl.Task) -> list[str]:
     """The right answers of a task."""
-    answers = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-    return [str(a) for a in answers]
+    return pl.worlds.right_answers(task)
 
 
 @pl.stage
@@ -113,7 +137,8 @@ class FictionalExam:
     from memory, and the invented ones not, knows the benchmark.
 
     Words of the answers and names in the questions get other words: names are what the documents
-    write with a capital inside a sentence only. Nobody's training draws anything here.
+    write with a capital inside a sentence only. A question whose answer is a number that no other is
+    left for, as the documents have all of its length, is left out. Nobody's training draws anything here.
     """
 
     n: int = 64
@@ -134,18 +159,31 @@ class FictionalExam:
         tasks = [bench.tasks.task("test", i) for i in numbers]
         docs = bench.world.index.docs
         words = renaming(
-            [m.content for t in tasks for m in t.prompt],
+            [text for t in tasks for text in told(t)],
             [g for t in tasks for g in golds_of(t)],
             [text for _, text in docs],
             self.seed,
         )
+        chosen = tuple(
+            i
+            for i, t in zip(numbers, tasks, strict=True)
+            if words_to_rename(golds_of(t)) <= {*words}
+        )
+        if gone := len(tasks) - len(chosen):
+            ctx.say(
+                f"reseek: {gone} of {len(tasks)} held-out questions are not asked about invented "
+                "names, for the documents have every number that could stand for their answer"
+            )
+        if not chosen:
+            return {}
         renamed = tuple((i, rename(text, words)) for i, text in docs)
         world = replace(bench.world, index=replace(bench.world.index, docs=renamed))
-        invented_ones = RenamedTasks(bench.tasks, tuple(words.items()))
+        invented_ones = RenamedTasks(bench.tasks, tuple(words.items()), chosen)
+        real_ones = RenamedTasks(bench.tasks, numbers=chosen)
         there = {
             "invented": replace(bench, tasks=invented_ones, world=world),
             "invented from memory": replace(bench, tasks=invented_ones, world=world.closed()),
-            "real from memory": replace(bench, world=bench.world.closed()),
+            "real from memory": replace(bench, tasks=real_ones, world=bench.world.closed()),
         }
         greedy, scores = pl.Sample(n=1, temperature=0.0), dict[str, Any]()
         for label, place in there.items():
