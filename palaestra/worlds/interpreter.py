@@ -35,6 +35,7 @@ from palaestra.verifiers.answers.final import gold_of
 FENCE, OPENED, OUTPUT = "```", "```python", "```output"
 PROGRAM = re.compile(r"```python[ \t]*\n(.*?)```", re.DOTALL)
 SUM = re.compile(r"[0-9+\-*/() ]*[0-9][0-9+\-*/() ]*")
+BOX, BOXED = "\\boxed{", "Put the final answer in \\boxed{}."
 TOO_LONG = "output too long"
 MEMORY_MB = 512  # of a session
 
@@ -126,7 +127,8 @@ class Interpreter:
         if self.keep and self.calls:
             state = replace(state, session=await self._pool.open("", self._limits()))
         *before, last = task.prompt
-        said = f"{last.content}\n\n{self.usage}" if self.told and self.calls else last.content
+        usage = self.usage if BOX in last.content else f"{self.usage} {BOXED}"
+        said = f"{last.content}\n\n{usage}" if self.told and self.calls else last.content
         return self._ask(state, say=(*before, replace(last, content=said)))
 
     async def step(self, state: InterpreterState, acts: tuple[Act, ...], key: Key) -> Frame:
@@ -167,8 +169,7 @@ class Interpreter:
         most = "one program" if self.calls == 1 else f"up to {self.calls} programs"
         return (
             f"While you reason you may run {most} in Python: write the program between {OPENED} and "
-            f"{FENCE}{ends}. What it prints is shown behind it in {OUTPUT}, and you go on. {names} "
-            "Put the final answer in \\boxed{}."
+            f"{FENCE}{ends}. What it prints is shown behind it in {OUTPUT}, and you go on. {names}"
         )
 
     @property
