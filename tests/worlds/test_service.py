@@ -5,7 +5,7 @@ import hashlib
 import sqlite3
 
 import pytest
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.tasks.phrasing import STOP
 from palaestra.types import Act, Call, Malformed, Message, Task
 from palaestra.worlds.database import as_database, database_digest, open_database, read_database
@@ -175,6 +175,28 @@ def test_a_call_that_fails_changes_nothing_and_states_are_values(tools):
     assert asyncio.run(forked()) == ['{"stock": {"lion": 0}}'] * 2
 
 
+@pytest.mark.parametrize("weight", [float("inf"), "nan", "Infinity"])
+def test_a_call_that_leaves_no_database_fails_and_the_talk_goes_on(tmp_path, weight):
+    (tmp_path / "scale.py").write_text(
+        'def weigh(db: dict, weight: float) -> str:\n    "Notes."\n    db["weight"] = weight\n    return "ok"\n'
+    )
+    world = Service((str(tmp_path / "scale.py"),), Heard(STOP))
+    told = talk(world, task(()), call("weigh", weight=weight))
+    assert told.asks[0].say[0].content.startswith("error: the database could not be kept")
+    end = talk(world, task(()), call("weigh", weight=weight), "Done.")
+    assert paid(end) == 1 and end.facts["tool_errors"] == 1 and "tool weigh" in end.facts["tool_unkept"]
+
+
+def test_a_tool_that_closes_its_connection_fails(tmp_path):
+    with sqlite3.connect(tmp_path / "shop.db") as made:
+        made.execute("CREATE TABLE stock (item TEXT)")
+    made.close()
+    (tmp_path / "shut.py").write_text('def shut(db) -> str:\n    "Shuts."\n    db.close()\n    return "ok"\n')
+    world = Service((str(tmp_path / "shut.py"),), Heard(STOP))
+    end = talk(world, task((), database=str(tmp_path / "shop.db")), call("shut"), "Done.")
+    assert paid(end) == 1 and "closed" in end.facts["tool_unkept"]
+
+
 def test_a_static_talk_has_the_whole_wish_and_no_user(tools):
     async def first(world):
         return (await world.reset(task(), ("k",))).asks[0].say
@@ -269,12 +291,15 @@ def test_a_user_who_is_a_function(tmp_path):
     file = tmp_path / "user.py"
     file.write_text(
         "def asks(task, messages):\n    return task.meta['user'] if 'how' in messages[-1]['content'] else ''\n"
-        "def bad():\n    pass\n"
+        "def bad():\n    pass\ndef seven(task, messages):\n    return 7\n"
     )
     user = ScriptUser(f"{file}:asks")
     say = lambda text: asyncio.run(user(task(), (("assistant", text),), ("k",)))
     assert say("how many?") == "You want 2 lions."
-    with pytest.raises(UserError, match="a user says text, or '###STOP###'"):
+    with pytest.raises(Fault, match="said nothing; a user says text, or '###STOP###'") as silent:
         say("done")
+    assert silent.value.cause == "user"
+    with pytest.raises(UserError, match="returned 7; a user says text"):
+        asyncio.run(ScriptUser(f"{file}:seven")(task(), (), ("k",)))
     with pytest.raises(UserError, match=r"def NAME\(task, messages\)"):
         ScriptUser(f"{file}:bad")

@@ -243,6 +243,15 @@ class ServiceParts:
         }
         return replace(e, reward=replace(e.reward, parts=parts, solved=e.solved))
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        unkept = [x for g in groups for e in g.valid if (x := e.facts.get("tool_unkept", ""))]
+        return (
+            f"in {len(unkept)} talks of the first step a tool left a database that cannot be kept, so its call "
+            f"failed; check its arguments in the tool: {unkept[0]}"
+            if unkept
+            else ""
+        )
+
 
 @pl.stage
 class ServiceExam:

@@ -92,6 +92,13 @@ def test_parts_and_numbers():
     assert mua_rl.service_numbers([Episode(status="error:user")]) == {"user_errors": 1.0}
 
 
+def test_a_database_that_could_not_be_kept_is_said():
+    bad = Episode(facts={"tool_unkept": "error: tool weigh: no JSON"}, status="finished")
+    note = mua_rl.ServiceParts().first_step_note([Group(task=TASK, episodes=(bad, ended(1.0)))])
+    assert note.startswith("in 1 talks") and note.endswith("tool weigh: no JSON")
+    assert not mua_rl.ServiceParts().first_step_note([Group(task=TASK, episodes=(ended(1.0),))])
+
+
 def test_the_shop_hides_how_much():
     """A user says how much of the thing that is spoken of, goes on to the second, and ends."""
     tasks = [pl.toys.ShopTasks().task("train", i) for i in range(60)]
