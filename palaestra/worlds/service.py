@@ -252,6 +252,13 @@ class Service:
                 )
         return database
 
+    async def check_task(self, task: Task) -> bool:
+        """Whether a task asks for anything: without actions and outputs, who does nothing is paid.
+        Raises UserError where its database or its actions are none.
+        """
+        await self._after_actions(task, self._database(task))
+        return bool(actions_of(task) or task.meta.get("outputs"))
+
     async def _ask(self, state: ServiceState, say: tuple[Message, ...]) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=state.database)
@@ -298,6 +305,7 @@ def with_policy(prompt: tuple[Message, ...], policy: str) -> tuple[Message, ...]
 def actions_of(task: Task) -> list[Call]:
     """The calls that do what the user wants. Raises UserError for what is none."""
     given = task.meta.get("actions")
+    given = read_json(given, task, "'actions'") if isinstance(given, str) else given
     rows: Sequence[Any] = given if isinstance(given, list | tuple) else [None]
     calls = list[Call]()
     for row in rows:
@@ -305,7 +313,7 @@ def actions_of(task: Task) -> list[Call]:
             row.get("arguments", row.get("kwargs", {})) if isinstance(row, Mapping) else None
         )
         if isinstance(arguments, str):
-            arguments = json.loads(arguments)
+            arguments = read_json(arguments, task, f"the arguments of {row.get('name')!r}")
         if not isinstance(arguments, Mapping) or not isinstance(row.get("name"), str):
             raise UserError(
                 f"task {task.id!r}: 'actions' is a list of calls such as {ACTION}; [] = the database "
@@ -316,6 +324,16 @@ def actions_of(task: Task) -> list[Call]:
             Call(name=row["name"], args={k: v for k, v in arguments.items() if v is not None})
         )
     return calls
+
+
+def read_json(text: str, task: Task, what: str) -> Any:
+    """The value of a text of JSON, as a CSV file holds it. Raises UserError that names the task."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(
+            f"task {task.id!r}: {what} are no JSON ({error}): {text[:60]!r}; write them as in {ACTION}"
+        ) from None
 
 
 def outputs_said(state: ServiceState) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import sqlite3
 
 import pytest
@@ -212,6 +213,8 @@ def test_a_static_talk_has_the_whole_wish_and_no_user(tools):
         ({"actions": None}, "'actions' is a list of calls such as"),
         ({"actions": [{"do": "order"}]}, "'actions' is a list of calls such as"),
         ({"actions": [{"name": "sell", "arguments": {}}]}, "its action 1, sell, gives error: no tool 'sell'"),
+        ({"actions": "[{"}, "task 't': 'actions' are no JSON"),
+        ({"actions": [{"name": "order", "arguments": "{guest: Ana}"}]}, "the arguments of 'order' are no JSON"),
         ({"database": 7}, "a database is a JSON object"),
     ],
 )
@@ -219,6 +222,12 @@ def test_tasks_that_cannot_be_served(tools, change, message):
     with pytest.raises(UserError, match=message):
         given = task()
         talk(Service(tools, Heard()), Task(id="t", prompt=given.prompt, meta={**given.meta, **change}), "hi")
+
+
+def test_actions_can_be_a_text_of_json(tools):
+    given = task()
+    written = Task(id="t", prompt=given.prompt, meta={**given.meta, "actions": json.dumps([ORDER])})
+    assert paid(talk(Service(tools, Heard(STOP)), written, BUY, "Done.")) == 1
 
 
 def test_a_static_task_needs_a_wish(tools):

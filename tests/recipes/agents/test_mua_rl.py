@@ -3,11 +3,13 @@
 import asyncio
 import json
 import sqlite3
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.agents import mua_rl
+from palaestra.run.checks import check_starts
 from palaestra.types import Episode, Group, Message, Reward, Task
 from palaestra.worlds.question import Question
 
@@ -64,6 +66,38 @@ def test_who_serves_and_who_is_served(tmp_path):
     assert mua_rl.build(script=spec).collect.links[0].world(Asked(world=tools)).user.spec == spec
     own = pl.worlds.Service(tools.tools, pl.toys.ShopUser())
     assert sample.world(Asked(world=own)) == own  # a problem with a user of its own keeps it
+
+
+class Rows:
+    """Tasks with these actions and outputs."""
+
+    def __init__(self, *rows):
+        self.size = self.test_size = len(rows)
+        self.rows = rows
+
+    def task(self, split, index):
+        actions, outputs = self.rows[index]
+        meta = {**TASK.meta, "actions": actions, "outputs": outputs, "database": {"n": 0}}
+        return Task(id=f"{split}:{index}", prompt=TASK.prompt, meta=meta)
+
+
+def test_actions_are_executed_before_the_first_step(tmp_path):
+    """A wrong tool in the last row stops at once; rows in which nothing is to be done are counted."""
+    (tmp_path / "t.py").write_text('def add(db, n: int) -> str:\n    "Adds."\n    db["n"] += n\n    return "ok"\n')
+    world, said = pl.worlds.WithTools((str(tmp_path / "t.py"),)), []
+    recipe = mua_rl.build(static=True)
+
+    def start(*rows):
+        bench = pl.Bench(name="b", tasks=Rows(*rows), world=world)
+        asyncio.run(check_starts(recipe, SimpleNamespace(bench=bench, say=said.append)))
+
+    add = lambda name: [{"name": name, "arguments": {"n": 1}}]
+    start((add("add"), []), ([], ["4"]))
+    assert said == []
+    start((add("add"), []), ([], []), ([], []))
+    assert len(said) == 1 and "4 of 6 tasks have neither actions nor outputs" in said[0]  # both splits, once
+    with pytest.raises(UserError, match="task 'train:1': its action 1, sell, gives error: no tool 'sell'"):
+        start((add("add"), []), (add("sell"), []))
 
 
 def test_a_policy_is_a_file_or_a_text(tmp_path):
