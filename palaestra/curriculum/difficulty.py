@@ -121,6 +121,11 @@ class EasyToHard:
         if "order" not in state:
             size, first = count_tasks(self.tasks, ctx.bench.tasks.size, 512), first_number(ctx)
             every = list(range(first, first + size))
+            if self.probe is not None:
+                ctx.say(
+                    f"note: {size} tasks are tried {self.probe.n} times each, to sort them before the first "
+                    "step; draw.tasks says how many are"
+                )
             state |= await self._sort(ctx, (*key, "all"), every, {})
         ends = [round(len(state["order"]) * (k + 1) / self.batches) for k in range(self.batches)]
         while len(drawn_tasks) < n:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from palaestra import values
 from palaestra.abilities import (
     Answers,
     Notes,
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 
 RunContext: TypeAlias = Any  # of `run.context`, which imports this
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
+
+
+@runtime_checkable
+class ChecksStart(Protocol):
+    """A part of a method that looks at the run's problem before the first step. Without it what is wrong
+    is met when it is drawn.
+    """
+
+    async def check_start(self, ctx: RunContext) -> None:
+        """Says what the user should know. Raises UserError where nothing can be learned."""
+        ...
 
 
 def say_notes(ctx: RunContext) -> None:
@@ -116,6 +128,15 @@ def check_problem(recipe: Any, ctx: RunContext) -> None:
     """
     check_names_read(recipe, ctx.bench)
     check_pictures(recipe, ctx)
+
+
+async def check_starts(recipe: Any, ctx: RunContext) -> None:
+    """What parts of the method look at themselves, each once. Raises UserError."""
+    parts = list[ChecksStart]()
+    for _, part in values.walk(recipe):
+        if isinstance(part, ChecksStart) and part not in parts:
+            parts.append(part)
+            await part.check_start(ctx)
 
 
 def check_pictures(recipe: Any, ctx: RunContext) -> None:

@@ -43,7 +43,7 @@ def as_database(value: Any, where: str) -> str:
         raise UserError(f"{where}: a database is a JSON object, such as {EXAMPLE}")
     try:
         return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{where}: the database is no JSON: {error}") from None
 
 

@@ -33,8 +33,10 @@ from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, rng_of, s
 from palaestra.verifiers.answers.final import gold_of
 
 FENCE, OPENED, OUTPUT = "```", "```python", "```output"
-PROGRAM = re.compile(r"```python[ \t]*\n(.*?)```", re.DOTALL)
+OPENING = re.compile(r"```py(?:thon)?3?\b")
+PROGRAM = re.compile(OPENING.pattern + r"[ \t]*\r?\n(.*?)```(?!output)", re.DOTALL)
 SUM = re.compile(r"[0-9+\-*/() ]*[0-9][0-9+\-*/() ]*")
+BOX, BOXED = "\\boxed{", "Put the final answer in \\boxed{}."
 TOO_LONG = "output too long"
 MEMORY_MB = 512  # of a session
 
@@ -76,7 +78,8 @@ class Interpreter:
     carries no gradient; the fence that asks for it is the policy's own.
 
     A program that fails shows what it printed and the last line of its error. A stop without a
-    whole program shows nothing and uses up a call. After `calls` the stop strings are gone, and code
+    whole program shows nothing and uses up a call; of form "output" its fence may also be ```py or
+    ```python3, and ```output does not close it. After `calls` the stop strings are gone, and code
     is text like any other. A reply whose last part is empty or was cut has no answer.
 
     Args:
@@ -126,7 +129,8 @@ class Interpreter:
         if self.keep and self.calls:
             state = replace(state, session=await self._pool.open("", self._limits()))
         *before, last = task.prompt
-        said = f"{last.content}\n\n{self.usage}" if self.told and self.calls else last.content
+        usage = self.usage if BOX in last.content else f"{self.usage} {BOXED}"
+        said = f"{last.content}\n\n{usage}" if self.told and self.calls else last.content
         return self._ask(state, say=(*before, replace(last, content=said)))
 
     async def step(self, state: InterpreterState, acts: tuple[Act, ...], key: Key) -> Frame:
@@ -167,8 +171,7 @@ class Interpreter:
         most = "one program" if self.calls == 1 else f"up to {self.calls} programs"
         return (
             f"While you reason you may run {most} in Python: write the program between {OPENED} and "
-            f"{FENCE}{ends}. What it prints is shown behind it in {OUTPUT}, and you go on. {names} "
-            "Put the final answer in \\boxed{}."
+            f"{FENCE}{ends}. What it prints is shown behind it in {OUTPUT}, and you go on. {names}"
         )
 
     @property
@@ -200,9 +203,11 @@ class Interpreter:
 
     def _count(self, state: InterpreterState, said: str, opened: int = 0) -> InterpreterState:
         """The state with the fences of what was said outside of code."""
+        # of "fence" no other fence asks for a program
+        fences = said.count(OPENED) if self.form == "fence" else len(OPENING.findall(said))
         return replace(
             state,
-            opened=state.opened + said.count(OPENED) + opened,
+            opened=state.opened + fences + opened,
             faked=state.faked + said.count(OUTPUT),
         )
 

@@ -10,13 +10,14 @@ A message with a call goes to the tools, of which the user sees nothing; any oth
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from palaestra.chat.reply import forged_mark
 from palaestra.declared import declare
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.tasks.phrasing import STOP
 from palaestra.tasks.user_code import accepts, load, with_own_data
 from palaestra.types import (
@@ -46,6 +47,7 @@ from palaestra.worlds.toolbox import close_toolbox, toolbox
 from palaestra.worlds.user import guard_call
 
 NO_DATABASE = "{}"
+UNKEPT = "error: the database could not be kept"
 ACTION = '{"name": "order", "arguments": {"item": "lion", "amount": 7}}'
 Talk: TypeAlias = tuple[tuple[str, str], ...]  # (role, text): "user" and "assistant"
 
@@ -79,8 +81,10 @@ class ScriptUser:
     async def __call__(self, task: Task, talk: Talk, key: Key) -> str:
         messages = [{"role": role, "content": text} for role, text in talk]
         said = guard_call(self.spec, load(self.spec, "function"), with_own_data(task), messages)
-        if not isinstance(said, str) or not said:
+        if not isinstance(said, str):
             raise UserError(f"{self.spec} returned {said!r:.60}; a user says text, or {STOP!r}")
+        if not said.strip():
+            raise Fault("user", f"{self.spec} said nothing; a user says text, or {STOP!r}")
         return said
 
 
@@ -97,6 +101,7 @@ class ServiceState:
     calls: int = 0
     malformed: int = 0
     errors: int = 0
+    unkept: str = ""  # the first result of a call whose tool left a database that cannot be kept
 
 
 @declare(
@@ -105,6 +110,7 @@ class ServiceState:
         "tool_malformed",
         "tool_errors",
         ("replies", int, "messages of the user behind the first"),
+        ("tool_unkept", str, "the first result of a call whose database could not be kept"),
         ("database_right", bool, "whether the final database is that of the gold actions"),
         ("outputs_said", bool, "whether the user was told all that the task requires"),
     ),
@@ -117,7 +123,8 @@ class Service:
 
     An episode has a copy of the database: the task's `database`, a JSON object or a file, or else the
     file `db`, JSON or SQLite. Of a message with calls the first is executed. A call that fails changes
-    nothing, and its error is the result. The talk ends where the user says `###STOP###`, after a tool of
+    nothing, and its error is the result; one fails too if its tool leaves what cannot be kept, such as
+    a number that is infinite or a connection that is closed. The talk ends where the user says `###STOP###`, after a tool of
     `last`, where a call cannot be read, a message is cut or forges a mark of the host, or calls and
     replies are `turns`; then it is paid as the database stands.
 
@@ -198,8 +205,13 @@ class Service:
         if state.turns >= self.turns:
             return self._end(state, "truncated:turns")
         message, failed, database = await self._execute(call, state.database)
+        unkept = failed and message.content.startswith(UNKEPT)
         state = replace(
-            state, database=database, turns=state.turns + 1, errors=state.errors + failed
+            state,
+            database=database,
+            turns=state.turns + 1,
+            errors=state.errors + failed,
+            unkept=state.unkept or (message.content if unkept else ""),
         )
         if call.name in self.last:
             return self._end(state)
@@ -213,7 +225,13 @@ class Service:
         ((message, failed),) = await toolbox(self.tools).answer(
             [call], self.seconds, self.chars, database=database
         )
-        return message, failed, value if failed else close_database(database, f"tool {call.name}")
+        if failed:
+            return message, True, value
+        try:
+            return message, False, close_database(database, f"tool {call.name}")
+        except (UserError, sqlite3.Error) as error:
+            what = f"{UNKEPT}; the call changed nothing: {' '.join(str(error).split())}"
+            return replace(message, content=what), True, value
 
     def _database(self, task: Task) -> DatabaseValue:
         own = task.meta.get("database")
@@ -234,6 +252,13 @@ class Service:
                 )
         return database
 
+    async def check_task(self, task: Task) -> bool:
+        """Whether a task asks for anything: without actions and outputs, who does nothing is paid.
+        Raises UserError where its database or its actions are none.
+        """
+        await self._after_actions(task, self._database(task))
+        return bool(actions_of(task) or task.meta.get("outputs"))
+
     async def _ask(self, state: ServiceState, say: tuple[Message, ...]) -> Frame:
         ask = Ask(seat="policy", say=say, tools=await self.open())
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=state.database)
@@ -252,6 +277,7 @@ def facts(state: ServiceState) -> dict[str, Any]:
         "tool_malformed": state.malformed,
         "tool_errors": state.errors,
         "replies": state.replies,
+        **({"tool_unkept": state.unkept} if state.unkept else {}),
     }
 
 
@@ -279,6 +305,7 @@ def with_policy(prompt: tuple[Message, ...], policy: str) -> tuple[Message, ...]
 def actions_of(task: Task) -> list[Call]:
     """The calls that do what the user wants. Raises UserError for what is none."""
     given = task.meta.get("actions")
+    given = read_json(given, task, "'actions'") if isinstance(given, str) else given
     rows: Sequence[Any] = given if isinstance(given, list | tuple) else [None]
     calls = list[Call]()
     for row in rows:
@@ -286,7 +313,7 @@ def actions_of(task: Task) -> list[Call]:
             row.get("arguments", row.get("kwargs", {})) if isinstance(row, Mapping) else None
         )
         if isinstance(arguments, str):
-            arguments = json.loads(arguments)
+            arguments = read_json(arguments, task, f"the arguments of {row.get('name')!r}")
         if not isinstance(arguments, Mapping) or not isinstance(row.get("name"), str):
             raise UserError(
                 f"task {task.id!r}: 'actions' is a list of calls such as {ACTION}; [] = the database "
@@ -297,6 +324,16 @@ def actions_of(task: Task) -> list[Call]:
             Call(name=row["name"], args={k: v for k, v in arguments.items() if v is not None})
         )
     return calls
+
+
+def read_json(text: str, task: Task, what: str) -> Any:
+    """The value of a text of JSON, as a CSV file holds it. Raises UserError that names the task."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(
+            f"task {task.id!r}: {what} are no JSON ({error}): {text[:60]!r}; write them as in {ACTION}"
+        ) from None
 
 
 def outputs_said(state: ServiceState) -> bool:

@@ -98,10 +98,13 @@ def test_a_part_is_sorted_again_before_it_begins(context, monkeypatch):
 
     monkeypatch.setattr(difficulty, "pass_rates", rates)
     draw, state, seen = EasyToHard(tasks=6, batches=2, probe=Sample(n=4)), {}, []
+    said = []
+    monkeypatch.setattr(ctx, "say", said.append)
     for k in range(3):
         tasks, state = asyncio.run(draw(ctx, (k,), 2, state))
         seen += [next(i for i in range(6) if ctx.bench.tasks.task("train", i).id == t.id) for t in tasks]
     assert asked == [[0, 1, 2, 3, 4, 5], [5, 3, 1]]
+    assert said[0].startswith("note: 6 tasks are tried 4 times each") and "0.667 of the pairs" in said[1]
     assert seen == [0, 2, 4, 1, 5, 3], "5 and 3 are equally hard now, and keep their order"
     assert state["inversions"] == [pytest.approx(2 / 3)]
     assert decode(*encode(state)) == state

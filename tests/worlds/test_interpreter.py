@@ -128,6 +128,21 @@ def test_a_stop_without_a_program_shows_nothing_and_uses_up_a_call():
     assert engine.stops == [("```output",), ()] and e.facts["executed"] == (False, True)
 
 
+@pytest.mark.parametrize("fence", ["```py\n", "```python3\n", "```python\r\n", "``` python\n"])
+def test_fences_that_open_a_program(monkeypatch, fence):
+    say_ran(monkeypatch, status="ok", stdout="42")
+    e, _ = spoken(Interpreter(), f"{fence}print(42)\n```\n```output", "42")
+    known = fence != "``` python\n"
+    assert e.facts["outputs"] == ("42",) * known and e.facts["tool_malformed"] == 1 - known
+    assert e.facts["code_fences"] == known
+
+
+def test_an_output_fence_closes_no_program(monkeypatch):
+    say_ran(monkeypatch, status="ok", stdout="42")
+    e, _ = spoken(Interpreter(), "```python\nprint(42)\n```output", "42")
+    assert e.facts["tool_malformed"] == 1 and e.facts["outputs"] == ()
+
+
 def test_what_only_a_program_said_is_no_answer(monkeypatch):
     say_ran(monkeypatch, status="ok", stdout="42")
     e, _ = spoken(Interpreter(), CODE % "42", "")

@@ -2,10 +2,11 @@
 
 import asyncio
 import hashlib
+import json
 import sqlite3
 
 import pytest
-from palaestra.errors import UserError
+from palaestra.errors import Fault, UserError
 from palaestra.tasks.phrasing import STOP
 from palaestra.types import Act, Call, Malformed, Message, Task
 from palaestra.worlds.database import as_database, database_digest, open_database, read_database
@@ -175,6 +176,28 @@ def test_a_call_that_fails_changes_nothing_and_states_are_values(tools):
     assert asyncio.run(forked()) == ['{"stock": {"lion": 0}}'] * 2
 
 
+@pytest.mark.parametrize("weight", [float("inf"), "nan", "Infinity"])
+def test_a_call_that_leaves_no_database_fails_and_the_talk_goes_on(tmp_path, weight):
+    (tmp_path / "scale.py").write_text(
+        'def weigh(db: dict, weight: float) -> str:\n    "Notes."\n    db["weight"] = weight\n    return "ok"\n'
+    )
+    world = Service((str(tmp_path / "scale.py"),), Heard(STOP))
+    told = talk(world, task(()), call("weigh", weight=weight))
+    assert told.asks[0].say[0].content.startswith("error: the database could not be kept")
+    end = talk(world, task(()), call("weigh", weight=weight), "Done.")
+    assert paid(end) == 1 and end.facts["tool_errors"] == 1 and "tool weigh" in end.facts["tool_unkept"]
+
+
+def test_a_tool_that_closes_its_connection_fails(tmp_path):
+    with sqlite3.connect(tmp_path / "shop.db") as made:
+        made.execute("CREATE TABLE stock (item TEXT)")
+    made.close()
+    (tmp_path / "shut.py").write_text('def shut(db) -> str:\n    "Shuts."\n    db.close()\n    return "ok"\n')
+    world = Service((str(tmp_path / "shut.py"),), Heard(STOP))
+    end = talk(world, task((), database=str(tmp_path / "shop.db")), call("shut"), "Done.")
+    assert paid(end) == 1 and "closed" in end.facts["tool_unkept"]
+
+
 def test_a_static_talk_has_the_whole_wish_and_no_user(tools):
     async def first(world):
         return (await world.reset(task(), ("k",))).asks[0].say
@@ -190,6 +213,8 @@ def test_a_static_talk_has_the_whole_wish_and_no_user(tools):
         ({"actions": None}, "'actions' is a list of calls such as"),
         ({"actions": [{"do": "order"}]}, "'actions' is a list of calls such as"),
         ({"actions": [{"name": "sell", "arguments": {}}]}, "its action 1, sell, gives error: no tool 'sell'"),
+        ({"actions": "[{"}, "task 't': 'actions' are no JSON"),
+        ({"actions": [{"name": "order", "arguments": "{guest: Ana}"}]}, "the arguments of 'order' are no JSON"),
         ({"database": 7}, "a database is a JSON object"),
     ],
 )
@@ -197,6 +222,12 @@ def test_tasks_that_cannot_be_served(tools, change, message):
     with pytest.raises(UserError, match=message):
         given = task()
         talk(Service(tools, Heard()), Task(id="t", prompt=given.prompt, meta={**given.meta, **change}), "hi")
+
+
+def test_actions_can_be_a_text_of_json(tools):
+    given = task()
+    written = Task(id="t", prompt=given.prompt, meta={**given.meta, "actions": json.dumps([ORDER])})
+    assert paid(talk(Service(tools, Heard(STOP)), written, BUY, "Done.")) == 1
 
 
 def test_a_static_task_needs_a_wish(tools):
@@ -269,12 +300,15 @@ def test_a_user_who_is_a_function(tmp_path):
     file = tmp_path / "user.py"
     file.write_text(
         "def asks(task, messages):\n    return task.meta['user'] if 'how' in messages[-1]['content'] else ''\n"
-        "def bad():\n    pass\n"
+        "def bad():\n    pass\ndef seven(task, messages):\n    return 7\n"
     )
     user = ScriptUser(f"{file}:asks")
     say = lambda text: asyncio.run(user(task(), (("assistant", text),), ("k",)))
     assert say("how many?") == "You want 2 lions."
-    with pytest.raises(UserError, match="a user says text, or '###STOP###'"):
+    with pytest.raises(Fault, match="said nothing; a user says text, or '###STOP###'") as silent:
         say("done")
+    assert silent.value.cause == "user"
+    with pytest.raises(UserError, match="returned 7; a user says text"):
+        asyncio.run(ScriptUser(f"{file}:seven")(task(), (), ("k",)))
     with pytest.raises(UserError, match=r"def NAME\(task, messages\)"):
         ScriptUser(f"{file}:bad")

@@ -127,6 +127,7 @@ CARD = pl.Card(
         "Users who call tools themselves, as in tau2's telecom, are not there.",
     ),
 )
+CHECKED = 512
 USER_RULES = """You play a user who talks with a service agent. What you want and know:
 {goal}
 
@@ -181,6 +182,18 @@ class SampleTalks(pl.Sample):
     talk_turns: int = 30
     static: bool = False
     brings_reward: ClassVar[bool] = True
+
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Executes the actions of the first 512 tasks of each split. Raises UserError where one cannot be."""
+        world, tasks, checked = self.world(ctx), ctx.bench.tasks, list[bool]()
+        for split in ("train", "test"):
+            for i in range(min(pl.abilities.split_size(tasks, split) or 0, CHECKED)):
+                checked.append(await world.check_task(tasks.task(split, i)))
+        if idle := checked.count(False):
+            ctx.say(
+                f"note: {idle} of {len(checked)} tasks have neither actions nor outputs, so an agent that does "
+                "nothing is paid for them"
+            )
 
     async def play(
         self,
@@ -242,6 +255,15 @@ class ServiceParts:
             "asked first": float(e.solved and e.facts["replies"] > 0),
         }
         return replace(e, reward=replace(e.reward, parts=parts, solved=e.solved))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        unkept = [x for g in groups for e in g.valid if (x := e.facts.get("tool_unkept", ""))]
+        return (
+            f"in {len(unkept)} talks of the first step a tool left a database that cannot be kept, so its call "
+            f"failed; check its arguments in the tool: {unkept[0]}"
+            if unkept
+            else ""
+        )
 
 
 @pl.stage

@@ -10,7 +10,8 @@ Three stages on the user's problems with the user's tools (arXiv:2505.16410; don
    where plain text is right, a plain answer; where neither is, a plain chain that was wrong is continued
    behind a hint to verify it with the tools, and imitated with the hint if that is right. Solutions
    with more than `calls` calls, the same message of calls twice, or a call that fails are left out.
-2. "rl": GRPO, easy problems first by the pass rate of the cold start, with
+2. "rl": GRPO on the first 512 problems (`rl.draw.tasks`; None = all), which are tried twice each before
+   its first step, and the easy ones come first; with
 
        broken form or no answer   R = -1
        wrong                      R = 0
@@ -90,6 +91,7 @@ CARD = pl.Card(
     ),
 )
 HINT = "\nWait, let me verify this with a tool.\n"
+SORTED = 512  # problems
 KINDS = ("text", "tool", "hint")
 
 
@@ -108,6 +110,16 @@ class HierarchicalReward:
 
     async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(map(self._paid, group.episodes)))
+
+    async def check_start(self, ctx: pl.Context) -> None:
+        world = ctx.bench.world
+        offers = isinstance(world, pl.abilities.OffersTools)
+        tools = [t.name for t in await world.open()] if offers else []
+        if self.on and self.bonus and len(tools) == 1:
+            ctx.say(
+                f"note: {tools[0]} is the only tool, and the bonus is for results of two different ones, so "
+                "nothing earns it; name more with --tools A,B"
+            )
 
     def _paid(self, e: pl.Episode) -> pl.Episode:
         if not e.ok or e.reward is None:
@@ -172,6 +184,17 @@ class Synthesise:
         text = [await self._as_text(ctx, group.task, e) for e in plain.episodes]
         kept = self.choose(text, with_tools.episodes, hinted)
         return replace(group, episodes=(*group.episodes, *kept))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        attempts = [e for g in groups for e in g.valid]
+        if not attempts or any(not e.muted for e in attempts):
+            return ""
+        right = sum(e.solved for e in attempts if e.reward is not None)
+        return (
+            f"no attempt of the first step was imitated: {right} of {len(attempts)} are right, and those "
+            f"did not end by themselves, or had a call that failed or came twice, or more than {self.calls}; "
+            "take a model that solves some with its tools, easier problems, or more tries"
+        )
 
     def choose(
         self,
@@ -265,7 +288,9 @@ def build(
     )
     rl = pl.vary(
         pl.recipe("grpo"),
-        draw=pl.curriculum.EasyToHard(tasks=None, batches=2, probe=pl.Sample(n=2, turns=calls + 1)),
+        draw=pl.curriculum.EasyToHard(
+            tasks=SORTED, batches=2, probe=pl.Sample(n=2, turns=calls + 1)
+        ),
         collect=judged,
         schedule=pl.Schedule(prompts=12, steps=12),
         instruction=asked,

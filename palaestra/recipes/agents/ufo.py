@@ -187,7 +187,8 @@ def given_answer(text: str) -> str:
     gives none.
     """
     said = pl.verifiers.strip_thinking(text).strip()
-    return (pl.rewards.read_answer(said) or said).strip()
+    behind = said.rpartition("<answer>")[2].removesuffix("</answer>")  # of a tag that is not closed
+    return (pl.rewards.read_answer(said) or behind).strip()
 
 
 def count_distinct(answers: Sequence[str]) -> int:

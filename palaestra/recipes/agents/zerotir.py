@@ -9,8 +9,8 @@ two states: in text, sampling stops where a ```python fence opens; in code, wher
 program runs in the sandbox, its output is written behind and the reply goes on, at most 2 times;
 then nothing stops any more. What keeps training stable:
 
-    prompts    that are solved by more than `easy` (0.8) of their answers are dropped and others
-               drawn, three times; then the batch is filled with them
+    prompts    whose answers earn more than `easy` (0.8) on average are dropped and others drawn,
+               three times; then the batch is filled with them
     answers    that were cut and are wrong, that are right though their fences, programs and outputs
                do not agree (the model wrote an output itself), or that repeat themselves, train
                nothing; the part "filtered" is their share
@@ -18,8 +18,8 @@ then nothing stops any more. What keeps training stable:
 The law: over the steps t = 1, 2, ... of the run the share of answers that execute code, their length and
 the accuracy are each fitted by y = a t^b, least squares of log y on log t, with a 95% interval of b
 from Student's t, and ranked against the step (Spearman). "scaling/code/exponent", ".../low",
-".../high" and ".../rank" are in the metrics from the third step on. Steps of one run are not
-independent, so the interval is narrower than that of new runs.
+".../high" and ".../rank" are in the metrics from the fourth step on, over those before. Steps of one run are
+not independent, so the interval is narrower than that of new runs.
 
     palaestra train zerotir --data problems.jsonl --model DIR [--reward math]
 """
@@ -85,6 +85,7 @@ CARD = pl.Card(
         "The comparison of algorithms is by fields of the recipe; no run of PPO is recorded.",
     ),
 )
+BOXED = "Put the final answer in \\boxed{}."
 NGRAM, REPEATED, LEAST_WORDS = 4, 0.3, 40  # words, share of different ones, of a text that is read
 FILLED = 3  # draws
 LEAST_STEPS = 3  # of a fit with an interval
@@ -117,6 +118,16 @@ class OutcomeInForm:
         total = float(earned) - self.failing * (earned and fails)
         parts = {**e.reward.parts, "formed": float(formed)}
         return replace(e, reward=replace(e.reward, total=total, parts=parts, solved=e.solved))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        answers = [e for g in groups for e in g.valid if e.reward is not None]
+        right = sum(e.solved for e in answers)
+        if not right or any(e.reward.parts.get("formed", 1.0) for e in answers if e.reward):
+            return ""
+        return (
+            f"{right} of {len(answers)} answers of the first step are right and none stands in "
+            "\\boxed{}, so all earned 0; ask for the box in the prompts, or pay without it: boxed=False"
+        )
 
 
 @pl.stage
@@ -159,8 +170,8 @@ def repeats(text: str) -> bool:
 
 @pl.stage
 class DropEasy:
-    """Keeps groups of which at most a share `easy` is right, from up to three draws; what is missing
-    then are the others, the least solved first. 0 = as many as a step draws.
+    """Keeps groups that earn at most `easy` on average, from up to three draws; what is missing then are
+    the others, those that earn least first. `size` 0 = as many as a step draws.
     """
 
     easy: float = 0.8
@@ -176,17 +187,17 @@ class DropEasy:
         self, ctx: pl.Context | None, groups: list[pl.Group], state: pl.State
     ) -> tuple[list[pl.Group] | None, list[pl.Group], pl.State]:
         drawn, size = state.get("drawn", 0) + 1, self.size or len(groups)
-        kept = [*state.get("kept", []), *(g for g in groups if accuracy(g) <= self.easy)]
-        easy = [*state.get("easy", []), *(g for g in groups if accuracy(g) > self.easy)]
+        kept = [*state.get("kept", []), *(g for g in groups if mean_reward(g) <= self.easy)]
+        easy = [*state.get("easy", []), *(g for g in groups if mean_reward(g) > self.easy)]
         if len(kept) < size and drawn < FILLED:
             return None, [], {"kept": kept, "easy": easy, "drawn": drawn}
-        return [*kept, *sorted(easy, key=accuracy)][:size], [], {}
+        return [*kept, *sorted(easy, key=mean_reward)][:size], [], {}
 
 
-def accuracy(group: pl.Group) -> float:
-    """The share of a group's judged answers that are right; 0 without any."""
-    right = [e.solved for e in group.valid if e.reward is not None]
-    return sum(right) / len(right) if right else 0.0
+def mean_reward(group: pl.Group) -> float:
+    """Of a group's judged answers; 0 without any."""
+    earned = [e.total for e in group.valid if e.reward is not None]
+    return sum(earned) / len(earned) if earned else 0.0
 
 
 @pl.stage
@@ -259,7 +270,7 @@ def build(
     samples: int = 16,
 ) -> pl.Recipe:
     """`easy` 1 keeps all prompts, `filtered` False trains on all answers, `tool` False trains without
-    the tool, the paper's ZeroRL.
+    the tool, the paper's ZeroRL. `boxed` asks behind the questions for the box that it pays for.
     """
     sample = pl.Sample(n=samples)
     return pl.vary(
@@ -276,6 +287,7 @@ def build(
         pool=DropEasy(easy),
         credit=pl.chain(pl.Center("group"), pl.Scale("batch")),
         objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens"),
+        instruction=BOXED if boxed else "",
     )
 
 

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import sqlite3
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.agents import mua_rl
+from palaestra.run.checks import check_starts
 from palaestra.types import Episode, Group, Message, Reward, Task
 from palaestra.worlds.question import Question
 
@@ -66,6 +68,38 @@ def test_who_serves_and_who_is_served(tmp_path):
     assert sample.world(Asked(world=own)) == own  # a problem with a user of its own keeps it
 
 
+class Rows:
+    """Tasks with these actions and outputs."""
+
+    def __init__(self, *rows):
+        self.size = self.test_size = len(rows)
+        self.rows = rows
+
+    def task(self, split, index):
+        actions, outputs = self.rows[index]
+        meta = {**TASK.meta, "actions": actions, "outputs": outputs, "database": {"n": 0}}
+        return Task(id=f"{split}:{index}", prompt=TASK.prompt, meta=meta)
+
+
+def test_actions_are_executed_before_the_first_step(tmp_path):
+    """A wrong tool in the last row stops at once; rows in which nothing is to be done are counted."""
+    (tmp_path / "t.py").write_text('def add(db, n: int) -> str:\n    "Adds."\n    db["n"] += n\n    return "ok"\n')
+    world, said = pl.worlds.WithTools((str(tmp_path / "t.py"),)), []
+    recipe = mua_rl.build(static=True)
+
+    def start(*rows):
+        bench = pl.Bench(name="b", tasks=Rows(*rows), world=world)
+        asyncio.run(check_starts(recipe, SimpleNamespace(bench=bench, say=said.append)))
+
+    add = lambda name: [{"name": name, "arguments": {"n": 1}}]
+    start((add("add"), []), ([], ["4"]))
+    assert said == []
+    start((add("add"), []), ([], []), ([], []))
+    assert len(said) == 1 and "4 of 6 tasks have neither actions nor outputs" in said[0]  # both splits, once
+    with pytest.raises(UserError, match="task 'train:1': its action 1, sell, gives error: no tool 'sell'"):
+        start((add("add"), []), (add("sell"), []))
+
+
 def test_a_policy_is_a_file_or_a_text(tmp_path):
     (tmp_path / "p.md").write_text("Refunds within 30 days.\n")
     assert mua_rl.policy_text(str(tmp_path / "p.md")) == "Refunds within 30 days."
@@ -90,6 +124,13 @@ def test_parts_and_numbers():
     assert numbers["success"]["mean"] == near(0.5) and numbers["success"]["n"] == 2
     assert [numbers[k] for k in ("replies", "calls", "call_errors", "user_errors")] == near([1, 2, 0.5, 1])
     assert mua_rl.service_numbers([Episode(status="error:user")]) == {"user_errors": 1.0}
+
+
+def test_a_database_that_could_not_be_kept_is_said():
+    bad = Episode(facts={"tool_unkept": "error: tool weigh: no JSON"}, status="finished")
+    note = mua_rl.ServiceParts().first_step_note([Group(task=TASK, episodes=(bad, ended(1.0)))])
+    assert note.startswith("in 1 talks") and note.endswith("tool weigh: no JSON")
+    assert not mua_rl.ServiceParts().first_step_note([Group(task=TASK, episodes=(ended(1.0),))])
 
 
 def test_the_shop_hides_how_much():

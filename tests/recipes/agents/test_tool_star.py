@@ -8,6 +8,8 @@ import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import tool_star
+from palaestra.run.checks import check_starts
+from palaestra.run.first_step import first_step_notes
 from palaestra.toys.store import StoreTasks, add, get, multiply
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.worlds.tools import used_tools
@@ -89,6 +91,40 @@ def test_plain_text_that_suffices_stays_plain_and_tools_are_imitated_where_it_do
 )
 def test_solutions_of_low_quality_are_left_out(bad):
     assert kept([WRONG], [bad]) == ["", ""]
+
+
+def test_a_first_step_that_imitates_nothing_is_said():
+    """In words of its own: there are no pairs of answers in this stage."""
+    note = lambda *kept: list(
+        first_step_notes(
+            {"episodes": 2.0, "groups": 1.0},
+            [Group(task=Task(id="t"), episodes=tuple(tool_star.shown(e, "tool", k) for e, k in kept))],
+            tool_star.build().parts["cold"].runnable,
+        )
+    )
+    nothing = note((WRONG, False), (RIGHT, False))
+    assert any("no attempt of the first step was imitated: 1 of 2 are right" in n for n in nothing)
+    assert any("the method left out all 2 answers" in n for n in nothing) and "chosen" not in str(nothing)
+    assert "imitated" not in str(note((WRONG, False), (RIGHT, True)))
+
+
+def test_one_tool_alone_earns_no_bonus_and_that_is_said(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(f'def {name}(x: str) -> str:\n    "Says it."\n    return x\n')
+    one, two = (f"{tmp_path / name}.py:{name}" for name in ("one", "two"))
+
+    def said(*tools, **options):
+        lines, bench = [], pl.Bench(name="b", tasks=None, world=pl.worlds.WithTools(tools))
+        recipe = tool_star.build(**options).parts["rl"].runnable
+        asyncio.run(check_starts(recipe, SimpleNamespace(bench=bench, say=lines.append)))
+        return lines
+
+    assert len(said(one)) == 1 and "one is the only tool" in said(one)[0]
+    assert not said(one, two) and not said(one, bonus=0.0) and not said(one, hierarchical=False)
+
+
+def test_the_problems_that_are_sorted_are_bounded():
+    assert tool_star.build().parts["rl"].runnable.draw.tasks == 512
 
 
 def test_a_hinted_solution_is_taught_with_its_chain_and_hint():

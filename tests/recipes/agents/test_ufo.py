@@ -78,6 +78,8 @@ def test_the_answer_of_a_message():
     assert ufo.given_answer("<think>7 or 8</think> I say <answer> 8 </answer>") == "8"
     assert ufo.given_answer("7+1=8\n= 8") == "8"
     assert ufo.given_answer("def f(): return 8") == "def f(): return 8"
+    assert ufo.given_answer("<answer>house.") == ufo.given_answer("It is <answer> house.") == "house."
+    assert ufo.given_answer("<answer>") == ufo.given_answer("<answer></answer>") == ""
     assert ufo.given_answer("<think>nothing</think>  ") == ufo.given_answer("") == ""
 
 

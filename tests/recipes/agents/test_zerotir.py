@@ -1,12 +1,15 @@
 """ZeroTIR: outcome in its form, the filters of prompts and answers, and the law that is fitted."""
 
 import asyncio
+import itertools
 
 import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import zerotir
+from palaestra.run.setup import bench_of, instruction_of
+from palaestra.settings.fields import Settings
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
 from tests.recipes.objectives.helpers import advantages, near, scored
@@ -100,6 +103,36 @@ def test_easy_prompts_are_drawn_again_three_times():
     assert ready == [hard, easy] and state == {}
     assert pooled([easy, easy], {}, easy=1.0)[0] == [easy, easy]
     assert zerotir.DropEasy().fit_to_run(5, 10).size == 5
+
+
+def test_a_prompt_is_easy_by_what_its_answers_earn():
+    """Four right answers, two in a box: they earn 0.5 on average, which is not above 0.8."""
+    boxes = [episode(True, text=t) for t in ("so \\boxed{1}", "so 1", "so 1", "so \\boxed{1}")]
+    group = Group(task=Task(id="t"), episodes=collected(*boxes))
+    assert [e.reward.total for e in group.episodes] == [1, 0, 0, 1]
+    assert pooled([group, of(True, False)], {})[0] == [group, of(True, False)]
+
+
+def test_the_box_that_is_paid_for_is_asked_for(tmp_path):
+    """Once, in every world: with tools, without them, and where programs stand in the reply."""
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "{i} + 1?", "answer": "{i + 1}"}}\n' for i in range(20)))
+    for boxed, world in itertools.product((True, False), ({"tools": ("python",)}, {"env": "interpreter"}, {})):
+        recipe = zerotir.build(boxed=boxed, tool=bool(world))
+        settings = Settings(recipe="zerotir", data=str(tmp_path / "rows.jsonl"), **world)
+        bench, _ = bench_of(settings, instruction=instruction_of(recipe))
+        begun = bench.world.reset(bench.tasks.task("train", 0), ("k",))
+        frame = asyncio.run(begun) if asyncio.iscoroutine(begun) else begun
+        asked = sum(m.content.count("\\boxed{}") for m in frame.asks[0].say)
+        assert asked == (boxed or "env" in world)
+
+
+def test_answers_that_are_right_without_a_box_are_said():
+    plain = [episode(True, text="so 1"), episode(False, text="so 2")]
+    note = lambda *episodes, **options: zerotir.OutcomeInForm(**options).first_step_note(
+        [Group(task=Task(id="t"), episodes=collected(*episodes, **options))]
+    )
+    assert "1 of 2 answers of the first step are right and none stands in" in note(*plain)
+    assert not note(*plain, episode(False)) and not note(plain[1]) and not note(*plain, boxed=False)
 
 
 def test_a_power_law_is_found_with_its_interval():
