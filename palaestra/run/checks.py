@@ -122,12 +122,13 @@ def tell_or_stop(ctx: RunContext, findings: Sequence[Finding], judge: Payer) -> 
         ctx.say(f"oracle check: {line}")
 
 
-def check_problem(recipe: Any, ctx: RunContext) -> None:
+async def check_problem(recipe: Any, ctx: RunContext) -> None:
     """What stops a recipe on the problem of a run: a name that nobody writes, or a picture that is
     not seen. Raises UserError.
     """
     check_names_read(recipe, ctx.bench)
     check_pictures(recipe, ctx)
+    await check_starts(recipe, ctx)
 
 
 async def check_starts(recipe: Any, ctx: RunContext) -> None:

@@ -33,7 +33,7 @@ from palaestra.models.vocabulary import check_vocabulary
 from palaestra.rollout.cast import Snapshots
 from palaestra.rollout.collect import Sample
 from palaestra.run.best import check_choice, follow_best, is_patience_spent
-from palaestra.run.checks import check_problem, check_starts
+from palaestra.run.checks import check_problem
 from palaestra.run.evaluation import (
     attempt_tasks,
     bounds_of_pay,
@@ -68,8 +68,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     plan = ctx.plan
     steps = length(recipe, plan)
     prepare(recipe, ctx)
-    check_problem(recipe, ctx)
-    await check_starts(recipe, ctx)
+    await check_problem(recipe, ctx)
     await check_recorded(recipe, ctx)
     write_omissions(ctx)
     state, log = resume(recipe, ctx)
