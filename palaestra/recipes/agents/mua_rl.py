@@ -186,8 +186,9 @@ class SampleTalks(pl.Sample):
     async def check_start(self, ctx: pl.Context) -> None:
         """Executes the actions of the first 512 tasks of each split. Raises UserError where one cannot be."""
         world, tasks, checked = self.world(ctx), ctx.bench.tasks, list[bool]()
-        for split in ("train", "test"):
-            for i in range(min(pl.abilities.split_size(tasks, split) or 0, CHECKED)):
+        sizes = {"train": tasks.size, "test": getattr(tasks, "test_size", None)}
+        for split, size in sizes.items():
+            for i in range(min(size or 0, CHECKED)):
                 checked.append(await world.check_task(tasks.task(split, i)))
         if idle := checked.count(False):
             ctx.say(
