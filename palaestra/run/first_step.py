@@ -165,11 +165,11 @@ def _why_nothing(metrics: Metrics, seen: Sequence[Group], *, noted: bool = False
     if cut := _all_cut(seen):
         return cut
     norms = values_of(metrics, "grad_norm")
-    if not norms and noted:
-        return ""
     answers = [e for g in seen for e in g.valid]
     if not norms and answers and all(e.muted for e in answers):
         return f"nothing was trained on in the first step: the method left out all {len(answers)} answers"
+    if not norms and noted:
+        return ""
     if not norms:
         return (
             "nothing was trained on in the first step: no answer, or pair of answers, had "
