@@ -43,13 +43,17 @@ def measure(
         for e, episode in enumerate(group.episodes)
         for r, row in enumerate(episode.rows)
     }
+    places = list(rows)
     blank: dict[str, tuple[int, ...]] = {}  # shapes of features
+    as_it_is = pack_rows(groups, rows) if any(m not in readers for m, _ in needs) else None
     for model in dict.fromkeys(m for m, _ in needs):
         quantities = [q for m, q in needs if m == model]
-        seen, read = rows, readers.get(model)
+        seen, batch, read = rows, as_it_is, readers.get(model)
         if read is not None:
             seen = {at: read(groups[at[0]], at[1], row) for at, row in rows.items()}
-        for at, said in model_says(ctx, model, quantities, groups, seen):
+            batch = pack_rows(groups, seen)
+        for number, said in model_says(ctx, model, quantities, batch) if batch else ():
+            at = places[number]
             blank |= {f"{model}_{k}": v.shape for k, v in said.items() if v.ndim == 2}
             g, e, r = at
             for k, v in said.items():
@@ -67,32 +71,30 @@ def measure(
     return signals
 
 
+def pack_rows(groups: Groups, rows: Mapping[Place, Row]) -> Batch | None:
+    """The rows that have a trained token, with their numbers as the column "place"; None = none has."""
+    return pack(
+        [
+            Example(
+                row=row,
+                columns={
+                    "place": float(i),
+                    "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0)),
+                },
+            )
+            for i, ((g, e, _), row) in enumerate(rows.items())
+        ]
+    )
+
+
 def model_says(
-    ctx: Measures,
-    model: str,
-    quantities: Sequence[str],
-    groups: Groups,
-    rows: Mapping[Place, Row],
-) -> Iterator[tuple[Place, dict[str, np.ndarray]]]:
-    """What a model says of the rows that have a trained token."""
-    places = list(rows)
-    examples = [
-        Example(
-            row=row,
-            columns={
-                "place": float(i),
-                "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0)),
-            },
-        )
-        for i, ((g, e, _), row) in enumerate(rows.items())
-    ]
-    batch = pack(examples)
-    if batch is None:
-        return
+    ctx: Measures, model: str, quantities: Sequence[str], batch: Batch
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """What a model says of each row of a batch, by the row's number."""
     parts = split(batch, MEASURE_BUDGET, whole_units=False, packed=ctx.model(model).packs)
     for numbers, out in zip(parts, ctx.outputs(model, quantities, batch, parts), strict=True):
         part = batch.part(numbers)
         for i, (place, length) in enumerate(
             zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
         ):
-            yield places[place], {q: out[q][i, :length] for q in quantities}
+            yield place, {q: out[q][i, :length] for q in quantities}
