@@ -1,6 +1,7 @@
 """Users' own files: each has the modules beside it, in this process and in those that it spawns."""
 
 import asyncio
+import os
 import subprocess
 import sys
 
@@ -107,6 +108,17 @@ def test_a_missing_module_is_named_as_the_file_names_it(files, line):
     folder = files(**{"ra/helper": "", "ra/own": line})
     with pytest.raises(UserError, match=rf"own\.py:1: ModuleNotFoundError: No module named '{line[7:]}'"):
         module_of(f"{folder}/ra/own.py")
+
+
+def test_a_file_of_the_same_length_and_second_is_read_anew(files):
+    """Python's own cache of compiled files would run the text of before."""
+    for gain in (1, 2):
+        place = files(a="from helper import GAIN", helper=f"GAIN = {gain}")
+        os.utime(place / "helper.py", (1e9, 1e9))
+        code = f"from palaestra.tasks.user_code import module_of; print(module_of({str(place / 'a.py')!r}).GAIN)"
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        told = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
+        assert told == f"{gain}\n"
 
 
 @pytest.mark.parametrize("path", ["/a/b.c d/my.reward-v2.py", "/ä/package/__init__.py"])
