@@ -31,6 +31,7 @@ from .hop import (
 )
 from .house import (
     AFFORDANCES as AFFORDANCES,
+    APPLIANCES as APPLIANCES,
     House as House,
     HouseState as HouseState,
     HouseTasks as HouseTasks,

@@ -1,9 +1,8 @@
-"""T-house: a text game of places, containers and things. A thing lies in one of two closed containers;
-it is to be heated, cooled or washed at the appliance that can do this, and put in a third place.
+"""T-house: a text game of containers, appliances and things. A thing lies in one of two containers; it
+is to be heated, cooled or washed with the appliance that can do this, and put away.
 
-    user: heat egg, put in desk / at desk: none. hold none. places: box, oven, sink, bag, desk, icebox
-    assistant: go box    tool: at box: closed. hold none.    open box    at box: egg. hold none.    take egg
-    ...    go oven    heat egg    tool: heat egg: done. ...    go desk    put egg
+    user: heat egg, put in desk / box oven sink bag desk icebox    open box    tool: yes, hold none
+    open bag    tool: yes, bag has egg, hold none    take egg    use oven    put desk
 
 Nothing that is shown says which appliance does what; `AFFORDANCES` says it.
 """
@@ -46,7 +45,6 @@ class HouseState:
     containers: tuple[str, ...]
     hidden: str
     places: tuple[str, ...]  # in the order in which they are shown
-    at: str
     opened: tuple[str, ...] = ()
     holding: bool = False
     treated: bool = False
@@ -55,21 +53,19 @@ class HouseState:
     score: float = 0.0
 
     @property
-    def here(self) -> str:
-        """What is seen where the player is."""
-        if self.at in self.containers and self.at not in self.opened:
-            return "closed"
-        there = not self.holding and not self.placed and self.at == self.hidden
-        return self.thing if there else "none"
+    def seen(self) -> bool:
+        """Whether the thing lies in an open container."""
+        return self.hidden in self.opened and not self.holding and not self.placed
 
     def __str__(self) -> str:
-        return f"at {self.at}: {self.here}. hold {self.thing if self.holding else 'none'}."
+        where = f"{self.hidden} has {self.thing}, " if self.seen else ""
+        return f"{where}hold {self.thing if self.holding else 'none'}"
 
 
 @declare(columns=("start",))
 @stage
 class HouseTasks:
-    """Houses with one appliance of each kind, two closed containers and one other place."""
+    """Houses with one appliance of each kind, two containers and one other place."""
 
     name: str = "house"
     size: int | None = None
@@ -91,10 +87,8 @@ class HouseTasks:
             containers=containers,
             hidden=pick(containers),
             places=places,
-            at=target,
         )
-        asked = f"{start.deed} {start.thing}, put in {target}"
-        text = f"{asked}\n{start} places: {', '.join(places)}"
+        text = f"{start.deed} {start.thing}, put in {target}\n{' '.join(places)}"
         return question_task(self.name, text, None, {"start": start})
 
 
@@ -115,7 +109,7 @@ class House:
     in its place after that. An action that is not possible costs a turn.
     """
 
-    turns: int = 12
+    turns: int = 8
     seats: tuple[str, ...] = ("policy",)
     solved: ClassVar[float] = 1.0
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -129,28 +123,23 @@ class House:
     def step(self, state: HouseState, acts: tuple[Act, ...], key: Key) -> Frame:
         action = " ".join(acts[0].text.split()).lower().removesuffix(".")
         after = apply_house_action(state, action)
-        told = "not possible" if after is None else "done"
+        told = "no" if after is None else "yes"
         new = state if after is None else after
         paid = new.score - state.score
         new = replace(new, executed=(*state.executed, after is not None))
-        say = (Message(role="tool", content=f"{told}. {new}"),)
+        say = (Message(role="tool", content=f"{told}, {new}"),)
         return self._frame(new, say, paid)
 
     def oracle(self, state: HouseState) -> str:
         """An action of a shortest way that knows the appliances, and looks for the thing in the
         containers as they are shown.
         """
+        if state.seen:
+            return f"take {state.thing}"
         if not state.holding:
-            seen = [c for c in state.places if c in state.containers and c not in state.opened]
-            if state.here == state.thing:
-                return f"take {state.thing}"
-            if state.at in seen:
-                return f"open {state.at}"
-            return f"go {seen[0] if seen else state.hidden}"
-        place = state.target if state.treated else state.appliances[state.deed]
-        if state.at != place:
-            return f"go {place}"
-        return f"put {state.thing}" if state.treated else f"{state.deed} {state.thing}"
+            closed = [c for c in state.places if c in state.containers and c not in state.opened]
+            return f"open {closed[0]}"
+        return f"put {state.target}" if state.treated else f"use {state.appliances[state.deed]}"
 
     def _frame(self, state: HouseState, say: tuple[Message, ...], paid: float) -> Frame:
         over = state.placed or len(state.executed) >= self.turns
@@ -159,7 +148,7 @@ class House:
             "invalid": state.executed.count(False),
             "executed": state.executed,
             "score": state.score,
-            "graph": (("you", "at", state.at), (state.at, "shows", state.here)),
+            "graph": graph_of(state),
             "correct": state.placed,
         }
         return Frame(
@@ -172,24 +161,25 @@ class House:
         )
 
 
+def graph_of(state: HouseState) -> tuple[Triple, ...]:
+    """What is seen of a state, as facts."""
+    opened = tuple((name, "is", "open") for name in state.opened)
+    lies = ((state.hidden, "has", state.thing),) if state.seen else ()
+    held = (("you", "hold", state.thing),) if state.holding else ()
+    return (*opened, *lies, *held)
+
+
 def apply_house_action(state: HouseState, action: str) -> HouseState | None:
-    """The state after an action, None if it is impossible."""
+    """The state after an action, None if it is impossible. What is held can be treated once."""
     verb, _, name = action.partition(" ")
-    if verb == "go" and name in state.places and name != state.at:
-        return replace(state, at=name)
-    if verb == "open" and name == state.at and state.here == "closed":
+    if verb == "open" and name in state.containers and name not in state.opened:
         return replace(state, opened=(*state.opened, name))
-    if name != state.thing:
-        return None
-    if verb == "take" and state.here == name:
+    if verb == "take" and name == state.thing and state.seen:
         return replace(state, holding=True, score=state.score + TAKEN)
     if not state.holding:
         return None
-    if verb in APPLIANCES and state.at == state.appliances[verb]:
-        right = verb == state.deed and not state.treated
-        return replace(
-            state, treated=state.treated or right, score=state.score + TREATED * float(right)
-        )
-    if verb == "put" and state.at == state.target and state.treated:
+    if verb == "use" and name == state.appliances[state.deed] and not state.treated:
+        return replace(state, treated=True, score=state.score + TREATED)
+    if verb == "put" and name == state.target and state.treated:
         return replace(state, holding=False, placed=True, score=state.score + PLACED)
     return None

@@ -20,7 +20,7 @@ known of earlier turns.
 The environment pays where the score rises (`Frame.pay`), so showing what was paid shows no more than the
 score does; do not use it where players must not know their score. The part "influence" of the rewards is
 the change, in nats a token, that the knowledge brings to the log-probability of an action which it stands
-before: |log p(a | s, knowledge) - log p(a | s)| / |a|, of one such turn an episode.
+before: |log p(a | s, knowledge) - log p(a | s)| / |a|, of one such turn an episode; it is measured with agent=rl.
 """
 
 import inspect
@@ -63,6 +63,7 @@ CARD = pl.Card(
             "task": "house",
             "affordances": "house",
             "samples": 2,
+            "exam": 0,
             "schedule.prompts": 2,
             "collect.links.0.sample.turns": 4,
         },
@@ -230,9 +231,7 @@ class WithGameKnowledge:
         text = "\n".join(m.content for m in seen)
         new = facts_about(text, self.affordances, state.shown)
         kept = within(new, self.characters)
-        state = replace(
-            state, shown=(*state.shown, *kept), cut=state.cut + len(new) - len(kept)
-        )
+        state = replace(state, shown=(*state.shown, *kept), cut=state.cut + len(new) - len(kept))
         knowledge = self._graph_text(state) if self.inject == "graph" else self._text(state, kept)
         if not knowledge:
             return ask, state
@@ -344,7 +343,9 @@ class MeasureInfluence:
             for keep in (True, False)
         ]
         pairs = [(context, reply) for context in contexts]
-        informed, plain = (float(x.mean()) for x in pl.models.score_pairs(ctx.model(self.model), pairs))
+        informed, plain = (
+            float(x.mean()) for x in pl.models.score_pairs(ctx.model(self.model), pairs)
+        )
         return abs(informed - plain)
 
 
@@ -387,9 +388,7 @@ def build(
     exams = {"with knowledge": HeldOutInformed(replace(played, demonstrate=False), exam)}
     given: dict[str, Any] = {"evaluate": exams if exam else {}}
     if agent == "imitation":
-        return pl.vary(
-            pl.recipe("sft"), collect=pl.links(played, MeasureInfluence()), **given
-        )
+        return pl.vary(pl.recipe("sft"), collect=pl.links(played, MeasureInfluence()), **given)
     return pl.vary(
         pl.recipe("grpo"), collect=pl.links(played, pl.Score(), MeasureInfluence()), **given
     )
@@ -397,10 +396,10 @@ def build(
 
 @pl.stage
 class ShowKnowledge:
-    """Demonstrates the built-in game, with the knowledge in half of the episodes."""
+    """Demonstrates the built-in game, with the knowledge in three of four episodes."""
 
     played: PlayInformed
-    share: float = 0.5
+    share: float = 0.75
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         plain = replace(self.played, affordances="", memory=False, demonstrate=True)
@@ -416,10 +415,10 @@ def embedded(affordances: str = "house", samples: int = 4, **options: Any) -> pl
     shown = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowKnowledge(collect.links[0])),
-        schedule=pl.Schedule(prompts=16, steps=24),
+        schedule=pl.Schedule(prompts=16, steps=48),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
-    learned = pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=20))
+    learned = pl.vary(learned, schedule=pl.Schedule(prompts=8, steps=8))
     return pl.Pipeline(
         parts={"shown": pl.warm(shown), "played": pl.Part(learned, model=pl.Output("shown"))}
     )
