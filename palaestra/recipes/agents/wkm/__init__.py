@@ -82,11 +82,10 @@ CARD = pl.Card(
         off={"weight": 1.0},
         own={
             "model": "tiny-agent",
-            "task": "house",
-            "games": 4,
-            "tasks": 2,
+            "task": "grid",
+            "games": 6,
+            "tasks": 3,
             "weight": 0.1,
-            "k": 4,
             "imitate.schedule.prompts": 2,
             "imitate.schedule.steps": 2,
             "learn.schedule.prompts": 2,
@@ -178,7 +177,7 @@ def embedded(
     tasks: int = 48,
     weight: float = 0.5,
     k: int = 20,
-    steps: int = 20,
+    steps: int = 12,
     lr: float = 1e-3,
     **options: Any,
 ) -> PlanWithKnowledge:
@@ -194,7 +193,7 @@ def embedded(
     shown = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(ShowWriting()),
-        schedule=pl.Schedule(prompts=16, steps=30),
+        schedule=pl.Schedule(prompts=16, steps=40),
         optimiser=pl.AdamW(lr=2e-3, warmup=10),
     )
     return pl.vary(made, begin=shown)

@@ -14,7 +14,7 @@ import numpy as np
 import palaestra as pl
 
 WORD = re.compile(r"\w+")
-VERB = re.compile(r"[^\s\[({:,.]+")
+VERB = re.compile(r"[^\s\[({:,.*`]+")
 
 
 def verb_of(action: str) -> str:

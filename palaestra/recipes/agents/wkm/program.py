@@ -215,9 +215,9 @@ class PlayExperts:
         numbers = training_numbers(ctx, self.games)
         found = [g for g in await asyncio.gather(*map(one, numbers)) if g is not None]
         by = "your trajectories" if given else "the oracle" if oracle else "the model itself"
-        if not found:
+        if len(found) < 2:
             raise pl.UserError(
-                f"wkm: {by} solved none of {len(numbers)} training tasks, so there is no expert to learn from: "
+                f"wkm: {by} solved {len(found)} of {len(numbers)} training tasks, and two are needed to learn from: "
                 "give trajectories=FILE.jsonl of solved tasks by their id or prompt, give the environment a "
                 "method oracle(state), or take an easier environment"
             )

@@ -46,7 +46,7 @@ def state_sentence(game: Mapping[str, Any], turn: int) -> str:
 class ShowWriting:
     """Demonstrates the game in a share of the episodes, else advice or a sentence about a state of it."""
 
-    share: float = 0.4
+    share: float = 0.25
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         rng = pl.rng_of((*key, "writing"))
