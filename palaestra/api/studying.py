@@ -45,7 +45,7 @@ def make_study(settings: Settings, out: Path, *, talk: bool = True) -> Path:
         UserError: the folder holds something else.
     """
     check_study(settings)
-    settings = replace(settings, test_data=settings.test_data or settings.data)
+    settings = replace(settings, test_data=settings.test_data or settings.data, evaluate=0)
     if (out / "config.toml").is_file():
         stored = stored_run(out)
         check_same(settings, stored, out)

@@ -1,9 +1,11 @@
 """Answers of a study: equal after a stop, the same random numbers for two models, and files that can be read."""
 
 import json
+from pathlib import Path
 
 import palaestra as pl
 import pytest
+from palaestra.api.studying import studies
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.studies import items as module
@@ -106,3 +108,9 @@ def test_the_check_up_is_one_page(tmp_path, capsys):
     for name in ("math-beyond", "rlhf-diversity"):
         first = json.loads((out / name / "study.json").read_text())["findings"][0]
         assert f'<a href="{name}/study.html">' in page and first in told
+
+
+def test_the_page_names_all_studies():
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    for name, study in studies().items():
+        assert f"| [{name}](methods/{name}.md) | {study.question} |" in page

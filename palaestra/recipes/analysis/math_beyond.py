@@ -62,26 +62,26 @@ CARD = pl.Card(
 
 @pl.stage
 class BeyondStart:
-    """The study; see the module. `samples` answers to each of `problems` held-out ones at a
+    """The study; see the module. `n` answers to each of `tasks` held-out problems at a
     `temperature`, three times: the start, the start again, and the model.
     """
 
     base: str = ""
     also: str = ""
-    problems: int = 128
-    samples: int = 64
+    tasks: int = 128
+    n: int = 64
     temperature: float = 1.0
     question: ClassVar[str] = "Did training reach problems that the start never solves?"
     check_up: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        pl.check_bounds("BeyondStart.problems", self.problems, least=1)
-        pl.check_bounds("BeyondStart.samples", self.samples, least=2)
+        pl.check_bounds("problems", self.tasks, least=1)
+        pl.check_bounds("samples", self.n, least=2)
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         named = {f"base {i + 2}": source for i, source in enumerate(pl.studies.listed(self.also))}
         pl.studies.bring_models(ctx, self.base, named)
-        power = pl.studies.tell_power(ctx, self.problems)
+        power = pl.studies.tell_power(ctx, self.tasks)
         first, again, after = [
             await self._answers(ctx, model, draw)
             for model, draw in (("base", "first"), ("base", "again"), ("policy", "again"))
@@ -94,7 +94,7 @@ class BeyondStart:
 
     async def _answers(self, ctx: pl.Context, model: str, draw: str) -> list[pl.studies.Item]:
         return await pl.studies.answers(
-            ctx, model, self.problems, self.samples, temperature=self.temperature, draw=draw
+            ctx, model, self.tasks, self.n, temperature=self.temperature, draw=draw
         )
 
     def report(
@@ -106,7 +106,7 @@ class BeyondStart:
         power: str = "",
     ) -> pl.studies.Report:
         """What the draws show: the start's, its second one, the model's, and those of other starts."""
-        n = self.samples
+        n = self.n
         shares = {
             name: pl.studies.right_shares(x) for name, x in (("start", again), ("model", after))
         }
@@ -267,7 +267,7 @@ def embedded(problems: int = 256, samples: int = 16, steps: int = 40) -> pl.Pipe
         parts={
             "trained": pl.warm(trained),
             "study": pl.Part(
-                BeyondStart("tiny", problems=problems, samples=samples), model=pl.Output("trained")
+                BeyondStart("tiny", tasks=problems, n=samples), model=pl.Output("trained")
             ),
         }
     )

@@ -75,8 +75,8 @@ class Diversity:
         base: the model before training; "" = what the run of the model began with.
         beside: further models as NAME=MODEL, with commas between them.
         shifted: problems unlike the one trained on: files, or built-in tasks, with commas between them.
-        problems: held-out problems of each.
-        samples: answers to each problem.
+        tasks: held-out problems of each.
+        n: answers to each problem.
         temperature: of the models that are compared.
         temperatures: at which the start is sampled as well.
         present: further models that the run has by these names.
@@ -85,8 +85,8 @@ class Diversity:
     base: str = ""
     beside: str = ""
     shifted: str = ""
-    problems: int = 64
-    samples: int = 16
+    tasks: int = 64
+    n: int = 16
     temperature: float = 1.0
     temperatures: tuple[float, ...] = (0.3, 0.5, 0.7)
     present: tuple[str, ...] = ()
@@ -96,15 +96,15 @@ class Diversity:
     check_up: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        pl.check_bounds("Diversity.problems", self.problems, least=2)
-        pl.check_bounds("Diversity.samples", self.samples, least=2)
+        pl.check_bounds("problems", self.tasks, least=2)
+        pl.check_bounds("samples", self.n, least=2)
         if wrong := [x for x in pl.studies.listed(self.beside) if "=" not in x]:
             raise pl.UserError(f"beside={wrong[0]}: write NAME=MODEL, such as beside=sft=DIR")
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         others = {k: v for k, _, v in (x.partition("=") for x in pl.studies.listed(self.beside))}
         pl.studies.bring_models(ctx, self.base, others)
-        power = pl.studies.tell_power(ctx, self.problems)
+        power = pl.studies.tell_power(ctx, self.tasks)
         names = ["base", *others, *self.present, "policy"]
         items = {name: await self._answers(ctx, name) for name in names}
         measures = {name: measure(ctx, name, each) for name, each in items.items()}
@@ -127,8 +127,8 @@ class Diversity:
         return await pl.studies.answers(
             ctx,
             model,
-            self.problems,
-            self.samples,
+            self.tasks,
+            self.n,
             temperature=heat,
             draw=f"{draw} at temperature {heat:g}",
         )
@@ -169,7 +169,7 @@ class Diversity:
             findings=tell(base, model, less, equal, shifted),
             numbers=numbers,
             protocol={
-                "answers": f"{self.samples} to each of {len(base.within)} problems at {self.temperature:g}",
+                "answers": f"{self.n} to each of {len(base.within)} problems at {self.temperature:g}",
                 "tokens": "of the start's tokenizer, for all models",
                 "control": f"the start at temperatures {heats}",
                 "power": power,

@@ -23,7 +23,7 @@ def items(*rights):
 
 
 def report(first, again, after):
-    return beyond.BeyondStart(samples=2).report(items(*first), items(*again), items(*after))
+    return beyond.BeyondStart(n=2).report(items(*first), items(*again), items(*after))
 
 
 def test_the_bound_of_the_catalogue():
