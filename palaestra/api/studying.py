@@ -17,7 +17,7 @@ from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
 from palaestra.store.folder import SUMMARY, read_summary
 from palaestra.studies.page import PAGE, REPORT, write_study
-from palaestra.studies.report import Report, Table
+from palaestra.studies.report import StudyReport, StudyTable
 from palaestra.suggest import suggestion_or_all
 
 FAMILY, ALL = "analysis", "all"
@@ -104,18 +104,18 @@ def summarise(
     settings: Settings,
     out: Path,
     folders: Mapping[str, Path],
-) -> Report:
+) -> StudyReport:
     """One page of several studies: the first finding of each, and where the rest stands."""
     rows = [
         (name, report["question"], " ".join(report["findings"][1:]))
         for name, report in reports.items()
     ]
-    return Report(
+    return StudyReport(
         study="check-up",
         question=f"What did training do to {settings.model}?",
         findings=[report["findings"][0] for report in reports.values()],
         numbers={},
         protocol={n: " · ".join(r["protocol"].values()) for n, r in reports.items()},
-        tables=[Table("Study by study", ("study", "question", "more"), rows)],
+        tables=[StudyTable("Study by study", ("study", "question", "more"), rows)],
         pages={n: str((f / PAGE).relative_to(out)) for n, f in folders.items()},
     )

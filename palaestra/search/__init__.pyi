@@ -2,7 +2,7 @@
 
 # ruff: noqa: I001
 
-from .items import run as run
+from .answers import run as run
 from .blocks import NavigatedBlocks as NavigatedBlocks
 from .curve import accuracy_curve as accuracy_curve
 from .hybrid import HybridReasoning as HybridReasoning

@@ -28,9 +28,9 @@ from .page import (
     publish as publish,
 )
 from .report import (
-    Chart as Chart,
-    Line as Line,
-    Report as Report,
-    Table as Table,
+    StudyChart as StudyChart,
+    StudyLine as StudyLine,
+    StudyReport as StudyReport,
+    StudyTable as StudyTable,
     tell_interval as tell_interval,
 )

@@ -14,7 +14,7 @@ from palaestra.context import Context
 from palaestra.markdown import render
 from palaestra.stats import Interval
 from palaestra.store.checkpoint import jsonable, write_atomic
-from palaestra.studies.report import Chart, Report
+from palaestra.studies.report import StudyChart, StudyReport
 from palaestra.types import Result
 from palaestra.view.drawing import (
     DASHES,
@@ -31,7 +31,7 @@ PAGE, REPORT, ITEMS = "study.html", "study.json", "items.jsonl"
 MOST_TICKS = 12
 
 
-def publish(ctx: Context, report: Report) -> Result:
+def publish(ctx: Context, report: StudyReport) -> Result:
     """Writes a report into the folder of the run, if it has one, and its numbers into the log.
 
     Returns:
@@ -50,7 +50,7 @@ def publish(ctx: Context, report: Report) -> Result:
     return Result(metrics=jsonable(metrics), artifacts=artifacts)
 
 
-def write_study(folder: Path, report: Report) -> None:
+def write_study(folder: Path, report: StudyReport) -> None:
     """The three files, and a picture for each chart."""
     text = "".join(json.dumps(jsonable(dict(x)), ensure_ascii=False) + "\n" for x in report.items)
     write_atomic(folder / ITEMS, text)
@@ -67,7 +67,7 @@ def write_study(folder: Path, report: Report) -> None:
     write_atomic(folder / PAGE, page)
 
 
-def draw(chart: Chart) -> Any:
+def draw(chart: StudyChart) -> Any:
     """The figure of a chart."""
     from matplotlib.figure import Figure
 

@@ -12,7 +12,7 @@ from palaestra.types import value_class
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StudyTable:
     """Rows of cells as text, under a title and the names of the columns."""
 
     title: str
@@ -22,7 +22,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StudyLine:
     """Points of a line: x, y and the ends of their intervals, if they have any."""
 
     name: str
@@ -33,19 +33,19 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class StudyChart:
     """Lines over one axis. `share`: y is drawn from 0 to 100%."""
 
     title: str
     x_label: str
     y_label: str
-    lines: Sequence[Line]
+    lines: Sequence[StudyLine]
     share: bool = False
     log_x: bool = False
 
 
 @value_class
-class Report:
+class StudyReport:
     """What a study found.
 
     Args:
@@ -63,8 +63,8 @@ class Report:
     findings: Sequence[str]
     numbers: Mapping[str, float | Interval]
     protocol: Mapping[str, str]
-    tables: Sequence[Table] = ()
-    charts: Sequence[Chart] = ()
+    tables: Sequence[StudyTable] = ()
+    charts: Sequence[StudyChart] = ()
     items: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     pages: Mapping[str, str] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ import palaestra as pl
 from palaestra.stats import Interval
 from palaestra.studies.page import write_study
 
-LINE = pl.studies.Line("start", [1, 2, 4], [0.1, 0.2, 0.4], [0.0, 0.1, math.nan], [0.2, 0.3, 0.5])
+LINE = pl.studies.StudyLine("start", [1, 2, 4], [0.1, 0.2, 0.4], [0.0, 0.1, math.nan], [0.2, 0.3, 0.5])
 
 
 def test_numbers_for_people():
@@ -21,14 +21,14 @@ def test_numbers_for_people():
 
 
 def test_the_files(tmp_path):
-    report = pl.studies.Report(
+    report = pl.studies.StudyReport(
         study="s",
         question="Is <b> safe?",
         findings=["<script>alert(1)</script>"],
         numbers={"x": 1.0, "y": Interval(mean=0.5, low=0.25, high=0.75, n=9)},
         protocol={"how": "so"},
-        tables=[pl.studies.Table("t", ("a",), [("<i>",)])],
-        charts=[pl.studies.Chart("c", "k", "share", [LINE], share=True, log_x=True)],
+        tables=[pl.studies.StudyTable("t", ("a",), [("<i>",)])],
+        charts=[pl.studies.StudyChart("c", "k", "share", [LINE], share=True, log_x=True)],
         items=[{"id": 1}, {"id": "ä"}],
         pages={"other": "other/study.html"},
     )

@@ -104,7 +104,7 @@ class BeyondStart:
         after: Sequence[pl.studies.Item],
         others: Sequence[Sequence[pl.studies.Item]] = (),
         power: str = "",
-    ) -> pl.studies.Report:
+    ) -> pl.studies.StudyReport:
         """What the draws show: the start's, its second one, the model's, and those of other starts."""
         n = self.n
         shares = {
@@ -132,7 +132,7 @@ class BeyondStart:
             **({"expansion": expansion, **rates} if hard else {}),
             **({"lost": lost} if solved else {}),
         }
-        return pl.studies.Report(
+        return pl.studies.StudyReport(
             study="math-beyond",
             question=self.question,
             findings=tell(len(first), len(hard), n, expansion, lost, sharper),
@@ -194,7 +194,7 @@ def tell(
     return [answer, *rest[0 if hard else 1 :][: None if hard < problems else 1]]
 
 
-def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studies.Table]:
+def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studies.StudyTable]:
     """How many problems are solved by both, by one, and by none."""
     pairs = list(zip(before, now, strict=True))
     count = lambda a, b: str(sum((x, y) == (a, b) for x, y in pairs))
@@ -205,10 +205,10 @@ def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studie
         ("never", "by neither", count(0, 0)),
     ]
     note = "The start's second draw, on all problems."
-    return [pl.studies.Table("Problems by who solves them", ("", "", "problems"), rows, note)]
+    return [pl.studies.StudyTable("Problems by who solves them", ("", "", "problems"), rows, note)]
 
 
-def starts_table(starts: Sequence[Sequence[pl.studies.Item]]) -> list[pl.studies.Table]:
+def starts_table(starts: Sequence[Sequence[pl.studies.Item]]) -> list[pl.studies.StudyTable]:
     """What several start models leave unsolved; nothing for one."""
     if len(starts) < 2:
         return []
@@ -218,19 +218,19 @@ def starts_table(starts: Sequence[Sequence[pl.studies.Item]]) -> list[pl.studies
         ("at least one of them", str(len(set.union(*sets)))),
         ("all of them", str(len(set.intersection(*sets)))),
     ]
-    return [pl.studies.Table("Problems never solved", ("by", "problems"), rows)]
+    return [pl.studies.StudyTable("Problems never solved", ("by", "problems"), rows)]
 
 
 def curves(
     again: Sequence[pl.studies.Item], after: Sequence[pl.studies.Item], n: int
-) -> pl.studies.Chart:
+) -> pl.studies.StudyChart:
     """pass@k of both over k = 1, 2, 4, ... n."""
     ks = [1 << i for i in range(n.bit_length()) if 1 << i <= n]
     lines = []
     for name, items in (("start", again), ("model", after)):
         points = [pl.stats.bounded_interval(pl.studies.passed(items, k)) for k in ks]
         lines.append(
-            pl.studies.Line(
+            pl.studies.StudyLine(
                 name,
                 ks,
                 [p.mean for p in points],
@@ -238,7 +238,7 @@ def curves(
                 [p.high for p in points],
             )
         )
-    return pl.studies.Chart(
+    return pl.studies.StudyChart(
         "Problems solved within k answers",
         "answers",
         "problems solved",

@@ -136,11 +136,11 @@ class Diversity:
     def _report(
         self,
         items: Mapping[str, Sequence[pl.studies.Item]],
-        measures: Mapping[str, "Measures"],
-        cooler: Sequence["Measures"],
+        measures: Mapping[str, "Variety"],
+        cooler: Sequence["Variety"],
         shifted: Mapping[str, Mapping[str, pl.stats.Interval]],
         power: str,
-    ) -> pl.studies.Report:
+    ) -> pl.studies.StudyReport:
         base, model = measures["base"], measures["policy"]
         both = [i for i in base.within if i in model.within]
         pair = [base.within[i] for i in both], [model.within[i] for i in both]
@@ -163,7 +163,7 @@ class Diversity:
             gain = each["policy"].mean - each["base"].mean
             numbers[f"gain_on_{problem}"] = gain
         heats = ", ".join(f"{t:g}" for t in (*self.temperatures, self.temperature))
-        return pl.studies.Report(
+        return pl.studies.StudyReport(
             study="rlhf-diversity",
             question=self.question,
             findings=tell(base, model, less, equal, shifted),
@@ -181,7 +181,7 @@ class Diversity:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
+class Variety:
     """Of one model's answers: their quality; distinct n-grams of each problem's answers, by problem, and
     of each sample's answers to all problems; the spread of states likewise, means; and the divergence from
     the start, None where it cannot be told.
@@ -209,7 +209,7 @@ def quality_of(items: Sequence[pl.studies.Item]) -> pl.stats.Interval:
     return pl.stats.unbounded_interval([q for q in pl.studies.quality(items) if q == q])
 
 
-def measure(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> Measures:
+def measure(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> Variety:
     """Of a model's answers; without a name only what texts alone say."""
     start = ctx.model("base")
     spell: Callable[[str], tuple[int, ...]] = lambda text: tuple(
@@ -223,7 +223,7 @@ def measure(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> Mea
     ids = [[spell(t) for t in x["texts"]] for x in several]
     columns = list(zip(*ids, strict=False))  # of each sample, one answer a problem
     size = len(start.tokenizer)
-    plain = Measures(
+    plain = Variety(
         quality_of(items),
         {
             x["problem"]: pl.studies.distinct_ngrams(each, size)
@@ -272,7 +272,7 @@ def divergence(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> 
     return mean(sums[0]) - mean(sums[1])
 
 
-def at_equal_quality(heats: Sequence[Measures], quality: float) -> float | None:
+def at_equal_quality(heats: Sequence[Variety], quality: float) -> float | None:
     """Distinct n-grams of the start at the temperature at which it has this quality, on the line
     between two neighbouring temperatures; None where it has it at none.
 
@@ -288,8 +288,8 @@ def at_equal_quality(heats: Sequence[Measures], quality: float) -> float | None:
 
 
 def tell(
-    base: Measures,
-    model: Measures,
+    base: Variety,
+    model: Variety,
     less: pl.stats.Interval,
     equal: float | None,
     shifted: Mapping[str, Mapping[str, pl.stats.Interval]],
@@ -314,7 +314,7 @@ def tell(
     return [first, control, *lines]
 
 
-def table(measures: Mapping[str, Measures]) -> pl.studies.Table:
+def table(measures: Mapping[str, Variety]) -> pl.studies.StudyTable:
     """All measures of all models."""
     columns = (
         "model",
@@ -337,12 +337,12 @@ def table(measures: Mapping[str, Measures]) -> pl.studies.Table:
         )
         for name, m in measures.items()
     ]
-    return pl.studies.Table("How varied the answers are", columns, rows)
+    return pl.studies.StudyTable("How varied the answers are", columns, rows)
 
 
 def shifted_tables(
-    measures: Mapping[str, Measures], shifted: Mapping[str, Mapping[str, pl.stats.Interval]]
-) -> list[pl.studies.Table]:
+    measures: Mapping[str, Variety], shifted: Mapping[str, Mapping[str, pl.stats.Interval]]
+) -> list[pl.studies.StudyTable]:
     """Quality on the other problems, and how much less it is than on the one trained on."""
     if not shifted:
         return []
@@ -356,26 +356,28 @@ def shifted_tables(
         for problem, each in shifted.items()
         for name, m in measures.items()
     ]
-    return [pl.studies.Table("On other problems", ("model", "problem", "quality", "gap"), rows)]
+    return [
+        pl.studies.StudyTable("On other problems", ("model", "problem", "quality", "gap"), rows)
+    ]
 
 
 def called(name: str) -> str:
     return {"base": "start", "policy": "model"}.get(name, name)
 
 
-def chart(measures: Mapping[str, Measures], cooler: Sequence[Measures]) -> pl.studies.Chart:
+def chart(measures: Mapping[str, Variety], cooler: Sequence[Variety]) -> pl.studies.StudyChart:
     """Diversity against quality: the start's line over temperatures, and a point for each model."""
-    line = pl.studies.Line(
+    line = pl.studies.StudyLine(
         "start, by temperature",
         [m.quality.mean for m in cooler],
         [mean(m.distinct) for m in cooler],
     )
     points = [
-        pl.studies.Line(called(n), [m.quality.mean], [mean(m.distinct)])
+        pl.studies.StudyLine(called(n), [m.quality.mean], [mean(m.distinct)])
         for n, m in measures.items()
         if n != "base"
     ]
-    return pl.studies.Chart(
+    return pl.studies.StudyChart(
         "Variety against quality", "quality", "distinct n-grams", [line, *points]
     )
 

@@ -10,7 +10,7 @@ from palaestra.stats import Interval
 
 
 def measured(quality, distinct):
-    return study.Measures(Interval(mean=quality, low=0, high=1, n=4), {0: distinct}, [distinct])
+    return study.Variety(Interval(mean=quality, low=0, high=1, n=4), {0: distinct}, [distinct])
 
 
 HEATS = [measured(0.2, 0.8), measured(0.4, 0.6), measured(0.5, 0.3)]
