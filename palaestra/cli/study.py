@@ -29,32 +29,32 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
     out = Path(arguments.out) if arguments.out else name_of_folder(words[0], settings)
     talk = not arguments.json
     if every:
-        folders = check_up(settings, out, talk=talk)
-        reports = {name: read_report(folder) for name, folder in folders.items()}
+        place, folders = out, check_up(settings, out, talk=talk)
     else:
-        folder = make_study(settings, out, talk=talk)
-        reports = {words[0]: read_report(folder)}
+        place = make_study(settings, out, talk=talk)
+        folders = {words[0]: place}
+    reports = {name: read_report(folder) for name, folder in folders.items()}
     if talk:
         print()
         for name, report in reports.items():
             print(f"{name}: {report['question']}" if every else report["question"])
             print(*(f"  {line}" for line in report["findings"]), "", sep="\n")
-        print(f"page: {(out if every else folder) / PAGE}")
+        print(f"page: {place / PAGE}")
     return reports if every else reports[words[0]]
 
 
 def listed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The studies and what each answers; those of the check-up are marked."""
-    known = [
-        {"study": name, "question": study.question, "check_up": study.check_up}
-        for name, study in studies().items()
-    ]
+    known = studies()
     if not arguments.json:
-        width = max(len(x["study"]) for x in known)
-        for x in known:
-            print(f"{x['study']:<{width}}  {'*' if x['check_up'] else ' '} {x['question']}")
+        width = max(map(len, known))
+        for name, study in known.items():
+            print(f"{name:<{width}}  {'*' if study.check_up else ' '} {study.question}")
         print(f"\n* in the check-up: palaestra study {ALL} --model DIR --data F")
-    return known
+    return [
+        {"study": name, "question": study.question, "check_up": study.check_up}
+        for name, study in known.items()
+    ]
 
 
 def name_of_folder(study: str, settings: Settings) -> Path:
