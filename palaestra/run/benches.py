@@ -33,6 +33,7 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
@@ -69,6 +70,7 @@ from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
+from palaestra.worlds.plans import ExpertPlans
 from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
@@ -134,6 +136,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
     ),
     "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
+    "experts": (ExpertTasks, lambda: ExpertPlans(EXPERT_NAMES, turns=8, worked=True)),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
@@ -388,26 +391,6 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
     )
     judge = JudgeAgents(bench.reward) if bench.reward else None
     return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)
-
-
-def room_of(settings: Settings) -> str:
-    """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
-    search, rewrite, rerank or graph; "" = elsewhere. Raises UserError for documents or a graph in one
-    that reads none.
-    """
-    alone = GRAPH if settings.graph else SEARCH if settings.docs else ""
-    named = settings.env.partition("(")[0] if settings.env else alone
-    if settings.docs and named not in RETRIEVES:
-        raise UserError(
-            f"--docs and --env {settings.env} exclude each other; documents are searched in the "
-            f"environments {', '.join(RETRIEVES)}"
-        )
-    if settings.graph and named != GRAPH:
-        raise UserError(
-            f"--graph and --env {settings.env} exclude each other; a graph is followed in the "
-            "environment graph"
-        )
-    return named if named in ROOMS else ""
 
 
 def in_notebook(settings: Settings, instruction: str) -> Bench:

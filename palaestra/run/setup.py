@@ -364,14 +364,14 @@ def bench_of(
     what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
     data where no reward is named.
     """
-    from palaestra.run import benches
+    from palaestra.run import benches, rooms
     from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
     coded = settings.in_code
     players: Mapping[str, Player] = {}
-    if room := benches.room_of(settings):
-        bench = benches.ROOMS[room](settings, instruction)
+    if room := rooms.room_of(settings):
+        bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
@@ -396,7 +396,7 @@ def bench_of(
         bench = benches.add_agent(bench, settings)
     if coded:
         bench = benches.add_interpreter(bench, settings)
-    elif settings.tools and room not in benches.TAKES_TOOLS:
+    elif settings.tools and room not in rooms.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
     return (

@@ -8,6 +8,11 @@ from .chain import (
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
+from .experts import (
+    EXPERT_NAMES as EXPERT_NAMES,
+    ExpertTasks as ExpertTasks,
+    Photo as Photo,
+)
 from .facts import (
     CommonFacts as CommonFacts,
 )
