@@ -292,7 +292,7 @@ class BringsReward(Protocol):
 
 def brings_reward(recipe: Any) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
-    parts = [part for _, part in values.walk(recipe)]
+    parts = [recipe, *(part for _, part in values.walk(recipe))]
     judges = [part for part in parts if isinstance(part, Score)]
     own = any(isinstance(part, BringsReward) and part.brings_reward for part in parts)
     return bool(judges or own) and all(part.reward is not None for part in judges)
