@@ -39,6 +39,7 @@ from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
+from palaestra.toys.house import House, HouseTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
@@ -117,6 +118,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
+    "house": (HouseTasks, House),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
     "wiki-2": (

@@ -34,6 +34,13 @@ from .hop import (
     Hop as Hop,
     HopTasks as HopTasks,
 )
+from .house import (
+    AFFORDANCES as AFFORDANCES,
+    House as House,
+    HouseState as HouseState,
+    HouseTasks as HouseTasks,
+    apply_house_action as apply_house_action,
+)
 from .judging import (
     CompareAnswers as CompareAnswers,
     Grade as Grade,
