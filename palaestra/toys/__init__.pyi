@@ -8,6 +8,9 @@ from .chain import (
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
+from .devices import (
+    DeviceTasks as DeviceTasks,
+)
 from .facts import (
     CommonFacts as CommonFacts,
 )
