@@ -33,7 +33,11 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+<<<<<<< HEAD
 from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
+=======
+from palaestra.toys.devices import DeviceTasks
+>>>>>>> h/cases
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
@@ -105,7 +109,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights, "theorems": Theorems,
     "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
-    "store": StoreTasks,
+    "store": StoreTasks, "devices": DeviceTasks,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,

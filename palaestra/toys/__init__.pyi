@@ -13,6 +13,9 @@ from .experts import (
     ExpertTasks as ExpertTasks,
     Photo as Photo,
 )
+from .devices import (
+    DeviceTasks as DeviceTasks,
+)
 from .facts import (
     CommonFacts as CommonFacts,
 )

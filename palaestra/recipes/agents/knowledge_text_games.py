@@ -230,9 +230,7 @@ class WithGameKnowledge:
         text = "\n".join(m.content for m in seen)
         new = facts_about(text, self.affordances, state.shown)
         kept = within(new, self.characters)
-        state = replace(
-            state, shown=(*state.shown, *kept), cut=state.cut + len(new) - len(kept)
-        )
+        state = replace(state, shown=(*state.shown, *kept), cut=state.cut + len(new) - len(kept))
         knowledge = self._graph_text(state) if self.inject == "graph" else self._text(state, kept)
         if not knowledge:
             return ask, state
@@ -344,7 +342,9 @@ class MeasureInfluence:
             for keep in (True, False)
         ]
         pairs = [(context, reply) for context in contexts]
-        informed, plain = (float(x.mean()) for x in pl.models.score_pairs(ctx.model(self.model), pairs))
+        informed, plain = (
+            float(x.mean()) for x in pl.models.score_pairs(ctx.model(self.model), pairs)
+        )
         return abs(informed - plain)
 
 
@@ -387,9 +387,7 @@ def build(
     exams = {"with knowledge": HeldOutInformed(replace(played, demonstrate=False), exam)}
     given: dict[str, Any] = {"evaluate": exams if exam else {}}
     if agent == "imitation":
-        return pl.vary(
-            pl.recipe("sft"), collect=pl.links(played, MeasureInfluence()), **given
-        )
+        return pl.vary(pl.recipe("sft"), collect=pl.links(played, MeasureInfluence()), **given)
     return pl.vary(
         pl.recipe("grpo"), collect=pl.links(played, pl.Score(), MeasureInfluence()), **given
     )

@@ -185,9 +185,7 @@ def plans_of(ctx: pl.Context) -> pl.worlds.ExpertPlans:
 
 def plan_logp(episode: pl.Episode) -> float:
     """The log-probability of all that was said in an episode, in nats."""
-    return float(
-        sum(sum(s.logp or ()) for row in episode.rows for s in row.segments if s.trained)
-    )
+    return float(sum(sum(s.logp or ()) for row in episode.rows for s in row.segments if s.trained))
 
 
 def chosen_of(logp_K: np.ndarray, epsilon: float, rng: np.random.Generator) -> int:
