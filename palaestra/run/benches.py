@@ -33,11 +33,8 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
-<<<<<<< HEAD
-from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
-=======
 from palaestra.toys.devices import DeviceTasks
->>>>>>> h/cases
+from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
