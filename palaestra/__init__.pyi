@@ -187,6 +187,7 @@ from . import (
     curriculum as curriculum,
     ends as ends,
     engines as engines,
+    games as games,
     judges as judges,
     ledger as ledger,
     mixing as mixing,

@@ -15,6 +15,7 @@ from palaestra.cli.flag_forms import (
     whole_number,
     whole_numbers,
 )
+from palaestra.cli.game_flags import play, tournament
 from palaestra.cli.needs_flags import init, needs
 from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
@@ -566,6 +567,8 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "submit": submit,
     "eval": evaluate,
     "search": search,
+    "play": play,
+    "tournament": tournament,
     "gateway": gateway,
     "view": view,
     "track": track,

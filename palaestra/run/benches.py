@@ -70,6 +70,7 @@ from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
+from palaestra.worlds.mnk import Mnk, MnkTasks, board_by_name
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.plans import ExpertPlans
@@ -163,6 +164,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: TicTacToeTasks(name="tictactoe-legal"),
         lambda: TicTacToe(illegal="never"),
     ),
+    "mnk": (MnkTasks, Mnk),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
@@ -180,6 +182,9 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         world = world_by_name(spec)
         tasks = AdaptedTasks(world, spec)
         return Bench(name=spec, tasks=tasks, world=world, max_turns=world.max_turns), {}
+    if spec.startswith("mnk("):
+        tasks, board = board_by_name(spec)
+        return Bench(name=spec, tasks=tasks, world=board, max_turns=board.most_turns), {}
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
