@@ -2,7 +2,8 @@
 answered, or the majority alone (arXiv:2506.19467). A study: nothing is trained.
 
     p_i       share of each label among the annotations of item i
-    q_i       share of it among `samples` answers; or, with stated=true, as the model says in percent
+    q_i       by `read`: "sampled", its share among `samples` answers; "stated", as the model says in
+              percent; "scored", its probability as the answer, among those of the labels
     VarCorr   correlation over items of sum_k p (1 - p) and sum_k q (1 - q)
     distance  mean total variation, 1/2 sum_k |p - q|; for two labels |p - q|
     F1        of the majority, a mean over labels; items with a tie are left out
@@ -13,7 +14,7 @@ The floor is what annotators themselves reach: the distance of two halves of the
 or more.
 
     palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl
-    palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl stated=true
+    palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl read=stated
 
 An answer that names no label, or several, is left out and counted. `shots` items that stand first in
 the data are shown with what each annotator said. Beside the models stands a small regression of p on
@@ -23,7 +24,7 @@ the start's hidden states, fitted on half of the items and measured on the other
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -66,7 +67,7 @@ CARD = pl.Card(
         ),
         shows="moved",
         off={"base": "policy"},
-        own={"base": "tiny-agent", "items": 4, "samples": 4, "max_tokens": 8},
+        own={"base": "tiny-agent", "items": 4, "read": "scored"},
     ),
     use="It helps where people disagree for good reasons, as on tone or preference; where they disagree by "
     "mistake, the majority is what counts.",
@@ -77,6 +78,7 @@ CARD = pl.Card(
     ),
 )
 
+Read = Literal["sampled", "stated", "scored"]
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 ASK = "Many people were asked this. Of 100 of them, how many answered what? Answer with a line for each: "
 
@@ -90,7 +92,7 @@ class Disagreement:
         tasks: items.
         n: answers to each.
         temperature: of the answers.
-        stated: the model is asked for percentages, once an item and greedily.
+        read: how a model's shares are read; percentages are asked for once an item and greedily.
         shots: items at the front of the data that are shown with their annotations, and not measured.
         varied: share of the items that counts as those on which people disagree most.
     """
@@ -99,7 +101,7 @@ class Disagreement:
     tasks: int = 200
     n: int = 10
     temperature: float = 0.7
-    stated: bool = False
+    read: Read = "sampled"
     shots: int = 0
     varied: float = 0.25
     question: ClassVar[str] = "Does the model know how people disagree, or the majority alone?"
@@ -120,10 +122,14 @@ class Disagreement:
         ]
         shares, labels = shares_of(tasks)
         there = ctx.with_bench(
-            replace(ctx.bench, tasks=Asked(tasks, self.shots, labels if self.stated else ()))
+            replace(
+                ctx.bench, tasks=Asked(tasks, self.shots, labels if self.read == "stated" else ())
+            )
         )
-        items = {name: await self._answers(there, name, len(tasks)) for name in ("base", "policy")}
-        read = {name: self._read(each, labels) for name, each in items.items()}
+        read = {
+            name: await self._read(there, name, len(tasks) - self.shots, labels)
+            for name in ("base", "policy")
+        }
         measured = range(self.shots, len(tasks))
         told = [i for i in measured if all(r[i - self.shots] is not None for r in read.values())]
         if len(told) < 2:
@@ -144,17 +150,17 @@ class Disagreement:
         ]
         return pl.studies.publish(ctx, replace(report, items=lines))
 
-    async def _answers(self, ctx: pl.Context, model: str, tasks: int) -> list[pl.studies.Item]:
-        n, heat = (1, 0.0) if self.stated else (self.n, self.temperature)
-        return await pl.studies.answers(
-            ctx, model, tasks - self.shots, n, temperature=heat, judged=False
-        )
-
-    def _read(
-        self, items: Sequence[pl.studies.Item], labels: Sequence[str]
+    async def _read(
+        self, ctx: pl.Context, model: str, tasks: int, labels: Sequence[str]
     ) -> list[np.ndarray | None]:
         """[labels] of each item; None where no answer says one."""
-        if self.stated:
+        if self.read == "scored":
+            asked = [ctx.bench.tasks.task("test", i) for i in range(tasks)]
+            return [*scored_shares(ctx.model(model), asked, labels)]
+        stated = self.read == "stated"
+        n, heat = (1, 0.0) if stated else (self.n, self.temperature)
+        items = await pl.studies.answers(ctx, model, tasks, n, temperature=heat, judged=False)
+        if stated:
             return [stated_shares(x["texts"][0] if x["texts"] else "", labels) for x in items]
         return [sampled_shares(x["texts"], labels) for x in items]
 
@@ -203,9 +209,11 @@ class Disagreement:
             findings=tell(before, after, farther, floor, lost),
             numbers=numbers,
             protocol={
-                "answers": "percentages as stated"
-                if self.stated
-                else f"{self.n} at temperature {self.temperature:g}",
+                "answers": {
+                    "sampled": f"{self.n} at temperature {self.temperature:g}",
+                    "stated": "percentages as stated",
+                    "scored": "probabilities of the labels",
+                }[self.read],
                 "labels": ", ".join(labels),
                 "left out": ", ".join(
                     f"{x} items of the {'start' if n == 'base' else 'model'}"
@@ -301,6 +309,16 @@ def stated_shares(text: str, labels: Sequence[str]) -> np.ndarray | None:
     if len(found) < len(labels) or not total:
         return None
     return np.array([found[x] / total for x in labels])
+
+
+def scored_shares(model: Any, tasks: Sequence[pl.Task], labels: Sequence[str]) -> list[np.ndarray]:
+    """[labels] of each item: the probability of each label as the whole answer, at sum 1."""
+    written = [pl.run.WrittenText(x, tuple(t.prompt)) for t in tasks for x in labels]
+    pairs, _ = pl.run.spell_texts(model, written)
+    logp = np.array([float(np.sum(x)) for x in pl.models.score_pairs(model, pairs)])
+    logp_NK = logp.reshape(len(tasks), len(labels))
+    p_NK = np.exp(logp_NK - logp_NK.max(1, keepdims=True))
+    return [*(p_NK / p_NK.sum(1, keepdims=True))]
 
 
 def variance(p_NK: np.ndarray) -> np.ndarray:
@@ -428,13 +446,13 @@ def build(
     items: int = 200,
     samples: int = 10,
     temperature: float = 0.7,
-    stated: bool = False,
+    read: Read = "sampled",
     shots: int = 0,
     varied: float = 0.25,
 ) -> Disagreement:
     """`base` is the model before training, "" = what the run of the model began with. `samples` answers
-    to each of `items` items, or with `stated` percentages; `shots` items are shown."""
-    return Disagreement(base, items, samples, temperature, stated, shots, varied)
+    to each of `items` items are read as `read` says; `shots` items are shown."""
+    return Disagreement(base, items, samples, temperature, read, shots, varied)
 
 
 def embedded(items: int = 200, samples: int = 16, steps: int = 180) -> pl.Pipeline:

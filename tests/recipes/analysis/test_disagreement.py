@@ -141,3 +141,16 @@ def test_items_of_a_user(tmp_path, capsys):
     status = main([*ask, "samples=3", "--max-tokens", "8", "--out", str(out)])
     told = capsys.readouterr().err
     assert status == 0 or "items were answered with one of the labels (bad, good)" in told
+
+
+def test_probabilities_of_labels_are_those_of_whole_answers():
+    """With one label of twice the model's probability of the other; a long label is no less likely for its length alone."""
+    from palaestra.models.load import load
+
+    model = load("tiny")
+    (q_K,) = study.scored_shares(model, [task(7, ("a",))], ["no", "yes"])
+    pairs, _ = pl.run.spell_texts(
+        model, [pl.run.WrittenText(x, (Message(role="user", content="Is 7 much?"),)) for x in ("no", "yes")]
+    )
+    no, yes = (float(x.sum()) for x in pl.models.score_pairs(model, pairs))
+    assert q_K.tolist() == pytest.approx([1 / (1 + math.exp(yes - no)), 1 / (1 + math.exp(no - yes))])
