@@ -12,6 +12,11 @@ from .craftmini import (
     CraftMini as CraftMini,
     CraftMiniTasks as CraftMiniTasks,
 )
+from .experts import (
+    EXPERT_NAMES as EXPERT_NAMES,
+    ExpertTasks as ExpertTasks,
+    Photo as Photo,
+)
 from .devices import (
     DeviceTasks as DeviceTasks,
 )
@@ -35,6 +40,13 @@ from .halves import (
 from .hop import (
     Hop as Hop,
     HopTasks as HopTasks,
+)
+from .house import (
+    AFFORDANCES as AFFORDANCES,
+    House as House,
+    HouseState as HouseState,
+    HouseTasks as HouseTasks,
+    apply_house_action as apply_house_action,
 )
 from .judging import (
     CompareAnswers as CompareAnswers,
