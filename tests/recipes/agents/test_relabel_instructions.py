@@ -295,18 +295,18 @@ def test_drawn_tasks_have_instructions_of_the_buffer_or_their_own():
 
 
 def test_credit_of_given_and_relabelled_samples():
-    """V = .5, gamma .5, two actions. Given, R = 0: A = -.5. Relabelled: G = .5, 1: 0 and .5 * weight .5."""
+    """V = .75, gamma .5. Given, R = 0: A = -.75. Relabelled with two actions, G = .5 and 1: 0, and .25 * weight .5."""
     given = Episode(rows=(ROWS[0],), reward=Reward(total=0.0), status="finished")
     row = Row(segments=ROWS[0].segments[:4])
     facts = {"relabelled": 1.0, "hindsight_weight": 0.5}
     again = Episode(rows=(row,), reward=Reward(total=1.0), status="finished", facts=facts)
     groups = [Group(task=Task(id="t"), episodes=(given, again))]
-    signals = [[[{"policy_value": np.full(12, 0.5)}], [{"policy_value": np.full(8, 0.5)}]]]
+    signals = [[[{"policy_value": np.full(12, 0.75)}], [{"policy_value": np.full(8, 0.75)}]]]
     table = pl.Table(groups, signals, {})
     x = oir.HindsightCredit(gamma=0.5)(pl.Values(level="episode", x_N=table.reward_E), table)
-    assert x.x_N.tolist() == [-0.5] * 6 + [0, 0, 0.25, 0.25]
-    assert table.columns["return"].x_N.tolist() == [0.0] * 6 + [0.5, 0.5, 1, 1]
-    assert table.columns["track:hindsight"].x_N.tolist() == [0.0] * 8 + [0.25, 0.25]
+    assert x.x_N.tolist() == [-0.75] * 6 + [0, 0, 0.125, 0.125]
+    assert table.columns["return"].x_N.tolist() == [0.0] * 6 + [0.75, 0.75, 1, 1]
+    assert table.columns["track:hindsight"].x_N.tolist() == [0.0] * 8 + [0.125, 0.125]
 
 
 def test_files_of_instructions(tmp_path):
