@@ -33,6 +33,7 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.craftmini import CraftMini, CraftMiniTasks
 from palaestra.toys.devices import DeviceTasks
 from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
@@ -121,6 +122,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
+    "craftmini": (CraftMiniTasks, CraftMini),
     "house": (HouseTasks, House),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
