@@ -8,6 +8,18 @@ from .chain import (
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
+from .craftmini import (
+    CraftMini as CraftMini,
+    CraftMiniTasks as CraftMiniTasks,
+)
+from .experts import (
+    EXPERT_NAMES as EXPERT_NAMES,
+    ExpertTasks as ExpertTasks,
+    Photo as Photo,
+)
+from .devices import (
+    DeviceTasks as DeviceTasks,
+)
 from .facts import (
     CommonFacts as CommonFacts,
 )
@@ -61,6 +73,9 @@ from .lookup import (
 )
 from .mistakes import (
     wrong_answer as wrong_answer,
+)
+from .opinions import (
+    Opinions as Opinions,
 )
 from .preferences import (
     Preferences as Preferences,
