@@ -167,6 +167,8 @@ def assemble(
         schedule=pl.Schedule(prompts=16, steps=steps),
     )
     return PlanWithKnowledge(
+        n=games,
+        tasks=tasks,
         experts=PlayExperts(games, trajectories, tries),
         writing=WriteKnowledge("", wording, writer),
         exam=PlanExam("", wording, tasks, weight, k, verb_list(verbs), marker),

@@ -422,8 +422,12 @@ def measure_games(games: Sequence[tuple[Watched, pl.Episode]]) -> dict[str, Any]
 
 @pl.stage
 class PlanWithKnowledge:
-    """A program: all stages in their order; see `wkm`. `begin`: what is learned before all of them."""
+    """A program: all stages in their order; see `wkm`. Experts play `n` training tasks, and `tasks` held-out
+    ones are planned. `begin`: what is learned before all of them.
+    """
 
+    n: int
+    tasks: int
     experts: PlayExperts
     writing: WriteKnowledge
     exam: PlanExam
@@ -440,7 +444,7 @@ class PlanWithKnowledge:
         start: str | None = None
         if self.begin is not None:
             start = (await ctx.once("shown", self.begin)).artifacts["policy"]
-        experts = await ctx.once("experts", self.experts, start)
+        experts = await ctx.once("experts", replace(self.experts, games=self.n), start)
         on = lambda file: {"data": file, "test_data": "", "columns": ""}
         games = experts.artifacts
         experienced = await ctx.once(
@@ -452,7 +456,7 @@ class PlanWithKnowledge:
         world = await ctx.once(WORLD, self.learn, start, None, on(known["world"]))
         agent = await ctx.once("agent", self.imitate, start, None, on(known["agent"]))
         models = {WORLD: world.artifacts["policy"], EXPERIENCED: own}
-        exam = replace(self.exam, states=known["states"])
+        exam = replace(self.exam, states=known["states"], tasks=self.tasks)
         result = await ctx.once("exam", exam, agent.artifacts["policy"], models)
         made = {
             "policy": agent.artifacts["policy"],
