@@ -47,6 +47,7 @@ from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
+from palaestra.toys.opinions import Opinions
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
@@ -112,7 +113,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "rubrics": Rubrics,
+    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

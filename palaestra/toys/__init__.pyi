@@ -73,6 +73,9 @@ from .lookup import (
 from .mistakes import (
     wrong_answer as wrong_answer,
 )
+from .opinions import (
+    Opinions as Opinions,
+)
 from .preferences import (
     Preferences as Preferences,
 )
