@@ -141,9 +141,7 @@ class ExpertPlans:
             return await self._end(replace(state, at=state.at if state.plan else ""))
         expert = self.box.experts.get(name)
         fits = expert is not None and expert.takes == state.at
-        state = replace(
-            state, at=expert.gives if expert and fits else "", plan=(*state.plan, name)
-        )
+        state = replace(state, at=expert.gives if expert and fits else "", plan=(*state.plan, name))
         over = len(state.plan) >= self.turns
         if not fits or over:
             return await self._end(state)
@@ -181,7 +179,9 @@ class ExpertPlans:
         golds = [read_value(x, hints[1], self.folder, own[1]) for x in targets]
         metric = metric_for(self.metric, hints[1])
         results = await self.box.run(plan, values, self.seconds)
-        each = [0.0 if e else metric(out, gold) for (out, e), gold in zip(results, golds, strict=True)]
+        each = [
+            0.0 if e else metric(out, gold) for (out, e), gold in zip(results, golds, strict=True)
+        ]
         errors = [e for _, e in results if e]
         mean = sum(each) / len(each)
         if not errors and len(self.box.scores) < REMEMBERED:

@@ -12,7 +12,9 @@ WORLD = bench_by_name("experts")[0].world
 
 def first(text):
     tasks = pl.toys.ExpertTasks()
-    return next(t for split in ("train", "test") for i in range(600) if (t := tasks.task(split, i)).prompt[0].content == text)
+    return next(
+        t for split in ("train", "test") for i in range(600) if (t := tasks.task(split, i)).prompt[0].content == text
+    )
 
 
 def score(text, *plan):

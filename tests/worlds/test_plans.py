@@ -13,7 +13,7 @@ from palaestra.worlds.plans import ExpertPlans, plan_of
 
 from tests.recipes.objectives.helpers import near
 
-FILE = '''
+FILE = """
 import time
 import numpy as np
 from typing import NewType
@@ -39,7 +39,7 @@ def grey(photo: np.ndarray) -> np.ndarray:
 
 def _helper(x):
     return x
-'''
+"""
 
 
 @pytest.fixture
@@ -233,4 +233,10 @@ def test_few_shots_and_settings_of_an_environment(file, tmp_path):
         pl.train("openagi", env="experts", data=common["data"], out=tmp_path / "b", quiet=True, model="tiny-agent")
     (tmp_path / "bare.jsonl").write_text("".join(json.dumps({k: r[k] for k in r if k != "plan"}) + "\n" for r in rows))
     with pytest.raises(UserError, match="no row has a column plan"):
-        pl.train("openagi", env="experts(shots=2)", out=tmp_path / "c", quiet=True, **common | {"data": str(tmp_path / "bare.jsonl")})
+        pl.train(
+            "openagi",
+            env="experts(shots=2)",
+            out=tmp_path / "c",
+            quiet=True,
+            **common | {"data": str(tmp_path / "bare.jsonl")},
+        )

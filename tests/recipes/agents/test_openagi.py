@@ -11,7 +11,7 @@ from palaestra.types import Row, Segment, rng_of
 
 from tests.recipes.objectives.helpers import advantages, near, scored
 
-EXPERTS = '''
+EXPERTS = """
 def up(text: str) -> str:
     return text.upper()
 
@@ -20,7 +20,7 @@ def twice(text: str) -> str:
 
 def count(text: str) -> int:
     return len(text)
-'''
+"""
 
 
 def three(**options):
@@ -68,7 +68,10 @@ def test_the_log_probability_of_a_plan_is_that_of_what_was_said():
 @pytest.fixture
 def own(tmp_path):
     (tmp_path / "experts.py").write_text(EXPERTS)
-    rows = [{"prompt": f"shout it, {i}", "inputs": ["a", f"b{i}"], "targets": ["A", f"B{i}"], "plan": ["up"]} for i in range(20)]
+    rows = [
+        {"prompt": f"shout it, {i}", "inputs": ["a", f"b{i}"], "targets": ["A", f"B{i}"], "plan": ["up"]}
+        for i in range(20)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     files = {"tools": [str(tmp_path / "experts.py")], "data": str(tmp_path / "rows.jsonl")}
     small = {"env": "experts(turns=2,told=0)", "evaluate": 0, "steps": 2}
