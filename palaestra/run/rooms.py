@@ -87,12 +87,13 @@ def in_competitions(settings: Settings, instruction: str) -> Bench:
     first, *more = split_outside(inside[1:-1], ",")
     folder = first.strip().strip("'\"")
     rest = ",".join(more)
-    given = dict(parse_alone(f"{COMPETITION}({rest})", form).settings)
+    given: dict[str, Any] = {**parse_alone(f"{COMPETITION}({rest})", form).settings}
     folders = competitions_in(folder)
     held_out = given.pop("held_out", len(folders) // 8)
     benches.check_world_settings(settings.env, CompetitionWorld, given)
     tasks = CompetitionTasks(folders, held_out=held_out)
-    world = CompetitionWorld(**{"told": True, **given})
+    given.setdefault("told", True)
+    world = CompetitionWorld(**given)
     for name in folders:
         competition_named(name)
     turns = max(Bench.max_turns, world.steps)

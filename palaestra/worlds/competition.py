@@ -164,7 +164,7 @@ class CompetitionWorld:
     kit: bool = False
     told: bool = False
     worked: Literal["", "first", "any"] = ""
-    seats: ClassVar[tuple[str, ...]] = ("policy",)
+    seats: tuple[str, ...] = ("policy",)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:

@@ -99,7 +99,7 @@ class ExpertPlans:
     worked: bool = False
     folder: str = "."
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    seats: ClassVar[tuple[str, ...]] = ("policy",)
+    seats: tuple[str, ...] = ("policy",)
     solved: ClassVar[float] = 1.0
     bounds: ClassVar[tuple[float, float]] = (UNFIT, 1.0)
 

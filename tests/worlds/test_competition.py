@@ -135,7 +135,7 @@ def test_what_is_not_graded_is_paid_nothing_and_said(folder):
 def test_limits_are_typed_results(folder):
     (folder / "competition.toml").write_text(TOML + "seconds = 0.5\nmemory_mb = 128\n")
     frame, paid = played(CompetitionWorld(), folder, fenced("while True: pass"), fenced("x = bytearray(400 << 20)"))
-    assert [s.status for s in frame.state.steps][0] == "timeout" and paid == [0, 0]
+    assert frame.state.steps[0].status == "timeout" and paid == [0, 0]
     assert "MemoryError" in said(frame)
     first, _ = played(CompetitionWorld(), folder, fenced("while True: pass"))
     assert "TimeoutError: the program ran longer than 0.5 s" in said(first)

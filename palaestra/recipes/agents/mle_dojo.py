@@ -81,8 +81,8 @@ CARD = pl.Card(
         "The 200 competitions of Kaggle are not there: a folder of yours is a competition, and two drawn kinds are built in.",
         "Programs have numpy and the standard library, no pandas, scikit-learn or torch, no GPU and no network; public files "
         "are copied for each run, 200 MB at most.",
-        "Agents of other frameworks (AIDE, OpenAI's) are not wrapped; a program of yours plays with --agent on data of yours, not "
-        "here.",
+        "Agents of other frameworks (AIDE, OpenAI's) are not wrapped; a program of yours plays with --agent on data of yours, "
+        "not here.",
         "Supervised fine-tuning on recorded trajectories is `palaestra train sft` on conversations of yours; here programs of "
         "the folder `solutions` are shown.",
         "The raw metric cannot be the reward; it is in the fact `raw_score`.",
