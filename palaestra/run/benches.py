@@ -33,12 +33,14 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.devices import DeviceTasks
 from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
+from palaestra.toys.house import House, HouseTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
@@ -70,6 +72,7 @@ from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
+from palaestra.worlds.mnk import Mnk, MnkTasks, board_by_name
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.plans import ExpertPlans
@@ -106,7 +109,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights, "theorems": Theorems,
     "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
-    "store": StoreTasks,
+    "store": StoreTasks, "devices": DeviceTasks,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
@@ -119,6 +122,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
+    "house": (HouseTasks, House),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
     "wiki-2": (
@@ -163,6 +167,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: TicTacToeTasks(name="tictactoe-legal"),
         lambda: TicTacToe(illegal="never"),
     ),
+    "mnk": (MnkTasks, Mnk),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
@@ -180,6 +185,9 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         world = world_by_name(spec)
         tasks = AdaptedTasks(world, spec)
         return Bench(name=spec, tasks=tasks, world=world, max_turns=world.max_turns), {}
+    if spec.startswith("mnk("):
+        tasks, board = board_by_name(spec)
+        return Bench(name=spec, tasks=tasks, world=board, max_turns=board.most_turns), {}
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})

@@ -23,6 +23,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
+from palaestra.run.study import study_of
 from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
@@ -47,7 +48,7 @@ def context(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     given: Mapping[str, Any] | None = None
-    if recipe is not None:
+    if recipe is not None and study_of(recipe) is None:
         check_held_out(settings)
     if recipe is not None and not begun:
         given = given_arguments(settings)
@@ -291,7 +292,7 @@ class BringsReward(Protocol):
 
 def brings_reward(recipe: Any) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
-    parts = [part for _, part in values.walk(recipe)]
+    parts = [recipe, *(part for _, part in values.walk(recipe))]
     judges = [part for part in parts if isinstance(part, Score)]
     own = any(isinstance(part, BringsReward) and part.brings_reward for part in parts)
     return bool(judges or own) and all(part.reward is not None for part in judges)

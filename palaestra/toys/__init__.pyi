@@ -13,6 +13,9 @@ from .experts import (
     ExpertTasks as ExpertTasks,
     Photo as Photo,
 )
+from .devices import (
+    DeviceTasks as DeviceTasks,
+)
 from .facts import (
     CommonFacts as CommonFacts,
 )
@@ -33,6 +36,13 @@ from .halves import (
 from .hop import (
     Hop as Hop,
     HopTasks as HopTasks,
+)
+from .house import (
+    AFFORDANCES as AFFORDANCES,
+    House as House,
+    HouseState as HouseState,
+    HouseTasks as HouseTasks,
+    apply_house_action as apply_house_action,
 )
 from .judging import (
     CompareAnswers as CompareAnswers,

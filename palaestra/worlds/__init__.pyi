@@ -150,6 +150,15 @@ from .service import (
     Talk as Talk,
     goal_of as goal_of,
 )
+from .candidates import (
+    Candidates as Candidates,
+)
+from .mnk import (
+    Mnk as Mnk,
+    MnkTasks as MnkTasks,
+    rule_move as rule_move,
+    weak_move as weak_move,
+)
 from .tictactoe import (
     TicTacToe as TicTacToe,
     TicTacToeTasks as TicTacToeTasks,
