@@ -113,7 +113,7 @@ from .pair import (
 )
 from .plans import (
     ExpertPlans as ExpertPlans,
-    PlanState as PlanState,
+    ExpertPlanState as ExpertPlanState,
 )
 from .question import (
     Question as Question,
