@@ -129,7 +129,7 @@ class CompetitionState:
         ("position", float, "the best position score, from 0 to 1"),
         ("first_position", float, "the position score of the first submission that was graded"),
         ("raw_score", float, "the best metric of a competition; not there without a submission"),
-        ("actions", tuple, "the actions of a competition, in order"),
+        ("competition_actions", tuple, "the actions of a competition, in order"),
         ("graded", int, "submissions that were graded"),
     ),
     reads_columns=("competition",),
@@ -420,7 +420,7 @@ def facts(state: CompetitionState) -> Mapping[str, Any]:
         "tool_errors": sum(s.status not in ("ok", "graded") for s in ran),
         "position": state.best,
         "first_position": graded[0] if graded else 0.0,
-        "actions": tuple(s.action for s in state.steps),
+        "competition_actions": tuple(s.action for s in state.steps),
         "graded": len(graded),
         **raw,
     }
