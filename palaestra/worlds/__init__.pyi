@@ -50,6 +50,17 @@ from .blocks import (
 from .blind import (
     Blind as Blind,
 )
+from .competition import (
+    CompetitionWorld as CompetitionWorld,
+)
+from .competition_files import (
+    Competition as Competition,
+    competition_named as competition_named,
+)
+from .competition_tasks import (
+    CompetitionTasks as CompetitionTasks,
+    DrawnCompetitionTasks as DrawnCompetitionTasks,
+)
 from .dialogue import (
     Dialogue as Dialogue,
 )
@@ -102,7 +113,7 @@ from .pair import (
 )
 from .plans import (
     ExpertPlans as ExpertPlans,
-    PlanState as PlanState,
+    ExpertPlanState as ExpertPlanState,
 )
 from .question import (
     Question as Question,
