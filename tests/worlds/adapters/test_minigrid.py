@@ -45,7 +45,7 @@ def test_other_observations_are_no_views():
 
 def test_a_module_that_is_missing_is_named():
     pytest.importorskip("gymnasium")
-    with pytest.raises(UserError, match="needs the module no_such_module .*: pip install no_such_module"):
+    with pytest.raises(UserError, match=r"needs the module no_such_module .*: pip install no_such_module"):
         world_by_name("gym:no_such_module:Any-v0")
     with pytest.raises(UserError, match="Nowhere"):
         world_by_name("gym:json:Nowhere-v0")

@@ -77,7 +77,7 @@ def test_held_out_games(games, n, train, test):
     names = [[world.task(split, i).id.rpartition("/")[2] for i in range(k)] for split, k in
              (("train", world.size), ("test", world.test_size))]  # fmt: skip
     assert (world.size, world.test_size) == (train, test) and bool(world.caveat) == (n == 1)
-    assert n == 1 or {*names[0]}.isdisjoint(names[1]) and len({*names[0], *names[1]}) == n
+    assert n == 1 or ({*names[0]}.isdisjoint(names[1]) and len({*names[0], *names[1]}) == n)
 
 
 @pytest.mark.parametrize("command", ["save", "look. save", "oops script", "Quit", "<think>look</think>", " \n"])
@@ -87,7 +87,7 @@ def test_words_to_the_interpreter_are_no_commands(command):
 
 
 def test_mistakes(games, tmp_path):
-    with pytest.raises(UserError, match="has no game .*tw-make custom"):
+    with pytest.raises(UserError, match=r"has no game .*tw-make custom"):
         world_by_name(f"textworld:{tmp_path}")
     with pytest.raises(UserError, match="has no setting rooms; leave it out"):
         world_by_name(f"textworld:{games(1)}(rooms=3)")
