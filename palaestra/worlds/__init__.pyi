@@ -24,8 +24,14 @@ from .adapters.pettingzoo import (
 from .adapters.spiel import (
     SpielWorld as SpielWorld,
 )
+from .adapters.scienceworld import (
+    ScienceWorldTask as ScienceWorldTask,
+)
 from .adapters.textarena import (
     TextArenaWorld as TextArenaWorld,
+)
+from .adapters.textworld import (
+    TextWorldGames as TextWorldGames,
 )
 from .adapters.verifiers import (
     VerifiersWorld as VerifiersWorld,
