@@ -65,6 +65,8 @@ from palaestra.types import Player, Task, Tasks, World
 from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.competition import CompetitionWorld
+from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
@@ -143,6 +145,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
     ),
     "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
+    "competitions": (DrawnCompetitionTasks, lambda: CompetitionWorld(steps=2, worked="first")),
     "experts": (ExpertTasks, lambda: ExpertPlans(EXPERT_NAMES, turns=8, worked=True)),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),

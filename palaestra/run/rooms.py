@@ -12,13 +12,17 @@ from palaestra.errors import UserError
 from palaestra.run import benches
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.phrasing import question_text
-from palaestra.tasks.spec import parse_alone
+from palaestra.tasks.spec import parse_alone, split_outside
+from palaestra.worlds.competition import CompetitionWorld
+from palaestra.worlds.competition_files import competition_named, competitions_in
+from palaestra.worlds.competition_tasks import CompetitionTasks
 from palaestra.worlds.plans import ExpertPlans, plan_of
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
 
 EXPERTS = "experts"  # as --env names it
+COMPETITION = "competition"  # likewise, with a folder in brackets
 TAKES_TOOLS = (*benches.TAKES_TOOLS, EXPERTS)  # in which --tools are not tools of a model
 
 
@@ -71,4 +75,33 @@ def solved_plans(rows: FileTasks) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(plans.items())
 
 
-ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {**benches.ROOMS, EXPERTS: in_experts}
+def in_competitions(settings: Settings, instruction: str) -> Bench:
+    """The user's own competitions: competition(DIR), or competition(DIR,steps=4)."""
+    inside = settings.env.removeprefix(COMPETITION).strip()
+    form = f'--env "{COMPETITION}(DIR,steps=N,...)"'
+    if not (inside.startswith("(") and inside.endswith(")")) or settings.data or settings.tools:
+        raise UserError(
+            f"a competition is a folder, which is named as {form}, without --data and --tools; its files are in "
+            "docs/environments.md"
+        )
+    first, *more = split_outside(inside[1:-1], ",")
+    folder = first.strip().strip("'\"")
+    rest = ",".join(more)
+    given: dict[str, Any] = {**parse_alone(f"{COMPETITION}({rest})", form).settings}
+    folders = competitions_in(folder)
+    held_out = given.pop("held_out", len(folders) // 8)
+    benches.check_world_settings(settings.env, CompetitionWorld, given)
+    tasks = CompetitionTasks(folders, held_out=held_out)
+    given.setdefault("told", True)
+    world = CompetitionWorld(**given)
+    for name in folders:
+        competition_named(name)
+    turns = max(Bench.max_turns, world.steps)
+    return Bench(name=folder, tasks=tasks, world=world, max_tokens=1024, max_turns=turns)
+
+
+ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
+    **benches.ROOMS,
+    EXPERTS: in_experts,
+    COMPETITION: in_competitions,
+}

@@ -73,7 +73,8 @@ class ProblemSettings:
     task: str = setting(
         "",
         "the task: chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
-        "environment: gym:, spiel:, pettingzoo:, textarena:, verifiers:, openenv: and its name",
+        "environment: gym:, spiel:, pettingzoo:, textarena:, textworld:, "
+        "scienceworld:, verifiers:, openenv: and its name",
         metavar="NAME",
         means=TASK,
         use=LEARNED,
@@ -129,8 +130,10 @@ class ProblemSettings:
         "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
         "a search of --docs; or rerank: passages of --docs, chosen for the questions of --data; or "
         "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
-        "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools",
-        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph | experts",
+        "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools; or competition(DIR): "
+        "a folder with data, a metric and hidden answers",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph | experts | "
+        "competition(DIR)",
         use=LEARNED,
     )
     docs: str = setting(

@@ -24,8 +24,14 @@ from .adapters.pettingzoo import (
 from .adapters.spiel import (
     SpielWorld as SpielWorld,
 )
+from .adapters.scienceworld import (
+    ScienceWorldTask as ScienceWorldTask,
+)
 from .adapters.textarena import (
     TextArenaWorld as TextArenaWorld,
+)
+from .adapters.textworld import (
+    TextWorldGames as TextWorldGames,
 )
 from .adapters.verifiers import (
     VerifiersWorld as VerifiersWorld,
@@ -49,6 +55,17 @@ from .blocks import (
 )
 from .blind import (
     Blind as Blind,
+)
+from .competition import (
+    CompetitionWorld as CompetitionWorld,
+)
+from .competition_files import (
+    Competition as Competition,
+    competition_named as competition_named,
+)
+from .competition_tasks import (
+    CompetitionTasks as CompetitionTasks,
+    DrawnCompetitionTasks as DrawnCompetitionTasks,
 )
 from .dialogue import (
     Dialogue as Dialogue,
@@ -102,7 +119,7 @@ from .pair import (
 )
 from .plans import (
     ExpertPlans as ExpertPlans,
-    PlanState as PlanState,
+    ExpertPlanState as ExpertPlanState,
 )
 from .question import (
     Question as Question,

@@ -46,7 +46,7 @@ PLAN_IT = (
 
 
 @value_class
-class PlanState:
+class ExpertPlanState:
     """A plan under way. `at` is the type that is there, "" = the plan does not fit."""
 
     task: Task
@@ -99,7 +99,7 @@ class ExpertPlans:
     worked: bool = False
     folder: str = "."
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    seats: ClassVar[tuple[str, ...]] = ("policy",)
+    seats: tuple[str, ...] = ("policy",)
     solved: ClassVar[float] = 1.0
     bounds: ClassVar[tuple[float, float]] = (UNFIT, 1.0)
 
@@ -132,10 +132,10 @@ class ExpertPlans:
                 f"task {task.id!r}: no plan of {self.turns} experts leads from {takes} to {gives}; give an "
                 "expert that does, or raise turns"
             )
-        state = PlanState(task=task, at=takes, gives=gives)
+        state = ExpertPlanState(task=task, at=takes, gives=gives)
         return self._ask(state, self._prompt(task, takes, gives))
 
-    async def step(self, state: PlanState, acts: tuple[Act, ...], key: Key) -> Frame:
+    async def step(self, state: ExpertPlanState, acts: tuple[Act, ...], key: Key) -> Frame:
         name = acts[0].text.strip()
         if name == DONE:
             return await self._end(replace(state, at=state.at if state.plan else ""))
@@ -147,7 +147,7 @@ class ExpertPlans:
             return await self._end(state)
         return self._ask(state, (Message(role="tool", content=state.at),))
 
-    def oracle(self, state: PlanState) -> str:
+    def oracle(self, state: ExpertPlanState) -> str:
         """The next expert of the column `plan`. Raises UserError without one, or for one that does not
         fit.
         """
@@ -215,21 +215,21 @@ class ExpertPlans:
             text = f"{text}\n\n{told}"
         return (*before, replace(last, content=text))
 
-    def _choices(self, state: PlanState) -> tuple[str, ...]:
+    def _choices(self, state: ExpertPlanState) -> tuple[str, ...]:
         if not self.legal:
             return (*self.box.experts, DONE)
         ends = (DONE,) if state.plan and state.at == state.gives else ()
         left = self.turns - len(state.plan)
         return (*self.box.legal(state.at, state.gives, left), *ends)
 
-    def _ask(self, state: PlanState, say: tuple[Message, ...]) -> Frame:
+    def _ask(self, state: ExpertPlanState, say: tuple[Message, ...]) -> Frame:
         choices = self._choices(state)
         ruled_out = 1 - len(choices) / (len(self.box.experts) + 1)
         state = replace(state, narrowed=(*state.narrowed, ruled_out))
         ask = Ask(seat="policy", say=say, choices=choices)
         return Frame(state=state, asks=(ask,), facts=facts(state), state_key=state.plan)
 
-    async def _end(self, state: PlanState) -> Frame:
+    async def _end(self, state: ExpertPlanState) -> Frame:
         fits = state.at == state.gives
         paid, error, failures = UNFIT, "", 0
         if fits:
@@ -245,7 +245,7 @@ class ExpertPlans:
         return Frame(state=state, pay={("policy", ""): paid}, facts=told, state_key=state.plan)
 
 
-def facts(state: PlanState) -> Mapping[str, Any]:
+def facts(state: ExpertPlanState) -> Mapping[str, Any]:
     narrowed = state.narrowed
     return {
         "turns": len(state.plan),

@@ -316,13 +316,24 @@ def build(
 
 
 def embedded(
-    baseline: Baseline = "moving", candidates: int = 8, shown: int = 12, **options: Any
+    baseline: Baseline = "moving",
+    candidates: int = 6,
+    shown: int = 12,
+    epsilon: float = 0.5,
+    decay: float = 0.99,
+    **options: Any,
 ) -> pl.Pipeline:
     """On drawn photos and words. The small model never saw these names, so it is first shown a few
-    plans, too few to be right.
+    plans, too few to be right. It explores more than the release, whose epsilon is gone after 20 steps.
     """
     made = build(
-        baseline=baseline, candidates=candidates, shown=shown, start="finetuned", **options
+        epsilon,
+        decay,
+        candidates,
+        baseline=baseline,
+        shown=shown,
+        start="finetuned",
+        **options,
     )
     assert isinstance(made, pl.Pipeline)
     parts = dict(made.parts)

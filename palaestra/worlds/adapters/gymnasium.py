@@ -1,7 +1,8 @@
 """Gymnasium's environments as worlds: `gym:FrozenLake-v1(is_slippery=False)`, or `GymnasiumWorld`.
 
-What is shown is the environment's own text drawing where it has one ("ansi"), else the observation
-as numbers. An action of a Discrete space is said by its number or its name, one of a Text space is
+An id of another package has its module in front: `gym:minigrid:MiniGrid-Empty-5x5-v0`. What is shown
+is the environment's own text drawing where it has one ("ansi"), the view in words in MiniGrid and
+BabyAI, else the observation as numbers. An action of a Discrete space is said by its number or its name, one of a Text space is
 the reply, one of another space its JSON on the last line.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from palaestra.worlds.adapters.base import (
     missing_library,
     show,
 )
+from palaestra.worlds.adapters.minigrid import is_view, view_in_words
 from palaestra.worlds.adapters.spaces import Speech
 
 # what the numbers mean, which Gymnasium says in its documentation alone
@@ -37,6 +40,8 @@ ACTIONS: Mapping[str, str] = {
     "CartPole": "left right",
     "MountainCar": "left none right",
     "Acrobot": "left none right",
+    "MiniGrid": "left right forward pickup drop toggle done",
+    "BabyAI": "left right forward pickup drop toggle done",
 }
 COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 ESCAPE = re.compile(r"\x1b\[([\d;]*)m(.*?)\x1b\[0m", re.DOTALL)
@@ -47,7 +52,8 @@ class GymnasiumWorld(AdaptedWorld):
     """An environment of Gymnasium (https://gymnasium.farama.org).
 
     Args:
-        make: the environment's id, or a function that makes the environment.
+        make: the environment's id, or MODULE:ID where importing MODULE registers it, or a function
+            that makes the environment.
         settings: keywords for its id.
         render: the text for `(observation, info)`. Without it the environment draws itself if it
             can, else its numbers are shown.
@@ -96,12 +102,14 @@ class GymnasiumWorld(AdaptedWorld):
         if not isinstance(self.make, str):
             return self.make()
         given = dict(self.settings)
+        import_registrar(self.make, self.label)
+        name = self.make.rpartition(":")[2]
         try:
-            modes = gymnasium.spec(self.make).kwargs.get("render_mode"), given.get("render_mode")
-            made = gymnasium.make(self.make, **given)
+            modes = gymnasium.spec(name).kwargs.get("render_mode"), given.get("render_mode")
+            made = gymnasium.make(name, **given)
             if not any(modes) and not self.render and "ansi" in made.metadata["render_modes"]:
                 made.close()
-                made = gymnasium.make(self.make, **given, render_mode="ansi")
+                made = gymnasium.make(name, **given, render_mode="ansi")
         except (gymnasium.error.Error, TypeError, ValueError, AssertionError, ImportError) as error:
             what = " ".join(str(error).split())
             raise UserError(f"{self.label}: {what}; change the id or its settings") from None
@@ -109,7 +117,8 @@ class GymnasiumWorld(AdaptedWorld):
 
     def speech(self, made: Any) -> Speech:
         """How its actions are said."""
-        known = "" if made.spec is None else ACTIONS.get(made.spec.name, "")
+        name = "" if made.spec is None else made.spec.name
+        known = ACTIONS.get(name) or ACTIONS.get(name.partition("-")[0], "")
         return Speech(made.action_space, tuple((self.actions or known).split()), self.read)
 
 
@@ -139,7 +148,10 @@ class GymnasiumEpisode:
             return self.world.render(observation, info)
         with library_call(self.world.label):
             drawn = self.environment.render() if self.environment.render_mode == "ansi" else None
-        text = name_colours(drawn).strip("\n") if isinstance(drawn, str) else show(observation)
+        if isinstance(drawn, str):
+            text = name_colours(drawn).strip("\n")
+        else:
+            text = view_in_words(observation) if is_view(observation) else show(observation)
         return f"{text}\n\n{self.speech.ways()}".rstrip() if first else text
 
     def read(self, text: str) -> str:
@@ -150,6 +162,19 @@ class GymnasiumEpisode:
 
     def close(self) -> None:
         self.environment.close()
+
+
+def import_registrar(make: str, label: str) -> None:
+    """Imports the module in front of an id, which registers it. Raises UserError where there is none."""
+    module = make.rpartition(":")[0]
+    if not module:
+        return
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"{label} needs the module {module} ({error}): pip install {module.partition('.')[0]}"
+        ) from None
 
 
 def name_colours(drawn: str) -> str:

@@ -17,16 +17,20 @@ from palaestra.worlds.adapters.base import AdaptedWorld
 from palaestra.worlds.adapters.gymnasium import GymnasiumWorld
 from palaestra.worlds.adapters.openenv import OpenEnvWorld
 from palaestra.worlds.adapters.pettingzoo import PettingZooWorld
+from palaestra.worlds.adapters.scienceworld import ScienceWorldTask
 from palaestra.worlds.adapters.spiel import SpielWorld
 from palaestra.worlds.adapters.textarena import TextArenaWorld
+from palaestra.worlds.adapters.textworld import TextWorldGames
 from palaestra.worlds.adapters.verifiers import VerifiersWorld
 
 ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
     "gym": GymnasiumWorld,
     "openenv": OpenEnvWorld,
     "pettingzoo": PettingZooWorld,
+    "scienceworld": ScienceWorldTask,
     "spiel": SpielWorld,
     "textarena": TextArenaWorld,
+    "textworld": TextWorldGames,
     "verifiers": VerifiersWorld,
 }
 IN_PROGRAMS = ("settings", "render", "read")  # what text does not say
