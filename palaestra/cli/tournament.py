@@ -62,14 +62,15 @@ def table(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'':<{width}}" + "".join(f"{n[-12:]:>14}" for n in order)
     for a in order:
         cells = (result["matrix"][a].get(b) for b in order)
-        yield f"{a:<{width}}" + "".join(
-            f"{_share(c['points']) if c else '':>14}" for c in cells
-        )
+        yield f"{a:<{width}}" + "".join(f"{_share(c['points']) if c else '':>14}" for c in cells)
     yield (
         "legend: illegal = replies that the world refused; legal = points in games without any; "
         "exploitable = what a best response earns more than an equilibrium player, a seat"
     )
-    for count, what in ((result["cut"], "were cut"), (result["errors"], "ended in an error, left out")):
+    for count, what in (
+        (result["cut"], "were cut"),
+        (result["errors"], "ended in an error, left out"),
+    ):
         if count:
             yield f"{count} games {what}"
 

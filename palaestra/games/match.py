@@ -74,9 +74,7 @@ class Referee:
         return frame
 
 
-def _refused(
-    before: Mapping[str, Any], after: Mapping[str, Any], seat: str, movers: int
-) -> bool:
+def _refused(before: Mapping[str, Any], after: Mapping[str, Any], seat: str, movers: int) -> bool:
     """Whether the world counted the reply of a seat as illegal. Of several that reply at once, only
     a count for each seat says whose it was.
     """

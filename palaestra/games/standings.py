@@ -1,9 +1,9 @@
 """Tournaments: all players against all, each deal played twice with the seats swapped.
 
-    games.jsonl         a line for each game
-    tournament.json     what the tournament was: world, players, deals, settings
-    summary.json        ratings, the cross-play matrix, refused replies
-    cross-play.png      the matrix as a picture
+games.jsonl         a line for each game
+tournament.json     what the tournament was: world, players, deals, settings
+summary.json        ratings, the cross-play matrix, refused replies
+cross-play.png      the matrix as a picture
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ def tournament_given(
             "deals": len(deals),
             "temperature": temperature,
         }
-        kept = (
-            kept_lines(out, about, record=RECORD, lines=GAMES, what="tournament") if out else []
-        )
+        kept = kept_lines(out, about, record=RECORD, lines=GAMES, what="tournament") if out else []
         if kept:
             ctx.say(f"{len(kept)} games are played in {out}")
         lines = run_blocking(play_all(ctx, makers, seats, deals, kept, out))

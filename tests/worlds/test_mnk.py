@@ -74,7 +74,9 @@ def test_what_a_turn_shows_and_how_it_is_read_back():
 def test_who_wins_and_what_is_paid():
     world = Mnk(3, 3, 3)
     won = game(world, "a1", "a2", "b1", "I block with b2.", "C1")
-    assert won.reward.parts == {"seat:x": 1.0, "seat:o": -1.0} and won.facts["result"] == "x" and won.facts["plies"] == 5
+    assert (
+        won.reward.parts == {"seat:x": 1.0, "seat:o": -1.0} and won.facts["result"] == "x" and won.facts["plies"] == 5
+    )
     lost = game(world, "a1", "a1")
     assert lost.reward.parts == {"seat:x": 1.0, "seat:o": -1.0} and lost.facts["result"] == "illegal:o"
     again = game(Mnk(3, 3, 3, illegal="again"), "z9", "", "c9")
@@ -98,9 +100,7 @@ def test_the_rule_player_wins_then_blocks_then_takes_the_middle():
 
 
 def test_the_rule_player_never_loses_as_first_of_tic_tac_toe_to_chance():
-    found = pl.games.play(
-        "mnk(columns=3,rows=3,line=3)", [f"{pl.worlds.__path__[0]}/mnk.py:rule_move", "random"], n=20
-    )
+    found = pl.games.play("mnk(columns=3,rows=3,line=3)", [f"{pl.worlds.__path__[0]}/mnk.py:rule_move", "random"], n=20)
     assert found["pay"]["x"] > 0.5
 
 
