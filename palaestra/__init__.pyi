@@ -202,6 +202,7 @@ from . import (
     scale as scale,
     search as search,
     services as services,
+    studies as studies,
     stats as stats,
     tasks as tasks,
     toys as toys,

@@ -17,7 +17,7 @@ from palaestra.cli.flag_forms import (
 )
 from palaestra.cli.game_flags import play, tournament
 from palaestra.cli.needs_flags import init, needs
-from palaestra.cli.weight_flags import edit, merge
+from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.settings.fields import Settings
@@ -586,6 +586,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "audit": audit,
     "edit": edit,
     "merge": merge,
+    "study": study,
     "sandbox": sandbox,
     "doctor": doctor,
     "plan": plan,

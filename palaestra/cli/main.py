@@ -51,6 +51,7 @@ VERBS = {
     "audit": "find out what a reward pays for answers that solve nothing",
     "edit": "take a behaviour out of a model by editing rows of its weights",
     "merge": "make one model of two, without training",
+    "study": "look at a model: what training did to it, and what it knows",
     "sandbox": "run a Python program in isolation",
     "doctor": "check what is installed, and what a run will cost before it starts",
     "plan": "simulate how fast a run would be with more workers and lag",

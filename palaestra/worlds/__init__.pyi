@@ -56,6 +56,11 @@ from .dialogue import (
 from .drafts import (
     DraftSearch as DraftSearch,
 )
+from .experts import (
+    METRICS as METRICS,
+    Expert as Expert,
+    ExpertBox as ExpertBox,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -94,6 +99,10 @@ from .notebook_questions import (
 )
 from .pair import (
     Pair as Pair,
+)
+from .plans import (
+    ExpertPlans as ExpertPlans,
+    PlanState as PlanState,
 )
 from .question import (
     Question as Question,
