@@ -152,7 +152,8 @@ def check_two_seats(ctx: RunContext) -> tuple[str, str]:
     seats = check_seats(ctx.bench, 2)
     if len(seats) > 2:
         raise UserError(f"{ctx.bench.name} has {len(seats)} seats; a tournament is of games of two")
-    return seats[0], seats[1]
+    first, second = seats
+    return first, second
 
 
 async def play_all(

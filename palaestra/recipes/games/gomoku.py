@@ -69,6 +69,9 @@ CARD = pl.Card(
         "summary of it says; a reply here names a strategy and a move alone.",
         "The wording of the paper's prompts for reading the board, the rules and the strategies is not "
         "known: one sentence stands for them, and `note` replaces it.",
+        "That play becomes better was not shown: the default run's 240 games moved the points of 32 games "
+        "against random play from 0.50 to 0.56, and against the rule-based player from 0.06 to 0, which is "
+        "within chance.",
         "That evaluation in parallel saves time was not measured here.",
         "Shaped rewards for open threes and fours are not there.",
     ),
