@@ -18,10 +18,10 @@ from typing import Any, Unpack
 
 from palaestra.api.loops import run_blocking
 from palaestra.errors import UserError
+from palaestra.games.bradley_terry import ratings
 from palaestra.games.cross_play import draw
 from palaestra.games.exact import exploitability_of
 from palaestra.games.match import Seat, check_seats, in_turn, is_error, play_game
-from palaestra.games.ratings import ratings
 from palaestra.games.seats import MODEL, seat_of
 from palaestra.run import setup
 from palaestra.run.context import RunContext
