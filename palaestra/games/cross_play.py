@@ -31,7 +31,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axes = figure.subplots()
         axes.imshow(points_PP, cmap="RdBu", vmin=0, vmax=1, alpha=0.75)
         for i, j in np.argwhere(~np.isnan(points_PP)):
-            axes.text(j, i, percent(points_PP[i, j]), ha="center", va="center", color=INK)
+            axes.text(j, i, percent(float(points_PP[i, j])), ha="center", va="center", color=INK)
         labels = [n if len(n) <= WIDEST else f"…{n[1 - WIDEST :]}" for n in names]
         axes.set_xticks(range(len(names)), labels, rotation=30, ha="right")
         axes.set_yticks(range(len(names)), labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,7 +136,9 @@ def check_seats(bench: Bench, least: int = 1) -> tuple[str, ...]:
     return seats
 
 
-async def in_turn(works: Sequence[Callable[[], Awaitable[Any]]], together: int) -> Any:
+async def in_turn(
+    works: Sequence[Callable[[], Awaitable[Any]]], together: int
+) -> AsyncGenerator[Any]:
     """The results of works in their order, of which at most `together` run at a time."""
     door = asyncio.Semaphore(together)
 

@@ -18,10 +18,10 @@ from typing import Any, Unpack
 
 from palaestra.api.loops import run_blocking
 from palaestra.errors import UserError
+from palaestra.games.bradley_terry import ratings
 from palaestra.games.cross_play import draw
 from palaestra.games.exact import exploitability_of
 from palaestra.games.match import Seat, check_seats, in_turn, is_error, play_game
-from palaestra.games.ratings import ratings
 from palaestra.games.seats import MODEL, seat_of
 from palaestra.run import setup
 from palaestra.run.context import RunContext
@@ -152,7 +152,8 @@ def check_two_seats(ctx: RunContext) -> tuple[str, str]:
     seats = check_seats(ctx.bench, 2)
     if len(seats) > 2:
         raise UserError(f"{ctx.bench.name} has {len(seats)} seats; a tournament is of games of two")
-    return seats[0], seats[1]
+    first, second = seats
+    return first, second
 
 
 async def play_all(

@@ -19,7 +19,7 @@ from palaestra.abilities import (
     bounds_of,
     split_size,
 )
-from palaestra.context import Bench
+from palaestra.context import Bench, Collect
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
 from palaestra.method import Learner, Recipe
@@ -50,7 +50,7 @@ LABEL = "eval"  # of greedy answers
 
 
 async def attempt_tasks(
-    ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = LABEL
+    ctx: Context, n: int, sample: Collect, *, split: str = "test", label: str = LABEL
 ) -> list[Group]:
     """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the
     run's random streams.

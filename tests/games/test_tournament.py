@@ -165,9 +165,3 @@ def test_names_are_split_at_commas_outside_of_brackets():
         "endpoint('http://h/v1', 'm,n')",
         "random",
     ]
-
-
-def test_pettingzoo_lists_its_moves():
-    pytest.importorskip("pettingzoo.classic")
-    found = pl.games.play("pettingzoo:classic/tictactoe-v3", ["random", "random"], n=2)
-    assert all(not sum(g["illegal"].values()) and g["status"] == "finished" for g in found["games"])

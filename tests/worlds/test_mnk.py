@@ -11,7 +11,17 @@ from palaestra.rollout.player import Script
 from palaestra.run.benches import bench_by_name
 from palaestra.types import Message, Task
 from palaestra.worlds.candidates import Candidates
-from palaestra.worlds.mnk import Board, Mnk, best_square, board_by_name, lines_of, read_board, rule_move, winner_of
+from palaestra.worlds.mnk import (
+    Board,
+    Mnk,
+    best_square,
+    board_by_name,
+    completing,
+    lines_of,
+    read_board,
+    rule_move,
+    winner_of,
+)
 
 
 def boards_of(world):
@@ -95,6 +105,7 @@ def test_the_rule_player_wins_then_blocks_then_takes_the_middle():
     assert best_square((), 9, lines) == 4
     assert best_square((0, 4, 1, 3), 9, lines) == 2  # its own third before the block at 5
     assert best_square((0, 4, 1), 9, lines) == 2  # o blocks
+    assert completing((0, 2, 1), 0, lines) == [] and completing((0, 8, 1), 0, lines) == [2]  # 2 is taken, or free
     text = Mnk(3, 3, 3).draw((0, 4, 1))
     assert rule_move((Message(role="user", content=text),), np.random.default_rng(0)) == "c3"
 

@@ -34,6 +34,13 @@ def test_what_the_mask_forbids_is_asked_for_again_and_ends_in_the_penalty(episod
     assert frames[3].pay == {("player_1", ""): 0.0, ("player_2", ""): -1.0} and frames[3].facts["illegal"] == 2
 
 
+def test_it_lists_the_legal_actions_of_who_moves_next(episode):
+    frames = episode(world := world_by_name("pettingzoo:classic/tictactoe-v3"), ["4", "0", "1"])
+    assert [world.legal(f.state) for f in frames[:3]] == [tuple("012345678"), tuple("01235678"), tuple("1235678")]
+    named = world_by_name("pettingzoo:classic/tictactoe-v3(actions='nw n ne w c e sw s se')")
+    assert named.legal(episode(named, ["nw"])[1].state) == ("n", "ne", "w", "c", "e", "sw", "s", "se")
+
+
 @pytest.mark.parametrize(
     "name", ["classic/tictactoe-v3", "classic/connect_four-v3", "classic/connect_four-v3(against=random)"]
 )

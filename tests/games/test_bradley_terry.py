@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from palaestra.games.ratings import SCALE, fit_ratings, ratings
+from palaestra.games.bradley_terry import SCALE, fit_ratings, ratings
 from scipy.optimize import minimize
 
 
