@@ -102,7 +102,8 @@ CARD = pl.Card(
         "Reinforcement from people's feedback, which the authors report as in progress, is no part of the "
         "run: `pairs=true` writes what people choose from, and `palaestra train dpo` learns their choice.",
         "On the built-in diaries each coder was shown other themes, and reviewers what to delete: that four "
-        "coders find more than one there is so by construction.",
+        "coders find more than one there is so by construction. With seed 0 review raised precision from 0.86 "
+        "to 1, but deleted one right theme too: recall 0.83 from 1, F1 0.91 from 0.92.",
         "No clinical narratives are built in, and agreement with analyses by people was not measured.",
         "Without a matcher themes are compared by their words, not by what they mean.",
     ),
