@@ -9,7 +9,7 @@ import json
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.agents.chd_thematic.program import ThematicPrompts
+from palaestra.recipes.agents.chd_thematic.prompts import ThematicPrompts
 from palaestra.recipes.agents.chd_thematic.themes import Transcript
 
 # theme: (another label for it, what is said)
