@@ -18,7 +18,7 @@ from palaestra.recipes.agents.chd_thematic.themes import (
     Quote,
     Theme,
     ThemeCode,
-    Transcript,
+    Interview,
     apply_edits,
     coder_agreement,
     join_themes,
@@ -157,7 +157,7 @@ class ThematicAnalysis:
         self._keep(ctx, transcripts, codes, themes, team.asked_twice)
         return metrics
 
-    def _material(self) -> tuple[list[Transcript], list[tuple[str, str]]]:
+    def _material(self) -> tuple[list[Interview], list[tuple[str, str]]]:
         """The transcripts, and people's themes as (name, definition)."""
         if not self.transcripts:
             return made_up_diaries(self.diaries), [(name, "") for name in PLANTED]
@@ -166,7 +166,7 @@ class ThematicAnalysis:
         return transcripts, read_human_themes(self.human) if self.human else []
 
     def _agreement(
-        self, codes: Sequence[ThemeCode], transcripts: Sequence[Transcript]
+        self, codes: Sequence[ThemeCode], transcripts: Sequence[Interview]
     ) -> float | None:
         every = [(t, i) for t, x in enumerate(transcripts) for i in x.lines]
         coded: list[set[Quote]] = [
@@ -178,7 +178,7 @@ class ThematicAnalysis:
     def _keep(
         self,
         ctx: pl.Context,
-        transcripts: Sequence[Transcript],
+        transcripts: Sequence[Interview],
         codes: Sequence[ThemeCode],
         themes: Sequence[Theme],
         pairs: Sequence[Mapping[str, str]],
@@ -271,7 +271,7 @@ class AgentTeam:
         )
 
     async def code(
-        self, coder: int, t: int, transcript: Transcript
+        self, coder: int, t: int, transcript: Interview
     ) -> list[tuple[int, str, tuple[Quote, ...]]]:
         """The codes of a coder for a transcript, chunk by chunk."""
         identity, prompts = self.program.identities[coder], self.program.prompts
@@ -284,7 +284,7 @@ class AgentTeam:
             written += [(coder, label, tuple((t, i) for i in ids)) for label, ids in reading.codes]
         return written
 
-    def chunks(self, transcript: Transcript, identity: str) -> list[dict[str, str]]:
+    def chunks(self, transcript: Interview, identity: str) -> list[dict[str, str]]:
         """The lines in parts of at most `chunk` tokens of the run's own model, and that fit into its
         context with the prompt and a reply where it is the coder; a longer line is a part of its own.
         """
@@ -328,7 +328,7 @@ class AgentTeam:
         return join_themes(themes, program.threshold)
 
     async def review(
-        self, themes: list[Theme], codes: Sequence[ThemeCode], transcripts: Sequence[Transcript]
+        self, themes: list[Theme], codes: Sequence[ThemeCode], transcripts: Sequence[Interview]
     ) -> list[Theme]:
         """The themes after at most `rounds` of review; each reviewer sees what the one before left."""
         program, now = self.program, list(themes)
@@ -350,7 +350,7 @@ class AgentTeam:
         return now
 
     def lines_of(
-        self, themes: Sequence[Theme], codes: Sequence[ThemeCode], transcripts: Sequence[Transcript]
+        self, themes: Sequence[Theme], codes: Sequence[ThemeCode], transcripts: Sequence[Interview]
     ) -> list[str]:
         """What a reviewer sees: each theme, its codes, and some lines that show it."""
         lines = list[str]()

@@ -28,7 +28,7 @@ SCORE = re.compile(r"\bscore\b\D{0,20}([1-5])\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Transcript:
+class Interview:
     """A transcript as lines by their ids, "q1" and so on."""
 
     name: str
@@ -66,7 +66,7 @@ class CodeReading:
     true: int = 0
 
 
-def split_lines(name: str, text: str) -> Transcript:
+def split_lines(name: str, text: str) -> Interview:
     """A transcript in lines: those of the text, long ones by sentences and then by words."""
     pieces = list[str]()
     for line in text.splitlines():
@@ -76,7 +76,7 @@ def split_lines(name: str, text: str) -> Transcript:
             words = part.split()
             cuts = range(0, len(words), LONGEST_LINE)
             pieces += [" ".join(words[i : i + LONGEST_LINE]) for i in cuts]
-    return Transcript(name, {f"q{i + 1}": piece for i, piece in enumerate(pieces)})
+    return Interview(name, {f"q{i + 1}": piece for i, piece in enumerate(pieces)})
 
 
 def plain(text: str) -> str:

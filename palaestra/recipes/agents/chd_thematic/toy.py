@@ -10,7 +10,7 @@ import numpy as np
 
 import palaestra as pl
 from palaestra.recipes.agents.chd_thematic.prompts import ThematicPrompts
-from palaestra.recipes.agents.chd_thematic.themes import Transcript
+from palaestra.recipes.agents.chd_thematic.themes import Interview
 
 # theme: (another label for it, what is said)
 SPOKEN: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -48,10 +48,10 @@ def made_up_diary(rng: np.random.Generator) -> list[tuple[str, str]]:
     return [lines[int(i)] for i in rng.permutation(len(lines))]
 
 
-def made_up_diaries(n: int) -> list[Transcript]:
+def made_up_diaries(n: int) -> list[Interview]:
     """`n` diaries, the same ones in every run."""
     return [
-        Transcript(
+        Interview(
             f"diary {i + 1}",
             {f"q{k + 1}": x for k, (_, x) in enumerate(made_up_diary(pl.rng_of(("diary", i))))},
         )
