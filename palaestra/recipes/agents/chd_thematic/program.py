@@ -15,10 +15,10 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.agents.chd_thematic.prompts import ThematicPrompts
 from palaestra.recipes.agents.chd_thematic.themes import (
+    Interview,
     Quote,
     Theme,
     ThemeCode,
-    Interview,
     apply_edits,
     coder_agreement,
     join_themes,
