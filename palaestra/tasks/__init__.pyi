@@ -2,6 +2,9 @@
 
 # ruff: noqa: I001
 
+from .documents import (
+    whole_documents as whole_documents,
+)
 from .files import (
     FileTasks as FileTasks,
 )

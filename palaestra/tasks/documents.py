@@ -63,6 +63,20 @@ def read_documents(given: str, words: int = WORDS) -> tuple[Passage, ...]:
     return tuple(passages)
 
 
+def whole_documents(given: str) -> tuple[Passage, ...]:
+    """The documents of a folder, a file, or a data set as (name, text), with their lines.
+
+    Raises:
+        UserError: where nothing can be read.
+    """
+    documents = tuple(documents_of(Path(given).expanduser(), given))
+    if not any(text.strip() for _, text in documents):
+        raise UserError(
+            f"{given}: no text is in these documents; name a folder with .txt, .md, ..."
+        )
+    return documents
+
+
 def documents_of(path: Path, given: str) -> Iterator[Passage]:
     """Each document, whole."""
     if path.is_dir() and not any((path / name).exists() for name in SAVED_FILES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
@@ -128,16 +129,20 @@ def facts(
 
 
 def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
-    """How tools were used: calls an episode, the share of them that could not be read, and of the
-    others the share that gave an error. Nothing where there were no tools.
+    """How tools were used: calls an episode, the share of them that could not be read, of the others
+    the share that gave an error, and of all the share that gave a result; of each tool the share of
+    episodes in which it gave one. Nothing where there were no tools.
     """
     each: list[Mapping[str, Any]] = [e.facts for e in episodes if COUNTS[0] in e.facts]
     if not each:
         return {}
     calls, malformed, errors = (sum(f[name] for f in each) for name in COUNTS)
     read = calls - malformed
+    used = Counter(name for f in each for name in f.get("tools_used", ()))
     return {
         "tools/calls": calls / len(each),
         "tools/malformed": malformed / calls if calls else float("nan"),
         "tools/errors": errors / read if read else float("nan"),
+        "tools/useful": (read - errors) / calls if calls else float("nan"),
+        **{f"tools/used/{name}": n / len(each) for name, n in sorted(used.items())},
     }

@@ -310,7 +310,11 @@ def test_numbers_of_episodes(tiny):
         played(tiny, world(add), ADD + ADD, "<tool_call>oh</tool_call>", "= 4")[0],
         played(tiny, world(add), CALL % ("sub", "{}"), "= 4")[0],
     ]
-    assert tool_numbers(episodes) == {"tools/calls": 2.0, "tools/malformed": 0.25, "tools/errors": pytest.approx(1 / 3)}
+    # of four calls one could not be read and one gave an error; the second episode had no result
+    assert tool_numbers(episodes) == {
+        "tools/calls": 2.0, "tools/malformed": 0.25, "tools/errors": pytest.approx(1 / 3), "tools/useful": 0.5,
+        "tools/used/add": 0.5,
+    }  # fmt: skip
     assert tool_numbers([]) == {}
 
 

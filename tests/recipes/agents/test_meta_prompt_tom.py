@@ -7,7 +7,7 @@ from pathlib import Path
 import palaestra as pl
 import pytest
 from palaestra.recipes.agents.meta_prompt_tom import build
-from palaestra.recipes.agents.meta_prompt_tom.program import Draft, best_of, with_advice
+from palaestra.recipes.agents.meta_prompt_tom.program import TraitDraft, best_of, with_advice
 from palaestra.recipes.agents.meta_prompt_tom.traits import (
     WORDING,
     expected_traits,
@@ -76,7 +76,7 @@ def test_advice_stands_behind_the_users_own_prompt():
 
 
 def test_of_equal_texts_the_earlier_is_kept():
-    drafts = [Draft(None, t, (), loss, ()) for t, loss in (("a", 0.4), ("b", 0.2), ("c", 0.2))]
+    drafts = [TraitDraft(None, t, (), loss, ()) for t, loss in (("a", 0.4), ("b", 0.2), ("c", 0.2))]
     assert best_of(drafts).text == "b"
 
 

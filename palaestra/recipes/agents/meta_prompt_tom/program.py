@@ -33,7 +33,7 @@ LONGEST = 600  # characters of a judge's advice that are shown
 
 
 @dataclass(frozen=True)
-class Draft:
+class TraitDraft:
     """A text of a round: its traits and loss, and the advice that its prompt had."""
 
     episode: pl.Episode
@@ -156,7 +156,7 @@ class MetaPrompt:
 
     async def _both(
         self, ctx: pl.Context, clerk: "TraitClerk", i: int, task: pl.Task, h: Traits
-    ) -> tuple[list[Draft], list[Draft]]:
+    ) -> tuple[list[TraitDraft], list[TraitDraft]]:
         """The rounds with advice, and those without from the same first text; none where somebody who
         is asked fails.
         """
@@ -179,9 +179,9 @@ class MetaPrompt:
         i: int,
         task: pl.Task,
         h: Traits,
-        first: Draft,
+        first: TraitDraft,
         advised: bool,
-    ) -> list[Draft]:
+    ) -> list[TraitDraft]:
         drafts, advice = [first], tuple[str, ...]()
         while len(drafts) < self.rounds and drafts[-1].loss > self.threshold:
             last = drafts[-1]
@@ -203,7 +203,7 @@ class MetaPrompt:
         h: Traits,
         advice: tuple[str, ...],
         before: Traits | None,
-    ) -> Draft | None:
+    ) -> TraitDraft | None:
         """A text and its measure; None where none came, or it could not be measured."""
         asked = replace(task, prompt=with_advice(task.prompt, advice, self.heading))
         sample = pl.Sample(n=1, temperature=self.temperature)
@@ -216,10 +216,10 @@ class MetaPrompt:
         if v is None:
             clerk.stopped["an unread rating"] += 1
             return None
-        return Draft(e, text, v, trait_loss(v, h), advice)
+        return TraitDraft(e, text, v, trait_loss(v, h), advice)
 
     def _keep(
-        self, ctx: pl.Context, whole: Sequence[tuple[pl.Task, list[Draft], list[Draft]]]
+        self, ctx: pl.Context, whole: Sequence[tuple[pl.Task, list[TraitDraft], list[TraitDraft]]]
     ) -> None:
         """Writes every round, and gives the attempts of each to the run folder."""
         for r in range(self.rounds):
@@ -252,7 +252,7 @@ class MetaPrompt:
         ctx: pl.Context,
         clerk: "TraitClerk",
         h: Traits,
-        whole: Sequence[tuple[pl.Task, list[Draft], list[Draft]]],
+        whole: Sequence[tuple[pl.Task, list[TraitDraft], list[TraitDraft]]],
     ) -> dict[str, Any]:
         """Distances to held-out rows' own edited texts, and what the second judge measures."""
         told: dict[str, Any] = {"edit_loss": None, "audit": None}
@@ -282,7 +282,10 @@ class MetaPrompt:
         return told
 
     def summary(
-        self, advised: Sequence[Sequence[Draft]], plain: Sequence[Sequence[Draft]], h: Traits
+        self,
+        advised: Sequence[Sequence[TraitDraft]],
+        plain: Sequence[Sequence[TraitDraft]],
+        h: Traits,
     ) -> dict[str, Any]:
         """The numbers of the class's docstring, of rounds by request."""
         kept = {"advised": [best_of(a) for a in advised], "plain": [best_of(p) for p in plain]}
@@ -362,7 +365,7 @@ class TraitClerk:
                     raise
         return None
 
-    async def advise(self, task: pl.Task, draft: Draft, h: Traits) -> str:
+    async def advise(self, task: pl.Task, draft: TraitDraft, h: Traits) -> str:
         """What to change of a text; the rules' words where the judge has none."""
         off = traits_off(draft.traits, h, self.program.names)
         by_rules = rule_advice(off, self.program.wording)
@@ -389,12 +392,12 @@ def with_advice(
     return (*before, replace(last, content=last.content + gap + "\n".join(lines)))
 
 
-def best_of(drafts: Sequence[Draft]) -> Draft:
+def best_of(drafts: Sequence[TraitDraft]) -> TraitDraft:
     """The text of the lowest loss, of equal ones the earliest."""
     return min(drafts, key=lambda d: d.loss)
 
 
-def paid(draft: Draft, threshold: float) -> pl.Episode:
+def paid(draft: TraitDraft, threshold: float) -> pl.Episode:
     """The episode of a text, with 1 - L as its reward and whether it is aligned."""
     reward = pl.Reward(total=1 - draft.loss, solved=draft.loss <= threshold)
     return replace(draft.episode, reward=reward)
