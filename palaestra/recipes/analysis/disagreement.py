@@ -123,7 +123,8 @@ class Disagreement:
         shares, labels = shares_of(tasks)
         there = ctx.with_bench(
             replace(
-                ctx.bench, tasks=Asked(tasks, self.shots, labels if self.read == "stated" else ())
+                ctx.bench,
+                tasks=AskedItems(tasks, self.shots, labels if self.read == "stated" else ()),
             )
         )
         read = {
@@ -232,7 +233,7 @@ class Disagreement:
         )
 
 
-class Asked:
+class AskedItems:
     """The items of a study as they are asked: behind `shots` shown ones, and for percentages where
     `labels` are given.
     """

@@ -9,7 +9,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import wkm
 from palaestra.recipes.agents.wkm.knowledge import StateBase, StateRecord, likeliest, mix_verbs, verb_of
-from palaestra.recipes.agents.wkm.play import Watched, history_text, with_knowledge
+from palaestra.recipes.agents.wkm.play import WatchedGame, history_text, with_knowledge
 from palaestra.recipes.agents.wkm.program import conversation, next_action, read_trajectories
 from palaestra.types import Act, Ask, Frame, Message, Task
 
@@ -94,7 +94,7 @@ def act(text):
 
 
 def test_a_game_is_kept_as_it_was_played_without_the_knowledge():
-    world = Watched(Door(), "The door opens inwards.")
+    world = WatchedGame(Door(), "The door opens inwards.")
     frame = asyncio.run(world.reset(Task(id="t"), ("k",)))
     assert frame.asks[0].say[0].content == "Leave the room.\nThe door opens inwards."
     assert next_action(world, ["open door"]) == "open door" and world.oracle(frame.state) == "open door"

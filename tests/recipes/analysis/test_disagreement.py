@@ -99,11 +99,11 @@ def task(i, said):
 
 
 def test_items_are_shown_with_what_annotators_said():
-    asked = study.Asked([task(1, ("yes", "no")), task(2, ("no",))], 1, ["no", "yes"])
+    asked = study.AskedItems([task(1, ("yes", "no")), task(2, ("no",))], 1, ["no", "yes"])
     text = asked.task("test", 0).prompt[0].content
     assert asked.split_size("test") == 1 and text.startswith("Is 1 much?\nyes, no\n\nIs 2 much?\n")
     assert text.endswith("no: N%, yes: N%")
-    assert study.Asked([task(1, ("yes",))], 0, ()).task("test", 0).prompt[0].content == "Is 1 much?"
+    assert study.AskedItems([task(1, ("yes",))], 0, ()).task("test", 0).prompt[0].content == "Is 1 much?"
 
 
 @pytest.mark.parametrize("said, why", [([()], "has no annotations"), ([("yes",), ("yes",)], "nobody disagrees")])

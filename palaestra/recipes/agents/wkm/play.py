@@ -16,7 +16,7 @@ WORLD = "world"  # the name of the world knowledge model in a run
 OBSERVED = 1000  # characters of an observation that are told on
 
 
-class Watched:
+class WatchedGame:
     """An environment of one seat in one episode, which keeps what was said and done. `knowledge` is
     shown behind what it says first.
     """
@@ -115,7 +115,7 @@ class KnowledgePlayer(pl.rollout.EnginePlayer):
 
     ctx: Any
     model: str
-    world: Watched
+    world: WatchedGame
     base: StateBase
     describe: str
     weight: float = 0.5

@@ -14,7 +14,7 @@ from palaestra.recipes.agents.wkm.knowledge import StateBase, StateRecord, verb_
 from palaestra.recipes.agents.wkm.play import (
     WORLD,
     KnowledgePlayer,
-    Watched,
+    WatchedGame,
     history_text,
     said_text,
 )
@@ -64,7 +64,7 @@ class Wording:
                 ) from None
 
 
-def game_record(index: int, world: Watched, episode: pl.Episode) -> dict[str, Any]:
+def game_record(index: int, world: WatchedGame, episode: pl.Episode) -> dict[str, Any]:
     """A game as plain data."""
     return {
         "task": index,
@@ -129,11 +129,11 @@ async def play_game(
     actions: Sequence[str] | None = None,
     oracle: bool = False,
     guide: Mapping[str, Any] | None = None,
-) -> tuple[Watched, pl.Episode]:
+) -> tuple[WatchedGame, pl.Episode]:
     """A scored game of a task: of `actions`, of the environment's `oracle`, or of a model, whose verbs
     are chosen with knowledge of states where there is a `guide` (fields of `KnowledgePlayer`).
     """
-    world = Watched(ctx.bench.world, knowledge)
+    world = WatchedGame(ctx.bench.world, knowledge)
     there = ctx.with_bench(replace(ctx.bench, world=world))
     group = pl.Group(task=ctx.bench.tasks.task(split, index))
     if oracle:
@@ -157,7 +157,7 @@ async def play_game(
     return world, played.episodes[0]
 
 
-def next_action(world: Watched, actions: Sequence[str]) -> str:
+def next_action(world: WatchedGame, actions: Sequence[str]) -> str:
     """The action of a trajectory that is next."""
     if len(world.actions) >= len(actions):
         raise pl.Fault("trajectory", f"the game goes on after all {len(actions)} actions")
@@ -373,7 +373,7 @@ class PlanExam:
 
     async def _game(
         self, ctx: pl.Context, index: int, known: bool = False, **arm: Any
-    ) -> tuple[Watched, pl.Episode]:
+    ) -> tuple[WatchedGame, pl.Episode]:
         key, knowledge = ctx.key("exam", index), ""
         if known:
             knowledge = await self._task_knowledge(ctx, key, index)
@@ -381,7 +381,7 @@ class PlanExam:
 
     async def _task_knowledge(self, ctx: pl.Context, key: pl.Key, index: int) -> str:
         """What the world model knows of a task before it begins."""
-        world = Watched(ctx.bench.world)
+        world = WatchedGame(ctx.bench.world)
         frame = await world.reset(ctx.bench.tasks.task("test", index), (*key, "world"))
         await world.leave(frame.state)
         text = self.wording.recall.format(task=said_text(world.says[0]))
@@ -396,7 +396,7 @@ class PlanExam:
             return ""
 
 
-def measure_games(games: Sequence[tuple[Watched, pl.Episode]]) -> dict[str, Any]:
+def measure_games(games: Sequence[tuple[WatchedGame, pl.Episode]]) -> dict[str, Any]:
     """Of some games the accuracy or the mean reward, actions and impossible actions a game (None where the
     environment does not say which are), and the share of actions whose verb was changed.
     """
