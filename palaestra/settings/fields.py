@@ -73,7 +73,7 @@ class ProblemSettings:
     task: str = setting(
         "",
         "the task: chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
-        "environment: gym:, spiel:, pettingzoo:, textarena:, verifiers:, openenv: and its name",
+        "environment: gym:, spiel:, pettingzoo:, textarena:, verifiers:, openenv:, agentgym: and its name",
         metavar="NAME",
         means=TASK,
         use=LEARNED,
