@@ -33,6 +33,7 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.craftmini import CraftMini, CraftMiniTasks
 from palaestra.toys.devices import DeviceTasks
 from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
@@ -46,6 +47,7 @@ from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
+from palaestra.toys.opinions import Opinions
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
@@ -111,7 +113,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "rubrics": Rubrics,
+    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
@@ -120,6 +122,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
+    "craftmini": (CraftMiniTasks, CraftMini),
     "house": (HouseTasks, House),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),

@@ -38,6 +38,7 @@ async def answers(
     max_tokens: int = 0,
     draw: str = "answers",
     split: str = "test",
+    judged: bool = True,
 ) -> list[Item]:
     """What a model answers to the first problems of a split.
 
@@ -51,6 +52,7 @@ async def answers(
         draw: names the random numbers. Two models with one draw have the same ones, so that models
             with equal weights give equal answers; a second draw of one model is independent.
         split: "test" or "train".
+        judged: whether the problem's reward says what is right; else nobody is asked.
 
     Returns:
         For each problem {"problem": its number, "id", "domain", "prompt", "gold", "texts" of the
@@ -70,7 +72,9 @@ async def answers(
 
             async def make(part: Sequence[int] = part) -> list[Item]:
                 return list(
-                    await asyncio.gather(*(_item(ctx, sample, split, i, draw) for i in part))
+                    await asyncio.gather(
+                        *(_item(ctx, sample, split, i, draw, judged) for i in part)
+                    )
                 )
 
             items += await ctx.once(f"{draw}-{model}-{split}-{first}", make)
@@ -80,18 +84,20 @@ async def answers(
     return items
 
 
-async def _item(ctx: Context, sample: Sample, split: str, number: int, draw: str) -> Item:
+async def _item(
+    ctx: Context, sample: Sample, split: str, number: int, draw: str, judged: bool
+) -> Item:
     task = ctx.bench.tasks.task(split, number)
     key = (ctx.seed, draw, number)
     group = await sample(ctx, key, Group(task=task))
-    if ctx.bench.reward is not None or any(e.reward is None for e in group.valid):
+    if judged and (ctx.bench.reward is not None or any(e.reward is None for e in group.valid)):
         group = await Score()(ctx, key, group)
-    return _spell(task, group, number)
+    return _spell(task, group, number, judged)
 
 
-def _spell(task: Task, group: Group, number: int) -> Item:
+def _spell(task: Task, group: Group, number: int, judged: bool) -> Item:
     """The group as plain data."""
-    whole = [e for e in group.valid if e.reward is not None]
+    whole = [e for e in group.valid if e.reward is not None or not judged]
     failed = [e.status for e in group.episodes if e not in whole]
     return {
         "problem": number,
@@ -103,7 +109,7 @@ def _spell(task: Task, group: Group, number: int) -> Item:
         else str(task.answer),
         "texts": [_text(e) for e in whole],
         "right": [e.reward.solved if e.reward else None for e in whole],
-        "rewards": [e.total for e in whole],
+        "rewards": [e.reward.total if e.reward else None for e in whole],
         "tokens": [e.n_sampled for e in whole],
         "errors": len(failed),
         "failed": failed[0] if failed else "",

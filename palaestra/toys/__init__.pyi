@@ -8,6 +8,10 @@ from .chain import (
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
+from .craftmini import (
+    CraftMini as CraftMini,
+    CraftMiniTasks as CraftMiniTasks,
+)
 from .experts import (
     EXPERT_NAMES as EXPERT_NAMES,
     ExpertTasks as ExpertTasks,
@@ -68,6 +72,9 @@ from .lookup import (
 )
 from .mistakes import (
     wrong_answer as wrong_answer,
+)
+from .opinions import (
+    Opinions as Opinions,
 )
 from .preferences import (
     Preferences as Preferences,

@@ -19,7 +19,7 @@ from palaestra.toys.wiki import SYLLABLES
 from palaestra.types import Task, need_at_least, rng_of, stage
 
 
-@declare(columns=(("topic", int, "the number of what a test is about"),))
+@declare(columns=(("device_topic", int, "the number of what a test of a device is about"),))
 @stage
 class DeviceTasks:
     """Intents, and the script of each. A topic has two words, either of which an intent may say, and
@@ -52,7 +52,7 @@ class DeviceTasks:
         own = rng_of(("topic", self.seed, topic)).choice(self.calls, 2, replace=False)
         lines = ("open", *(calls[int(i)] for i in own), "close")
         script = "\n".join(f"{call}({device})" for call in lines)
-        return question_task(self.name, f"test {word} on {device}", script, {"topic": topic})
+        return question_task(self.name, f"test {word} on {device}", script, {"device_topic": topic})
 
 
 @lru_cache(8)

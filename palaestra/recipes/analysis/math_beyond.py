@@ -49,7 +49,7 @@ CARD = pl.Card(
         ),
         shows="changed",
         off={"base": "policy"},
-        own={"base": "tiny-agent", "problems": 2, "samples": 2},
+        own={"base": "tiny-agent", "problems": 8, "samples": 8},
     ),
     use="It tells expansion from sharpening where the start leaves problems unsolved; where it solves all of "
     "them within n answers take harder problems, or fewer answers.",

@@ -9,11 +9,11 @@ import pytest
 import torch
 from palaestra.errors import UserError
 from palaestra.recipes.agents import re4
-from palaestra.recipes.agents.re4.bank import Case, read_cases
+from palaestra.recipes.agents.re4.bank import ScriptCase, read_cases
 from palaestra.recipes.agents.re4.retriever import (
     CaseIndex,
     Encoder,
-    Pair,
+    IntentPair,
     mine_pairs,
     new_encoder,
     tune_encoder,
@@ -136,17 +136,17 @@ def test_folders_without_cases_are_refused(tmp_path):
 
 
 CASES = [
-    Case(name="0", intent="test red on hub", script="open()\nred()"),
-    Case(name="1", intent="test red on router", script="open()\nred()"),
-    Case(name="2", intent="test blue on hub", script="shut()\nblue()"),
-    Case(name="3", intent="test red on hub", script="open()\nred()"),
+    ScriptCase(name="0", intent="test red on hub", script="open()\nred()"),
+    ScriptCase(name="1", intent="test red on router", script="open()\nred()"),
+    ScriptCase(name="2", intent="test blue on hub", script="shut()\nblue()"),
+    ScriptCase(name="3", intent="test red on hub", script="open()\nred()"),
 ]
 
 
 def test_pseudo_labels_are_high_in_both_or_alike_in_words_alone():
     """0 and 3 are one intent, so 1 is the positive of both; of 1 the first with a like script."""
     pairs = mine_pairs(CASES, pl.services.BM25(tuple((c.name, c.intent) for c in CASES)))
-    assert pairs == [Pair(0, 1, 2), Pair(1, 0, 2), Pair(3, 1, 2)]
+    assert pairs == [IntentPair(0, 1, 2), IntentPair(1, 0, 2), IntentPair(3, 1, 2)]
 
 
 def test_an_encoder_weighs_words_by_rarity():
@@ -160,7 +160,7 @@ def test_an_encoder_weighs_words_by_rarity():
 
 def test_a_tuned_encoder_finds_the_like_script_where_words_mislead():
     tasks = [DeviceTasks().task("train", i) for i in range(160)]
-    cases = [Case(name=t.id, intent=t.prompt[0].content, script=t.answer) for t in tasks]
+    cases = [ScriptCase(name=t.id, intent=t.prompt[0].content, script=t.answer) for t in tasks]
     index = CaseIndex(cases, "tuned", "auto", seed=0)
     assert index.numbers["words"] < 0.75 and index.numbers["tuned"] > index.numbers["words"] + 0.1
     again = CaseIndex(cases, "tuned", "auto", seed=0)
@@ -169,7 +169,7 @@ def test_a_tuned_encoder_finds_the_like_script_where_words_mislead():
 
 def test_a_step_of_infonce_pulls_the_positive_and_pushes_the_negative():
     start = new_encoder([c.intent for c in CASES], seed=0)
-    tuned = tune_encoder(start, CASES, [Pair(0, 1, 2)], seed=0, steps=5)
+    tuned = tune_encoder(start, CASES, [IntentPair(0, 1, 2)], seed=0, steps=5)
 
     def likeness(encoder):
         red, router, blue = encoder([CASES[i].intent for i in (0, 1, 2)])
@@ -205,7 +205,7 @@ def test_what_the_policy_reads_holds_no_gold_script():
 def test_a_system_message_of_the_user_stays():
     system = Message(role="system", content="Be brief.")
     task = Task(id="t", prompt=(system, Message(role="user", content="log in")), answer="x()")
-    told = re4.with_cases(task, [Case(name="a", intent="now:", script="go()")])
+    told = re4.with_cases(task, [ScriptCase(name="a", intent="now:", script="go()")])
     assert told.prompt[0] == system and told.prompt[-1].content.endswith("now:\nlog in")
 
 
@@ -272,7 +272,7 @@ def test_the_toy_has_one_script_a_topic_and_device():
     by_topic = {}
     for t in tasks:
         device = t.prompt[0].content.split()[-1]
-        by_topic.setdefault(t.meta["topic"], set()).add(t.answer.replace(device, "X"))
+        by_topic.setdefault(t.meta["device_topic"], set()).add(t.answer.replace(device, "X"))
         assert DeviceTasks().check(f" {t.answer} ", t) == 1.0 and DeviceTasks().check("", t) == 0.0
     assert all(len(scripts) == 1 for scripts in by_topic.values()) and len(by_topic) > 8
 

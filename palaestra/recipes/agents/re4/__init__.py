@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import palaestra as pl
-from palaestra.recipes.agents.re4.bank import Case, read_cases
+from palaestra.recipes.agents.re4.bank import ScriptCase, read_cases
 from palaestra.recipes.agents.re4.retriever import CaseIndex, Kind
 from palaestra.recipes.agents.re4.scripts import Language, calls_of, judge_script, language_of
 
@@ -133,7 +133,8 @@ class CaseBank:
         n = self.most if tasks.size is None else min(self.most, tasks.size)
         rows = [tasks.task("train", i) for i in range(n)]
         cases = [
-            Case(name=t.id, intent=pl.tasks.plain_question(t), script=right_script(t)) for t in rows
+            ScriptCase(name=t.id, intent=pl.tasks.plain_question(t), script=right_script(t))
+            for t in rows
         ]
         cases += read_cases(self.folder)[0] if self.folder else []
         return CaseIndex(cases, self.retriever, self.language, ctx.seed, self.steps)
@@ -149,7 +150,7 @@ class CaseBank:
     def _names(self, script: str) -> list[str]:
         return calls_of(script, language_of(script, self.language)) or []
 
-    def shown(self, ctx: pl.Context, task: pl.Task) -> list[Case]:
+    def shown(self, ctx: pl.Context, task: pl.Task) -> list[ScriptCase]:
         """The cases of an intent; none without a retriever."""
         if self.retriever == "none":
             return []
@@ -210,7 +211,7 @@ def api_names(file: str) -> list[str]:
     return [w[i + 1] for w in words for i in range(len(w) - 1) if w[i] in ("def", "class")]
 
 
-def with_cases(task: pl.Task, cases: Sequence[Case]) -> pl.Task:
+def with_cases(task: pl.Task, cases: Sequence[ScriptCase]) -> pl.Task:
     """The intent behind its cases, the best one next to it."""
     shown = [
         (pl.Task(id=c.name, prompt=(pl.Message(role="user", content=c.intent),)), c.script)
@@ -253,7 +254,7 @@ class ReuseCases(pl.Sample):
         return replace(played, task=task, episodes=tuple(episodes))
 
     def _judged(
-        self, e: pl.Episode, right: str, cases: Sequence[Case], known: frozenset[str]
+        self, e: pl.Episode, right: str, cases: Sequence[ScriptCase], known: frozenset[str]
     ) -> pl.Episode:
         if not e.ok or e.reward is not None:
             return e

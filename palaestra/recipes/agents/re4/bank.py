@@ -24,7 +24,7 @@ TOP_COMMENT = re.compile(r"\A(?:#![^\n]*\n)?((?:[ \t]*(?:#|//|--|;|!)[^\n]*\n)+)
 
 
 @pl.value_class
-class Case:
+class ScriptCase:
     """A pair, and where it came from."""
 
     name: str
@@ -32,7 +32,7 @@ class Case:
     script: str
 
 
-def read_cases(folder: str) -> tuple[list[Case], list[str]]:
+def read_cases(folder: str) -> tuple[list[ScriptCase], list[str]]:
     """The cases of a folder in the order of their names, and the files that are none.
 
     Raises:
@@ -41,7 +41,7 @@ def read_cases(folder: str) -> tuple[list[Case], list[str]]:
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise pl.UserError(f"cases={folder}: no such folder; name one with a script in each file")
-    cases, skipped = list[Case](), list[str]()
+    cases, skipped = list[ScriptCase](), list[str]()
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         name = str(file.relative_to(path))
         if any(part.startswith(".") for part in file.relative_to(path).parts):
@@ -68,7 +68,7 @@ def has_script(words: Path) -> bool:
     return any(p.suffix.lower() not in (*WORDS, *RECORDS) for p in others)
 
 
-def cases_of_records(file: Path, name: str) -> Iterator[Case]:
+def cases_of_records(file: Path, name: str) -> Iterator[ScriptCase]:
     for records in pl.tasks.open_records(str(file)).values():
         for i, record in enumerate(records):
             intent, script = (
@@ -79,10 +79,10 @@ def cases_of_records(file: Path, name: str) -> Iterator[Case]:
                 raise pl.UserError(
                     f"{records.where(i)}: a case has the columns 'intent' and 'script', both texts"
                 )
-            yield Case(name=f"{name}:{i + 1}", intent=intent.strip(), script=script.strip())
+            yield ScriptCase(name=f"{name}:{i + 1}", intent=intent.strip(), script=script.strip())
 
 
-def case_of_script(file: Path, name: str) -> Case | None:
+def case_of_script(file: Path, name: str) -> ScriptCase | None:
     """The case of one file; None where nothing says what it tests, or it is no text."""
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -95,7 +95,7 @@ def case_of_script(file: Path, name: str) -> Case | None:
         intent, script = split_intent(text, file.suffix.lower() == ".py")
     if not intent.strip() or not script.strip():
         return None
-    return Case(name=name, intent=" ".join(intent.split()), script=script.strip())
+    return ScriptCase(name=name, intent=" ".join(intent.split()), script=script.strip())
 
 
 def split_intent(text: str, python: bool) -> tuple[str, str]:

@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 import palaestra as pl
-from palaestra.recipes.agents.re4.bank import Case
+from palaestra.recipes.agents.re4.bank import ScriptCase
 from palaestra.recipes.agents.re4.scripts import Language, script_similarity
 
 Kind: TypeAlias = Literal["tuned", "words", "none"]
@@ -33,7 +33,7 @@ ALIKE, UNLIKE, CANDIDATES = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class IntentPair:
     """Numbers of cases: an intent, one that needs a like script, and one that only sounds like it."""
 
     intent: int
@@ -47,13 +47,13 @@ def same_intent(a: str, b: str) -> bool:
 
 
 def mine_pairs(
-    cases: Sequence[Case],
+    cases: Sequence[ScriptCase],
     search: "pl.services.BM25",
     language: Language = "auto",
     candidates: int = CANDIDATES,
-) -> list[Pair]:
+) -> list[IntentPair]:
     """The pairs of a bank, at most one for each case, in order; none for a case without a positive."""
-    pairs = list[Pair]()
+    pairs = list[IntentPair]()
     for i, case in enumerate(cases):
         near = [int(n) for n, _, _ in search.search(case.intent, candidates + 1)]
         near = [n for n in near if n != i and not same_intent(cases[n].intent, case.intent)]
@@ -62,7 +62,7 @@ def mine_pairs(
         if positive is None or alike[positive] < ALIKE:
             continue
         negative = next((n for n in near if alike[n] <= UNLIKE), None)
-        pairs.append(Pair(i, positive, negative))
+        pairs.append(IntentPair(i, positive, negative))
     return pairs
 
 
@@ -108,8 +108,8 @@ def new_encoder(intents: Sequence[str], seed: int, width: int = 128) -> Encoder:
 
 def tune_encoder(
     encoder: Encoder,
-    cases: Sequence[Case],
-    pairs: Sequence[Pair],
+    cases: Sequence[ScriptCase],
+    pairs: Sequence[IntentPair],
     seed: int,
     steps: int = 100,
     batch: int = 32,
@@ -155,7 +155,7 @@ class CaseIndex:
             over the bank with each item left out; "pairs", how many there were to learn from.
     """
 
-    cases: list[Case]
+    cases: list[ScriptCase]
     kind: Kind
     language: Language
     seed: int
@@ -178,7 +178,7 @@ class CaseIndex:
     def vectors_ND(self) -> torch.Tensor:
         return self.encoder([c.intent for c in self.cases])
 
-    def find(self, intent: str, k: int, kind: Kind | None = None) -> list[Case]:
+    def find(self, intent: str, k: int, kind: Kind | None = None) -> list[ScriptCase]:
         """The `k` best cases, the best first."""
         if (kind or self.kind) == "tuned":
             score_N = (self.vectors_ND @ self.encoder([intent])[0]).numpy()

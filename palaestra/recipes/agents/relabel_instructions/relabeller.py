@@ -1,0 +1,107 @@
+"""What an agent accomplished, in words: asked of a model, or read from the environment's achievements."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import palaestra as pl
+from palaestra.recipes.agents.relabel_instructions.instructed import (
+    Achieved,
+    completion,
+    is_of_names,
+    plain_name,
+)
+
+ASK = """Below is what an agent saw and did, step by step. Write up to {k} short instructions that it did accomplish, \
+different ones, each on a line of its own as
+
+STEP: INSTRUCTION
+
+where STEP is the number of the step at which it was accomplished. Write only what was surely done, or NONE.
+
+{steps}"""
+CHECK = """Below is what an agent saw and did, step by step. Did it accomplish this instruction: "{instruction}"?
+Answer with the number of the step at which it was accomplished alone, or NONE.
+
+{steps}"""
+BEHIND = re.compile(
+    r"^[\s\-*\d.)]*?(?P<text>[^\W\d].*?)\s*\(\s*(?:at\s+)?step\s*(?P<step>\d+)\s*\)\W*$",
+    re.IGNORECASE,
+)
+BEFORE = re.compile(r"^\W*(?:step\s*)?(?P<step>\d+)\W*[:.)\-]\s*(?P<text>\S.*?)\s*$", re.IGNORECASE)
+LONGEST = 200  # characters of an instruction
+
+
+@pl.value_class
+class Claim:
+    """An instruction that was accomplished. `verified`: the environment's achievements say so."""
+
+    instruction: str
+    step: int
+    verified: bool = False
+
+
+def steps_text(facts: Mapping[str, Any], chars: int = 6000) -> str:
+    """A trajectory as text with numbered steps, from its beginning, at most so long."""
+    told, acted = facts["told"], facts["acted"]
+    achieved: Achieved = facts["achieved"]
+    lines = list[str]()
+    for i in range(max(len(told), len(acted) + 1)):
+        seen = " ".join(text for _, text in told[i]) if i < len(told) else ""
+        parts = [f"did: {acted[i - 1]}"] if 0 < i <= len(acted) else []
+        parts += [f"saw: {' '.join(seen.split())}"] if seen else []
+        parts += [f"achieved: {name}" for at, name in achieved if at == i]
+        if parts:
+            lines.append(f"{i}. {'; '.join(pl.judges.defuse(p) for p in parts)}")
+    return "\n".join(lines)[:chars]
+
+
+def read_claims(reply: str, most: int) -> list[Claim]:
+    """The lines "STEP: INSTRUCTION" of a reply, or "INSTRUCTION (step STEP)", behind its thoughts; of
+    equal instructions the first.
+    """
+    claims = dict[str, Claim]()
+    for line in pl.verifiers.strip_thinking(reply).splitlines():
+        match = BEHIND.match(line) or BEFORE.match(line)
+        text = match["text"].strip(" \"'*`") if match else ""
+        if match and text and len(text) <= LONGEST and plain_name(text) != "none":
+            claims.setdefault(plain_name(text), Claim(instruction=text, step=int(match["step"])))
+    return list(claims.values())[:most]
+
+
+def read_step(reply: str) -> int | None:
+    """The first number of a reply behind its thoughts, None where it says none."""
+    said = pl.verifiers.strip_thinking(reply)
+    match = re.search(r"\d+|\bnone\b", said, re.IGNORECASE)
+    return int(match[0]) if match and match[0].isdecimal() else None
+
+
+def verify(claims: Sequence[Claim], facts: Mapping[str, Any]) -> tuple[list[Claim], list[Claim]]:
+    """(kept, refuted). A claim made of achievements counts where these were achieved, from the action that
+    completed it; any other one as it was claimed, unverified. Neither counts at step 0 or behind the last.
+    """
+    achieved, actions = facts["achieved"], len(facts["acted"])
+    names = (*(n for _, n in achieved), *(facts.get("achievement_names") or ()))
+    kept, refuted = list[Claim](), list[Claim]()
+    for claim in claims:
+        if is_of_names(claim.instruction, names):
+            at = completion(claim.instruction, achieved)
+            claim = Claim(
+                instruction=claim.instruction, step=-1 if at is None else at, verified=True
+            )
+        (kept if 1 <= claim.step <= actions else refuted).append(claim)
+    return kept, refuted
+
+
+def claims_by_rule(facts: Mapping[str, Any], most: int) -> list[Claim]:
+    """Each achievement of an episode, then each pair of them in their order: a captioner without a
+    model.
+    """
+    achieved: Achieved = facts["achieved"]
+    single = [Claim(instruction=plain_name(name), step=at) for at, name in achieved]
+    pairs = [
+        Claim(instruction=f"{a.instruction} then {b.instruction}", step=b.step)
+        for i, a in enumerate(single)
+        for b in single[i + 1 :]
+    ]
+    return [*single, *pairs][:most]

@@ -1,0 +1,476 @@
+"""Can LLMs capture human annotation disagreement? Whether a model says the whole distribution of what people
+answered, or the majority alone (arXiv:2506.19467). A study: nothing is trained.
+
+    p_i       share of each label among the annotations of item i
+    q_i       by `read`: "sampled", its share among `samples` answers; "stated", as the model says in
+              percent; "scored", its probability as the answer, among those of the labels
+    VarCorr   correlation over items of sum_k p (1 - p) and sum_k q (1 - q)
+    distance  mean total variation, 1/2 sum_k |p - q|; for two labels |p - q|
+    F1        of the majority, a mean over labels; items with a tie are left out
+
+VarCorr does not see scale: q = (0, .05, .95, 1) follows p = (0, .4, .5, 1) almost perfectly, and is far from
+it. So both are told, for all items and for those on which annotators disagree most (the `varied` share).
+The floor is what annotators themselves reach: the distance of two halves of them, from items that have two
+or more.
+
+    palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl
+    palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl read=stated
+
+An answer that names no label, or several, is left out and counted. `shots` items that stand first in
+the data are shown with what each annotator said. Beside the models stands a small regression of p on
+the start's hidden states, fitted on half of the items and measured on the others: what can be read off.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="Can LLMs capture human annotation disagreement?",
+    paper="arXiv:2506.19467",
+    claim="Models, and most of all those trained with verifiable rewards to reason, predict the majority of "
+    "annotators well and their disagreement badly; few of them beat a fine-tuned small encoder.",
+    source="abstract and the released code as the catalogue has them; names of measures from memory",
+    size=pl.Size(
+        setting="60 set-ups of Qwen, Llama and DeepSeek models on hate speech, emotions and preferences; "
+        "1,000 items and 200 of high variance each, 10 answers at temperature .7",
+    ),
+    task="opinions",
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            pl.needs.NeededColumn(
+                "annotations",
+                "texts",
+                (
+                    ["yes", "yes", "no"],
+                    ["no", "no", "no"],
+                    ["no", "yes", "no"],
+                    ["yes", "yes", "yes"],
+                ),
+                "what each annotator answered",
+            ),
+        ),
+        models=(
+            pl.needs.NeededModel(
+                "base",
+                "base",
+                "the model before training",
+                inert="policy",
+                otherwise="what the run of --model began with",
+            ),
+        ),
+        shows="moved",
+        off={"base": "policy"},
+        own={"base": "tiny-agent", "items": 4, "read": "scored"},
+    ),
+    use="It helps where people disagree for good reasons, as on tone or preference; where they disagree by "
+    "mistake, the majority is what counts.",
+    lacks=(
+        "The hate speech and emotion data of the paper are not shipped: they contain hateful text.",
+        "Forced longer reasoning is an instruction in your prompts; nothing here adds it.",
+        "The regression is linear on a frozen model, where the paper fine-tunes an encoder.",
+    ),
+)
+
+Read = Literal["sampled", "stated", "scored"]
+PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+ASK = "Many people were asked this. Of 100 of them, how many answered what? Answer with a line for each: "
+
+
+@pl.stage
+class Disagreement:
+    """The study; see the module.
+
+    Args:
+        base: the model before training; "" = what the run of the model began with.
+        tasks: items.
+        n: answers to each.
+        temperature: of the answers.
+        read: how a model's shares are read; percentages are asked for once an item and greedily.
+        shots: items at the front of the data that are shown with their annotations, and not measured.
+        varied: share of the items that counts as those on which people disagree most.
+    """
+
+    base: str = ""
+    tasks: int = 200
+    n: int = 10
+    temperature: float = 0.7
+    read: Read = "sampled"
+    shots: int = 0
+    varied: float = 0.25
+    question: ClassVar[str] = "Does the model know how people disagree, or the majority alone?"
+    check_up: ClassVar[bool] = False
+    brings_reward: ClassVar[bool] = True  # annotations judge
+
+    def __post_init__(self) -> None:
+        pl.check_bounds("items", self.tasks, least=4)
+        pl.check_bounds("samples", self.n, least=2)
+        pl.check_bounds("varied", self.varied, least=0, most=1)
+
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        pl.studies.bring_models(ctx, self.base)
+        power = pl.studies.tell_power(ctx, self.tasks)
+        tasks = [
+            ctx.bench.tasks.task("test", i)
+            for i in pl.run.chosen_tasks(ctx.bench, self.tasks + self.shots)
+        ]
+        shares, labels = shares_of(tasks)
+        there = ctx.with_bench(
+            replace(
+                ctx.bench, tasks=Asked(tasks, self.shots, labels if self.read == "stated" else ())
+            )
+        )
+        read = {
+            name: await self._read(there, name, len(tasks) - self.shots, labels)
+            for name in ("base", "policy")
+        }
+        measured = range(self.shots, len(tasks))
+        told = [i for i in measured if all(r[i - self.shots] is not None for r in read.values())]
+        if len(told) < 2:
+            raise pl.UserError(
+                f"only {len(told)} of {len(measured)} items were answered with one of the labels "
+                f"({', '.join(labels)}) by both models; say in the prompts how to answer"
+            )
+        p_NK = np.array([shares[i] for i in told])
+        q = {n: np.array([r[i - self.shots] for i in told]) for n, r in read.items()}
+        halves = [halves_distance(tasks[i].meta["annotations"], labels) for i in told]
+        fitted = regression(ctx.model("base"), [tasks[i] for i in told], p_NK)
+        lost = {n: sum(r[i - self.shots] is None for i in measured) for n, r in read.items()}
+        report = self._report(ctx, p_NK, q, fitted, halves, lost, labels, power)
+        lines = [
+            {"id": tasks[i].id, "annotations": list(shares[i]), "labels": labels}
+            | {n: list(map(float, each[k])) for n, each in q.items()}
+            for k, i in enumerate(told)
+        ]
+        return pl.studies.publish(ctx, replace(report, items=lines))
+
+    async def _read(
+        self, ctx: pl.Context, model: str, tasks: int, labels: Sequence[str]
+    ) -> list[np.ndarray | None]:
+        """[labels] of each item; None where no answer says one."""
+        if self.read == "scored":
+            asked = [ctx.bench.tasks.task("test", i) for i in range(tasks)]
+            return [*scored_shares(ctx.model(model), asked, labels)]
+        stated = self.read == "stated"
+        n, heat = (1, 0.0) if stated else (self.n, self.temperature)
+        items = await pl.studies.answers(ctx, model, tasks, n, temperature=heat, judged=False)
+        if stated:
+            return [stated_shares(x["texts"][0] if x["texts"] else "", labels) for x in items]
+        return [sampled_shares(x["texts"], labels) for x in items]
+
+    def _report(
+        self,
+        ctx: pl.Context,
+        p_NK: np.ndarray,
+        q: Mapping[str, np.ndarray],
+        fitted: np.ndarray | None,
+        halves: Sequence[float],
+        lost: Mapping[str, int],
+        labels: Sequence[str],
+        power: str,
+    ) -> pl.studies.StudyReport:
+        models = {"start": q["base"], "model": q["policy"]}
+        if fitted is not None:
+            models["regression on the start's states"] = fitted
+        order = np.argsort(-variance(p_NK), kind="stable")
+        parts = {
+            "all": np.arange(len(p_NK)),
+            "most disputed": order[: max(2, round(self.varied * len(p_NK)))],
+        }
+        scores = {
+            (part, name): score(p_NK[at], each[at], ctx.key("bootstrap"))
+            for part, at in parts.items()
+            for name, each in models.items()
+        }
+        farther = pl.stats.paired_difference(distance(p_NK, q["base"]), distance(p_NK, q["policy"]))
+        before, after = scores["all", "start"], scores["all", "model"]
+        floor = [h for h in halves if h == h]
+        numbers: dict[str, float | pl.stats.Interval] = {
+            "moved": float(np.mean(distance(q["base"], q["policy"]))),
+            "distance": after.distance,
+            "farther": farther,
+            "f1": after.f1,
+            **({"varcorr": after.varcorr} if after.varcorr is not None else {}),
+            **({"distance_of_halves": float(np.mean(floor))} if floor else {}),
+        }
+        rows = [
+            (part, name, tell_number(s.varcorr), f"{s.distance:.3f}", f"{s.f1:.3f}", str(s.n))
+            for (part, name), s in scores.items()
+        ]
+        return pl.studies.StudyReport(
+            study="disagreement",
+            question=self.question,
+            findings=tell(before, after, farther, floor, lost),
+            numbers=numbers,
+            protocol={
+                "answers": {
+                    "sampled": f"{self.n} at temperature {self.temperature:g}",
+                    "stated": "percentages as stated",
+                    "scored": "probabilities of the labels",
+                }[self.read],
+                "labels": ", ".join(labels),
+                "left out": ", ".join(
+                    f"{x} items of the {'start' if n == 'base' else 'model'}"
+                    for n, x in lost.items()
+                ),
+                "power": power,
+            },
+            tables=[
+                pl.studies.StudyTable(
+                    "How well disagreement is said",
+                    ("items", "by", "VarCorr", "distance", "F1 of the majority", "n"),
+                    rows,
+                    note="The regression is fitted on half of the items at a time and measured on the others.",
+                )
+            ],
+        )
+
+
+class Asked:
+    """The items of a study as they are asked: behind `shots` shown ones, and for percentages where
+    `labels` are given.
+    """
+
+    def __init__(self, tasks: Sequence[pl.Task], shots: int, labels: Sequence[str]) -> None:
+        self.tasks, self.shots, self.labels = tasks[shots:], tasks[:shots], labels
+        self.size = len(self.tasks)
+        self.name = "items"
+
+    def split_size(self, split: str) -> int:
+        return self.size
+
+    def task(self, split: str, index: int) -> pl.Task:
+        task = self.tasks[index]
+        shown = "".join(
+            f"{last_text(t)}\n{', '.join(map(str, t.meta['annotations']))}\n\n" for t in self.shots
+        )
+        ask = f"\n{ASK}{', '.join(f'{x}: N%' for x in self.labels)}" if self.labels else ""
+        *before, last = task.prompt
+        asked = replace(last, content=f"{shown}{last.content}{ask}")
+        return replace(task, prompt=(*before, asked))
+
+
+def last_text(task: pl.Task) -> str:
+    return task.prompt[-1].content
+
+
+def shares_of(tasks: Sequence[pl.Task]) -> tuple[list[np.ndarray], list[str]]:
+    """The share of each label among the annotations of every item, and the labels in the order of their
+    names. Raises UserError for an item without annotations.
+    """
+    said = [[str(x).strip() for x in t.meta.get("annotations") or ()] for t in tasks]
+    if empty := [t.id for t, each in zip(tasks, said, strict=True) if not each]:
+        raise pl.UserError(
+            f"item {empty[0]!r} has no annotations; each row has a list of what annotators answered, "
+            '"annotations": ["yes", "no", "yes"]'
+        )
+    labels = sorted({x for each in said for x in each})
+    if len(labels) < 2:
+        raise pl.UserError(f"all annotations are {labels[0]!r}: nobody disagrees")
+    return [np.array([each.count(x) / len(each) for x in labels]) for each in said], labels
+
+
+def named_label(text: str, labels: Sequence[str]) -> str | None:
+    """The label that an answer is, or the only one that it names as a word; None = none, or several."""
+    plain = text.strip().strip(".!\"'").casefold()
+    for label in labels:
+        if plain == label.casefold():
+            return label
+    found = {x for x in labels if re.search(rf"(?<!\w){re.escape(x)}(?!\w)", text, re.IGNORECASE)}
+    # "not fair" names "fair" as well
+    longest = {x for x in found if not any(x != y and x.casefold() in y.casefold() for y in found)}
+    return longest.pop() if len(longest) == 1 else None
+
+
+def sampled_shares(texts: Sequence[str], labels: Sequence[str]) -> np.ndarray | None:
+    """[labels] of the answers that name one."""
+    named = [x for x in (named_label(t, labels) for t in texts) if x is not None]
+    return np.array([named.count(x) / len(named) for x in labels]) if named else None
+
+
+def stated_shares(text: str, labels: Sequence[str]) -> np.ndarray | None:
+    """[labels] as an answer states them in lines of "label: N%", at sum 1; None where a label has no
+    number, or all are 0.
+    """
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        for part in line.split(","):
+            number = PERCENT.search(part)
+            label = named_label(PERCENT.sub("", part).strip(" :-*"), labels)
+            if number and label:
+                found[label] = min(100.0, float(number[1]))
+    total = sum(found.values())
+    if len(found) < len(labels) or not total:
+        return None
+    return np.array([found[x] / total for x in labels])
+
+
+def scored_shares(model: Any, tasks: Sequence[pl.Task], labels: Sequence[str]) -> list[np.ndarray]:
+    """[labels] of each item: the probability of each label as the whole answer, at sum 1."""
+    written = [pl.run.WrittenText(x, tuple(t.prompt)) for t in tasks for x in labels]
+    pairs, _ = pl.run.spell_texts(model, written)
+    logp = np.array([float(np.sum(x)) for x in pl.models.score_pairs(model, pairs)])
+    logp_NK = logp.reshape(len(tasks), len(labels))
+    p_NK = np.exp(logp_NK - logp_NK.max(1, keepdims=True))
+    return [*(p_NK / p_NK.sum(1, keepdims=True))]
+
+
+def variance(p_NK: np.ndarray) -> np.ndarray:
+    """[N] sum_k p (1 - p)."""
+    return (p_NK * (1 - p_NK)).sum(1)
+
+
+def distance(p_NK: np.ndarray, q_NK: np.ndarray) -> list[float]:
+    """Of each item the total variation."""
+    return (np.abs(p_NK - q_NK).sum(1) / 2).tolist()
+
+
+def varcorr(p_NK: np.ndarray, q_NK: np.ndarray) -> float | None:
+    """The correlation of the two variances over items; None where one of them does not vary."""
+    a_N, b_N = variance(p_NK), variance(q_NK)
+    if len(a_N) < 2 or np.ptp(a_N) < 1e-12 or np.ptp(b_N) < 1e-12:
+        return None
+    return float(np.corrcoef(a_N, b_N)[0, 1])
+
+
+def majority_f1(p_NK: np.ndarray, q_NK: np.ndarray) -> tuple[float, int]:
+    """The mean over labels of the F1 of the model's likeliest label against the majority's, and how many
+    items count: those without a tie among the annotations. Labels that neither names are left out.
+    """
+    top = np.sort(p_NK, axis=1)
+    clear = top[:, -1] > top[:, -2]
+    gold_N, said_N = p_NK[clear].argmax(1), q_NK[clear].argmax(1)
+    scores: list[float] = []
+    for k in range(p_NK.shape[1]):
+        both, either = (
+            ((gold_N == k) & (said_N == k)).sum(),
+            (gold_N == k).sum() + (said_N == k).sum(),
+        )
+        if either:
+            scores.append(float(2 * both / either))
+    return float(np.mean(scores)) if scores else np.nan, int(clear.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class DisagreementScore:
+    """Of one model on some items."""
+
+    varcorr: float | None
+    distance: float
+    f1: float
+    n: int
+
+
+def score(p_NK: np.ndarray, q_NK: np.ndarray, key: Any = ()) -> DisagreementScore:
+    f1, n = majority_f1(p_NK, q_NK)
+    return DisagreementScore(varcorr(p_NK, q_NK), float(np.mean(distance(p_NK, q_NK))), f1, n)
+
+
+def halves_distance(annotations: Sequence[Any], labels: Sequence[str]) -> float:
+    """The expected distance of two halves of the annotators, NaN for fewer than two: a mean over the
+    cuts of their circle.
+    """
+    said = [str(x).strip() for x in annotations]
+    half = len(said) // 2
+    if not half:
+        return np.nan
+    share = lambda part: np.array([[part.count(x) / len(part) for x in labels]])
+    turned = [said[i:] + said[:i] for i in range(len(said))]
+    return float(np.mean([distance(share(t[:half]), share(t[half : 2 * half]))[0] for t in turned]))
+
+
+def regression(model: Any, tasks: Sequence[pl.Task], p_NK: np.ndarray) -> np.ndarray | None:
+    """[N, K] ridge regression of the shares on the model's last states of the prompts: each half of the
+    items from a fit on the other; None for fewer than 8 items.
+    """
+    if len(tasks) < 8:
+        return None
+    states_ND = pl.models.activations(
+        model, [last_text(t) or " " for t in tasks], [len(model.layers)]
+    )[:, 0]
+    states_ND = (states_ND - states_ND.mean(0)) / (states_ND.std(0) + 1e-6)
+    q_NK = np.zeros_like(p_NK)
+    for held in (np.arange(len(tasks)) % 2 == 0, np.arange(len(tasks)) % 2 == 1):
+        x_MD, mean_K = states_ND[~held], p_NK[~held].mean(0)
+        gram = x_MD @ x_MD.T + x_MD.shape[1] * np.eye(len(x_MD))
+        q_NK[held] = mean_K + states_ND[held] @ x_MD.T @ np.linalg.solve(gram, p_NK[~held] - mean_K)
+    q_NK = np.clip(q_NK, 1e-9, None)
+    return q_NK / q_NK.sum(1, keepdims=True)
+
+
+def tell_number(x: float | None) -> str:
+    return "?" if x is None else f"{x:.3f}"
+
+
+def tell(
+    before: DisagreementScore,
+    after: DisagreementScore,
+    farther: pl.stats.Interval,
+    floor: Sequence[float],
+    lost: Mapping[str, int],
+) -> list[str]:
+    """The findings as sentences, the answer first."""
+    gap = pl.studies.tell_interval(farther, share=False, signed=True)
+    if farther.low > 0 and after.f1 >= before.f1:
+        first = (
+            "Training made the picture of annotators worse, and a better majority score hides it"
+        )
+    elif farther.low > 0:
+        first = "Training made the picture of annotators worse"
+    elif farther.high < 0:
+        first = "Training made the picture of annotators better"
+    else:
+        first = "No difference in the picture of annotators is seen"
+    lines = [
+        f"{first}: the distance from their shares is {after.distance:.3f} after and {before.distance:.3f} "
+        f"before, {gap}; F1 of the majority is {after.f1:.3f} and {before.f1:.3f}.",
+        f"VarCorr is {tell_number(after.varcorr)} after and {tell_number(before.varcorr)} before.",
+    ]
+    if floor:
+        lines.append(f"Two halves of the annotators are {np.mean(floor):.3f} apart.")
+    if any(lost.values()):
+        lines.append(
+            f"{max(lost.values())} items had no answer that names one label, and are left out."
+        )
+    return lines
+
+
+def build(
+    base: str = "",
+    items: int = 200,
+    samples: int = 10,
+    temperature: float = 0.7,
+    read: Read = "sampled",
+    shots: int = 0,
+    varied: float = 0.25,
+) -> Disagreement:
+    """`base` is the model before training, "" = what the run of the model began with. `samples` answers
+    to each of `items` items are read as `read` says; `shots` items are shown."""
+    return Disagreement(base, items, samples, temperature, read, shots, varied)
+
+
+def embedded(items: int = 200, samples: int = 16, steps: int = 180) -> pl.Pipeline:
+    """The built-in model first imitates single annotators in `steps` steps, then is paid for the
+    majority's answer in a third as many."""
+    taught = pl.vary(
+        pl.recipe("sft"),
+        optimiser=pl.AdamW(lr=1e-3, warmup=5),
+        schedule=pl.Schedule(prompts=64, steps=steps),
+    )
+    paid = pl.vary(pl.recipe("grpo"), schedule=pl.Schedule(prompts=32, steps=max(1, steps // 3)))
+    study = Disagreement(tasks=items, n=samples, temperature=1.0)
+    return pl.Pipeline(
+        parts={
+            "annotators": pl.warm(taught),
+            "majority": pl.Part(paid, model=pl.Output("annotators")),
+            "study": pl.Part(
+                study, model=pl.Output("majority"), models={"base": pl.Output("annotators")}
+            ),
+        }
+    )
