@@ -74,7 +74,7 @@ class ProblemSettings:
         "",
         "the task: chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
         "environment: gym:, spiel:, pettingzoo:, textarena:, textworld:, "
-        "scienceworld:, verifiers:, openenv: and its name",
+        "scienceworld:, verifiers:, openenv:, agentgym: and its name",
         metavar="NAME",
         means=TASK,
         use=LEARNED,

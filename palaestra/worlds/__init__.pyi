@@ -2,6 +2,9 @@
 
 # ruff: noqa: I001
 
+from .adapters.agentgym import (
+    AgentGymWorld as AgentGymWorld,
+)
 from .adapters.base import (
     AdaptedTasks as AdaptedTasks,
     AdaptedWorld as AdaptedWorld,

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 from palaestra import values
 from palaestra.errors import UserError
 from palaestra.tasks.spec import parse_alone
+from palaestra.worlds.adapters.agentgym import AgentGymWorld
 from palaestra.worlds.adapters.base import AdaptedWorld
 from palaestra.worlds.adapters.gymnasium import GymnasiumWorld
 from palaestra.worlds.adapters.openenv import OpenEnvWorld
@@ -24,6 +25,7 @@ from palaestra.worlds.adapters.textworld import TextWorldGames
 from palaestra.worlds.adapters.verifiers import VerifiersWorld
 
 ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
+    "agentgym": AgentGymWorld,
     "gym": GymnasiumWorld,
     "openenv": OpenEnvWorld,
     "pettingzoo": PettingZooWorld,

@@ -1,0 +1,244 @@
+"""Environments behind an AgentGym server as worlds: `agentgym:http://localhost:36001(items=200)`, or
+`AgentGymWorld`.
+
+    POST /create {}                    -> {"id": 7}, or 7
+    POST /reset {"id": 7, "data_idx": 3} -> {"observation": "Goal: craft a stick."}
+    POST /step {"id": 7, "action": "get 1 log"}
+                                       -> {"observation": "Got 1 log.", "reward": 0.0, "done": false}
+    GET /observation?id=7              -> "Goal: craft a stick.", where an answer has no observation
+    POST /close {"id": 7}
+
+Each episode is an environment of the server: created, reset to an item, stepped and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import httpx2
+import numpy as np
+
+from palaestra.errors import Fault, UserError
+from palaestra.types import Task, need_at_least, stage
+from palaestra.verifiers.base import strip_thinking
+from palaestra.worlds.adapters.base import (
+    POLICY,
+    AdaptedWorld,
+    Illegal,
+    Live,
+    Scene,
+    library_call,
+    show,
+)
+
+TEST_EVERY = 8  # every eighth item is held out
+CLOSING = 5.0  # seconds for the end of an episode
+ACTION = "Action:"  # what stands before the action where a reply also has a thought
+OBSERVATIONS = ("observation", "state")  # fields that servers call it
+Failure = Literal["fault", "zero"]
+
+
+@stage
+class AgentGymWorld(AdaptedWorld):
+    """An environment that an AgentGym server plays (https://github.com/WooooDyy/AgentGym).
+
+    The score of an episode is the reward of its LAST step, not the sum: each step pays the
+    difference to the reward before. `score="sum"` adds up the rewards of all steps.
+
+    A server that is down, slow or lies (no JSON, no observation, a reward that is no finite number,
+    a `done` that is no truth value, an `error` field) is a Fault, and the episode has no reward.
+    With `failure="zero"`, as in AgentGym-RL (arXiv:2509.08755), a failure in a step ends the
+    episode with score 0; a failure before the first step stays a Fault.
+
+    Args:
+        url: of the server.
+        settings: further fields for `create`.
+        items: items that the server has; every eighth is held out.
+        seconds: until an answer must be complete.
+        identifier: the field that names an environment; servers also say `env_idx`.
+        item: the field of `reset` that names an item; servers also say `session_id` or `game`.
+        reward: the field of `step` that holds the reward; servers also say `score`.
+        score: which rewards of a step count.
+        failure: what a failure in a step means.
+        render: the text for an observation. Without it text stays, other values are shown in JSON.
+        read: the action that a reply means; ValueError for none. Without it what follows the only
+            `Action:`, or the whole reply.
+    """
+
+    draws: ClassVar[bool] = False
+    url: str
+    settings: tuple[tuple[str, Any], ...] = ()
+    items: int = field(default=200, kw_only=True)
+    seconds: float = field(default=60.0, kw_only=True)
+    identifier: str = field(default="id", kw_only=True)
+    item: str = field(default="data_idx", kw_only=True)
+    reward: str = field(default="reward", kw_only=True)
+    score: Literal["last", "sum"] = field(default="last", kw_only=True)
+    failure: Failure = field(default="fault", kw_only=True)
+    render: Callable[[Any], str] | None = None
+    read: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        need_at_least(self, items=TEST_EVERY)
+        if not self.seconds > 0:
+            raise UserError(f"{self.label}: seconds={self.seconds:g} must be above 0")
+        try:
+            httpx2.get(self.url, timeout=min(self.seconds, 10.0))
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise UserError(
+                f"{self.label}: no server answers there ({type(error).__name__}: {error}); "
+                "start it, or correct the URL"
+            ) from None
+
+    @property
+    def label(self) -> str:
+        return f"agentgym:{self.url}"
+
+    @property
+    def size(self) -> int:
+        return self.items - self.test_size
+
+    @property
+    def test_size(self) -> int:
+        return self.items // TEST_EVERY
+
+    @property
+    def caveat(self) -> str:
+        return ""
+
+    def task(self, split: str, index: int) -> Task:
+        """The item at this position of a split."""
+        ahead = TEST_EVERY - 1
+        at = index * TEST_EVERY + ahead if split == "test" else index + index // ahead
+        return Task(
+            id=f"{self.label}/{split}/{index}", meta={"seed": at, "plays": ""}, domain=self.label
+        )
+
+    def open_live(self) -> Live:
+        return AgentGymSession(self)
+
+
+@lru_cache(maxsize=1)
+def certificates() -> ssl.SSLContext:
+    """Loaded once: this takes longer than an episode's calls."""
+    return ssl.create_default_context()
+
+
+@dataclass
+class AgentGymSession:
+    """One environment of a server, and the reward of its last step."""
+
+    world: AgentGymWorld
+    environment: Any = None  # how the server names it; None = not created
+    last: float = 0.0
+
+    async def start(self, seed: int) -> Scene:
+        created = await self.call("create", dict(self.world.settings))
+        name = (
+            created.get(self.world.identifier, created.get("id")) if is_object(created) else created
+        )
+        if isinstance(name, bool) or not isinstance(name, int | str):
+            raise self.fault("create", f"names no environment: {excerpt(created)}")
+        self.environment = name
+        shown = await self.call("reset", self.named({self.world.item: seed}))
+        return Scene(text=await self.observation(shown))
+
+    async def act(self, action: str) -> Scene:
+        try:
+            return await self.step(action)
+        except Fault as error:
+            if self.world.failure == "fault":
+                raise
+            facts = {"failure": str(error)}
+            return Scene(pay={POLICY: -self.last}, status="finished", facts=facts)
+
+    async def step(self, action: str) -> Scene:
+        answer = await self.call("step", self.named({"action": action}))
+        if not is_object(answer):
+            raise self.fault("step", f"answers no object: {excerpt(answer)}")
+        reward, done = answer.get(self.world.reward), answer.get("done")
+        if not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise self.fault("step", f"{self.world.reward} is no finite number: {excerpt(reward)}")
+        if not isinstance(done, bool):
+            raise self.fault("step", f"done is no truth value: {excerpt(done)}")
+        text = await self.observation(answer)
+        pay = float(reward) - (self.last if self.world.score == "last" else 0.0)
+        self.last += pay
+        return Scene(text=text, pay={POLICY: pay}, status="finished" if done else "")
+
+    async def observation(self, answer: Any) -> str:
+        """What an answer shows, else what `/observation` shows."""
+        if not is_object(answer) or not any(name in answer for name in OBSERVATIONS):
+            answer = await self.call("observation", self.named({}), get=True)
+        if is_object(answer):
+            answer = next((answer[name] for name in OBSERVATIONS if name in answer), answer)
+        if answer is None:
+            raise self.fault("observation", "is null")
+        return self.world.render(answer) if self.world.render else show(answer)
+
+    def named(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {self.world.identifier: self.environment, **fields}
+
+    async def call(self, path: str, fields: Mapping[str, Any], *, get: bool = False) -> Any:
+        """The JSON that the server answers. Raises Fault for anything else."""
+        seconds = self.world.seconds
+        with library_call(f"{self.world.label}/{path}"):
+            async with (
+                asyncio.timeout(seconds),
+                httpx2.AsyncClient(timeout=seconds, verify=certificates()) as client,
+            ):
+                url = f"{self.world.url.rstrip('/')}/{path}"
+                request = client.get(url, params=fields) if get else client.post(url, json=fields)
+                response = await request
+        if response.status_code != 200:
+            raise self.fault(path, f"status {response.status_code}: {excerpt(response.text)}")
+        try:
+            answer = response.json()
+        except (ValueError, RecursionError):
+            raise self.fault(path, f"answers no JSON: {excerpt(response.text)}") from None
+        if is_object(answer) and answer.get("error"):
+            raise self.fault(path, excerpt(answer["error"]))
+        return answer
+
+    def fault(self, path: str, what: str) -> Fault:
+        return Fault("environment", f"{self.world.label}/{path}: {what}")
+
+    def read(self, text: str) -> str:
+        if self.world.read is not None:
+            try:
+                return self.world.read(text)
+            except ValueError as why:
+                raise Illegal(f"That is no legal action: {why}") from None
+        _, *actions = (reply := strip_thinking(text)).split(ACTION)
+        if len(actions) > 1:
+            raise Illegal(f"That is no legal action. Write {ACTION} once")
+        action = (actions[0] if actions else reply).strip()
+        if not action:
+            raise Illegal(f"That is no legal action. Reply with an action, or with {ACTION} and it")
+        return action
+
+    def sample(self, rng: np.random.Generator, how: str) -> str:
+        raise NotImplementedError(how)
+
+    async def close(self) -> None:
+        if self.environment is not None:
+            async with asyncio.timeout(CLOSING):
+                await self.call("close", self.named({}))
+
+
+def is_object(value: Any) -> bool:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def excerpt(value: Any) -> str:
+    """A value in a message, at most 200 characters of it."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return " ".join(text.split())[:200]
