@@ -21,8 +21,11 @@ __all__ = [
     "Interval",
     "bounded_interval",
     "mean_interval",
+    "paired_difference",
+    "paired_share_difference",
     "proportion",
     "t_quantile",
+    "unbounded_interval",
 ]
 
 LEVEL = 0.95

@@ -15,8 +15,9 @@ from palaestra.cli.flag_forms import (
     whole_number,
     whole_numbers,
 )
+from palaestra.cli.game_flags import play, tournament
 from palaestra.cli.needs_flags import init, needs
-from palaestra.cli.weight_flags import edit, merge
+from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
 from palaestra.ledger.files import TIERS
 from palaestra.settings.fields import Settings
@@ -566,6 +567,8 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "submit": submit,
     "eval": evaluate,
     "search": search,
+    "play": play,
+    "tournament": tournament,
     "gateway": gateway,
     "view": view,
     "track": track,
@@ -583,6 +586,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "audit": audit,
     "edit": edit,
     "merge": merge,
+    "study": study,
     "sandbox": sandbox,
     "doctor": doctor,
     "plan": plan,

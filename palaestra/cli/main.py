@@ -32,6 +32,8 @@ VERBS = {
     "submit": "train on a running Ray cluster, and follow the output",
     "eval": "measure a model on held-out problems",
     "search": "answer problems by a search with a budget of tokens for each",
+    "play": "play a game against models, or watch players play one",
+    "tournament": "let all players meet in a game of two, and rate them",
     "gateway": "serve a model to your own agent as OpenAI would, and record its episodes",
     "view": "look at runs in a browser: every answer, problem and token",
     "track": "send the metrics of a finished run to a tracker",
@@ -49,6 +51,7 @@ VERBS = {
     "audit": "find out what a reward pays for answers that solve nothing",
     "edit": "take a behaviour out of a model by editing rows of its weights",
     "merge": "make one model of two, without training",
+    "study": "look at a model: what training did to it, and what it knows",
     "sandbox": "run a Python program in isolation",
     "doctor": "check what is installed, and what a run will cost before it starts",
     "plan": "simulate how fast a run would be with more workers and lag",
@@ -71,7 +74,7 @@ def parser_of(verb: str) -> FlagParser:
 
 
 def usage() -> str:
-    lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
+    lines = "\n".join(f"  {v:<10} {text}" for v, text in VERBS.items())
     hint = (
         "`palaestra train` trains the built-in model on a built-in task. `palaestra VERB --help` "
         "lists the flags of a verb. `palaestra --version` prints the version."

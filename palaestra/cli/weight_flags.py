@@ -1,4 +1,4 @@
-"""The flags of the verbs that make a model of others without training."""
+"""The flags of the verbs that make a model of others without training, or look at one."""
 
 from __future__ import annotations
 
@@ -67,3 +67,19 @@ def edit(parser: FlagParser) -> None:
         help="continuations for each strength (default: 32)")  # fmt: skip
     add("--n", type=whole_number(1), default=64,
         help="with --task or --data: held-out problems for each strength (default: 64)")  # fmt: skip
+
+
+def study(parser: FlagParser) -> None:
+    run_flags(parser)
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="*",
+        metavar="STUDY | all | @FILE.toml | argument=value",
+        help="a study, or all of the check-up, and values of its arguments",
+    )
+    add("--base", metavar="MODEL", default="",
+        help="the model before training (default: what the run of --model began with)")  # fmt: skip
+    add("--out", metavar="DIR", help="folder of the page and of all answers; the same command goes on "
+        "there (default: runs/study-STUDY-PROBLEM-MODEL-sSEED)")  # fmt: skip
+    add("--list", action="store_true", help="list the studies and the question that each answers")

@@ -19,7 +19,7 @@ from palaestra.errors import UserError
 from palaestra.schedule import check_bounds
 from palaestra.types import stage
 
-Role: TypeAlias = Literal["batch", "domain", "seat"]
+Role: TypeAlias = Literal["batch", "domain", "seat", "prompt"]
 STATE = "running means"
 
 
@@ -30,7 +30,7 @@ class Ema:
     Args:
         decay: of the average; 0.95 remembers about 20 episodes.
         role: whose average. "seat": of each seat in each domain of tasks, so in each game;
-            "domain": of a domain; "batch": one of all.
+            "domain": of a domain; "prompt": of tasks with the same last message; "batch": one of all.
         read_first: the average is read before x is added to it; else A is `decay` times as large.
 
     An episode in which the seat is not trained, as a rival has it, does not count.
@@ -63,5 +63,8 @@ class Ema:
     def _role(self, table: Table, episode: int) -> str:
         if self.role == "batch":
             return ""
+        if self.role == "prompt":
+            prompt = table.group(episode).task.prompt
+            return prompt[-1].content if prompt else ""
         domain = table.group(episode).task.domain
         return domain if self.role == "domain" else f"{domain}/{agent(table, episode)[1]}"

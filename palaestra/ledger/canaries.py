@@ -46,6 +46,7 @@ from palaestra.method import Recipe
 from palaestra.needs.rows import columns_of
 from palaestra.run import setup
 from palaestra.run.plan import Plan
+from palaestra.run.study import study_of
 from palaestra.run.unmet import needs_under
 from palaestra.scale.placement import OnCluster
 from palaestra.settings import overrides
@@ -385,10 +386,14 @@ def problem_of(card: Card) -> str:
 def default_of(name: str) -> Any:
     """What a method trains where nothing is given: its recipe for the embedded problem where it has
     one, else its default. A pipeline for the embedded problem is too much to watch, unless nothing
-    built in has the columns that the default needs.
+    built in has the columns that the default needs. A study has the arguments of its conformance test,
+    as it compares with a model that only a user can name.
     """
     module = catalogue.find(name)
     made = module.embedded() if hasattr(module, "embedded") else None
+    if study_of(made) is not None:
+        own = {k: x for k, x in module.CARD.needs.own.items() if k in overrides.arguments(name)}
+        return overrides.build(name, own)
     return made if isinstance(made, Recipe) or needs_records(name) else module.build()
 
 

@@ -28,6 +28,9 @@ from .overoptimisation import (
 from .pair_exam import (
     PairExam as PairExam,
 )
+from .study import (
+    Study as Study,
+)
 from .texts import (
     WrittenText as WrittenText,
     mean_loss as mean_loss,

@@ -33,11 +33,14 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.devices import DeviceTasks
+from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
 from palaestra.toys.facts import CommonFacts
 from palaestra.toys.graph import GraphTasks
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.halves import Halves
 from palaestra.toys.hop import Hop, HopTasks
+from palaestra.toys.house import House, HouseTasks
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
@@ -67,8 +70,10 @@ from palaestra.worlds.interpreter import Interpreter
 from palaestra.worlds.judged import JudgeSearch
 from palaestra.worlds.kuhn import kuhn
 from palaestra.worlds.lookup import Lookup
+from palaestra.worlds.mnk import Mnk, MnkTasks, board_by_name
 from palaestra.worlds.notebook_questions import NotebookQuestions
 from palaestra.worlds.pair import Pair
+from palaestra.worlds.plans import ExpertPlans
 from palaestra.worlds.question import Question
 from palaestra.worlds.rerank import CHOOSE_PASSAGES, Rerank
 from palaestra.worlds.retrieval import OwnSearch, Retriever
@@ -102,7 +107,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
     "knights": Knights, "theorems": Theorems,
     "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
-    "store": StoreTasks,
+    "store": StoreTasks, "devices": DeviceTasks,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
@@ -115,6 +120,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-legal": (lambda: GridTasks(name="grid-legal"), lambda: Grid(legal=True)),
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
+    "house": (HouseTasks, House),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
     "wiki-2": (
@@ -134,6 +140,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: JudgeSearch(BM25(WikiTasks(pages=256).documents()), k=1, noise=0.4),
     ),
     "graph": (GraphTasks, lambda: toy_graph(GraphTasks())),
+    "experts": (ExpertTasks, lambda: ExpertPlans(EXPERT_NAMES, turns=8, worked=True)),
     "wiki-far": (
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
@@ -157,6 +164,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: TicTacToeTasks(name="tictactoe-legal"),
         lambda: TicTacToe(illegal="never"),
     ),
+    "mnk": (MnkTasks, Mnk),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
@@ -174,6 +182,9 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         world = world_by_name(spec)
         tasks = AdaptedTasks(world, spec)
         return Bench(name=spec, tasks=tasks, world=world, max_turns=world.max_turns), {}
+    if spec.startswith("mnk("):
+        tasks, board = board_by_name(spec)
+        return Bench(name=spec, tasks=tasks, world=board, max_turns=board.most_turns), {}
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
@@ -388,26 +399,6 @@ def add_agent(bench: Bench, settings: Settings) -> Bench:
     )
     judge = JudgeAgents(bench.reward) if bench.reward else None
     return replace(bench, world=world, reward=judge, max_turns=MOST_TURNS)
-
-
-def room_of(settings: Settings) -> str:
-    """Where the questions of data are asked, if in a world of this package: notebook, dialogue,
-    search, rewrite, rerank or graph; "" = elsewhere. Raises UserError for documents or a graph in one
-    that reads none.
-    """
-    alone = GRAPH if settings.graph else SEARCH if settings.docs else ""
-    named = settings.env.partition("(")[0] if settings.env else alone
-    if settings.docs and named not in RETRIEVES:
-        raise UserError(
-            f"--docs and --env {settings.env} exclude each other; documents are searched in the "
-            f"environments {', '.join(RETRIEVES)}"
-        )
-    if settings.graph and named != GRAPH:
-        raise UserError(
-            f"--graph and --env {settings.env} exclude each other; a graph is followed in the "
-            "environment graph"
-        )
-    return named if named in ROOMS else ""
 
 
 def in_notebook(settings: Settings, instruction: str) -> Bench:

@@ -84,7 +84,7 @@ async def check_bench(ctx: RunContext) -> None:
     size = split_size(ctx.bench.tasks, "test")
     if size is not None and size < ctx.plan.evaluate:
         ctx.say(f"note: {size} problems are held out, so no more are evaluated")
-    if known := caveat(ctx.bench.tasks, ctx.plan.evaluate):
+    if ctx.plan.evaluate and (known := caveat(ctx.bench.tasks, ctx.plan.evaluate)):
         ctx.say(f"note: {known}")
         ctx.plan = replace(ctx.plan, labels={**ctx.plan.labels, "caveat": known})
     check_records(ctx, tools, golds=True)

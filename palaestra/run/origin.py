@@ -117,6 +117,26 @@ def digests(given: Any) -> dict[str, str]:
     return digest_of
 
 
+def record_settings(settings: Settings, others: Sequence[str] = ()) -> dict[str, Any]:
+    """What the answers of models depend on, as plain data: the problem, the model, the seed, settings
+    that are not empty, and the digests of the files that they and `others` name.
+    """
+    names = [*setting_names(Use.MEASURED), "model", "engine"]
+    plain = {k: v for k in names if (v := getattr(settings, k)) not in (None, "", (), 0, False)}
+    files = {
+        path: digest
+        for given in (*plain.values(), *others)
+        for path, digest in digests(given).items()
+    }
+    return {
+        "task": settings.problem,
+        "model": settings.model,
+        "seed": settings.seed,
+        "settings": {k: str(v) for k, v in plain.items()},
+        "files": files,
+    }
+
+
 def files_of_settings(settings: Settings, folder: Path) -> dict[str, dict[str, str]]:
     """By setting, the files that it names as a run in a folder sees them, with their digests."""
     return {n: seen_from(folder, digests(_files_named(settings, n))) for n in named_files(settings)}

@@ -23,6 +23,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
+from palaestra.run.study import study_of
 from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
@@ -47,7 +48,7 @@ def context(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     given: Mapping[str, Any] | None = None
-    if recipe is not None:
+    if recipe is not None and study_of(recipe) is None:
         check_held_out(settings)
     if recipe is not None and not begun:
         given = given_arguments(settings)
@@ -291,7 +292,7 @@ class BringsReward(Protocol):
 
 def brings_reward(recipe: Any) -> bool:
     """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
-    parts = [part for _, part in values.walk(recipe)]
+    parts = [recipe, *(part for _, part in values.walk(recipe))]
     judges = [part for part in parts if isinstance(part, Score)]
     own = any(isinstance(part, BringsReward) and part.brings_reward for part in parts)
     return bool(judges or own) and all(part.reward is not None for part in judges)
@@ -363,14 +364,14 @@ def bench_of(
     what stands behind the prompts of data, see `Recipe`. `recipe`: whose verifier judges answers to
     data where no reward is named.
     """
-    from palaestra.run import benches
+    from palaestra.run import benches, rooms
     from palaestra.worlds.tools import WithTools
 
     check_problem_settings(settings)
     coded = settings.in_code
     players: Mapping[str, Player] = {}
-    if room := benches.room_of(settings):
-        bench = benches.ROOMS[room](settings, instruction)
+    if room := rooms.room_of(settings):
+        bench = rooms.ROOMS[room](settings, instruction)
     elif settings.env and not coded:
         records = benches.rows_of(settings, answers=False) if settings.data else None
         bench, players = benches.from_env(settings.env, records)
@@ -395,7 +396,7 @@ def bench_of(
         bench = benches.add_agent(bench, settings)
     if coded:
         bench = benches.add_interpreter(bench, settings)
-    elif settings.tools and room not in benches.TAKES_TOOLS:
+    elif settings.tools and room not in rooms.TAKES_TOOLS:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = benches.add_tools(bench, WithTools(settings.tools, *limits), judged=judged)
     return (

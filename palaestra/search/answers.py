@@ -32,7 +32,7 @@ from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.evaluation import bounds_of_pay, chosen_tasks, reward_interval
 from palaestra.run.given_rows import keep_rows, take_rows
-from palaestra.run.origin import digests
+from palaestra.run.origin import record_settings
 from palaestra.search.named import file_name, scorer_by_name, strategy_by_name
 from palaestra.search.problem import (
     ReadsGold,
@@ -43,11 +43,12 @@ from palaestra.search.problem import (
 )
 from palaestra.search.tokens import MeteredEngine, TokenBudget
 from palaestra.settings import overrides, reading
-from palaestra.settings.fields import TASK, Settings, Use, setting_names
+from palaestra.settings.fields import TASK, Settings
 from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
 from palaestra.stats import proportion
-from palaestra.store.checkpoint import disk_errors, jsonable, make_folder, write_atomic
+from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
 from palaestra.store.folder import SUMMARY
+from palaestra.store.lines import add_line, kept_lines
 from palaestra.tasks.files import FileTasks
 from palaestra.types import Group, Reward
 from palaestra.worlds.question import Question
@@ -225,25 +226,14 @@ def record_of(
     places: Sequence[tuple[str, int]],
 ) -> dict[str, Any]:
     """What the answers of a search depend on, as plain data."""
-    names = [*setting_names(Use.MEASURED), "model", "engine"]
-    plain = {k: v for k in names if (v := getattr(settings, k)) not in (None, "", (), 0, False)}
-    files = {
-        path: digest
-        for given in (*plain.values(), name, reward_model, *texts_of(strategy))
-        for path, digest in digests(given).items()
-    }
     return jsonable(
         {
-            "task": settings.problem,
-            "model": settings.model,
-            "seed": settings.seed,
+            **record_settings(settings, (name, reward_model, *texts_of(strategy))),
             "strategy": name,
             "settings of the strategy": repr(strategy) if ".py" not in name else name,
             "budget": budget,
             "reward_model": reward_model,
             "problems": len(places),
-            "settings": {k: str(v) for k, v in plain.items()},
-            "files": files,
         }
     )
 
@@ -259,32 +249,8 @@ def texts_of(strategy: Strategy) -> list[str]:
 
 
 def kept_answers(folder: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lines that a folder holds of the same search; a line that was cut off is removed.
-
-    Raises:
-        UserError: it holds another search, or something else.
-    """
-    make_folder(folder)
-    record, file = folder / RECORD, folder / ANSWERS
-    if not record.is_file() and (file.exists() or (folder / "config.toml").exists()):
-        raise UserError(f"--out {folder} holds something else; name another folder")
-    if not record.is_file() or not file.is_file():
-        write_atomic(record, json.dumps(about, indent=1) + "\n")
-        return []
-    with disk_errors(f"reading {record}"):
-        before = json.loads(record.read_text(encoding="utf-8"))
-    if changed := [k for k in about if before.get(k) != about[k]]:
-        raise UserError(
-            f"--out {folder} holds another search: its {changed[0]} is {before.get(changed[0])!r}, not "
-            f"{about[changed[0]]!r}; name another folder"
-        )
-    with disk_errors(f"reading {file}"):
-        data = file.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            with file.open("r+b") as opened:
-                opened.truncate(len(whole))
-    return [json.loads(line) for line in whole.decode("utf-8").splitlines()]
+    """The lines that a folder holds of the same search, see `kept_lines`."""
+    return kept_lines(folder, about, record=RECORD, lines=ANSWERS, what="search")
 
 
 # ---- the work
@@ -320,11 +286,7 @@ async def search_all(
         for task in waiting:
             line = await task
             if folder is not None:
-                with (
-                    disk_errors(f"writing {folder / ANSWERS}"),
-                    (folder / ANSWERS).open("a", encoding="utf-8") as file,
-                ):
-                    file.write(json.dumps(line) + "\n")
+                add_line(folder / ANSWERS, line)
             lines.append(line)
             if each is not None:
                 each(line)

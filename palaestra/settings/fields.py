@@ -129,8 +129,8 @@ class ProblemSettings:
         "settings in brackets, e.g. search(k=5,calls=3); or rewrite: the queries of --data, rewritten once for "
         "a search of --docs; or rerank: passages of --docs, chosen for the questions of --data; or "
         "interpreter: the questions of --data or --task, answered with programs inside the reply; or graph: "
-        "the same as --graph",
-        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph",
+        "the same as --graph; or experts: the tasks of --data, done by plans of the functions of --tools",
+        metavar="FILE.py:NAME | notebook | dialogue | search | rewrite | rerank | interpreter | graph | experts",
         use=LEARNED,
     )
     docs: str = setting(

@@ -8,6 +8,14 @@ from .chain import (
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
+from .experts import (
+    EXPERT_NAMES as EXPERT_NAMES,
+    ExpertTasks as ExpertTasks,
+    Photo as Photo,
+)
+from .devices import (
+    DeviceTasks as DeviceTasks,
+)
 from .facts import (
     CommonFacts as CommonFacts,
 )
@@ -28,6 +36,13 @@ from .halves import (
 from .hop import (
     Hop as Hop,
     HopTasks as HopTasks,
+)
+from .house import (
+    AFFORDANCES as AFFORDANCES,
+    House as House,
+    HouseState as HouseState,
+    HouseTasks as HouseTasks,
+    apply_house_action as apply_house_action,
 )
 from .judging import (
     CompareAnswers as CompareAnswers,

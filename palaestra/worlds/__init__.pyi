@@ -56,6 +56,11 @@ from .dialogue import (
 from .drafts import (
     DraftSearch as DraftSearch,
 )
+from .experts import (
+    METRICS as METRICS,
+    Expert as Expert,
+    ExpertBox as ExpertBox,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -95,6 +100,10 @@ from .notebook_questions import (
 from .pair import (
     Pair as Pair,
 )
+from .plans import (
+    ExpertPlans as ExpertPlans,
+    PlanState as PlanState,
+)
 from .question import (
     Question as Question,
 )
@@ -129,6 +138,15 @@ from .service import (
     ServiceUser as ServiceUser,
     Talk as Talk,
     goal_of as goal_of,
+)
+from .candidates import (
+    Candidates as Candidates,
+)
+from .mnk import (
+    Mnk as Mnk,
+    MnkTasks as MnkTasks,
+    rule_move as rule_move,
+    weak_move as weak_move,
 )
 from .tictactoe import (
     TicTacToe as TicTacToe,

@@ -1,5 +1,5 @@
-"""Tic-tac-toe for two seats. open_spiel's tic_tac_toe is the referee (extra `games`); the board is
-shown our own way.
+"""Tic-tac-toe for two seats: the rules are those of `palaestra.worlds.mnk` with 3, 3, 3, and the board
+is shown with the numbers of its free squares.
 
 user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
 """
@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.declared import declare
 from palaestra.tasks.procedural import draw_task, question_task
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
-from palaestra.worlds.adapters.spiel import load_game
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
+from palaestra.worlds.mnk import SEATS, Board, completing, facts_of, lines_of, winner_of
 
 SQUARE = re.compile("[0-8]")
-SEATS = ("x", "o")  # x opens
-LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+LINES = lines_of(3, 3, 3)
 
 
 def draw_board(moves: tuple[int, ...]) -> str:
@@ -32,10 +31,7 @@ def draw_board(moves: tuple[int, ...]) -> str:
 
 def completing_squares(moves: tuple[int, ...], seat: int) -> list[int]:
     """The free squares that complete a line of a seat."""
-    own = set(moves[seat::2])
-    return [
-        i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)
-    ]
+    return completing(moves, seat, LINES)
 
 
 def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
@@ -62,16 +58,8 @@ class TicTacToeTasks:
         while True:
             n = int(rng.integers(self.plies[0], self.plies[1] + 1))
             moves = tuple(int(m) for m in rng.permutation(9)[:n])
-            if not any(set(moves[seat::2]) >= set(l) for l in LINES for seat in (0, 1)):
+            if winner_of(moves, LINES) is None:
                 return question_task(self.name, draw_board(moves), None, {"moves": moves})
-
-
-@value_class
-class Board:
-    """The moves so far, squares 0 to 8: all that is needed to set the referee up again."""
-
-    moves: tuple[int, ...] = ()
-    illegal: tuple[int, int] = (0, 0)  # attempts, by seat
 
 
 @declare(
@@ -98,8 +86,7 @@ class TicTacToe:
 
     def step(self, state: Board, acts: tuple[Act, ...], key: Key) -> Frame:
         text, mover = acts[0].text.strip(), len(state.moves) % 2
-        game = referee(state.moves)
-        if not SQUARE.fullmatch(text) or int(text) not in game.legal_actions():
+        if not SQUARE.fullmatch(text) or text not in self.legal(state):
             count = state.illegal[mover] + 1
             state = replace(
                 state,
@@ -109,12 +96,15 @@ class TicTacToe:
                 return self._ask(state)
             return self._end(state, {mover: -1.0, 1 - mover: 1.0}, f"illegal:{SEATS[mover]}")
         state = replace(state, moves=(*state.moves, int(text)))
-        game.apply_action(int(text))
-        if not game.is_terminal():
-            return self._ask(state)
-        rewards = dict(enumerate(game.returns()))
-        winner = next((SEATS[s] for s, r in rewards.items() if r > 0), "draw")
-        return self._end(state, rewards, winner)
+        winner = winner_of(state.moves, LINES)
+        if winner is not None:
+            return self._end(state, {winner: 1.0, 1 - winner: -1.0}, SEATS[winner])
+        full = len(state.moves) == 9
+        return self._end(state, {0: 0.0, 1: 0.0}, "draw") if full else self._ask(state)
+
+    def legal(self, state: Board) -> tuple[str, ...]:
+        """The free squares."""
+        return tuple(str(i) for i in range(9) if i not in state.moves)
 
     def oracle(self, state: Board) -> str:
         """Wins if it can, else blocks, else takes the best free square."""
@@ -130,11 +120,10 @@ class TicTacToe:
 
     def _ask(self, state: Board) -> Frame:
         say = (Message(role="user", content=draw_board(state.moves)),)
-        free = tuple(str(i) for i in range(9) if i not in state.moves)
-        choices = free if self.illegal == "never" else None
+        choices = self.legal(state) if self.illegal == "never" else None
         ask = Ask(seat=SEATS[len(state.moves) % 2], say=say, new_row=True, choices=choices)
         return Frame(
-            state=state, asks=(ask,), facts=_facts(state), state_key=draw_board(state.moves)
+            state=state, asks=(ask,), facts=facts_of(state), state_key=draw_board(state.moves)
         )
 
     def _end(self, state: Board, rewards: dict[int, float], result: str) -> Frame:
@@ -142,18 +131,6 @@ class TicTacToe:
         return Frame(
             state=state,
             pay=pay,
-            facts=_facts(state) | {"result": result},
+            facts=facts_of(state) | {"result": result},
             state_key=draw_board(state.moves),
         )
-
-
-def _facts(state: Board) -> dict[str, Any]:
-    return {"plies": len(state.moves), "illegal:x": state.illegal[0], "illegal:o": state.illegal[1]}
-
-
-def referee(moves: tuple[int, ...]) -> Any:
-    """open_spiel's game after some legal moves."""
-    state = load_game("tic_tac_toe").new_initial_state()
-    for m in moves:
-        state.apply_action(m)
-    return state

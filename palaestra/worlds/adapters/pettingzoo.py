@@ -19,6 +19,7 @@ from palaestra.worlds.adapters.base import (
     Live,
     Opponent,
     Scene,
+    Trail,
     label_of,
     library_call,
     missing_library,
@@ -74,6 +75,17 @@ class PettingZooWorld(AdaptedWorld):
 
     def open_live(self) -> Live:
         return PettingZooEpisode(self, self.make_environment())
+
+    def legal(self, state: Trail) -> tuple[str, ...]:
+        """The legal actions of the agent to move, as they are said; () = they have no names."""
+        episode = PettingZooEpisode(self, self.make_environment())
+        try:
+            episode.start(state.seed)
+            for action in state.actions:
+                episode.act(action)
+            return () if self.read else tuple(episode.speech.names(episode.mask))
+        finally:
+            episode.close()
 
     def make_environment(self) -> Any:
         """Raises UserError where there is none."""

@@ -135,10 +135,7 @@ class SpielWorld(AdaptedWorld):
         """What the teacher says, drawn by the episode's seed. Raises UserError where there is none."""
         if not self.teacher:
             raise UserError(f"{self.label} has no teacher; take random or equilibrium")
-        game = SpielGame(self, self.load().new_initial_state())
-        game.start(state.seed)
-        for action in state.actions:
-            game.act(action)
+        game = self.game_at(state)
         legal, share = game.state.legal_actions(), None
         if self.teacher != "random":
             chances = (
@@ -149,6 +146,18 @@ class SpielWorld(AdaptedWorld):
             share = np.array([chances[a] for a in legal]) / sum(chances.values())
         rng = rng_of(("teacher", state.seed, len(state.actions)))
         return game.names()[int(rng.choice(len(legal), p=share))]
+
+    def game_at(self, state: Trail) -> SpielGame:
+        """The game, played anew to where a trail ends."""
+        game = SpielGame(self, self.load().new_initial_state())
+        game.start(state.seed)
+        for action in state.actions:
+            game.act(action)
+        return game
+
+    def legal(self, state: Trail) -> tuple[str, ...]:
+        """The legal actions of the player to move, as they are said."""
+        return tuple(self.game_at(state).names())
 
     def situations(self) -> dict[str, tuple[str, Mapping[int, str]]]:
         """By information state: all that its player is shown there, and the words of the legal

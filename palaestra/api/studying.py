@@ -1,0 +1,121 @@
+"""Studies from settings to report: what `palaestra study` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.api.training import check_files, stored_run, work
+from palaestra.errors import UserError
+from palaestra.run.setup import given_arguments, settings_for
+from palaestra.run.study import Study, study_of
+from palaestra.settings import overrides
+from palaestra.settings.fields import Settings
+from palaestra.store.folder import SUMMARY, read_summary
+from palaestra.studies.page import PAGE, REPORT, write_study
+from palaestra.studies.report import StudyReport, StudyTable
+from palaestra.suggest import suggestion_or_all
+
+FAMILY, ALL = "analysis", "all"
+
+
+def studies() -> dict[str, Study]:
+    """The studies that are built, by name, as they are without arguments."""
+    built = (e.id for e in catalogue.all_entries() if e.family == FAMILY and e.built)
+    made = {name: catalogue.recipe(name) for name in built}
+    return {name: x for name, x in made.items() if isinstance(x, Study)}
+
+
+def check_study(settings: Settings) -> None:
+    """Raises UserError for a method that is no study."""
+    if study_of(overrides.recipe_of(settings)) is None:
+        hint = suggestion_or_all(settings.recipe, studies())
+        raise UserError(f"{settings.recipe} is no study{hint}")
+
+
+def make_study(settings: Settings, out: Path, *, talk: bool = True) -> Path:
+    """Runs a study in a folder, or goes on with it there. Of data all rows are measured, unless
+    `test_data` names others. Returns the folder of its page.
+
+    Raises:
+        UserError: the folder holds something else.
+    """
+    check_study(settings)
+    settings = replace(settings, test_data=settings.test_data or settings.data, evaluate=0)
+    if (out / "config.toml").is_file():
+        stored = stored_run(out)
+        check_same(settings, stored, out)
+        check_files(out, stored, {}, accept=False)
+        if not (out / SUMMARY).is_file():
+            work(stored, resume=out, talk=talk)
+    else:
+        work(settings, out=out, talk=talk)
+    return Path(read_summary(out)["artifacts"]["study"]).parent
+
+
+def check_same(asked: Settings, stored: Settings, out: Path) -> None:
+    """Raises UserError where a folder holds a study of something else."""
+    if asked.recipe == stored.recipe:
+        asked = settings_for(overrides.recipe_of(asked), asked)
+    new, old = _plain(asked), _plain(stored)
+    for name, value in new.items():
+        if value != old[name]:
+            raise UserError(
+                f"--out {out} holds another study: its {name} is {old[name]!r}, not {value!r}; name "
+                "another folder"
+            )
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """What a study depends on, by name, with the arguments of the study among it."""
+    named = {f.name: settings.meant(f.name) for f in fields(Settings) if f.name != "set"}
+    return {n: x for n, x in named.items() if n != "embedded"} | given_arguments(settings)
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report of a study as plain data."""
+    return json.loads((folder / REPORT).read_text(encoding="utf-8"))
+
+
+def check_up(settings: Settings, out: Path, *, talk: bool = True) -> dict[str, Path]:
+    """All studies that need a model, its start and problems alone, each in a folder of its own below
+    `out`, and a page that tells the answer of each. Returns the folders by name.
+    """
+    wanted = [name for name, study in studies().items() if study.check_up]
+    takes = {name: overrides.arguments(name) for name in wanted}
+    if idle := [k for k in settings.set if not any(k in takes[name] for name in wanted)]:
+        raise UserError(f"no study of the check-up takes {idle[0]!r}")
+    folders: dict[str, Path] = {}
+    for name in wanted:
+        own = {k: x for k, x in settings.set.items() if k in takes[name]}
+        folders[name] = make_study(replace(settings, recipe=name, set=own), out / name, talk=talk)
+    write_study(
+        out, summarise({n: read_report(f) for n, f in folders.items()}, settings, out, folders)
+    )
+    return folders
+
+
+def summarise(
+    reports: Mapping[str, Mapping[str, Any]],
+    settings: Settings,
+    out: Path,
+    folders: Mapping[str, Path],
+) -> StudyReport:
+    """One page of several studies: the first finding of each, and where the rest stands."""
+    rows = [
+        (name, report["question"], " ".join(report["findings"][1:]))
+        for name, report in reports.items()
+    ]
+    return StudyReport(
+        study="check-up",
+        question=f"What did training do to {settings.model}?",
+        findings=[report["findings"][0] for report in reports.values()],
+        numbers={},
+        protocol={n: " · ".join(r["protocol"].values()) for n, r in reports.items()},
+        tables=[StudyTable("Study by study", ("study", "question", "more"), rows)],
+        pages={n: str((f / PAGE).relative_to(out)) for n, f in folders.items()},
+    )

@@ -1,0 +1,1 @@
+"""Studies of a model: what training did to it, and what it knows."""

@@ -1,0 +1,36 @@
+"""The public names of `pl.studies`, and where each lies."""
+
+# ruff: noqa: I001
+
+from .items import (
+    Item as Item,
+    answers as answers,
+    keep_rows as keep_rows,
+    passed as passed,
+    quality as quality,
+    right_shares as right_shares,
+)
+from .diversity import (
+    distinct_ngrams as distinct_ngrams,
+    spread as spread,
+)
+from .models import (
+    bring_models as bring_models,
+    listed as listed,
+    on_problem as on_problem,
+    start_of as start_of,
+)
+from .power import (
+    least_difference as least_difference,
+    tell_power as tell_power,
+)
+from .page import (
+    publish as publish,
+)
+from .report import (
+    StudyChart as StudyChart,
+    StudyLine as StudyLine,
+    StudyReport as StudyReport,
+    StudyTable as StudyTable,
+    tell_interval as tell_interval,
+)

@@ -1,0 +1,65 @@
+"""The models of a study beside the one that is studied, and its problems beside that of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.store.checkpoint import checkpoint_of
+from palaestra.store.folder import read_config
+
+
+def start_of(model: str) -> str:
+    """The model that the training run began with whose checkpoint a folder is; "" = it is no
+    checkpoint of a run.
+    """
+    place = Path(model).expanduser().resolve()
+    saved = checkpoint_of(place) if place.is_dir() else None
+    return str(read_config(saved.parent.parent).get("model", "")) if saved else ""
+
+
+def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -> None:
+    """Adds the frozen models of a study to its context, unless they are there: "base", what training
+    began with, and `others` by their names.
+
+    Args:
+        base: a name or folder; "" = what the run of the model under study began with; "policy" = a
+            copy of that model.
+        others: likewise.
+
+    Raises:
+        UserError: no base is given and none is known.
+    """
+    if "base" not in ctx.models:
+        source = base or start_of(ctx.model("policy").name)
+        if not source:
+            raise UserError(
+                f"{ctx.model('policy').name} is compared with what it was before training; name that: "
+                "base=DIR (it is known by itself where --model is a checkpoint of a run)"
+            )
+        ctx.reference("base", source)
+    for name, source in (others or {}).items():
+        if name not in ctx.models:
+            ctx.reference(name, source)
+
+
+def on_problem(ctx: Any, problem: str) -> Any:
+    """The context with another problem, and the same models.
+
+    Args:
+        problem: a file, of which all rows are held out, or a built-in task.
+    """
+    if ctx.open_problem is None:
+        raise UserError(f"{problem}: this run's problem is given, and no other can be opened")
+    is_file = Path(problem).exists() or Path(problem).suffix != ""
+    named = {"data": problem, "test_data": problem} if is_file else {"task": problem}
+    bench, players = ctx.open_problem(named)
+    return ctx.with_bench(replace(bench, first_held_out=ctx.bench.first_held_out), players)
+
+
+def listed(text: str) -> list[str]:
+    """Names with commas between them."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,195 @@
+"""T-house: a text game of places, containers and things. A thing lies in one of two closed containers;
+it is to be heated, cooled or washed at the appliance that can do this, and put in a third place.
+
+    user: heat egg, put in desk / at desk: none. hold none. places: box, oven, sink, bag, desk, icebox
+    assistant: go box    tool: at box: closed. hold none.    open box    at box: egg. hold none.    take egg
+    ...    go oven    heat egg    tool: heat egg: done. ...    go desk    put egg
+
+Nothing that is shown says which appliance does what; `AFFORDANCES` says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from palaestra.declared import declare
+from palaestra.services.triples import Triple
+from palaestra.tasks.procedural import draw_task, question_task
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, need_at_least, stage, value_class
+
+APPLIANCES: Mapping[str, tuple[str, ...]] = {
+    "heat": ("oven", "stove", "grill", "kettle"),
+    "cool": ("fridge", "cellar", "icebox", "cooler"),
+    "wash": ("sink", "tub", "basin", "shower"),
+}
+AFFORDANCES: tuple[Triple, ...] = tuple(
+    (place, "can", deed) for deed, places in APPLIANCES.items() for place in places
+)
+CONTAINERS = ("box", "bag", "chest", "drawer")
+TARGETS = ("desk", "shelf", "table", "bed")
+THINGS = ("egg", "cup", "pear", "plate", "fork", "rag")
+TAKEN, TREATED, PLACED = 0.25, 0.25, 0.5  # what the three steps that count are paid
+
+
+@value_class
+class HouseState:
+    """`appliances` are the places that heat, cool and wash, by deed; `hidden` is where the thing lies."""
+
+    thing: str
+    deed: str
+    target: str
+    appliances: Mapping[str, str]
+    containers: tuple[str, ...]
+    hidden: str
+    places: tuple[str, ...]  # in the order in which they are shown
+    at: str
+    opened: tuple[str, ...] = ()
+    holding: bool = False
+    treated: bool = False
+    placed: bool = False
+    executed: tuple[bool, ...] = ()  # whether each action was possible
+    score: float = 0.0
+
+    @property
+    def here(self) -> str:
+        """What is seen where the player is."""
+        if self.at in self.containers and self.at not in self.opened:
+            return "closed"
+        there = not self.holding and not self.placed and self.at == self.hidden
+        return self.thing if there else "none"
+
+    def __str__(self) -> str:
+        return f"at {self.at}: {self.here}. hold {self.thing if self.holding else 'none'}."
+
+
+@declare(columns=("start",))
+@stage
+class HouseTasks:
+    """Houses with one appliance of each kind, two closed containers and one other place."""
+
+    name: str = "house"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return draw_task(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        pick = lambda names: str(names[int(rng.integers(len(names)))])
+        appliances = {deed: pick(names) for deed, names in APPLIANCES.items()}
+        containers = tuple(map(str, rng.permutation(CONTAINERS)[:2]))
+        target = pick(TARGETS)
+        places = tuple(map(str, rng.permutation([*appliances.values(), *containers, target])))
+        start = HouseState(
+            thing=pick(THINGS),
+            deed=pick(tuple(APPLIANCES)),
+            target=target,
+            appliances=appliances,
+            containers=containers,
+            hidden=pick(containers),
+            places=places,
+            at=target,
+        )
+        asked = f"{start.deed} {start.thing}, put in {target}"
+        text = f"{asked}\n{start} places: {', '.join(places)}"
+        return question_task(self.name, text, None, {"start": start})
+
+
+@declare(
+    facts=(
+        "turns",
+        "invalid",
+        "executed",
+        "correct",
+        ("score", float, "what was reached of 1"),
+        ("graph", tuple, "facts (head, relation, tail) that are seen of its state"),
+    ),
+    reads_columns=("start",),
+)
+@stage
+class House:
+    """Pays 0.25 where the thing is first taken, 0.25 where it is treated as asked, and 0.5 where it is put
+    in its place after that. An action that is not possible costs a turn.
+    """
+
+    turns: int = 12
+    seats: tuple[str, ...] = ("policy",)
+    solved: ClassVar[float] = 1.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        need_at_least(self, turns=1)
+
+    def reset(self, task: Task, key: Key) -> Frame:
+        return self._frame(task.meta["start"], task.prompt, 0.0)
+
+    def step(self, state: HouseState, acts: tuple[Act, ...], key: Key) -> Frame:
+        action = " ".join(acts[0].text.split()).lower().removesuffix(".")
+        after = apply_house_action(state, action)
+        told = "not possible" if after is None else "done"
+        new = state if after is None else after
+        paid = new.score - state.score
+        new = replace(new, executed=(*state.executed, after is not None))
+        say = (Message(role="tool", content=f"{told}. {new}"),)
+        return self._frame(new, say, paid)
+
+    def oracle(self, state: HouseState) -> str:
+        """An action of a shortest way that knows the appliances, and looks for the thing in the
+        containers as they are shown.
+        """
+        if not state.holding:
+            seen = [c for c in state.places if c in state.containers and c not in state.opened]
+            if state.here == state.thing:
+                return f"take {state.thing}"
+            if state.at in seen:
+                return f"open {state.at}"
+            return f"go {seen[0] if seen else state.hidden}"
+        place = state.target if state.treated else state.appliances[state.deed]
+        if state.at != place:
+            return f"go {place}"
+        return f"put {state.thing}" if state.treated else f"{state.deed} {state.thing}"
+
+    def _frame(self, state: HouseState, say: tuple[Message, ...], paid: float) -> Frame:
+        over = state.placed or len(state.executed) >= self.turns
+        facts: dict[str, Any] = {
+            "turns": len(state.executed),
+            "invalid": state.executed.count(False),
+            "executed": state.executed,
+            "score": state.score,
+            "graph": (("you", "at", state.at), (state.at, "shows", state.here)),
+            "correct": state.placed,
+        }
+        return Frame(
+            state=state,
+            asks=() if over else (Ask(seat="policy", say=say),),
+            pay={("policy", ""): paid} if paid or over else {},
+            facts=facts,
+            state_key=str(state),
+            status="finished" if state.placed or not over else "truncated:turns",
+        )
+
+
+def apply_house_action(state: HouseState, action: str) -> HouseState | None:
+    """The state after an action, None if it is impossible."""
+    verb, _, name = action.partition(" ")
+    if verb == "go" and name in state.places and name != state.at:
+        return replace(state, at=name)
+    if verb == "open" and name == state.at and state.here == "closed":
+        return replace(state, opened=(*state.opened, name))
+    if name != state.thing:
+        return None
+    if verb == "take" and state.here == name:
+        return replace(state, holding=True, score=state.score + TAKEN)
+    if not state.holding:
+        return None
+    if verb in APPLIANCES and state.at == state.appliances[verb]:
+        right = verb == state.deed and not state.treated
+        return replace(
+            state, treated=state.treated or right, score=state.score + TREATED * float(right)
+        )
+    if verb == "put" and state.at == state.target and state.treated:
+        return replace(state, holding=False, placed=True, score=state.score + PLACED)
+    return None

@@ -1,0 +1,106 @@
+"""MATH-Beyond: unsolved problems, expansion against a second draw of the start, and what is said of it."""
+
+import json
+
+import palaestra as pl
+import pytest
+from palaestra.cli.main import main
+from palaestra.recipes.analysis import math_beyond as beyond
+
+
+def items(*rights):
+    return [
+        {
+            "id": str(i),
+            "right": [bool(x) for x in r],
+            "texts": ["t"] * len(r),
+            "rewards": list(r),
+            "prompt": "p",
+            "gold": "1",
+        }
+        for i, r in enumerate(rights)
+    ]
+
+
+def report(first, again, after):
+    return beyond.BeyondStart(n=2).report(items(*first), items(*again), items(*after))
+
+
+def test_the_bound_of_the_catalogue():
+    """0 of 1,024: p <= .0029212; and p = .001 still gives pass@1024 = .641029."""
+    assert beyond.bound(1024) == pytest.approx(0.0029212, abs=1e-7)
+    assert beyond.bound(1) == pytest.approx(0.95)
+
+
+def test_expansion_is_measured_against_a_second_draw():
+    """Problems 0 to 3 are unsolved at first; the start solves 1 of them when drawn again, the model 3: 1/2 more."""
+    first = [(0, 0)] * 4 + [(1, 0)] * 2
+    again = [(1, 0), (0, 0), (0, 0), (0, 0), (1, 1), (0, 0)]
+    after = [(1, 1), (1, 0), (0, 1), (0, 0), (0, 0), (0, 0)]
+    numbers = report(first, again, after).numbers
+    assert numbers["unsolved"] == 4 and numbers["expansion"].mean == pytest.approx(0.5)
+    assert numbers["expansion_rate"].mean == 0.75 and numbers["expansion_rate_of_start"].mean == 0.25
+    # of problems 4 and 5 the start drawn again misses one, the model both
+    assert numbers["lost"].mean == pytest.approx(0.5)
+    # shares of right answers: 1/2 0 0 0 1 0 before, 1 1/2 1/2 0 0 0 after
+    assert numbers["changed"] == pytest.approx((0.5 + 0.5 + 0.5 + 0 + 1 + 0) / 6)
+    assert numbers["sharper"].mean == pytest.approx(0.5 / 6)
+
+
+def test_a_model_with_the_starts_weights_is_the_start():
+    same = [(1, 0), (0, 0), (0, 1)]
+    numbers = report([(0, 0), (0, 0), (1, 1)], same, same).numbers
+    assert numbers["changed"] == numbers["expansion"].mean == numbers["lost"].mean == 0
+
+
+MANY = 40
+
+
+@pytest.mark.parametrize(
+    "first, again, after, said",
+    [
+        ([(0, 0)] * MANY, [(0, 0)] * MANY, [(1, 1)] * MANY, "Expansion"),
+        ([(1, 0)] * MANY + [(0, 0)], [(1, 0)] * MANY + [(0, 0)], [(1, 1)] * MANY + [(0, 0)], "Sharpening"),
+        ([(1, 1)] * MANY + [(0, 0)], [(1, 1)] * MANY + [(0, 0)], [(0, 0)] * MANY + [(0, 0)], "Worse"),
+        ([(0, 0)] * MANY, [(0, 0)] * MANY, [(0, 0)] * MANY, "No difference"),
+        ([(1, 1)] * MANY, [(1, 1)] * MANY, [(1, 1)] * MANY, "These problems cannot tell"),
+    ],
+)
+def test_the_answer_comes_first(first, again, after, said):
+    findings = report(first, again, after).findings
+    assert findings[0].startswith(said) and len(findings) in (2, 3)
+    assert any("never solved in 2 answers" in line for line in findings) == (said != "These problems cannot tell")
+
+
+def test_several_starts_have_a_union_and_an_intersection():
+    a, b = items((0, 0), (0, 0), (1, 1)), items((0, 0), (1, 0), (0, 0))
+    (table,) = beyond.starts_table([a, b])
+    assert [tuple(row) for row in table.rows] == [
+        ("base", "2"),
+        ("base 2", "2"),
+        ("at least one of them", "3"),
+        ("all of them", "1"),
+    ]
+    assert beyond.starts_table([a]) == []
+
+
+def test_own_rows_and_the_problems_that_stay(tmp_path):
+    """A user's file, and what no start solves as rows for the next run."""
+    rows = [{"prompt": f"What is {a} + 1?", "answer": str(a + 1)} for a in range(4)]
+    rows += [{"prompt": "Which town?", "answer": "Ulm an der Donau"}]
+    file = tmp_path / "own.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    out = tmp_path / "out"
+    words = ["problems=5", "samples=2", "also=tiny-agent"]
+    ask = ["study", "math-beyond", "--base", "tiny", "--data", str(file)]
+    assert main([*ask, "--model", "tiny", "--out", str(out), *words]) == 0
+    found = json.loads((out / "study.json").read_text())
+    assert found["numbers"]["changed"] == 0 and found["tables"][1]["title"] == "Problems never solved"
+    kept = [json.loads(x) for x in (out / "unsolved.jsonl").read_text().splitlines()]
+    assert {"prompt", "answer"} <= kept[0].keys() and "Ulm an der Donau" in [r["answer"] for r in kept]
+    assert pl.open(out).summary["findings"] == found["findings"]
+
+
+def test_numbers_that_say_nothing_are_refused():
+    with pytest.raises(pl.UserError, match="samples"):
+        beyond.build(samples=1)

@@ -1,0 +1,116 @@
+"""Answers of a study: equal after a stop, the same random numbers for two models, and files that can be read."""
+
+import json
+from pathlib import Path
+
+import palaestra as pl
+import pytest
+from palaestra.api.studying import studies
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.studies import items as module
+
+ASK = ["study", "math-beyond", "--model", "tiny", "--base", "tiny-agent", "--task", "add", "problems=5", "samples=3"]
+RIGHT = {"id": "a", "right": [True, False, False, True], "rewards": [1.0, 0.0, 0.0, 1.0], "texts": ["x"] * 4}
+
+
+def item(**given):
+    return {**RIGHT, **given}
+
+
+def test_a_study_that_was_stopped_finds_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PART", 2)
+    assert main([*ASK, "--out", str(tmp_path / "whole")]) == 0
+    whole, asked = module._item, []
+
+    async def breaks(*given):
+        asked.append(given[3])
+        if len(asked) == 8:
+            raise KeyboardInterrupt
+        return await whole(*given)
+
+    monkeypatch.setattr(module, "_item", breaks)
+    assert main([*ASK, "--out", str(tmp_path / "cut")]) != 0
+    assert len(list((tmp_path / "cut" / "kept").iterdir())) == 4, "three parts of the first draw, one of the second"
+    monkeypatch.setattr(module, "_item", whole)
+    assert main([*ASK, "--out", str(tmp_path / "cut")]) == 0
+    for name in ("items.jsonl", "study.json", "study.html"):
+        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_another_study_is_not_mixed_with_it(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "a")]
+    assert main([*ASK, *out]) == 0
+    made = (tmp_path / "a" / "study.json").stat().st_mtime_ns
+    assert main([*ASK, *out]) == 0, "it is told again"
+    assert (tmp_path / "a" / "study.json").stat().st_mtime_ns == made
+    assert main([*ASK[:-1], "samples=4", *out]) == 2
+    assert "its samples is 3, not 4; name another folder" in capsys.readouterr().err
+
+
+def test_shares_and_pass_at_k():
+    """2 of 4 right: pass@1 1/2, pass@2 1 - C(2,2)/C(4,2) = 5/6, and k above the samples counts all of them."""
+    assert pl.studies.right_shares([item()]) == [0.5]
+    assert pl.studies.passed([item()], 2) == pytest.approx([5 / 6])
+    assert pl.studies.passed([item()], 9) == [1.0]
+    assert pl.studies.quality([item(), item(right=[True] * 4)]) == [0.5, 1.0]
+    assert pl.studies.quality([item(right=[None] * 4, rewards=[0.2, 0.4, 0.6, 0.8])]) == pytest.approx([0.5])
+    assert str(pl.studies.quality([item(right=[], rewards=[], texts=[])])) == "[nan]"
+
+
+@pytest.mark.parametrize("right, why", [([], "all its samples failed"), ([None, True], "nobody says which is right")])
+def test_problems_without_a_verdict_are_named(right, why):
+    with pytest.raises(UserError, match=f"problem 'a': {why}; this study needs answers that are right or wrong"):
+        pl.studies.right_shares([item(right=right)])
+
+
+def test_rows_for_data(tmp_path):
+    pl.studies.keep_rows(tmp_path / "rows.jsonl", [{"id": "a", "prompt": "2 + 2?", "gold": "4", "texts": []}])
+    assert json.loads((tmp_path / "rows.jsonl").read_text()) == {"id": "a", "prompt": "2 + 2?", "answer": "4"}
+
+
+def test_the_start_of_a_run_is_known(tmp_path):
+    folder = tmp_path / "run" / "checkpoints" / "step-2"
+    folder.mkdir(parents=True)
+    (tmp_path / "run" / "config.toml").write_text('model = "tiny-agent"\n')
+    assert pl.studies.start_of(str(folder)) == "tiny-agent"
+    assert pl.studies.start_of("tiny") == pl.studies.start_of(str(tmp_path)) == ""
+
+
+def test_without_a_start_it_is_asked_for(tmp_path, capsys):
+    assert main([*ASK[:4], "--task", "add", "--out", str(tmp_path / "a")]) == 2
+    assert "tiny is compared with what it was before training; name that: base=DIR" in capsys.readouterr().err
+
+
+def test_what_is_no_study_is_refused(tmp_path, capsys):
+    assert main(["study", "grpo", "--out", str(tmp_path / "a")]) == 2
+    assert "grpo is no study; " in capsys.readouterr().err
+    assert main(["study", "--model", "tiny"]) == 2
+    assert "name one study, or all" in capsys.readouterr().err
+    assert main(["study", "all", "nothing=3", "--out", str(tmp_path / "a")]) == 2
+    assert "no study of the check-up takes 'nothing'" in capsys.readouterr().err
+
+
+def test_the_list_says_what_each_answers(capsys):
+    assert main(["study", "--list"]) == 0
+    assert "math-beyond     * Did training reach problems that the start never solves?" in capsys.readouterr().out
+
+
+def test_the_check_up_is_one_page(tmp_path, capsys):
+    out = tmp_path / "all"
+    words = ["problems=3", "samples=2", "temperatures=[0.5]"]
+    assert (
+        main(["study", "all", "--model", "tiny", "--base", "tiny-agent", "--task", "add", "--out", str(out), *words])
+        == 0
+    )
+    page = (out / "study.html").read_text()
+    told = capsys.readouterr().out
+    for name in ("math-beyond", "rlhf-diversity"):
+        first = json.loads((out / name / "study.json").read_text())["findings"][0]
+        assert f'<a href="{name}/study.html">' in page and first in told
+
+
+def test_the_page_names_all_studies():
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    for name, study in studies().items():
+        assert f"| [{name}](methods/{name}.md) | {study.question} |" in page
