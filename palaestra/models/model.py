@@ -397,12 +397,18 @@ class Model:
         return self.heads[name]
 
 
-def trainable_copy(model: Model) -> Model:
-    """The model as it is, to be trained apart from the original."""
+def trainable_copy(model: Model, share: bool = False) -> Model:
+    """The model as it is, to be trained apart from the original.
+
+    Args:
+        share: the copy of a model with adapters has adapters of its own on the same base weights,
+            which nothing may write to.
+    """
     heads = {n: copy.deepcopy(h) for n, h in model.heads.items()}
+    same = {id(p): p for p in model.module.parameters() if share and not p.requires_grad}
     return Model(
         model.name,
-        copy.deepcopy(model.module),
+        copy.deepcopy(model.module, same if model.adapted else None),
         model.tokenizer,
         model.source,
         heads,

@@ -189,7 +189,8 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
     """Frozen references, learners' models, heads and optimisers, from the models as they are before
     any step.
 
-    A learner that has no model starts as a copy of the policy. Raises UserError for a part of the
+    A learner that has no model starts as a copy of the policy; where there are adapters, with
+    adapters of its own on the policy's base weights. Raises UserError for a part of the
     recipe that does not fit its place.
     """
     check_choice(ctx.plan, recipe)
@@ -222,7 +223,7 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
                 check_vocabulary(ctx.model("policy"), ctx.model(name), remedy)
     for name, learner in recipe.learners.items():
         if name not in ctx.models:
-            ctx.models[name] = trainable_copy(ctx.model("policy"))
+            ctx.models[name] = trainable_copy(ctx.model("policy"), share=True)
         for head in learner.heads:
             ctx.model(name).add_head(head)
         if learner.layers:

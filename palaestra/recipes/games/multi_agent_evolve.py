@@ -1,0 +1,413 @@
+"""Multi-Agent Evolve: one model proposes questions, solves them and judges both, and learns from its own
+verdicts in all three roles. No answer of the data is read.
+
+For each problem that is drawn, the reference:
+
+    the proposer writes a question, with probability `inspired` after reading the reference, else from nothing
+    the judge rates it,        V_Q in [0, 1]
+    V_Q >= 0.7: the question is kept, and the solver answers it `n` times; else it answers the reference
+    the judge rates every answer, V_A in [0, 1]
+
+    R_proposer = (V_Q + D + F) / 3,   D = 1 - mean V_A, and 0 where the question is not kept
+    R_solver   = (V_A + F) / 2,       R_judge = F
+    A = (R - mean of the role in the batch) / std of the role in the batch,    PPO's clipping, no KL
+
+F is the form: 1 where the role's tags stand there once, 0.5 where in several pairs, else 0; of a solver
+without tags to write, whether it states an answer. A score s from 1 to 10 is (s - 1) / 9. A rating that
+cannot be read, or that failed, is 0.5; a reply without a question earns its proposer 0. `difficulty`
+"threshold" pays D = 1 where mean V_A < 0.7, else 0, as the released code may (arXiv:2510.23595;
+ulab-uiuc/multi-agent-evolve-clean: reward_managers.py).
+
+Kept questions go into a store of 10,000, which is part of the checkpoint. With probability `stored` a
+reference is one of them, else the next problem of the data. The judge is paid for form alone, so nothing
+ties its ratings to the truth. Where the solver answered a problem of the data that has an answer,
+"part/truth" is the share of right answers and "part/agreement" that of ratings (>= 0.5) that agree with it:
+stop where it falls.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+import palaestra as pl
+
+CARD = pl.Card(
+    title="Multi-Agent Evolve: proposer, solver, judge",
+    paper="arXiv:2510.23595",
+    claim="A model that proposes, solves and judges questions of its own improves without answers written by "
+    "people.",
+    source="abstract, released code (ulab-uiuc/multi-agent-evolve-clean: reward_managers.py, scripts/selfplay) "
+    "and a public review",
+    size=pl.Size(
+        setting="Qwen2.5-3B-Instruct, batch 16, mini-batch 8, 5 answers a question, temperature 1, lr 1e-6",
+        model="qwen2.5-3b",
+        prompts=16,
+        samples=5,
+        lr=1e-6,
+    ),
+    needs=pl.needs.Requirements(
+        columns=(
+            pl.needs.PROMPT,
+            replace(
+                pl.needs.ANSWER,
+                meaning="the right answer, which trains nothing and audits the judge (part/agreement)",
+                otherwise="the judge is not audited",
+            ),
+        ),
+        shows="role_shift",
+        off={"apart": False},
+        own={"schedule.prompts": 3, "collect.n": 2, "max_tokens": 12},
+    ),
+    use="It helps an instruct model that judges better than it solves, where questions are many and answers are "
+    "not written; a judge that guesses teaches nothing, so look at part/agreement where it is logged.",
+    lacks=(
+        "The judge is no better than its start: it is trained for form alone, as in the paper.",
+        "The built-in model's ratings are nearly coins, so its run shows the roles at work and no gain: 20 steps "
+        "moved held-out accuracy from 20.9% to 19.5% (512 problems, one seed, within its error).",
+        "Where every question is kept, as in that run, no problem of the data is answered and the judge is not "
+        "audited.",
+        "Solver and judge answer the question of the step, not a uniform mixture of the store.",
+        "Kept questions are compared by their text alone, so near duplicates stay in the store.",
+    ),
+)
+ROLES = ("proposer", "solver", "judge")
+KEPT, NEUTRAL, MOST = (
+    0.7,
+    0.5,
+    10_000,
+)  # least V_Q, a rating that is missing, questions in the store
+
+
+def tag_form(text: str, tag: str) -> float:
+    """1 where <tag>...</tag> stands once, 0.5 where in several balanced pairs, else 0."""
+    marks = re.findall(rf"<(/?){tag}>", text)
+    pairs = len(marks) // 2
+    if not marks or marks != ["", "/"] * pairs:
+        return 0.0
+    return 1.0 if pairs == 1 else 0.5
+
+
+def tag_text(text: str, tag: str) -> str | None:
+    """What stands in the last <tag>...</tag>; None without one."""
+    pairs = re.findall(rf"<{tag}>((?:(?!<{tag}>).)*?)</{tag}>", text, re.DOTALL)
+    return pairs[-1].strip() if pairs else None
+
+
+def rating(score: float) -> float | None:
+    """(s - 1) / 9 of a score from 1 to 10; None of another number."""
+    return (score - 1) / 9 if 1 <= score <= 10 else None
+
+
+class RoleForm(Protocol):
+    """How the roles are asked, and how their replies are read: (what it says or None, F)."""
+
+    def propose(self, task: pl.Task, reference: str) -> str: ...
+    def question(self, reply: str) -> tuple[str | None, float]: ...
+    def judge(self, question: str, answer: str | None) -> str: ...
+    def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]: ...
+    def solution(self, reply: str, task: pl.Task) -> float: ...
+
+
+@pl.stage
+class TaggedRoles:
+    """Each role writes tags of its own: <question>, <answer> and <score>."""
+
+    def propose(self, task: pl.Task, reference: str) -> str:
+        about = f" in the field of {task.domain}" if task.domain else ""
+        after = (
+            f"\nBe inspired by this one, and do not repeat it:\n{reference}\n" if reference else " "
+        )
+        return (
+            f"Write a new question{about} that is clear, has one answer and is hard.{after}"
+            "Put it between <question> and </question>, without its answer."
+        )
+
+    def question(self, reply: str) -> tuple[str | None, float]:
+        return tag_text(reply, "question") or None, tag_form(reply, "question")
+
+    def judge(self, question: str, answer: str | None) -> str:
+        asked = f"Question:\n{pl.judges.defuse(question)}\n\n"
+        if answer is None:
+            wish = "Is this question clear, complete and solvable?"
+        else:
+            asked += f"Answer:\n{pl.judges.defuse(answer)}\n\n"
+            wish = "Is this answer right? Check it yourself."
+        return f"{asked}{wish} Write a score from 1 (no) to 10 (yes) as <score>5</score>."
+
+    def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
+        said = re.match(r"\d+(\.\d+)?", tag_text(reply, "score") or "")
+        return rating(float(said[0])) if said else None, tag_form(reply, "score")
+
+    def solution(self, reply: str, task: pl.Task) -> float:
+        if task.instruction:
+            return tag_form(reply, "answer")
+        return float(bool(pl.stated_answer(reply) or pl.tasks.final_answer(reply)))
+
+
+@pl.stage
+class TaughtRoles:
+    """The forms that the built-in model was taught: `pose DOMAIN`, `judge:` with `= right` or `= wrong`,
+    and answers behind `= `. It was never taught to rate a question: its judge is asked the question
+    itself, and rates it 1 if it states an answer, 0 if it says `= ?`.
+    """
+
+    def propose(self, task: pl.Task, reference: str) -> str:
+        posed = f"pose {task.domain}"
+        return f"example:\n{posed}\n{reference}\nnow:\n{posed}" if reference else posed
+
+    def question(self, reply: str) -> tuple[str | None, float]:
+        text = reply.strip()
+        return text or None, float(bool(text) and pl.tasks.final_answer(text) is None)
+
+    def judge(self, question: str, answer: str | None) -> str:
+        return question if answer is None else f"judge:\n{question}\n{answer}"
+
+    def rating(self, reply: str, of_answer: bool) -> tuple[float | None, float]:
+        said = pl.tasks.final_answer(reply)
+        if not of_answer:
+            return (None, 0.0) if said is None else (float(said != "?"), 1.0)
+        verdict = {"right": 1.0, "wrong": 0.0}.get(said or "")
+        return verdict, float(verdict is not None)
+
+    def solution(self, reply: str, task: pl.Task) -> float:
+        return float(bool(pl.tasks.final_answer(reply)))
+
+
+Difficulty = Literal["linear", "threshold"]
+
+
+def proposer_pay(
+    quality: float, ratings: Sequence[float], form: float, difficulty: Difficulty = "linear"
+) -> tuple[float, float]:
+    """(R_P, D) of a question with ratings of its answers, none where it is not kept; see the module."""
+    mean = float(np.mean(ratings)) if ratings else 1.0
+    hard = 1 - mean if difficulty == "linear" else float(mean < KEPT)
+    return (quality + hard + form) / 3, hard
+
+
+@pl.declare(
+    facts=("agent", ("kept_question", str, "a question that the judge let pass; else absent"))
+)
+@pl.stage
+class PlayRoles:
+    """The episodes of a reference: its proposer, the judge of the question, solvers, and their judges.
+
+    Args:
+        n: answers of the solver.
+        inspired: the probability that the proposer reads the reference.
+    """
+
+    n: int = 5
+    inspired: float = 0.5
+    difficulty: Difficulty = "linear"
+    filtered: bool = True
+    form: RoleForm = TaggedRoles()
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or not 0 <= self.inspired <= 1:
+            raise pl.UserError("multi-agent-evolve: n must be at least 1, inspired from 0 to 1")
+
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        task, form = group.task, self.form
+        reads = pl.rng_of((*key, "inspired")).random() < self.inspired
+        seen = pl.tasks.plain_question(task) if reads else ""
+        proposer = await self._act(ctx, (*key, 0), task, form.propose(task, seen))
+        question, wrote = form.question(reply_of(proposer))
+        quality, judges = 0.0, list[pl.Episode]()
+        if question is not None:
+            quality, judge = await self._rate(ctx, (*key, 1), task, question, None)
+            judges.append(judge)
+        kept = question is not None and (quality >= KEPT or not self.filtered)
+        solved = own_task(task, question) if kept and question is not None else task
+        sample = pl.Sample(n=self.n)
+        solvers = (await sample(ctx, (*key, 2), pl.Group(task=solved))).episodes
+        asked = pl.tasks.plain_question(solved)
+        rated = await asyncio.gather(
+            *(
+                self._rate(ctx, (*key, 3, i), task, asked, reply_of(e))
+                for i, e in enumerate(solvers)
+                if e.ok
+            )
+        )
+        judges += [judge for _, judge in rated]
+        ratings = [value for value, _ in rated]
+        truths = [] if kept else await self._audit(ctx, key, task, solvers)
+        answers = [
+            self._paid_solver(e, rate, solved, truths[i] if truths else None)
+            for i, (e, rate) in enumerate(zip((e for e in solvers if e.ok), ratings, strict=True))
+        ]
+        first = self._paid_proposer(
+            proposer, question, quality, ratings if kept else [], wrote, kept
+        )
+        failed = [e for e in solvers if not e.ok]
+        return replace(group, episodes=(first, *judges, *answers, *failed))
+
+    async def _act(self, ctx: pl.Context, key: pl.Key, task: pl.Task, content: str) -> pl.Episode:
+        """A reply of the model to a message of a role, not paid yet."""
+        said = (pl.Message(role="user", content=content.replace(pl.PICTURE_MARK, "")),)
+        asked = pl.Task(id=task.id, prompt=said, domain=task.domain)
+        (e,) = (await pl.Sample(n=1)(ctx, key, pl.Group(task=asked))).episodes
+        return replace(e, prompt=said)
+
+    async def _rate(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, question: str, answer: str | None
+    ) -> tuple[float, pl.Episode]:
+        e = await self._act(ctx, key, task, self.form.judge(question, answer))
+        if not e.ok:
+            return NEUTRAL, e
+        value, form = self.form.rating(reply_of(e), answer is not None)
+        return NEUTRAL if value is None else value, as_role(e, "judge", form, {})
+
+    async def _audit(
+        self, ctx: pl.Context, key: pl.Key, task: pl.Task, solvers: Sequence[pl.Episode]
+    ) -> list[bool | None]:
+        """Whether each valid answer is right by the data; None = that is not known."""
+        valid = tuple(e for e in solvers if e.ok)
+        if task.answer is None:
+            return [None] * len(valid)
+        try:
+            scored = await pl.Score()(ctx, (*key, "audit"), pl.Group(task=task, episodes=valid))
+        except pl.Fault:
+            return [None] * len(valid)
+        return [e.is_right() if e.ok and e.reward else None for e in scored.episodes]
+
+    def _paid_proposer(
+        self,
+        e: pl.Episode,
+        question: str | None,
+        quality: float,
+        ratings: Sequence[float],
+        form: float,
+        kept: bool,
+    ) -> pl.Episode:
+        if not e.ok:
+            return e
+        pay, hard = proposer_pay(quality, ratings, form, self.difficulty)
+        parts = {"question": quality, "difficulty": hard, "kept": float(kept)}
+        paid = as_role(e, "proposer", pay if question is not None else 0.0, parts)
+        return replace(paid, facts={**paid.facts, "kept_question": question}) if kept else paid
+
+    def _paid_solver(
+        self, e: pl.Episode, rate: float, task: pl.Task, truth: bool | None
+    ) -> pl.Episode:
+        form = self.form.solution(reply_of(e), task)
+        parts = {"rating": rate}
+        if truth is not None:
+            parts |= {"truth": float(truth), "agreement": float((rate >= 0.5) == truth)}
+        return as_role(e, "solver", (rate + form) / 2, parts)
+
+
+PARTS = ("question", "difficulty", "kept", "rating", "truth", "agreement")
+
+
+def as_role(e: pl.Episode, role: str, pay: float, parts: Mapping[str, float]) -> pl.Episode:
+    """The episode paid in a role; what is said of other roles alone is silent."""
+    given = {**parts, f"pay of {role}": pay}
+    others = [f"pay of {r}" for r in ROLES]
+    silent = tuple(n for n in (*PARTS, *others) if n not in given)
+    reward = pl.Reward(total=pay, parts=given, silent=silent, solved=None)
+    return replace(e, reward=reward, facts={**e.facts, "agent": role})
+
+
+def reply_of(e: pl.Episode) -> str:
+    """What was said behind the thinking; "" of an episode that failed."""
+    return pl.verifiers.strip_thinking(pl.response_text(e)).strip("\n") if e.ok else ""
+
+
+def own_task(task: pl.Task, question: str) -> pl.Task:
+    """A question of the model as a problem: what stands around the reference's stays, its answer and
+    columns go.
+    """
+    text = f"{question}\n\n{task.instruction}" if task.instruction else question
+    number = hashlib.sha256(question.encode()).hexdigest()[:12]
+    asked = pl.tasks.rephrase(task, text.replace(pl.PICTURE_MARK, ""))
+    prompt = tuple(replace(m, pictures=()) if m.content == text else m for m in asked.prompt)
+    return replace(asked, id=f"proposed/{number}", answer=None, meta={}, prompt=prompt)
+
+
+@pl.stage
+class References:
+    """Problems of the data in their order, of which each is with probability `stored` replaced by a
+    kept question, where there are some.
+    """
+
+    stored: float = 0.5
+
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
+        tasks, after = pl.Shuffled()(ctx, key, n, state)
+        kept, rng = state.get("questions", []), pl.rng_of((*key, "stored"))
+        for i, task in enumerate(tasks):
+            drawn, at = rng.random() < self.stored, rng.random()
+            if kept and drawn:
+                tasks[i] = own_task(task, kept[int(at * len(kept))])
+        return tasks, after
+
+
+@pl.declare(reads=("kept_question",))
+@pl.stage
+class KeepQuestions:
+    """Kept questions go into the state of the draw, each once, the last `most` of them."""
+
+    most: int = MOST
+
+    def __call__(self, seen: pl.Groups, examples: Any, state: pl.State) -> pl.State:
+        new = [e.facts.get("kept_question") for g in seen for e in g.episodes]
+        kept = [*state.get("questions", []), *(q for q in new if q)]
+        return {**state, "questions": list(dict.fromkeys(kept))[-self.most :]}
+
+
+def role_of(table: pl.Table, episode: int) -> str:
+    """The role in which an episode was played."""
+    return str(table.episodes[episode].facts.get("agent", ""))
+
+
+@pl.declare(reads=("agent",))
+@pl.stage
+class WhitenByRole:
+    """(R - mean) / std over the episodes of a role in the batch, 0 where all are equal; `apart` False:
+    over all roles together. "role_shift" is how far the two are from one another, by token.
+    """
+
+    apart: bool = True
+
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        together = pl.Scale("batch", ddof=0)(pl.Center("batch")(x, table), table)
+        own = pl.Scale(role_of, ddof=0)(pl.Center(role_of)(x, table), table)
+        used = own if self.apart else together
+        shift = pl.Values(level=used.level, x_N=np.abs(used.x_N - together.x_N))
+        table.track("role_shift", shift)
+        return used
+
+
+def build(
+    inspired: float = 0.5,
+    stored: float = 0.5,
+    difficulty: Difficulty = "linear",
+    filtered: bool = True,
+    apart: bool = True,
+    form: RoleForm = TaggedRoles(),
+) -> pl.Recipe:
+    """`filtered` False keeps every question. `apart` False whitens the pay of all roles together."""
+    return pl.vary(
+        pl.recipe("grpo"),
+        draw=References(stored),
+        collect=PlayRoles(inspired=inspired, difficulty=difficulty, filtered=filtered, form=form),
+        observe=KeepQuestions(),
+        credit=pl.chain(WhitenByRole(apart)),
+        objective=pl.Clipped(reduce="tokens"),
+        schedule=pl.Schedule(prompts=16),
+        instruction="Put your final answer between <answer> and </answer>.",
+    )
+
+
+def embedded(form: RoleForm = TaughtRoles(), inspired: float = 0.0, **options: Any) -> pl.Recipe:
+    """On the embedded problem, whose small model knows no tags and writes questions from nothing."""
+    made = build(form=form, inspired=inspired, **options)
+    return pl.vary(made, schedule=pl.Schedule(prompts=6, steps=20))
