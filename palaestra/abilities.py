@@ -69,6 +69,7 @@ __all__ = [
     "WritesAnswers",
     "draw_numbers",
     "keeps_equal",
+    "solves",
 ]
 
 # ---- clients

@@ -79,6 +79,11 @@ CARD = pl.Card(
 )
 
 Read = Literal["sampled", "stated", "scored"]
+READ: Mapping[Read, str] = {  # how it was measured, for people
+    "sampled": "{} at temperature {:g}",
+    "stated": "percentages as stated",
+    "scored": "probabilities of the labels",
+}
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 ASK = "Many people were asked this. Of 100 of them, how many answered what? Answer with a line for each: "
 
@@ -143,7 +148,7 @@ class Disagreement:
         halves = [halves_distance(tasks[i].meta["annotations"], labels) for i in told]
         fitted = regression(ctx.model("base"), [tasks[i] for i in told], p_NK)
         lost = {n: sum(r[i - self.shots] is None for i in measured) for n, r in read.items()}
-        report = self._report(ctx, p_NK, q, fitted, halves, lost, labels, power)
+        report = self._report(p_NK, q, fitted, halves, lost, labels, power)
         lines = [
             {"id": tasks[i].id, "annotations": list(shares[i]), "labels": labels}
             | {n: list(map(float, each[k])) for n, each in q.items()}
@@ -167,7 +172,6 @@ class Disagreement:
 
     def _report(
         self,
-        ctx: pl.Context,
         p_NK: np.ndarray,
         q: Mapping[str, np.ndarray],
         fitted: np.ndarray | None,
@@ -185,7 +189,7 @@ class Disagreement:
             "most disputed": order[: max(2, round(self.varied * len(p_NK)))],
         }
         scores = {
-            (part, name): score(p_NK[at], each[at], ctx.key("bootstrap"))
+            (part, name): score(p_NK[at], each[at])
             for part, at in parts.items()
             for name, each in models.items()
         }
@@ -200,21 +204,13 @@ class Disagreement:
             **({"varcorr": after.varcorr} if after.varcorr is not None else {}),
             **({"distance_of_halves": float(np.mean(floor))} if floor else {}),
         }
-        rows = [
-            (part, name, tell_number(s.varcorr), f"{s.distance:.3f}", f"{s.f1:.3f}", str(s.n))
-            for (part, name), s in scores.items()
-        ]
         return pl.studies.StudyReport(
             study="disagreement",
             question=self.question,
             findings=tell(before, after, farther, floor, lost),
             numbers=numbers,
             protocol={
-                "answers": {
-                    "sampled": f"{self.n} at temperature {self.temperature:g}",
-                    "stated": "percentages as stated",
-                    "scored": "probabilities of the labels",
-                }[self.read],
+                "answers": READ[self.read].format(self.n, self.temperature),
                 "labels": ", ".join(labels),
                 "left out": ", ".join(
                     f"{x} items of the {'start' if n == 'base' else 'model'}"
@@ -222,14 +218,7 @@ class Disagreement:
                 ),
                 "power": power,
             },
-            tables=[
-                pl.studies.StudyTable(
-                    "How well disagreement is said",
-                    ("items", "by", "VarCorr", "distance", "F1 of the majority", "n"),
-                    rows,
-                    note="The regression is fitted on half of the items at a time and measured on the others.",
-                )
-            ],
+            tables=[scores_table(scores)],
         )
 
 
@@ -368,7 +357,7 @@ class DisagreementScore:
     n: int
 
 
-def score(p_NK: np.ndarray, q_NK: np.ndarray, key: Any = ()) -> DisagreementScore:
+def score(p_NK: np.ndarray, q_NK: np.ndarray) -> DisagreementScore:
     f1, n = majority_f1(p_NK, q_NK)
     return DisagreementScore(varcorr(p_NK, q_NK), float(np.mean(distance(p_NK, q_NK))), f1, n)
 
@@ -403,6 +392,19 @@ def regression(model: Any, tasks: Sequence[pl.Task], p_NK: np.ndarray) -> np.nda
         q_NK[held] = mean_K + states_ND[held] @ x_MD.T @ np.linalg.solve(gram, p_NK[~held] - mean_K)
     q_NK = np.clip(q_NK, 1e-9, None)
     return q_NK / q_NK.sum(1, keepdims=True)
+
+
+def scores_table(scores: Mapping[tuple[str, str], DisagreementScore]) -> pl.studies.StudyTable:
+    """By items and who says the shares."""
+    return pl.studies.StudyTable(
+        "How well disagreement is said",
+        ("items", "by", "VarCorr", "distance", "F1 of the majority", "n"),
+        [
+            (part, name, tell_number(s.varcorr), f"{s.distance:.3f}", f"{s.f1:.3f}", str(s.n))
+            for (part, name), s in scores.items()
+        ],
+        note="The regression is fitted on half of the items at a time and measured on the others.",
+    )
 
 
 def tell_number(x: float | None) -> str:

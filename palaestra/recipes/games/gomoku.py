@@ -37,13 +37,8 @@ CARD = pl.Card(
     source="abstract only: the score of a candidate, the update, the candidates, the strategies and the "
     "pool of rivals are our reading",
     size=pl.Size(
-        setting="not known; here a board of 15 x 15 with five in a row, our choice",
+        setting="a board of 15 x 15; the model and its training are not known to us",
         model="qwen3-4b",
-        prompts=64,
-        samples=1,
-        tokens=16,
-        lr=1e-6,
-        arguments={},
     ),
     task=TASK,
     needs=pl.needs.Requirements(

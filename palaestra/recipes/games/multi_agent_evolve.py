@@ -47,7 +47,6 @@ CARD = pl.Card(
         setting="Qwen2.5-3B-Instruct, batch 16, mini-batch 8, 5 answers a question, temperature 1, lr 1e-6",
         model="qwen2.5-3b",
         prompts=16,
-        samples=5,
         lr=1e-6,
     ),
     needs=pl.needs.Requirements(
