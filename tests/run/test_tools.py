@@ -65,13 +65,16 @@ def lines(folder):
     return [json.loads(x) for x in Path(folder, "metrics.jsonl").read_text().splitlines()]
 
 
+USED = {"calls": 1, "malformed": 0, "errors": 0, "useful": 1, "used/add": 1}
+
+
 def test_from_the_command_line_train_evaluate_and_resume(place, forced, capsys):
     assert main(["train", "--data", "problems.jsonl", "--tools", "tools.py:add", "--out", "run", *SMALL]) == 0
     said, told = capsys.readouterr()
     (step,) = [x for x in lines("run") if "tools/calls" in x]
     assert (step["tools/calls"], step["tools/malformed"], step["tools/errors"], step["reward"]) == (1, 0, 0, 1)
     summary = json.loads(Path("run/summary.json").read_text())
-    assert summary["accuracy_after"]["mean"] == 1 and summary["tools"] == {"calls": 1, "malformed": 0, "errors": 0}
+    assert summary["accuracy_after"]["mean"] == 1 and summary["tools"] == USED
     assert "\ntools    1.00 calls an answer in the last step, 0% could not be read, 0% of the others gave" in said
     assert "no tool was called" not in told
     assert "add(a: integer, b: integer): The sum of a and b." in forced[1][0]
