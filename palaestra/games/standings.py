@@ -152,8 +152,7 @@ def check_two_seats(ctx: RunContext) -> tuple[str, str]:
     seats = check_seats(ctx.bench, 2)
     if len(seats) > 2:
         raise UserError(f"{ctx.bench.name} has {len(seats)} seats; a tournament is of games of two")
-    first, second = seats
-    return first, second
+    return seats[0], seats[1]
 
 
 async def play_all(

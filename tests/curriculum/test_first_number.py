@@ -24,6 +24,7 @@ from palaestra.recipes.data.guru import FilteredDomain
 from palaestra.recipes.data.logics_stem import FailureDriven
 from palaestra.recipes.data.modomodo import Shares
 from palaestra.recipes.data.sws import WeaknessDriven
+from palaestra.recipes.games.multi_agent_evolve import References
 from palaestra.recipes.multimodal.ui_r1 import FewScreens
 from palaestra.recipes.rewards.deeptheorem import OfAnswer
 from palaestra.rollout.collect import Sample
@@ -35,6 +36,7 @@ FAR = 100 << 20  # of seed 100
 CASES = {
     "Shuffled": (Shuffled(), ONE, [0, 1, 2, 3]),
     "Later": (Later(first=0), ONE, [0, 1, 2, 3]),
+    "References": (References(), ONE, [0, 1, 2, 3]),
     "Respelled": (Respelled(), ONE, [0, 1, 2, 3]),
     "Bandit": (Bandit(), TWO, None),
     "Bandit, one arm": (Bandit(), ONE, [0, 1, 2, 3]),

@@ -107,7 +107,7 @@ def read_trajectories(file: str) -> dict[str, list[str]]:
             task, actions = row["task"], row["actions"]
             good = isinstance(task, str) and all(isinstance(a, str) for a in actions) and actions
         except (ValueError, KeyError, TypeError):
-            good = False
+            task, actions, good = "", [], False
         if not good:
             raise pl.UserError(
                 f'{file}:{n}: no trajectory; write {{"task": "its id or prompt", "actions": ["open box", '
@@ -142,7 +142,8 @@ async def play_game(
 
     def seated(ctx: Any, key: pl.Key, sampling: pl.Sampling, seats: Mapping[str, Any]) -> Any:
         if actions is not None:
-            script = pl.rollout.Script(fn=lambda messages, rng: next_action(world, actions))
+            known = actions  # not None
+            script = pl.rollout.Script(fn=lambda messages, rng: next_action(world, known))
             return dict.fromkeys(seats, script)
         if guide is None:
             return seats
