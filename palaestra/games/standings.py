@@ -149,10 +149,12 @@ def check_players(players: Sequence[str]) -> None:
 
 def check_two_seats(ctx: RunContext) -> tuple[str, str]:
     """The two seats of a bench's world, the first to move first. Raises UserError for others."""
-    seats = check_seats(ctx.bench, 2)
-    if len(seats) > 2:
-        raise UserError(f"{ctx.bench.name} has {len(seats)} seats; a tournament is of games of two")
-    return seats[0], seats[1]
+    first, second, *more = check_seats(ctx.bench, 2)
+    if more:
+        raise UserError(
+            f"{ctx.bench.name} has {2 + len(more)} seats; a tournament is of games of two"
+        )
+    return first, second
 
 
 async def play_all(
