@@ -2,12 +2,10 @@
 
 import json
 import resource
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from palaestra.worlds.adapters.spiel import load_game
 
 from tests.errands.shell import palaestra, steps, summary, train, write_rows
 
@@ -144,17 +142,29 @@ def test_audit_of_data_and_of_a_reward(files):
     assert "repeat an earlier one" in table.out and "no findings" in table.out
 
 
-def test_a_start_that_failed_leaves_its_folder_free(files, monkeypatch):
+LATE = """import palaestra as pl
+
+class Late:
+    def reset(self):
+        raise pl.UserError("pip install it")
+    def go(self, way: str) -> str:
+        'Goes one place.'
+        return way
+    def get_reward(self):
+        return 0.0
+"""
+
+
+def test_a_start_that_failed_leaves_its_folder_free(files):
     """What else lies in the folder may be mine, or cost something to make again: then all of it stays."""
     own = Path("kept")
     own.mkdir()
     (own / "notes.txt").write_text("mine")
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "pyspiel", None)  # as where the extra is not installed
-        load_game.cache_clear()  # which other tests have loaded
-        for out in ("again", "kept"):
-            said = palaestra(f"train --task tictactoe --steps 1 --evaluate 2 --out {out}")
-            assert said.status == 2 and "pip install 'palaestra[games]'" in said.err
+    # a world that fails when the first episode begins, which is after the run has written its settings
+    Path("late.py").write_text(LATE)
+    for out in ("again", "kept"):
+        said = palaestra(f"train --env late.py:Late --steps 1 --evaluate 2 --out {out}")
+        assert said.status == 2 and "pip install it" in said.err
     assert not Path("again").exists()
     assert {"config.toml", "notes.txt"} <= {x.name for x in own.iterdir()}
     train("--data sums.jsonl --steps 1 --evaluate 2 --out again schedule.prompts=2 sample.n=2")

@@ -2,7 +2,7 @@
 after reading the pioneer's answer. Both are trained by PPO on the sum of what both earned, and they
 exchange roles every few steps.
 
-    y1 ~ pi_pioneer(. | q),   y2 ~ pi_observer(. | template(q, y1)),   r1 = r(q, y1),   r2 = r(q, y2)
+    y1 ~ pi_pioneer(y | q),   y2 ~ pi_observer(y | template(q, y1)),   r1 = r(q, y1),   r2 = r(q, y2)
     cooperative: each is paid r1 + r2;   independent: r1 and r2;   competitive: r1 - r2 and r2 - r1
     reward of token t: -kl (log pi - log pi_ref) of the agent's own tokens and prompt; the pay at the last
 
