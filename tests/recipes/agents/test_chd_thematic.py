@@ -237,9 +237,15 @@ def test_a_matcher_says_what_is_the_same(folder):
     assert run.summary["reviewed/precision"] == 0.5 and len(asked) >= 6
 
 
-def test_a_model_that_writes_no_code_is_told(folder):
-    with serving(lambda body: "Certainly!") as (_, url), pytest.raises(pl.PalaestraError, match="as in LABEL: q3, q7"):
-        pl.train("chd-thematic", set={"transcripts": "talks", "coder": f"endpoint(url='{url}',model='m')"}, **folder)
+def test_a_model_that_writes_no_code_is_told(folder, capsys):
+    with serving(lambda body: "Certainly!") as (_, url):
+        given = {"transcripts": "talks", "coder": f"endpoint(url='{url}',model='m')"}
+        run = pl.train("chd-thematic", set=given, **folder | {"quiet": False})
+    assert run.summary["codes"] == run.summary["themes"] == 0
+    assert (
+        "no coder wrote a code that is grounded in a line; no reply named a line, as in LABEL: q3, q7"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("given", [{"identities": ()}, {"passing": 6}, {"human": "x.jsonl"}, {"rounds": -1}])

@@ -131,9 +131,7 @@ class ThematicAnalysis:
         )
         codes = merge_codes([code for each in written for code in each])
         if not codes:
-            raise pl.Fault(
-                "thematic", f"no coder wrote a code that is grounded in a line; {team.told()}"
-            )
+            return self._nothing(ctx, team, len(transcripts))
         first = await team.themes(codes)
         themes = await team.review(first, codes, transcripts)
         if note := team.told():
@@ -155,6 +153,23 @@ class ThematicAnalysis:
                 metrics |= {f"{name}/{k}": x for k, x in (await team.compare(found, human)).items()}
         ctx.log({k: x for k, x in metrics.items() if x is not None})
         self._keep(ctx, transcripts, codes, themes, team.asked_twice)
+        return metrics
+
+    def _nothing(self, ctx: pl.Context, team: "AgentTeam", transcripts: int) -> dict[str, Any]:
+        """The numbers of an analysis without codes. Raises Fault where replies failed."""
+        line = f"no coder wrote a code that is grounded in a line; {team.told()}"
+        if team.failed:
+            raise pl.Fault("thematic", line)
+        ctx.say(f"note: {line}")
+        metrics = {
+            "transcripts": transcripts,
+            "codes": 0,
+            "themes": 0,
+            "grounding": team.true / team.given if team.given else 0.0,
+            "themes_changed": 0.0,
+            "calls": team.calls,
+        }
+        ctx.log(metrics)
         return metrics
 
     def _material(self) -> tuple[list[Interview], list[tuple[str, str]]]:
