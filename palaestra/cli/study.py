@@ -10,7 +10,7 @@ from typing import Any
 from palaestra.api.studying import ALL, check_up, make_study, read_report, studies
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
-from palaestra.search.answers import file_name
+from palaestra.search.named import file_name
 from palaestra.settings.fields import Settings
 from palaestra.studies.page import PAGE
 

@@ -15,6 +15,7 @@ from .diversity import (
     spread as spread,
 )
 from .models import (
+    BASE as BASE,
     bring_models as bring_models,
     listed as listed,
     on_problem as on_problem,

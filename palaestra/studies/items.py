@@ -98,7 +98,8 @@ async def _item(
 def _spell(task: Task, group: Group, number: int, judged: bool) -> Item:
     """The group as plain data."""
     whole = [e for e in group.valid if e.reward is not None or not judged]
-    failed = [e.status for e in group.episodes if e not in whole]
+    kept = {id(e) for e in whole}
+    failed = [e.status for e in group.episodes if id(e) not in kept]
     return {
         "problem": number,
         "id": task.id,

@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.needs.declared import NeededModel
 from palaestra.store.checkpoint import checkpoint_of
 from palaestra.store.folder import read_config
+
+# what a study compares with, as its card declares it
+BASE = NeededModel(
+    "base",
+    "base",
+    "the model before training",
+    inert="policy",
+    otherwise="what the run of --model began with",
+)
 
 
 def start_of(model: str) -> str:

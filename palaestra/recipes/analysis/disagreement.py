@@ -56,15 +56,7 @@ CARD = pl.Card(
                 "what each annotator answered",
             ),
         ),
-        models=(
-            pl.needs.NeededModel(
-                "base",
-                "base",
-                "the model before training",
-                inert="policy",
-                otherwise="what the run of --model began with",
-            ),
-        ),
+        models=(pl.studies.BASE,),
         shows="moved",
         off={"base": "policy"},
         own={"base": "tiny-agent", "items": 4, "read": "scored"},

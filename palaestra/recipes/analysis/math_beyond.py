@@ -38,15 +38,7 @@ CARD = pl.Card(
     ),
     task="count",
     needs=pl.needs.Requirements(
-        models=(
-            pl.needs.NeededModel(
-                "base",
-                "base",
-                "the model before training",
-                inert="policy",
-                otherwise="what the run of --model began with",
-            ),
-        ),
+        models=(pl.studies.BASE,),
         shows="changed",
         off={"base": "policy"},
         own={"base": "tiny-agent", "problems": 8, "samples": 8},
