@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,10 +13,9 @@ from palaestra.games.seats import seat_of
 from palaestra.games.standings import in_world
 from palaestra.run import setup
 from palaestra.run.evaluation import chosen_tasks
-from palaestra.run.given_rows import keep_rows, take_rows
-from palaestra.settings import overrides, reading
+from palaestra.run.given_rows import settings_of_call
 from palaestra.settings.fields import Settings
-from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
+from palaestra.settings.keywords import EvaluateKeywords, check_keywords
 from palaestra.store.checkpoint import jsonable
 from palaestra.types import Sampling
 
@@ -54,11 +51,7 @@ def play(
         UserError: something that can be mended; Fault: infrastructure failed.
     """
     check_keywords(play, EvaluateKeywords, settings)
-    with flags_as_keywords(), tempfile.TemporaryDirectory() as place:
-        given = dict(settings)
-        rows = take_rows(given)
-        chosen = overrides.merge(Settings(), {**reading.check_types(given), "model": str(model)})
-        chosen = replace(chosen, **keep_rows(rows, Path(place)))
+    with settings_of_call(model, settings) as chosen:
         return play_given(in_world(chosen, world), seats, n, temperature, watch, talk=talk)
 
 

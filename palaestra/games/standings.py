@@ -9,7 +9,6 @@ cross-play.png      the matrix as a picture
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -26,13 +25,12 @@ from palaestra.games.seats import MODEL, seat_of
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.evaluation import chosen_tasks
-from palaestra.run.given_rows import keep_rows, take_rows
+from palaestra.run.given_rows import settings_of_call
 from palaestra.run.origin import record_settings
-from palaestra.settings import overrides, reading
 from palaestra.settings.fields import Settings
-from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
+from palaestra.settings.keywords import EvaluateKeywords, check_keywords
 from palaestra.stats import bounded_interval
-from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
+from palaestra.store.checkpoint import jsonable, write_atomic
 from palaestra.store.folder import SUMMARY
 from palaestra.store.lines import add_line, kept_lines
 from palaestra.types import Sampling
@@ -75,12 +73,7 @@ def tournament(
         UserError: something that can be mended; Fault: infrastructure failed.
     """
     check_keywords(tournament, EvaluateKeywords, settings)
-    with flags_as_keywords(), tempfile.TemporaryDirectory() as place:
-        given = dict(settings)
-        rows = take_rows(given)
-        chosen = overrides.merge(Settings(), {**reading.check_types(given), "model": str(model)})
-        home = make_folder(Path(out)) if out else Path(place)
-        chosen = replace(chosen, **keep_rows(rows, home))
+    with settings_of_call(model, settings, out) as chosen:
         return tournament_given(
             in_world(chosen, world), players, n, temperature, Path(out) if out else None, talk=talk
         )

@@ -7,13 +7,19 @@ They are written as JSONL, so that everything that reads a run finds them where 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from palaestra.errors import UserError
 from palaestra.run.origin import ACCEPT
-from palaestra.store.checkpoint import write_atomic
+from palaestra.settings import overrides, reading
+from palaestra.settings.fields import Settings
+from palaestra.settings.keywords import flags_as_keywords
+from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.tasks.files import to_plain
 from palaestra.tasks.records import SHAPE, kind, object_of
 
@@ -135,3 +141,18 @@ def found_beside(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
         for n, path in here.items()
         if Path(settings[n]).name == path.name and not Path(settings[n]).exists() and path.exists()
     }
+
+
+@contextmanager
+def settings_of_call(
+    model: str | Path, keywords: Mapping[str, Any], out: str | Path | None = None
+) -> Generator[Settings]:
+    """The settings of a call from a program, whose messages name keywords in place of flags. Rows among
+    them are kept in `out`, or where there is none as long as the call lasts.
+    """
+    with flags_as_keywords(), tempfile.TemporaryDirectory() as place:
+        given = dict(keywords)
+        rows = take_rows(given)
+        chosen = overrides.merge(Settings(), {**reading.check_types(given), "model": str(model)})
+        home = make_folder(Path(out)) if out else Path(place)
+        yield replace(chosen, **keep_rows(rows, home))

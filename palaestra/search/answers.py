@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
@@ -31,7 +30,7 @@ from palaestra.rollout.collect import Score
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.evaluation import bounds_of_pay, chosen_tasks, reward_interval
-from palaestra.run.given_rows import keep_rows, take_rows
+from palaestra.run.given_rows import settings_of_call
 from palaestra.run.origin import record_settings
 from palaestra.search.named import file_name, scorer_by_name, strategy_by_name
 from palaestra.search.problem import (
@@ -42,11 +41,10 @@ from palaestra.search.problem import (
     vote_of_episode,
 )
 from palaestra.search.tokens import MeteredEngine, TokenBudget
-from palaestra.settings import overrides, reading
 from palaestra.settings.fields import TASK, Settings
-from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
+from palaestra.settings.keywords import EvaluateKeywords, check_keywords
 from palaestra.stats import proportion
-from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
+from palaestra.store.checkpoint import jsonable, write_atomic
 from palaestra.store.folder import SUMMARY
 from palaestra.store.lines import add_line, kept_lines
 from palaestra.tasks.files import FileTasks
@@ -97,12 +95,7 @@ def run(
         UserError: something that can be mended; Fault: infrastructure failed.
     """
     check_keywords(run, EvaluateKeywords, settings)
-    with flags_as_keywords(), tempfile.TemporaryDirectory() as place:
-        given = dict(settings)
-        rows = take_rows(given)
-        chosen = overrides.merge(Settings(), {**reading.check_types(given), "model": str(model)})
-        home = make_folder(Path(out)) if out else Path(place)
-        chosen = replace(chosen, **keep_rows(rows, home))
+    with settings_of_call(model, settings, out) as chosen:
         return search_given(
             chosen, strategy, budget, reward_model, n, Path(out) if out else None, each, talk=talk
         )

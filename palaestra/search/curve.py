@@ -5,9 +5,7 @@ on the same held-out problems. Best of n and the majority vote always stand besi
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,7 +14,7 @@ from palaestra.context import RewardFn
 from palaestra.errors import UserError
 from palaestra.run.context import RunContext
 from palaestra.run.evaluation import chosen_tasks
-from palaestra.run.given_rows import keep_rows, take_rows
+from palaestra.run.given_rows import settings_of_call
 from palaestra.search.answers import (
     Line,
     default_budget,
@@ -33,9 +31,8 @@ from palaestra.search.answers import (
 from palaestra.search.named import file_name, scorer_by_name, strategy_by_name
 from palaestra.search.problem import Strategy
 from palaestra.search.tokens import MeteredEngine
-from palaestra.settings import overrides, reading
 from palaestra.settings.fields import Settings
-from palaestra.settings.keywords import EvaluateKeywords, check_keywords, flags_as_keywords
+from palaestra.settings.keywords import EvaluateKeywords, check_keywords
 from palaestra.stats import paired_difference, paired_share_difference
 from palaestra.store.checkpoint import jsonable, make_folder, write_atomic
 from palaestra.types import value_class
@@ -91,12 +88,7 @@ def accuracy_curve(
         UserError: something that can be mended; Fault: infrastructure failed.
     """
     check_keywords(accuracy_curve, EvaluateKeywords, settings)
-    with flags_as_keywords(), tempfile.TemporaryDirectory() as place:
-        given = dict(settings)
-        rows = take_rows(given)
-        chosen = overrides.merge(Settings(), {**reading.check_types(given), "model": str(model)})
-        home = make_folder(Path(out)) if out else Path(place)
-        chosen = replace(chosen, **keep_rows(rows, home))
+    with settings_of_call(model, settings, out) as chosen:
         return curve_given(chosen, strategies, budget, reward_model, n, out, talk=talk)
 
 
