@@ -15,7 +15,7 @@ from palaestra.cli.flag_forms import (
     whole_number,
     whole_numbers,
 )
-from palaestra.cli.game_flags import play, tournament
+from palaestra.cli.game_flags import play, serve, tournament
 from palaestra.cli.needs_flags import init, needs
 from palaestra.cli.weight_flags import edit, merge, study
 from palaestra.ledger.axes import columns
@@ -570,6 +570,7 @@ FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "play": play,
     "tournament": tournament,
     "gateway": gateway,
+    "serve": serve,
     "view": view,
     "track": track,
     "push": push,

@@ -37,3 +37,13 @@ def _world(parser: FlagParser) -> None:
         "spiel:connect_four, or FILE.py:CLASS")  # fmt: skip
     text = "sampling temperature of models (default: 1)"
     add("--temperature", type=float, default=1.0, help=text)
+
+
+def serve(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("world", nargs="?", default="", metavar="WORLD", help="a built-in environment, another "
+        "library's, or FILE.py:CLASS (default: that of --task or --env)")  # fmt: skip
+    add("--port", type=whole_number(0), default=8766, help="0 = any free one (default: 8766)")
+    text = "address to listen on (default: 127.0.0.1, this machine only)"
+    add("--host", default="127.0.0.1", help=text)
+    run_flags(parser)

@@ -35,6 +35,7 @@ VERBS = {
     "play": "play a game against models, or watch players play one",
     "tournament": "let all players meet in a game of two, and rate them",
     "gateway": "serve a model to your own agent as OpenAI would, and record its episodes",
+    "serve": "serve an environment to agents on other machines, over HTTP",
     "view": "look at runs in a browser: every answer, problem and token",
     "track": "send the metrics of a finished run to a tracker",
     "push": "upload a trained model to the Hugging Face hub, with a model card",

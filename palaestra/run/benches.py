@@ -33,6 +33,7 @@ from palaestra.tasks.triples import read_triples
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
+from palaestra.toys.craftgoal import CraftGoal, CraftGoalTasks
 from palaestra.toys.craftmini import CraftMini, CraftMiniTasks
 from palaestra.toys.devices import DeviceTasks
 from palaestra.toys.experts import EXPERT_NAMES, ExpertTasks
@@ -125,6 +126,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "lake": (LakeTasks, Lake),
     "craftmini": (CraftMiniTasks, CraftMini),
+    "craftgoal": (CraftGoalTasks, CraftGoal),
     "house": (HouseTasks, House),
     "lookup": (LookupTasks, lambda: Lookup(turns=5, sessions=32, beside=False)),
     "wiki": (WikiTasks, lambda: Search(BM25(WikiTasks().documents()))),
@@ -187,7 +189,8 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     if is_adapted(spec):
         world = world_by_name(spec)
         tasks = AdaptedTasks(world, spec)
-        return Bench(name=spec, tasks=tasks, world=world, max_turns=world.max_turns), {}
+        limits = {"max_turns": world.max_turns, "max_tokens": turn_limit(world)}
+        return Bench(name=spec, tasks=tasks, world=world, **limits), {}
     if spec.startswith("mnk("):
         tasks, board = board_by_name(spec)
         return Bench(name=spec, tasks=tasks, world=board, max_turns=board.most_turns), {}

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 
@@ -57,6 +57,15 @@ from palaestra.types import Metrics, Result, State
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
+
+@runtime_checkable
+class FinishesRun(Protocol):
+    """A draw with a budget of its own, such as actions in an environment: it ends the run."""
+
+    def is_finished(self, state: State) -> bool:
+        """Whether it is used up, from the state that the newest step left."""
+        ...
+
 
 MOST_SKIPS = 5  # skipped updates in a row that end a run
 
@@ -169,9 +178,11 @@ def length(recipe: Recipe, plan: Plan) -> int:
 
 
 def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
-    """Whether the budget of tokens is used up; a recipe that samples nothing ends with its
-    schedule.
+    """Whether the budget of tokens, or of the recipe's own draw, is used up; a recipe that samples
+    nothing ends with its schedule.
     """
+    if isinstance(recipe.draw, FinishesRun) and recipe.draw.is_finished(state["draw"]):
+        return True
     if plan.tokens is None:
         return False
     sampled = state["run"].get("sampled_tokens", 0)

@@ -8,6 +8,10 @@ from .chain import (
 from .constraints import (
     ConstraintTasks as ConstraintTasks,
 )
+from .craftgoal import (
+    CraftGoal as CraftGoal,
+    CraftGoalTasks as CraftGoalTasks,
+)
 from .craftmini import (
     CraftMini as CraftMini,
     CraftMiniTasks as CraftMiniTasks,

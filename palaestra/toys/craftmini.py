@@ -34,6 +34,12 @@ from palaestra.types import (
 
 ACTIONS = (*MOVES, "do", "table", "pickaxe")
 ACHIEVEMENTS = ("drink water", "collect wood", "place table", "make pickaxe", "collect stone")
+CRAFT_FACTS = (
+    "turns",
+    "invalid",
+    ("achievements", tuple, "names of what was achieved, in order"),
+    ("achievement_names", tuple, "names of all that can be achieved"),
+)
 REDRAWS = 1000
 
 
@@ -173,12 +179,7 @@ class CraftMiniTasks:
 
 
 @declare(
-    facts=(
-        "turns",
-        "invalid",
-        ("achievements", tuple, "names of what was achieved, in order"),
-        ("achievement_names", tuple, "names of all that can be achieved"),
-    ),
+    facts=CRAFT_FACTS,
     reads_columns=("start",),
 )
 @stage

@@ -180,3 +180,6 @@ from .user import (
     UserWorld as UserWorld,
 )
 from .unaided import Unaided as Unaided
+from .world_server import (
+    WorldServer as WorldServer,
+)

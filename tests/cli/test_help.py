@@ -13,6 +13,6 @@ def test_every_verb_prints_its_help(verb, capsys):
     assert ended.value.code == 0 and out.startswith(f"usage: palaestra {verb} ")
     assert "%%" not in out
     with_data = (
-        "train", "submit", "eval", "search", "play", "tournament", "gateway", "compare", "doctor", "edit", "study"
+        "train", "submit", "eval", "search", "play", "tournament", "gateway", "serve", "compare", "doctor", "edit", "study"
     )  # fmt: skip
     assert ("--skip-bad N|P%" in out) == (verb in with_data)

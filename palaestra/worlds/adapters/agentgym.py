@@ -8,7 +8,9 @@
     GET /observation?id=7              -> "Goal: craft a stick.", where an answer has no observation
     POST /close {"id": 7}
 
-Each episode is an environment of the server: created, reset to an item, stepped and closed.
+Each episode is an environment of the server: created, reset to an item, stepped and closed. A server
+of `palaestra serve` says more (`palaestra.worlds.world_server`): how many items of which split it has,
+and what a turn is limited to. Its episodes are those of its world in process.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import json
 import math
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +28,7 @@ import httpx2
 import numpy as np
 
 from palaestra.errors import Fault, UserError
-from palaestra.types import Task, need_at_least, stage
+from palaestra.types import Ask, Frame, Message, Task, need_at_least, stage, value_class
 from palaestra.verifiers.base import strip_thinking
 from palaestra.worlds.adapters.base import (
     POLICY,
@@ -34,15 +36,25 @@ from palaestra.worlds.adapters.base import (
     Illegal,
     Live,
     Scene,
+    Trail,
     library_call,
     show,
 )
 
+ITEMS = 200  # that a server has which says nothing of them
 TEST_EVERY = 8  # every eighth item is held out
 CLOSING = 5.0  # seconds for the end of an episode
 ACTION = "Action:"  # what stands before the action where a reply also has a thought
+LIMITS = ("stop", "max_tokens", "new_row", "prefix", "choices", "temperature")  # of an `ask`
 OBSERVATIONS = ("observation", "state")  # fields that servers call it
 Failure = Literal["fault", "zero"]
+
+
+@value_class
+class AskedScene(Scene):
+    """A scene of a server that says how a turn is asked for."""
+
+    ask: Ask | None = None
 
 
 @stage
@@ -60,7 +72,8 @@ class AgentGymWorld(AdaptedWorld):
     Args:
         url: of the server.
         settings: further fields for `create`.
-        items: items that the server has; every eighth is held out.
+        items: items that the server has; every eighth is held out. 0 = what the server says of itself,
+            200 where it says nothing.
         seconds: until an answer must be complete.
         identifier: the field that names an environment; servers also say `env_idx`.
         item: the field of `reset` that names an item; servers also say `session_id` or `game`.
@@ -75,7 +88,7 @@ class AgentGymWorld(AdaptedWorld):
     draws: ClassVar[bool] = False
     url: str
     settings: tuple[tuple[str, Any], ...] = ()
-    items: int = field(default=200, kw_only=True)
+    items: int = field(default=0, kw_only=True)
     seconds: float = field(default=60.0, kw_only=True)
     identifier: str = field(default="id", kw_only=True)
     item: str = field(default="data_idx", kw_only=True)
@@ -84,42 +97,74 @@ class AgentGymWorld(AdaptedWorld):
     failure: Failure = field(default="fault", kw_only=True)
     render: Callable[[Any], str] | None = None
     read: Callable[[str], str] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        need_at_least(self, items=TEST_EVERY)
+        if self.items:
+            need_at_least(self, items=TEST_EVERY)
         if not self.seconds > 0:
             raise UserError(f"{self.label}: seconds={self.seconds:g} must be above 0")
         try:
-            httpx2.get(self.url, timeout=min(self.seconds, 10.0))
+            greeting = httpx2.get(self.url, timeout=min(self.seconds, 10.0))
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise UserError(
                 f"{self.label}: no server answers there ({type(error).__name__}: {error}); "
                 "start it, or correct the URL"
             ) from None
+        object.__setattr__(self, "about", about_of(greeting.text))
+        if self.solved is None:
+            object.__setattr__(self, "solved", self.about.get("solved"))
 
     @property
     def label(self) -> str:
         return f"agentgym:{self.url}"
 
     @property
-    def size(self) -> int:
-        return self.items - self.test_size
+    def whole(self) -> bool:
+        """Whether the server is one of ours: it takes whole replies, and has items by split."""
+        return self.about.get("whole") is True and not self.items
 
     @property
-    def test_size(self) -> int:
-        return self.items // TEST_EVERY
+    def size(self) -> int | None:
+        return self.about.get("train") if self.whole else self.listed - self.listed // TEST_EVERY
+
+    @property
+    def test_size(self) -> int | None:
+        return self.about.get("test") if self.whole else self.listed // TEST_EVERY
+
+    @property
+    def listed(self) -> int:
+        """Items without splits."""
+        return self.items or ITEMS
+
+    @property
+    def max_turns(self) -> int:
+        return int(self.about.get("max_turns") or super().max_turns)
+
+    @property
+    def max_tokens(self) -> int:
+        return int(self.about.get("max_tokens") or 0)
 
     @property
     def caveat(self) -> str:
         return ""
 
     def task(self, split: str, index: int) -> Task:
-        """The item at this position of a split."""
+        """The item at this position of a split. Of a server with splits a held-out one has the seed
+        -1 - index.
+        """
         ahead = TEST_EVERY - 1
         at = index * TEST_EVERY + ahead if split == "test" else index + index // ahead
+        if self.whole:
+            at = -1 - index if split == "test" else index
         return Task(
             id=f"{self.label}/{split}/{index}", meta={"seed": at, "plays": ""}, domain=self.label
         )
+
+    def _ask(self, trail: Trail, scene: Scene, pay: Mapping[str, float], text: str) -> Frame:
+        frame = super()._ask(trail, scene, pay, text)
+        told = isinstance(scene, AskedScene) and text == scene.text
+        return replace(frame, asks=(scene.ask,)) if told and scene.ask else frame
 
     def open_live(self) -> Live:
         return AgentGymSession(self)
@@ -140,15 +185,17 @@ class AgentGymSession:
     last: float = 0.0
 
     async def start(self, seed: int) -> Scene:
-        created = await self.call("create", dict(self.world.settings))
+        split = {"split": "test" if seed < 0 else "train"} if self.world.whole else {}
+        created = await self.call("create", split | dict(self.world.settings))
         name = (
             created.get(self.world.identifier, created.get("id")) if is_object(created) else created
         )
         if isinstance(name, bool) or not isinstance(name, int | str):
             raise self.fault("create", f"names no environment: {excerpt(created)}")
         self.environment = name
-        shown = await self.call("reset", self.named({self.world.item: seed}))
-        return Scene(text=await self.observation(shown))
+        item = -1 - seed if seed < 0 else seed
+        shown = await self.call("reset", self.named({self.world.item: item}))
+        return self.scene(shown, await self.observation(shown), 0.0, done=False)
 
     async def act(self, action: str) -> Scene:
         try:
@@ -171,7 +218,15 @@ class AgentGymSession:
         text = await self.observation(answer)
         pay = float(reward) - (self.last if self.world.score == "last" else 0.0)
         self.last += pay
-        return Scene(text=text, pay={POLICY: pay}, status="finished" if done else "")
+        return self.scene(answer, text, pay, done=done)
+
+    def scene(self, answer: Any, text: str, pay: float, *, done: bool) -> Scene:
+        """What an answer shows, with what a server of ours says beside it."""
+        more = answer if self.world.whole and is_object(answer) else {}
+        status = str(more.get("status") or "finished") if done else ""
+        facts = {k: as_tuple(v) for k, v in dict(more.get("facts") or {}).items()}
+        ask = ask_of(more.get("ask"))
+        return AskedScene(text=text, pay={POLICY: pay}, status=status, facts=facts, ask=ask)
 
     async def observation(self, answer: Any) -> str:
         """What an answer shows, else what `/observation` shows."""
@@ -211,6 +266,8 @@ class AgentGymSession:
         return Fault("environment", f"{self.world.label}/{path}: {what}")
 
     def read(self, text: str) -> str:
+        if self.world.whole and self.world.read is None:
+            return text
         if self.world.read is not None:
             try:
                 return self.world.read(text)
@@ -231,6 +288,32 @@ class AgentGymSession:
         if self.environment is not None:
             async with asyncio.timeout(CLOSING):
                 await self.call("close", self.named({}))
+
+
+def about_of(text: str) -> Mapping[str, Any]:
+    """What a server says of itself; {} where that is no JSON object."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if is_object(said) else {}
+
+
+def ask_of(said: Any) -> Ask | None:
+    """The messages and limits of a turn. Raises Fault where a server says them wrongly."""
+    if not is_object(said):
+        return None
+    try:
+        limits = {k: as_tuple(v) for k, v in said.items() if k in LIMITS}
+        say = tuple(Message(role=str(role), content=str(text)) for role, text in said["say"])
+        return Ask(seat=POLICY, say=say, **limits)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Fault("environment", f"the server's ask cannot be read: {error}") from None
+
+
+def as_tuple(value: Any) -> Any:
+    """A JSON value with tuples for lists."""
+    return tuple(map(as_tuple, value)) if isinstance(value, list) else value
 
 
 def is_object(value: Any) -> bool:
