@@ -58,6 +58,7 @@ from palaestra.types import Metrics, Result, State
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
 
+
 @runtime_checkable
 class FinishesRun(Protocol):
     """A draw with a budget of its own, such as actions in an environment: it ends the run."""

@@ -71,7 +71,13 @@ def actions_to_goal(state: CraftGoalState, most: int) -> Iterator[str]:
         state = replace(state, board=craft(state.board, action) or state.board)
 
 
-@declare(columns=("start", ("goal", str, "what is to be done"), ("plan_length", int, "actions of a plan")))
+@declare(
+    columns=(
+        "start",
+        ("goal", str, "what is to be done"),
+        ("plan_length", int, "actions of a plan"),
+    )
+)
 @stage
 class CraftGoalTasks:
     """Goals of each depth alike, on boards of `side` rows on which a plan takes at most `steps` actions.
@@ -138,7 +144,9 @@ class CraftGoal:
         state, invalid = replace(state, board=board), int(after is None)
         if state.reached or board.turns >= self.turns:
             pay = {("policy", ""): float(state.reached)}
-            return Frame(state=state, pay=pay, facts=craft_facts(board, invalid), state_key=str(state))
+            return Frame(
+                state=state, pay=pay, facts=craft_facts(board, invalid), state_key=str(state)
+            )
         return self._ask(state, (Message(role="tool", content=str(board)),), invalid)
 
     def oracle(self, state: CraftGoalState) -> str:

@@ -199,7 +199,9 @@ class WorldServer(ThreadingHTTPServer):
             "done": not frame.asks,
             "facts": {k: v for k, v in episode.facts.items() if is_json(v)},
         }
-        return answer | ({"ask": ask_json(frame.asks[0])} if frame.asks else {"status": frame.status})
+        return answer | (
+            {"ask": ask_json(frame.asks[0])} if frame.asks else {"status": frame.status}
+        )
 
     async def _leave(self, episode: ServedEpisode) -> None:
         frame, world = episode.frame, self.bench.world

@@ -186,9 +186,7 @@ class TellHorizon:
 
 def check_horizons(horizons: tuple[int, ...], every: int, budget: int) -> None:
     """Raises UserError for horizons that do not grow, or are none."""
-    if any(h < 1 for h in horizons) or any(
-        b <= a for a, b in zip(horizons, horizons[1:], strict=False)
-    ):
+    if any(h < 1 for h in horizons) or list(horizons) != sorted(set(horizons)):
         raise pl.UserError(
             f"agentgym-rl: horizons={','.join(map(str, horizons))} must be numbers from 1 that grow, such as "
             "horizons=10,20,30; one number is a constant horizon"
@@ -221,7 +219,7 @@ def build(
 
 
 def embedded(
-    horizons: tuple[int, ...] = (3, 6, 12), every: int = 8, samples: int = 4, **options: Any
+    horizons: tuple[int, ...] = (4, 8, 12), every: int = 8, samples: int = 4, **options: Any
 ) -> pl.Pipeline:
     """On goals of a small world of crafts. The small model has never seen it, so it is shown a few
     episodes first, of which it learns what words are actions.
@@ -230,7 +228,7 @@ def embedded(
     shown = pl.vary(
         pl.recipe("sft"),
         collect=pl.links(pl.Demonstrate()),
-        schedule=pl.Schedule(prompts=16, steps=8),
+        schedule=pl.Schedule(prompts=16, steps=48),
         optimiser=pl.AdamW(lr=2e-3, warmup=4),
     )
     rl = pl.vary(made, schedule=pl.Schedule(prompts=6, steps=24), optimiser=pl.AdamW(lr=5e-4))

@@ -45,6 +45,7 @@ ITEMS = 200  # that a server has which says nothing of them
 TEST_EVERY = 8  # every eighth item is held out
 CLOSING = 5.0  # seconds for the end of an episode
 ACTION = "Action:"  # what stands before the action where a reply also has a thought
+SPLITS = ("train", "test")  # of a server that says how many items each has
 LIMITS = ("stop", "max_tokens", "new_row", "prefix", "choices", "temperature")  # of an `ask`
 OBSERVATIONS = ("observation", "state")  # fields that servers call it
 Failure = Literal["fault", "zero"]
@@ -112,6 +113,12 @@ class AgentGymWorld(AdaptedWorld):
                 "start it, or correct the URL"
             ) from None
         object.__setattr__(self, "about", about_of(greeting.text))
+        for split in SPLITS if self.whole else ():
+            if not is_size(self.about.get(split)):
+                raise UserError(
+                    f"{self.label}: the server says it has {self.about[split]!r} items of {split}; a number "
+                    "or null is expected, so correct the server, or give items=N"
+                )
         if self.solved is None:
             object.__setattr__(self, "solved", self.about.get("solved"))
 
@@ -297,6 +304,11 @@ def about_of(text: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return said if is_object(said) else {}
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is a number of items; None = there is no last one."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
 def ask_of(said: Any) -> Ask | None:
