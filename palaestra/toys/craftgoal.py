@@ -21,7 +21,6 @@ from palaestra.errors import UserError
 from palaestra.tasks.procedural import draw_task, question_task
 from palaestra.toys.craftmini import (
     ACTIONS,
-    CRAFT_FACTS,
     REDRAWS,
     CraftState,
     craft,
@@ -119,7 +118,15 @@ class CraftGoalTasks:
         raise UserError(f"CraftGoalTasks: no board can be solved in {self.steps} steps; take more")
 
 
-@declare(facts=CRAFT_FACTS, reads_columns=("start",))
+@declare(
+    facts=(
+        "turns",
+        "invalid",
+        ("achievements", tuple, "names of what was achieved, in order"),
+        ("achievement_names", tuple, "names of all that can be achieved"),
+    ),
+    reads_columns=("start",),
+)
 @stage
 class CraftGoal:
     """Pays 1 where the goal is reached, and 0 after `turns` actions without. An impossible action costs a

@@ -34,12 +34,6 @@ from palaestra.types import (
 
 ACTIONS = (*MOVES, "do", "table", "pickaxe")
 ACHIEVEMENTS = ("drink water", "collect wood", "place table", "make pickaxe", "collect stone")
-CRAFT_FACTS = (
-    "turns",
-    "invalid",
-    ("achievements", tuple, "names of what was achieved, in order"),
-    ("achievement_names", tuple, "names of all that can be achieved"),
-)
 REDRAWS = 1000
 
 
@@ -179,7 +173,12 @@ class CraftMiniTasks:
 
 
 @declare(
-    facts=CRAFT_FACTS,
+    facts=(
+        "turns",
+        "invalid",
+        ("achievements", tuple, "names of what was achieved, in order"),
+        ("achievement_names", tuple, "names of all that can be achieved"),
+    ),
     reads_columns=("start",),
 )
 @stage

@@ -44,7 +44,7 @@ SPLITS = ("train", "test")
 LIMITS = ("stop", "max_tokens", "new_row", "prefix", "choices", "temperature")  # of an Ask
 
 
-class Refused(Exception):
+class WrongRequest(Exception):
     """A request that cannot be answered, with the status that says so."""
 
     def __init__(self, status: int, text: str):
@@ -123,7 +123,7 @@ class WorldServer(ThreadingHTTPServer):
     async def create(self, body: Mapping[str, Any]) -> Any:
         split = body.get("split", "train")
         if split not in SPLITS:
-            raise Refused(400, f"split is {split!r}; it is 'train' or 'test'")
+            raise WrongRequest(400, f"split is {split!r}; it is 'train' or 'test'")
         limit = time.monotonic() - IDLE
         await self._drop([n for n, e in self.episodes.items() if e.used < limit])
         self.created += 1
@@ -133,10 +133,10 @@ class WorldServer(ThreadingHTTPServer):
     async def reset(self, body: Mapping[str, Any]) -> Any:
         episode, item = self._episode(body), body.get("data_idx", 0)
         if isinstance(item, bool) or not isinstance(item, int) or item < 0:
-            raise Refused(400, f"data_idx is {item!r}; it is a whole number from 0")
+            raise WrongRequest(400, f"data_idx is {item!r}; it is a whole number from 0")
         most = self.about()[episode.split]
         if most is not None and item >= most:
-            raise Refused(400, f"data_idx is {item}; {episode.split} has {most} items")
+            raise WrongRequest(400, f"data_idx is {item}; {episode.split} has {most} items")
         async with episode.busy:
             await self._leave(episode)
             episode.key = ("agentgym", episode.split, item)
@@ -148,11 +148,11 @@ class WorldServer(ThreadingHTTPServer):
     async def step(self, body: Mapping[str, Any]) -> Any:
         episode, action = self._episode(body), body.get("action")
         if not isinstance(action, str):
-            raise Refused(400, f"action is {action!r}; it is text")
+            raise WrongRequest(400, f"action is {action!r}; it is text")
         async with episode.busy:
             frame = episode.frame
             if frame is None or not frame.asks:
-                raise Refused(400, "the episode is over or was never reset; POST /reset first")
+                raise WrongRequest(400, "the episode is over or was never reset; POST /reset first")
             acts = (act_of(frame.asks[0], action),)
             episode.turns += 1
             key = (*episode.key, episode.turns)
@@ -176,19 +176,19 @@ class WorldServer(ThreadingHTTPServer):
         name = body.get("id", body.get("env_idx"))
         number = int(name) if isinstance(name, int | str) and str(name).isdecimal() else 0
         if number not in self.episodes:
-            raise Refused(404, f"there is no environment {name!r}; POST /create gives one")
+            raise WrongRequest(404, f"there is no environment {name!r}; POST /create gives one")
         self.episodes[number].used = time.monotonic()
         return self.episodes[number]
 
     def _enter(self, episode: ServedEpisode, frame: Frame) -> None:
-        """The episode at its next frame. Raises Refused where it ends and was never paid."""
+        """The episode at its next frame. Raises WrongRequest where it ends and was never paid."""
         check_frame(self.bench, frame)
         episode.frame = frame
         episode.facts |= frame.facts
         episode.paid += sum(frame.pay.values())
         episode.pays = episode.pays or bool(frame.pay)
         if not frame.asks and not episode.pays:
-            raise Refused(500, f"{self.bench.name} ended the episode and paid nothing")
+            raise WrongRequest(500, f"{self.bench.name} ended the episode and paid nothing")
 
     def _shown(self, episode: ServedEpisode) -> dict[str, Any]:
         frame = episode.frame
@@ -230,11 +230,13 @@ def check_servable(bench: Bench) -> None:
 
 
 def check_frame(bench: Bench, frame: Frame) -> None:
-    """Raises Refused for a frame that the protocol cannot tell."""
+    """Raises WrongRequest for a frame that the protocol cannot tell."""
     if len(frame.asks) > 1:
-        raise Refused(500, f"{bench.name} asks for several replies at once")
+        raise WrongRequest(500, f"{bench.name} asks for several replies at once")
     if frame.asks and (frame.asks[0].tools or any(m.pictures for m in frame.asks[0].say)):
-        raise Refused(500, f"{bench.name} offers tools or pictures, which the protocol has not")
+        raise WrongRequest(
+            500, f"{bench.name} offers tools or pictures, which the protocol has not"
+        )
 
 
 def text_of(frame: Frame) -> str:
@@ -286,7 +288,7 @@ class WorldHandler(BaseHTTPRequestHandler):
         try:
             self._check_name()
             self._reply(200, self._answer(method, body()))
-        except Refused as refused:
+        except WrongRequest as refused:
             self.close_connection = True  # what of the body was not read is no next request
             self._reply(refused.status, {"error": str(refused)})
         except Exception as error:
@@ -301,27 +303,27 @@ class WorldHandler(BaseHTTPRequestHandler):
         if not name and method == "GET":
             return server.about()
         if self.paths.get(name) != method:
-            raise Refused(404, f"there is no {method} /{name}")
+            raise WrongRequest(404, f"there is no {method} /{name}")
         return server.wait(getattr(server, name)(body))
 
     def _check_name(self) -> None:
-        """Raises Refused where a page of the web asks by a name of its own."""
+        """Raises WrongRequest where a page of the web asks by a name of its own."""
         server = self.server
         assert isinstance(server, WorldServer)
         name = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
         if server.names and name not in server.names:
-            raise Refused(403, "this is not a name of the server")
+            raise WrongRequest(403, "this is not a name of the server")
 
     def _body(self) -> Mapping[str, Any]:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > LARGEST:
-            raise Refused(413, f"a request says its Content-Length, at most {LARGEST} bytes")
+            raise WrongRequest(413, f"a request says its Content-Length, at most {LARGEST} bytes")
         try:
             body = json.loads(self.rfile.read(int(length)) or b"{}")
         except (ValueError, RecursionError):
-            raise Refused(400, "the body is no JSON") from None
+            raise WrongRequest(400, "the body is no JSON") from None
         if not isinstance(body, dict):
-            raise Refused(400, "the body is no JSON object")
+            raise WrongRequest(400, "the body is no JSON object")
         return body
 
     def _reply(self, status: int, value: Any) -> None:
