@@ -64,6 +64,7 @@ class NeededModel:
         example: how it is written behind the argument.
         otherwise: what happens without it; "" = it is required.
         reads_tokens: it reads or goes on from the policy's token ids, so it needs its tokenizer.
+        built_in: built-in problems that bring it (`--task`).
     """
 
     role: str
@@ -74,6 +75,7 @@ class NeededModel:
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
     reads_tokens: bool = False
+    built_in: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
