@@ -79,7 +79,9 @@ def step_lines(facts: Mapping[str, Any]) -> list[tuple[list[str], str, list[str]
 
 def observation_room(steps: Sequence[tuple[list[str], str, list[str]]], chars: int) -> int:
     """The most characters of an observation with which the steps have at most `chars`."""
-    left = chars - sum(len("00. ; saw:  ...\n") + len("; ".join((*did, *won))) for did, _, won in steps)
+    left = chars - sum(
+        len("00. ; saw:  ...\n") + len("; ".join((*did, *won))) for did, _, won in steps
+    )
     lengths = sorted(len(seen) for _, seen, _ in steps)
     for n, length in enumerate(lengths):
         share = max(0, left) // (len(lengths) - n)
