@@ -140,13 +140,14 @@ class Veracity:
         pl.check_bounds("eta", self.probe.eta, least=0.01, most=1)
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        if self.base or pl.studies.start_of(ctx.model("policy").name):
+        based = pl.studies.knows_base(ctx, self.base)
+        if based:
             pl.studies.bring_models(ctx, self.base)
         rows = read_statements(ctx, self.statements)
         split = split_statements(rows.entities, ctx.seed)
         check_split(rows, split, self.alpha)
         power = pl.studies.tell_power(ctx, len(split.test))
-        names = [n for n in ("base", "policy") if n in ctx.models or n == "policy"]
+        names = ("base", "policy") if based else ("policy",)
         fits = {name: await self._fits(ctx, name, rows, split) for name in names}
         study = VeracityFindings(rows, split, self.alpha, fits)
         place = study.place("policy")

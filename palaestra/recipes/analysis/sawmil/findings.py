@@ -192,7 +192,7 @@ def places_table(study: VeracityFindings) -> list[pl.studies.StudyTable]:
 def chart(study: VeracityFindings) -> pl.studies.StudyChart:
     """The share of right statements over places."""
     lines = []
-    for model, places in reversed(study.fits.items()):
+    for model, places in reversed(list(study.fits.items())):
         points = [
             pl.stats.proportion(sum(study.score(model, p).right), len(study.test)) for p in places
         ]

@@ -108,7 +108,8 @@ def fit_classes(
         for penalty in tried if method != "mean" else tried[:1]:
             out = np.zeros(len(bags))
             for f in range(FOLDS):
-                kept, held = np.flatnonzero(fold_N != f), np.flatnonzero(fold_N == f)
+                kept = np.flatnonzero(fold_N != f).tolist()
+                held = np.flatnonzero(fold_N == f).tolist()
                 if 0 < positive[kept].sum() < len(kept) and len(held):
                     probe = fit_class(
                         [bags[i] for i in kept],
@@ -198,7 +199,7 @@ def score_layer(
     own_M = nonconformity(p_MC)[np.arange(len(p_MC)), [place[y] for y in calibration]]
     kept_NC = conformal_p(own_M, nonconformity(p_NC)) > alpha
     said = [classes[i] for i in p_NC.argmax(1)]
-    one = np.flatnonzero(kept_NC.sum(1) == 1)
+    one: list[int] = np.flatnonzero(kept_NC.sum(1) == 1).tolist()
     accepted = [classes[kept_NC[i].argmax()] for i in one]
     share = len(one) / len(test)
     return LayerScore(
