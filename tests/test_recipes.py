@@ -31,6 +31,7 @@ NO_POLICY = {
     "math-beyond": "changed",
     "qpa": "error",
     "rlhf-diversity": "moved",
+    "sawmil": "accuracy",
 }
 
 

@@ -17,6 +17,7 @@ from .diversity import (
 from .models import (
     BASE as BASE,
     bring_models as bring_models,
+    knows_base as knows_base,
     listed as listed,
     on_problem as on_problem,
     start_of as start_of,

@@ -101,6 +101,9 @@ from .shop import (
     ShopTasks as ShopTasks,
     ShopUser as ShopUser,
 )
+from .statements import (
+    Statements as Statements,
+)
 from .store import (
     StoreTasks as StoreTasks,
 )
