@@ -80,7 +80,7 @@ CARD = pl.Card(
         own={
             "backs": "[0,1]", "cold": False, "shuffled": 0, "problems": 4, "samples": 2, "traces": 8,
             "teach.schedule.prompts": 4, "train.schedule.prompts": 2, "train.collect.links.0.n": 2,
-            "max_tokens": 96,
+            "max_tokens": 96, "teach.learners.policy.optimiser.lr": 0.003,
         },
     ),
     use="It helps to choose the data of a warm start where solving is searching; where a problem is solved "
