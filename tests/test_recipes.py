@@ -32,6 +32,7 @@ NO_POLICY = {
     "math-beyond": "changed",
     "qpa": "error",
     "rlhf-diversity": "moved",
+    "systematic-reasoning": "unread",
 }
 
 

@@ -14,8 +14,8 @@ class Study(Protocol):
     """A program that answers a question about a model: what `palaestra study` runs.
 
     `question` is what it answers, in one line. `check_up` says that it needs no more than the model,
-    what it was before training and problems, so that `palaestra study all` runs it. It may be measured on all rows of its data, unless
-    it trains.
+    what it was before training and problems, so that `palaestra study all` runs it. It may be measured
+    on all rows of its data, unless it trains.
     """
 
     @property

@@ -46,10 +46,16 @@ CARD = pl.Card(
     paper="arXiv:2505.24273",
     claim="Supervised fine-tuning on long traces with back-steps makes reinforcement learning better and more "
     "stable; harder problems need more back-steps; whether the content of the traces is right matters little.",
-    source="abstract; traces, arms and reward as the catalogue has them from the released code",
+    source="abstract; traces, arms and reward as the catalogue has them from the released code; the "
+    "name of the model from memory",
     size=pl.Size(
         setting="models of 3B parameters on eight reasoning tasks; 0, 1, 5 and more back-steps; GRPO with 8 "
         "answers and 256 problems a step",
+        model="qwen2.5-3b",
+        prompts=256,
+        samples=8,
+        lr=1e-6,
+        arguments={"backs": (0, 1, 5)},
     ),
     task="count",
     needs=pl.needs.Requirements(
