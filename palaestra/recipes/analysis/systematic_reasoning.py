@@ -125,7 +125,7 @@ class SystematicReasoning:
             name = tasks.calculus
         else:
             cells, name = {(0, 0): tasks}, self.calculus
-        asked: list[Asked] = []
+        asked: list[AskedRelation] = []
         for (k, b), source in cells.items():
             there = ctx.with_bench(replace(ctx.bench, tasks=source))
             said = {
@@ -163,7 +163,7 @@ class SystematicReasoning:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedRelation:
     """A problem and its answers: length and number of paths, the sets that its paths allow, the gold label,
     what each model says (a label, or None) and how often it is right.
     """
@@ -191,7 +191,7 @@ def read_item(
     number: int,
     said: Mapping[str, pl.studies.Item],
     labels: Sequence[str] | None,
-) -> Asked:
+) -> AskedRelation:
     """A problem with what its graph says. Raises UserError for a graph that cannot be read."""
     task, known = ctx.bench.tasks.task("test", number), pl.toys.calculus_of(name)
     labels = labels or known.labels
@@ -209,7 +209,7 @@ def read_item(
         known, [(nodes[x], labels.index(r), nodes[y]) for x, r, y in edges], len(nodes)
     )
     texts = {m: x["texts"] for m, x in said.items()}
-    return Asked(
+    return AskedRelation(
         item=said["policy"],
         k=min(map(len, paths)),
         b=len(paths),
@@ -248,7 +248,7 @@ def graph_of_row(
 # ---- what the answers show
 
 
-def guesses(some: Sequence[Asked]) -> dict[str, float]:
+def guesses(some: Sequence[AskedRelation]) -> dict[str, float]:
     """How often guesses are right in a cell."""
     golds = [x.gold for x in some]
     inside = [1 / len(x.sets[0]) if x.gold in x.sets[0] else 0.0 for x in some]
@@ -259,26 +259,26 @@ def guesses(some: Sequence[Asked]) -> dict[str, float]:
     }
 
 
-def best_guess(b: int, some: Sequence[Asked]) -> float:
+def best_guess(b: int, some: Sequence[AskedRelation]) -> float:
     """The best of the guesses that need no composition of the whole graph: along one path the shortest
     path is the whole graph.
     """
     return max(v for k, v in guesses(some).items() if b > 1 or k != "shortest path")
 
 
-def cells_of(asked: Sequence[Asked]) -> dict[tuple[int, int], list[Asked]]:
+def cells_of(asked: Sequence[AskedRelation]) -> dict[tuple[int, int], list[AskedRelation]]:
     """By b and k, in order."""
-    found: dict[tuple[int, int], list[Asked]] = {}
+    found: dict[tuple[int, int], list[AskedRelation]] = {}
     for x in sorted(asked, key=lambda x: (x.b, x.k)):
         found.setdefault((x.b, x.k), []).append(x)
     return found
 
 
-def share(some: Sequence[Asked], model: str) -> pl.stats.Interval:
+def share(some: Sequence[AskedRelation], model: str) -> pl.stats.Interval:
     return pl.stats.bounded_interval([x.right[model] for x in some])
 
 
-def boundary(cells: Mapping[tuple[int, int], Sequence[Asked]], b: int, model: str) -> int:
+def boundary(cells: Mapping[tuple[int, int], Sequence[AskedRelation]], b: int, model: str) -> int:
     """The greatest k up to which the model is above the best guess; 0 = at no k."""
     reached = 0
     for k in sorted(k for each, k in cells if each == b):
@@ -288,7 +288,7 @@ def boundary(cells: Mapping[tuple[int, int], Sequence[Asked]], b: int, model: st
     return reached
 
 
-def shallow(asked: Sequence[Asked], model: str) -> tuple[int, int]:
+def shallow(asked: Sequence[AskedRelation], model: str) -> tuple[int, int]:
     """Of wrong answers that name a relation where b > 1: how many one path alone allows, and all."""
     wrong = [
         (label, x.sets)
@@ -300,7 +300,7 @@ def shallow(asked: Sequence[Asked], model: str) -> tuple[int, int]:
     return sum(any(label in s for s in sets) for label, sets in wrong), len(wrong)
 
 
-def report(asked: Sequence[Asked], names: Sequence[str]) -> pl.studies.StudyReport:
+def report(asked: Sequence[AskedRelation], names: Sequence[str]) -> pl.studies.StudyReport:
     """What the answers show of one model ("policy") or of two (and "base")."""
     cells = cells_of(asked)
     several = sorted({b for b, _ in cells})
@@ -348,7 +348,7 @@ def report(asked: Sequence[Asked], names: Sequence[str]) -> pl.studies.StudyRepo
 
 
 def tell_reach(
-    cells: Mapping[tuple[int, int], Sequence[Asked]],
+    cells: Mapping[tuple[int, int], Sequence[AskedRelation]],
     reach: Mapping[tuple[str, int], int],
     several: Sequence[int],
 ) -> str:
@@ -373,7 +373,7 @@ def tell_reach(
 
 
 def cells_table(
-    cells: Mapping[tuple[int, int], Sequence[Asked]], names: Sequence[str]
+    cells: Mapping[tuple[int, int], Sequence[AskedRelation]], names: Sequence[str]
 ) -> pl.studies.StudyTable:
     """Accuracy by cell, beside the guesses."""
     shown = {"policy": "model", "base": "start"}
@@ -397,7 +397,7 @@ def cells_table(
 
 
 def chart(
-    cells: Mapping[tuple[int, int], Sequence[Asked]], several: Sequence[int]
+    cells: Mapping[tuple[int, int], Sequence[AskedRelation]], several: Sequence[int]
 ) -> pl.studies.StudyChart:
     """Right answers over k, a line for each b, and the best guess of each."""
     lines = list[pl.studies.StudyLine]()

@@ -11,11 +11,11 @@ from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.recipes.analysis import backtracking as study
 from palaestra.recipes.analysis.backtracking import results, traces
-from palaestra.recipes.analysis.backtracking.traces import Branch, Search
+from palaestra.recipes.analysis.backtracking.traces import SolutionSearch, WrongBranch
 from palaestra.types import Message, Task
 
 FORM = traces.TraceForm("back to {step}.", "again.", "= {answer}")
-SEARCH = Search(("s1", "s2", "s3"), (Branch(2, ("w2",)), Branch(0, ("w0", "v0"))), "A")
+SEARCH = SolutionSearch(("s1", "s2", "s3"), (WrongBranch(2, ("w2",)), WrongBranch(0, ("w0", "v0"))), "A")
 
 
 def rng():
@@ -34,7 +34,7 @@ def test_a_trace_goes_back_to_the_step_that_a_branch_left():
     assert FORM.trace(SEARCH, 0, rng()).splitlines() == ["s1", "s2", "s3", "= A"]
     # too few branches: none at all
     assert FORM.trace(SEARCH, 3, rng()) == FORM.trace(SEARCH, 0, rng())
-    assert FORM.trace(Search(("s",), (), "A", "so A"), 0, rng()) == "s\nso A"
+    assert FORM.trace(SolutionSearch(("s",), (), "A", "so A"), 0, rng()) == "s\nso A"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_one_branch_of_two_is_drawn_at_random():
 
 def test_senseless_content_keeps_the_structure():
     """As many branches at the same places, with the steps of another problem; one without branches stays."""
-    others = [Search(("x",), (Branch(1, ("o",)),), "B"), Search(("y",), (), "C")]
+    others = [SolutionSearch(("x",), (WrongBranch(1, ("o",)),), "B"), SolutionSearch(("y",), (), "C")]
     first, second, third = traces.swap_content([SEARCH, *others], rng())
     assert [(b.at, tuple(b.steps)) for b in first.branches] == [(2, ("o",)), (0, ("o",))]
     assert [(b.at, tuple(b.steps)) for b in second.branches] == [(1, ("w2",))]
@@ -124,7 +124,7 @@ def test_columns_in_another_form(meta, why):
 
 def test_answers_of_the_start_stand_for_what_is_missing():
     item = {"texts": ["x\n= 2", "y\n\n= 1", "z\n= 3", "x\n= 2"], "right": [False, True, False, False]}
-    found = study.with_answers(Search((), (), "1"), item)
+    found = study.with_answers(SolutionSearch((), (), "1"), item)
     assert (found.steps, found.end) == (["y"], "= 1")
     assert [(b.at, b.steps) for b in found.branches] == [(0, ("x", "= 2")), (0, ("z", "= 3"))]
     kept = study.with_answers(SEARCH, item)

@@ -172,7 +172,9 @@ def test_an_answer_in_any_form(text):
 def asked(k, b, sets, gold, said, **right):
     items = {"problem": 0, "id": "", "prompt": "", "gold": gold}
     labels = {m: [s] for m, s in said.items()}
-    return study.Asked(items, k, b, sets, gold, 13, labels, labels, {m: float(s == gold) for m, s in said.items()})
+    return study.AskedRelation(
+        items, k, b, sets, gold, 13, labels, labels, {m: float(s == gold) for m, s in said.items()}
+    )
 
 
 def test_guesses():

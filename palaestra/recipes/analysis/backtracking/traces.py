@@ -15,7 +15,7 @@ TRIES = 8  # random branches for each one that is wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class WrongBranch:
     """Wrong steps behind the first `at` right ones."""
 
     at: int
@@ -23,13 +23,13 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SolutionSearch:
     """The right steps to an answer, and wrong branches on the way. `end` is a last line as it was written;
     "" = it is made of the `answer`.
     """
 
     steps: Sequence[str]
-    branches: Sequence[Branch] = ()
+    branches: Sequence[WrongBranch] = ()
     answer: str = ""
     end: str = ""
 
@@ -43,9 +43,9 @@ class Search:
         }
 
 
-def search_from(kept: Mapping[str, Any]) -> Search:
-    branches = [Branch(b["at"], b["steps"]) for b in kept["branches"]]
-    return Search(kept["steps"], branches, kept["answer"], kept["end"])
+def search_from(kept: Mapping[str, Any]) -> SolutionSearch:
+    branches = [WrongBranch(b["at"], b["steps"]) for b in kept["branches"]]
+    return SolutionSearch(kept["steps"], branches, kept["answer"], kept["end"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TraceForm:
     restart: str
     ends: str
 
-    def trace(self, search: Search, back_steps: int, rng: np.random.Generator) -> str:
+    def trace(self, search: SolutionSearch, back_steps: int, rng: np.random.Generator) -> str:
         """Right steps with so many wrong branches in them, drawn at random and in the order of the steps
         that they leave; without any where the search has fewer.
         """
@@ -78,7 +78,9 @@ class TraceForm:
         return len(re.findall("|".join(forms), text))
 
 
-def swap_content(searches: Sequence[Search], rng: np.random.Generator) -> list[Search]:
+def swap_content(
+    searches: Sequence[SolutionSearch], rng: np.random.Generator
+) -> list[SolutionSearch]:
     """Each search with the wrong steps of another one at the places of its own, so that traces have as many
     back-steps, to the same places, and what is wrong has nothing to do with the problem.
     """
@@ -89,13 +91,13 @@ def swap_content(searches: Sequence[Search], rng: np.random.Generator) -> list[S
     ]
 
 
-def swap_branches(search: Search, other: Search) -> Search:
+def swap_branches(search: SolutionSearch, other: SolutionSearch) -> SolutionSearch:
     steps = [b.steps for b in other.branches]
-    mixed = [Branch(b.at, steps[k % len(steps)]) for k, b in enumerate(search.branches)]
-    return Search(search.steps, mixed, search.answer, search.end)
+    mixed = [WrongBranch(b.at, steps[k % len(steps)]) for k, b in enumerate(search.branches)]
+    return SolutionSearch(search.steps, mixed, search.answer, search.end)
 
 
-def search_of(task: pl.Task, most: int, rng: np.random.Generator) -> Search:
+def search_of(task: pl.Task, most: int, rng: np.random.Generator) -> SolutionSearch:
     """What the columns of a row say of its solution, with up to `most` wrong branches: `steps` and `wrong`,
     or `numbers` to be combined to the answer. No steps where they say nothing.
 
@@ -107,14 +109,14 @@ def search_of(task: pl.Task, most: int, rng: np.random.Generator) -> Search:
         return countdown(task, [whole(x, task) for x in numbers], most, rng)
     answer = "" if task.answer is None else str(task.answer)
     if steps is None:
-        return Search((), (), answer)
+        return SolutionSearch((), (), answer)
     if isinstance(steps, str) or not all(isinstance(x, str) for x in steps):
         raise pl.UserError(f"row {task.id!r}: its `steps` are the right steps as a list of texts")
     branches = [branch_of(x, len(steps), task) for x in task.meta.get("wrong") or ()]
-    return Search(tuple(steps), branches, answer)
+    return SolutionSearch(tuple(steps), branches, answer)
 
 
-def branch_of(given: Any, steps: int, task: pl.Task) -> Branch:
+def branch_of(given: Any, steps: int, task: pl.Task) -> WrongBranch:
     """A record of the column `wrong`."""
     wrong = given.get("steps") if isinstance(given, Mapping) else None
     at = given.get("back", 0) if isinstance(given, Mapping) else None
@@ -124,7 +126,7 @@ def branch_of(given: Any, steps: int, task: pl.Task) -> Branch:
             f"row {task.id!r}: its `wrong` is a list of wrong branches, each with its steps and how many "
             f'right steps stand before it, at most {steps}: {{"back": 1, "steps": ["..."]}}'
         )
-    return Branch(at, tuple(map(str, wrong)))
+    return WrongBranch(at, tuple(map(str, wrong)))
 
 
 def whole(x: Any, task: pl.Task) -> int:
@@ -138,22 +140,24 @@ def whole(x: Any, task: pl.Task) -> int:
 Term = tuple[Fraction, str, str]
 
 
-def countdown(task: pl.Task, numbers: Sequence[int], most: int, rng: np.random.Generator) -> Search:
+def countdown(
+    task: pl.Task, numbers: Sequence[int], most: int, rng: np.random.Generator
+) -> SolutionSearch:
     """Steps that combine all numbers to the target, and random ones that end at another value."""
     target = Fraction(whole(task.meta.get("target", task.answer), task))
     start: list[Term] = [(Fraction(x), str(x), "") for x in numbers]
     found = solve(start, target, rng)
     if not found:
-        return Search((), (), "")
-    branches = list[Branch]()
+        return SolutionSearch((), (), "")
+    branches = list[WrongBranch]()
     for _ in range(TRIES * most):
         at = int(rng.integers(len(found)))  # no step is left behind the last one
         terms = found[at - 1][1] if at else start
         wrong, end = wander(terms, rng)
         known = any(b.at == at and b.steps == wrong for b in branches)
         if end != target and not known and len(branches) < most:
-            branches.append(Branch(at, wrong))
-    return Search([step for step, _ in found], branches, found[-1][1][0][1])
+            branches.append(WrongBranch(at, wrong))
+    return SolutionSearch([step for step, _ in found], branches, found[-1][1][0][1])
 
 
 def solve(
@@ -229,3 +233,8 @@ def bracket(term: Term, sign: str, *, right: bool = False) -> str:
         (weak and sign in "*/") or (right and (sign == "/" or (weak and sign == "-")))
     )
     return f"({text})" if needs else text
+
+
+def imitation(steps: int) -> pl.Recipe:
+    """What imitates traces, for so many steps."""
+    return pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=steps))
