@@ -5,7 +5,8 @@ user: 0e1 1f2: 0?2          assistant: e.f=f \\n = f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Literal
@@ -15,10 +16,15 @@ import numpy as np
 from palaestra.abilities import Habit
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.tasks.procedural import draw_task, final_answer, format_answer, question_task
+from palaestra.tasks.procedural import (
+    answer_lines,
+    draw_task,
+    final_answer,
+    format_answer,
+    question_task,
+)
 from palaestra.toys.algebras import MEANINGS, Calculus, CalculusName, calculus_of, members
 from palaestra.types import Task, need_at_least, stage
-from palaestra.verifiers.answers.final import is_right_answer
 
 MOST_PATHS = 4
 LETTERS = "abcdefghijklm"
@@ -118,7 +124,7 @@ class Relations:
 
     def check(self, text: str, task: Task) -> float:
         """1 for the relation, in any form of a final answer."""
-        return float(label_said(text, self.labels, task) == task.answer)
+        return float(label_said(text, self.labels) == task.answer)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """Each path relation by relation, as sets, and what they have in common."""
@@ -134,14 +140,20 @@ class Relations:
         return format_answer(lines, task.answer)
 
 
-def label_said(text: str, labels: Iterable[str], task: Task) -> str | None:
-    """The label that a text's final answer is; None = none of them."""
+def label_said(text: str, labels: Sequence[str]) -> str | None:
+    """The label that a text's final answer is: behind `= `, else the only one that its last line names,
+    or the one that it ends with behind "is", a colon or the like. None = none, or several.
+    """
     final = final_answer(text)
-    prompt = "\n".join(m.content for m in task.prompt)
-    return next(
-        (x for x in labels if final == x or (final is None and is_right_answer(text, x, prompt))),
-        None,
-    )
+    if final is not None:
+        return final if final in labels else None
+    lines = answer_lines(text)
+    name = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+    named = re.findall(rf"(?<![^\W_])(?:{name})(?!\w)", lines[-1]) if lines else []
+    last = re.search(rf"(?:\bis|[:={{>])\W*({name})\W*(?:</\w+>\W*)?$", lines[-1] if lines else "")
+    if len({*named}) == 1:
+        return named[0]
+    return last[1] if last else None
 
 
 def graph_of(paths: list[list[int]]) -> tuple[list[tuple[int, int, int]], tuple[int, int]]:

@@ -216,7 +216,7 @@ def read_item(
         sets=[spell(v) for v in values],
         gold=gold,
         relations=len(labels),
-        said={m: [pl.toys.label_said(t, labels, task) for t in some] for m, some in texts.items()},
+        said={m: [pl.toys.label_said(t, labels) for t in some] for m, some in texts.items()},
         texts=texts,
         right={m: pl.studies.right_shares([x])[0] for m, x in said.items()},
         consistent=left is not None and spell(left[nodes[query[0]]][nodes[query[1]]]) == [gold],

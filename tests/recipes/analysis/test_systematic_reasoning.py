@@ -166,6 +166,23 @@ def test_an_answer_in_any_form(text):
     assert not source.check(text.replace("NTPPi", "NTPP"), task) and not source.check(text.replace("NTPPi", "?"), task)
 
 
+@pytest.mark.parametrize(
+    "text, label",
+    [
+        ("TPP and EC give: PO", "PO"),
+        ("TPP, then EC, so the answer is DC.", "DC"),
+        ("<answer>EC</answer>", "EC"),
+        ("It is EC or PO", None),
+        ("EC\nPO", "PO"),
+        ("= EC|PO", None),
+        ("TPPish", None),
+        ("", None),
+    ],
+)
+def test_one_relation_is_said_or_none(text, label):
+    assert relations.label_said(text, RCC8.labels) == label
+
+
 # ---- what is said of answers
 
 
