@@ -174,7 +174,7 @@ def paths_of(edges: Iterable[tuple[int, str, int]], query: tuple[int, int]) -> l
     """Paths without a common edge between the two of a query, as relations: the shortest one first, the
     others from the edges that are left.
     """
-    left, found = [tuple(e) for e in edges], list[list[str]]()
+    left, found = [(x, r, y) for x, r, y in edges], list[list[str]]()
     while path := shortest_path(left, query):
         found.append([e[1] for e in path])
         left = [e for e in left if e not in path]

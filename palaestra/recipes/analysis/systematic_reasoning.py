@@ -113,11 +113,7 @@ class SystematicReasoning:
             raise pl.UserError("ks and bs name at least one length and one number of paths")
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        if "base" not in ctx.models and (
-            self.base or pl.studies.start_of(ctx.model("policy").name)
-        ):
-            pl.studies.bring_models(ctx, self.base)
-        names = ["policy", *(["base"] if "base" in ctx.models else [])]
+        names = ["policy", *(["base"] if bring_base(ctx, self.base) else [])]
         tasks = ctx.bench.tasks
         power = pl.studies.tell_power(ctx, self.tasks)
         if isinstance(tasks, pl.toys.Relations):
@@ -160,6 +156,13 @@ class SystematicReasoning:
             protocol["left out"] = f"{wrong} problems that contradict path consistency"
         whole = report(good, names)
         return pl.studies.publish(ctx, replace(whole, question=self.question, protocol=protocol))
+
+
+def bring_base(ctx: Any, base: str) -> bool:
+    """Whether there is a model before training to compare with, which is added to the context."""
+    if "base" not in ctx.models and (base or pl.studies.start_of(ctx.model("policy").name)):
+        pl.studies.bring_models(ctx, base)
+    return "base" in ctx.models
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +231,16 @@ def graph_of_row(
 ) -> tuple[list[tuple[Any, str, Any]], tuple[Any, Any]]:
     """The edges and the query of a row. Raises UserError with what is wrong."""
     edges, query = task.meta.get("edges"), task.meta.get("query")
+    fault = pl.UserError(
+        f'row {task.id!r} needs "edges": [[0, "{labels[0]}", 1], ...] and "query": [0, 2]'
+    )
     try:
         read = [(x, str(r), y) for x, r, y in edges or ()]
-        source, target = query or ()
+        (source, target) = tuple(query or ())
     except (TypeError, ValueError):
-        read = []
+        raise fault from None
     if not read:
-        raise pl.UserError(
-            f'row {task.id!r} needs "edges": [[0, "{labels[0]}", 1], ...] and "query": [0, 2]'
-        )
+        raise fault
     if strange := [r for _, r, _ in read if r not in labels]:
         raise pl.UserError(
             f"row {task.id!r}: {strange[0]!r} is no relation here; they are {', '.join(labels)} "
@@ -323,9 +327,8 @@ def report(asked: Sequence[AskedRelation], names: Sequence[str]) -> pl.studies.S
             f"{100 * np.mean(unread):.0f}% of the answers name no relation, and are wrong."
         )
     if "base" in names:
-        more = pl.stats.paired_share_difference(
-            *([x.right[m] for x in asked] for m in ("base", "policy"))
-        )
+        before, after = ([x.right[m] for x in asked] for m in ("base", "policy"))
+        more = pl.stats.paired_share_difference(before, after)
         pairs = [
             a != b for x in asked for a, b in zip(x.texts["base"], x.texts["policy"], strict=False)
         ]
