@@ -235,18 +235,17 @@ def graph_of_row(
         f'row {task.id!r} needs "edges": [[0, "{labels[0]}", 1], ...] and "query": [0, 2]'
     )
     try:
-        read = [(x, str(r), y) for x, r, y in edges or ()]
-        (source, target) = tuple(query or ())
+        read, pair = [(x, str(r), y) for x, r, y in edges or ()], [*(query or ())]
     except (TypeError, ValueError):
         raise fault from None
-    if not read:
+    if not read or len(pair) != 2:
         raise fault
     if strange := [r for _, r, _ in read if r not in labels]:
         raise pl.UserError(
             f"row {task.id!r}: {strange[0]!r} is no relation here; they are {', '.join(labels)} "
             "(calculus=rcc8 or interval names the others)"
         )
-    return read, (source, target)
+    return read, (pair[0], pair[1])
 
 
 # ---- what the answers show
