@@ -2,6 +2,12 @@
 
 # ruff: noqa: I001
 
+from .arms import (
+    AnswerProblems as AnswerProblems,
+    answers_of as answers_of,
+    curve_of as curve_of,
+    drawdown as drawdown,
+)
 from .items import (
     Item as Item,
     answers as answers,

@@ -93,7 +93,9 @@ def test_what_is_no_study_is_refused(tmp_path, capsys):
 
 def test_the_list_says_what_each_answers(capsys):
     assert main(["study", "--list"]) == 0
-    assert "math-beyond     * Did training reach problems that the start never solves?" in capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "math-beyond * Did training reach problems that the start never solves?" in lines
+    assert "backtracking + How many back-steps before RL are best for this model and problem?" in lines
 
 
 def test_the_check_up_is_one_page(tmp_path, capsys):
