@@ -50,7 +50,7 @@ def test_the_nodes_of_the_largest_variance_are_kept():
 def node(name, rewards, kept=True, agent="policy", texts="abcdefgh"):
     return tuple(
         replace(
-            spoken(t, r, policy=agent), muted=not kept, facts={"node": name, "agent": agent, "strategy": f"say {t}"}
+            spoken(t, r, policy=agent), muted=not kept, facts={"node": name, "agent": agent, "node_text": f"say {t}"}
         )
         for t, r in zip(texts, rewards, strict=False)
     )

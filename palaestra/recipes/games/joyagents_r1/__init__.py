@@ -116,7 +116,7 @@ def messages_of(e: pl.Episode) -> list[pl.Segment]:
     facts=(
         "agent",
         ("node", str, "the message that is compared: its turn and agent"),
-        ("strategy", str, "what was said at the node"),
+        ("node_text", str, "what was said at the node"),
     )
 )
 @pl.stage
@@ -236,7 +236,7 @@ def as_node(e: pl.Episode, node: pl.Segment, parts: Mapping[str, float], muted: 
     rows = tuple(replace(r, segments=tuple(map(masked, r.segments))) for r in e.rows)
     said = next((s.text for s in messages_of(e) if s.turn == node.turn), "")
     agent = node.policy
-    facts = {**e.facts, "agent": agent, "node": f"{node.turn} {agent}", "strategy": said}
+    facts = {**e.facts, "agent": agent, "node": f"{node.turn} {agent}", "node_text": said}
     reward = replace(e.reward, parts={**e.reward.parts, **parts}, solved=e.solved)
     return replace(e, rows=rows, facts=facts, muted=muted, reward=reward)
 

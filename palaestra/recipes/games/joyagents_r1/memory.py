@@ -60,7 +60,7 @@ class RecallNotes:
         return [shown(t) for t in tasks], after
 
 
-@pl.declare(reads=("agent", "node", "strategy"), reads_columns=("team_notes",))
+@pl.declare(reads=("agent", "node", "node_text"), reads_columns=("team_notes",))
 @pl.stage
 class EvolveMemory:
     """Moves the scores of notes after a step, for each node of mean reward m:
@@ -87,9 +87,9 @@ class EvolveMemory:
             for text in task.meta.get("team_notes", {}).get(agent, ()):
                 move(notes, text, mean - levels[agent])
             for e in episodes:
-                move(notes, note_text(question, e.facts["strategy"]), e.total - mean)
+                move(notes, note_text(question, e.facts["node_text"]), e.total - mean)
             best = max(episodes, key=lambda e: e.total)
-            text = note_text(question, best.facts["strategy"])
+            text = note_text(question, best.facts["node_text"])
             if best.total > mean and text not in notes:
                 notes[text] = pl.curriculum.Note(
                     text=text, task=task.id, about=question, facts={"score": 1}
