@@ -25,6 +25,7 @@ RECIPES = [e for e in BUILT if e.shape == "recipe"]
 NO_POLICY = {
     "bfs-prover-v2": "proved",
     "chd-thematic": "grounding",
+    "decrypto": "told_apart",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
     "infinite-sampling": "steps_saved",
