@@ -390,12 +390,12 @@ def decrypto_by_name(spec: str) -> tuple[DecryptoTasks, Decrypto]:
     settings.
     """
     given = parse_alone(spec, "decrypto(words='FILE',turns=N)").settings
-    kinds = {f.name: type(f.default) for f in fields(Decrypto) if f.name != "seats"}
+    kinds: dict[str, Any] = {f.name: type(f.default) for f in fields(Decrypto) if f.name != "seats"}
     for key, value in given.items():
         if key not in kinds:
             raise UserError(no_setting("decrypto", key, list(kinds)))
         if type(value) is not kinds[key] or (key == "illegal" and value not in ("again", "never")):
-            ways = {int: "a whole number", bool: "true or false", str: "a file"}[kinds[key]]
+            ways = {int: "a whole number", bool: "true or false"}.get(kinds[key], "a file")
             raise UserError(
                 f"{spec}: {key} is {value!r}; it takes {'again, never' if key == 'illegal' else ways}"
             )

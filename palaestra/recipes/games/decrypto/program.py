@@ -199,7 +199,8 @@ def role_effects(games: Sequence[PlayedGame], most: int) -> dict[str, pl.stats.I
     for i, role in enumerate(ROLES):
         by_deal: dict[int, list[int]] = {}
         for (cell, deal), n in length.items():
-            other = (*cell[:i], VECTORS, *cell[i + 1 :])
+            a, b, c = (VECTORS if j == i else name for j, name in enumerate(cell))
+            other = (a, b, c)
             if cell[i] == POLICY and (other, deal) in length:
                 by_deal.setdefault(deal, []).append(n - length[other, deal])
         means = [sum(x) / len(x) for x in by_deal.values()]
@@ -255,7 +256,7 @@ def tell(
     minds: Mapping[str, Any],
 ) -> list[str]:
     """The findings as sentences."""
-    alone, own = (POLICY,) * 3, (VECTORS,) * 3
+    alone, own = (POLICY, POLICY, POLICY), (VECTORS, VECTORS, VECTORS)
     number = lambda x: pl.studies.tell_interval(x, share=False)
     findings = list[str]()
     if alone in turns:
