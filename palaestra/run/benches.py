@@ -69,6 +69,7 @@ from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
+from palaestra.worlds.decrypto import Decrypto, DecryptoTasks, decrypto_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
@@ -174,9 +175,15 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: TicTacToe(illegal="never"),
     ),
     "mnk": (MnkTasks, Mnk),
+    "decrypto": (DecryptoTasks, Decrypto),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
+}
+# games that take settings, by what reads these
+GAMES: Mapping[str, Callable[[str], tuple[Any, Any]]] = {
+    "mnk": board_by_name,
+    "decrypto": decrypto_by_name,
 }
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
     spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
@@ -191,8 +198,9 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
         world = world_by_name(spec)
         tasks = AdaptedTasks(world, spec)
         return Bench(name=spec, tasks=tasks, world=world, max_turns=world.max_turns), {}
-    if spec.startswith("mnk("):
-        tasks, board = board_by_name(spec)
+    name, settings, _ = spec.partition("(")
+    if settings and name in GAMES:
+        tasks, board = GAMES[name](spec)
         return Bench(name=spec, tasks=tasks, world=board, max_turns=board.most_turns), {}
     if spec in WORLDS:
         tasks, world = WORLDS[spec]

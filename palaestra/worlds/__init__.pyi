@@ -70,6 +70,16 @@ from .competition_tasks import (
     CompetitionTasks as CompetitionTasks,
     DrawnCompetitionTasks as DrawnCompetitionTasks,
 )
+from .decrypto import (
+    CODES as CODES,
+    Decrypto as Decrypto,
+    DecryptoState as DecryptoState,
+    DecryptoTasks as DecryptoTasks,
+    DecryptoTurn as DecryptoTurn,
+    code_text as code_text,
+    read_code as read_code,
+    three_words as three_words,
+)
 from .dialogue import (
     Dialogue as Dialogue,
 )
@@ -178,5 +188,6 @@ from .tools import (
 from .user import (
     UserTasks as UserTasks,
     UserWorld as UserWorld,
+    instance_of as instance_of,
 )
 from .unaided import Unaided as Unaided
