@@ -169,7 +169,9 @@ def test_tables_say_what_was_accepted_and_held_out_rows_are_read_alike(edits):
         return "[[10]]"
 
     rows = [{"edited": ["It is 8."]}, {"edited": "It is 8.", "accepted": False}]
-    Path("requests.jsonl").write_text("".join(json.dumps({"prompt": f"7+{i} mod 10", **r}) + "\n" for i, r in enumerate(rows)))
+    Path("requests.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"7+{i} mod 10", **r}) + "\n" for i, r in enumerate(rows))
+    )
     with serving(answer) as (_, url):
         run = train({**edits, "data": "edits.csv"}, f"endpoint(url='{url}',model='m')", rounds=1, tasks=2)
     assert run.summary["edit_loss"] is None
