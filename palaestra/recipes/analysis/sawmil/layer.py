@@ -57,7 +57,7 @@ def split_statements(entities: Sequence[str], seed: int) -> VeracitySplit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scale:
+class StateScale:
     """Numbers of a state at mean 0 and variance 1, in the directions that count."""
 
     mean_D: np.ndarray
@@ -74,7 +74,7 @@ class Scale:
         return w / self.scale_D
 
 
-def fit_scale(bags: Sequence[np.ndarray]) -> Scale:
+def fit_scale(bags: Sequence[np.ndarray]) -> StateScale:
     """From the states of bags. Of more than 256 numbers it keeps the 256 leading directions, by two
     rounds of subspace iteration (Halko et al. 2011).
     """
@@ -82,13 +82,13 @@ def fit_scale(bags: Sequence[np.ndarray]) -> Scale:
     mean, scale = x.mean(0), x.std(0)
     scale = np.where(scale < 1e-9, 1.0, scale)
     if x.shape[1] <= MOST:
-        return Scale(mean, scale, None)
+        return StateScale(mean, scale, None)
     x = (x - mean) / scale
     start = pl.rng_of(("scale", x.shape[1])).standard_normal((x.shape[1], MOST))
     basis = np.linalg.qr(start)[0]
     for _ in range(3):
         basis = np.linalg.qr(x.T @ (x @ basis))[0]
-    return Scale(mean, scale, basis)
+    return StateScale(mean, scale, basis)
 
 
 def fit_classes(
