@@ -23,14 +23,18 @@ BUILT = [e for e in catalogue.all_entries() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
 # programs that are measured by a number of their own
 NO_POLICY = {
+    "backtracking": "moved",
     "bfs-prover-v2": "proved",
     "chd-thematic": "grounding",
+    "decrypto": "told_apart",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
     "infinite-sampling": "steps_saved",
     "math-beyond": "changed",
     "qpa": "error",
     "rlhf-diversity": "moved",
+    "sawmil": "accuracy",
+    "systematic-reasoning": "unread",
 }
 
 

@@ -53,9 +53,11 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
+from palaestra.toys.relations import Relations
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
 from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
+from palaestra.toys.statements import Statements
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
@@ -68,6 +70,7 @@ from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
+from palaestra.worlds.decrypto import Decrypto, DecryptoTasks, decrypto_by_name
 from palaestra.worlds.dialogue import Dialogue
 from palaestra.worlds.drafts import DraftSearch
 from palaestra.worlds.graph import GraphQuestions, entities_of, golds_of
@@ -116,7 +119,8 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions,
+    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
+    "relations": Relations,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
@@ -173,9 +177,15 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: TicTacToe(illegal="never"),
     ),
     "mnk": (MnkTasks, Mnk),
+    "decrypto": (DecryptoTasks, Decrypto),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
+}
+# games that take settings, by what reads these
+GAMES: Mapping[str, Callable[[str], tuple[Any, Any]]] = {
+    "mnk": board_by_name,
+    "decrypto": decrypto_by_name,
 }
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
     spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
@@ -188,11 +198,11 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     """
     if is_adapted(spec):
         world = world_by_name(spec)
-        tasks = AdaptedTasks(world, spec)
         limits = {"max_turns": world.max_turns, "max_tokens": turn_limit(world)}
-        return Bench(name=spec, tasks=tasks, world=world, **limits), {}
-    if spec.startswith("mnk("):
-        tasks, board = board_by_name(spec)
+        return Bench(name=spec, tasks=AdaptedTasks(world, spec), world=world, **limits), {}
+    name, settings, _ = spec.partition("(")
+    if settings and name in GAMES:
+        tasks, board = GAMES[name](spec)
         return Bench(name=spec, tasks=tasks, world=board, max_turns=board.most_turns), {}
     if spec in WORLDS:
         tasks, world = WORLDS[spec]

@@ -94,6 +94,16 @@ from .reading import (
 from .rec import (
     Rec as Rec,
 )
+from .relations import (
+    Relations as Relations,
+    label_said as label_said,
+    paths_of as paths_of,
+)
+from .algebras import (
+    calculus_of as calculus_of,
+    closure as closure,
+    members as members,
+)
 from .rubrics import (
     Rubrics as Rubrics,
 )
@@ -104,6 +114,9 @@ from .screen import (
 from .shop import (
     ShopTasks as ShopTasks,
     ShopUser as ShopUser,
+)
+from .statements import (
+    Statements as Statements,
 )
 from .store import (
     StoreTasks as StoreTasks,

@@ -70,6 +70,16 @@ from .competition_tasks import (
     CompetitionTasks as CompetitionTasks,
     DrawnCompetitionTasks as DrawnCompetitionTasks,
 )
+from .decrypto import (
+    CODES as CODES,
+    Decrypto as Decrypto,
+    DecryptoState as DecryptoState,
+    DecryptoTasks as DecryptoTasks,
+    DecryptoTurn as DecryptoTurn,
+    code_text as code_text,
+    read_code as read_code,
+    three_words as three_words,
+)
 from .dialogue import (
     Dialogue as Dialogue,
 )
@@ -106,6 +116,7 @@ from .graph import (
     GraphState as GraphState,
     GraphStep as GraphStep,
     call_text as call_text,
+    lost_entities as lost_entities,
     read_action as read_action,
 )
 from .lookup import (
@@ -178,6 +189,7 @@ from .tools import (
 from .user import (
     UserTasks as UserTasks,
     UserWorld as UserWorld,
+    instance_of as instance_of,
 )
 from .unaided import Unaided as Unaided
 from .world_server import (
