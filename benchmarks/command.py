@@ -20,6 +20,7 @@ from benchmarks import (
     checkers,
     control,
     engine,
+    episodes,
     memory,
     notebook,
     programme,
@@ -115,7 +116,16 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def name_of(what: str, work: Work) -> str:
     """Of the result's file."""
-    if what in ("busy", "control", "notebook", "sandbox", "scaling", "verifiers", "view"):
+    if what in (
+        "busy",
+        "control",
+        "episodes",
+        "notebook",
+        "sandbox",
+        "scaling",
+        "verifiers",
+        "view",
+    ):
         return what
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
@@ -146,6 +156,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "notebook":
         found = notebook.measure(arguments.n, parts)
         return found, notebook.show(found)
+    if what == "episodes":
+        found = episodes.measure(parts)
+        return found, episodes.show(found)
     if what == "verifiers":
         found = checkers.measure(arguments.n, parts)
         return found, checkers.show(found)

@@ -23,6 +23,7 @@ BUILT = [e for e in catalogue.all_entries() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
 # programs that are measured by a number of their own
 NO_POLICY = {
+    "backtracking": "moved",
     "bfs-prover-v2": "proved",
     "chd-thematic": "grounding",
     "decrypto": "told_apart",
@@ -32,6 +33,8 @@ NO_POLICY = {
     "math-beyond": "changed",
     "qpa": "error",
     "rlhf-diversity": "moved",
+    "sawmil": "accuracy",
+    "systematic-reasoning": "unread",
 }
 
 

@@ -12,7 +12,7 @@ from palaestra import catalogue
 from palaestra.api.training import check_files, stored_run, work
 from palaestra.errors import UserError
 from palaestra.run.setup import given_arguments, settings_for
-from palaestra.run.study import Study, study_of
+from palaestra.run.study import Study, holds_out, study_of
 from palaestra.settings import overrides
 from palaestra.settings.fields import Settings
 from palaestra.store.folder import SUMMARY, read_summary
@@ -30,22 +30,24 @@ def studies() -> dict[str, Study]:
     return {name: x for name, x in made.items() if isinstance(x, Study)}
 
 
-def check_study(settings: Settings) -> None:
-    """Raises UserError for a method that is no study."""
-    if study_of(overrides.recipe_of(settings)) is None:
+def asked_study(settings: Settings) -> Study:
+    """The study that settings name. Raises UserError for a method that is no study."""
+    study = study_of(overrides.recipe_of(settings))
+    if study is None:
         hint = suggestion_or_all(settings.recipe, studies())
         raise UserError(f"{settings.recipe} is no study{hint}")
+    return study
 
 
 def make_study(settings: Settings, out: Path, *, talk: bool = True) -> Path:
     """Runs a study in a folder, or goes on with it there. Of data all rows are measured, unless
-    `test_data` names others. Returns the folder of its page.
+    `test_data` names others or the study trains. Returns the folder of its page.
 
     Raises:
         UserError: the folder holds something else.
     """
-    check_study(settings)
-    settings = replace(settings, test_data=settings.test_data or settings.data, evaluate=0)
+    measured = "" if holds_out(asked_study(settings)) else settings.data
+    settings = replace(settings, test_data=settings.test_data or measured, evaluate=0)
     if (out / "config.toml").is_file():
         stored = stored_run(out)
         check_same(settings, stored, out)
@@ -62,8 +64,10 @@ def check_same(asked: Settings, stored: Settings, out: Path) -> None:
     if asked.recipe == stored.recipe:
         asked = settings_for(overrides.recipe_of(asked), asked)
     new, old = _plain(asked), _plain(stored)
+    # arguments that the method's embedded problem sets
+    own = {*given_arguments(asked)} - {*asked.set} if stored.embedded else set[str]()
     for name, value in new.items():
-        if value != old[name]:
+        if value != old[name] and name not in own:
             raise UserError(
                 f"--out {out} holds another study: its {name} is {old[name]!r}, not {value!r}; name "
                 "another folder"

@@ -46,6 +46,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.record_checks import OMISSIONS, write_omissions
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
+from palaestra.run.study import Study
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.settings import overrides, reading
 from palaestra.settings.commands import call, commands, values_given
@@ -209,6 +210,8 @@ def work(
     ):
         places.append(place)
         settings = replace(settings, **keep_rows(rows or {}, place))
+        if isinstance(runnable, Study):  # it measures all rows
+            settings = replace(settings, test_data=settings.test_data or settings.data)
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable, begun=goes_on)
         ctx.trackers, trackers.say = trackers, ctx.say

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,12 +215,14 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     Says meanwhile what it does, and after the first step how long the rest takes.
     """
     settings = read_settings(arguments)
+    settings = replace(settings, embedded=overrides.embeds(settings))
     recipe = overrides.recipe_of(settings)
     if not isinstance(recipe, Recipe):
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
+    settings = setup.settings_for(recipe, settings)
     doing = Doing(f"loading {settings.model}")
     with Pulse("estimate", tell=doing.tell):
-        ctx = setup.context(settings, talk=False)
+        ctx = setup.context(settings, talk=False, recipe=recipe)
         ctx.plan = Plan(keep=settings.keep, merged=settings.merged, rollouts=settings.rollouts)
         doing.ctx = ctx
         try:

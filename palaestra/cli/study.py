@@ -10,6 +10,7 @@ from typing import Any
 from palaestra.api.studying import ALL, check_up, make_study, read_report, studies
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
+from palaestra.run.study import holds_out
 from palaestra.search.named import file_name
 from palaestra.settings.fields import Settings
 from palaestra.studies.page import PAGE
@@ -44,15 +45,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
 
 
 def listed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The studies and what each answers; those of the check-up are marked."""
+    """The studies and what each answers; those of the check-up and those that train are marked."""
     known = studies()
     if not arguments.json:
         width = max(map(len, known))
         for name, study in known.items():
-            print(f"{name:<{width}}  {'*' if study.check_up else ' '} {study.question}")
+            mark = "*" if study.check_up else "+" if holds_out(study) else " "
+            print(f"{name:<{width}}  {mark} {study.question}")
         print(f"\n* in the check-up: palaestra study {ALL} --model DIR --data F")
+        print("+ trains copies of the model, and takes as long as that does")
     return [
-        {"study": name, "question": study.question, "check_up": study.check_up}
+        {
+            "study": name,
+            "question": study.question,
+            "check_up": study.check_up,
+            "trains": holds_out(study),
+        }
         for name, study in known.items()
     ]
 

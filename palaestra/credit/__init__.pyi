@@ -48,6 +48,7 @@ from .scopes import (
     scope_keys as scope_keys,
 )
 from .seats import (
+    Own as Own,
     Reader as Reader,
     Seat as Seat,
 )

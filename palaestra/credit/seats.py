@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from palaestra.abilities import keeps_equal
 from palaestra.context import Credit
@@ -143,3 +144,42 @@ class Reader:
 def freeze_row(row: Row) -> Row:
     """The row as context: nothing in it is trained."""
     return replace(row, segments=tuple(replace(s, trained=False) for s in row.segments))
+
+
+@stage
+class Own:
+    """`credit` of the answers that one agent gave, with what its own model says of them under the
+    names that are the policy's elsewhere.
+    """
+
+    model: str
+    credit: Credit
+
+    @property
+    def keeps_equal(self) -> bool:
+        return keeps_equal(self.credit)
+
+    def __call__(
+        self, groups: Groups, signals: Signals, state: State
+    ) -> tuple[list[Example], State]:
+        def own(e: Episode) -> bool:
+            return any(s.trained and s.policy == self.model for r in e.rows for s in r.segments)
+
+        kept = [[i for i, e in enumerate(g.episodes) if own(e)] for g in groups]
+        mine = [
+            replace(g, episodes=tuple(g.episodes[i] for i in at))
+            for g, at in zip(groups, kept, strict=True)
+        ]
+        said = [
+            [measured[i] if self.model == "policy" else self._renamed(measured[i]) for i in at]
+            for measured, at in zip(signals, kept, strict=False)
+        ]
+        return self.credit(mine, said, state)
+
+    def _renamed(self, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        mark = f"{self.model}_"
+
+        def own(row: dict[str, Any]) -> dict[str, Any]:
+            return {k.removeprefix(mark): v for k, v in row.items() if k.startswith(mark)}
+
+        return [row | {f"policy_{k}": v for k, v in own(row).items()} for row in measured]

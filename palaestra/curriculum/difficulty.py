@@ -114,6 +114,11 @@ class EasyToHard:
         if self.tasks is not None and self.batches > self.tasks:
             raise UserError(f"EasyToHard: {self.tasks} tasks are too few for {self.batches} parts")
 
+    @property
+    def probes(self) -> str:
+        """What is sampled before the first step, for people; "" = nothing is."""
+        return f"{self.probe.n} to each of {self.tasks or 'all'} tasks" if self.probe else ""
+
     async def __call__(
         self, ctx: Context, key: Key, n: int, state: State
     ) -> tuple[list[Task], State]:

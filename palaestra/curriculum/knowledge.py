@@ -16,6 +16,7 @@ from palaestra.rollout.collect import Sample
 from palaestra.types import Key, State, Task, World, need_at_least, rng_of, stage
 
 ENDLESS = 64  # questions that are asked of a source without an end
+MOST = 4096  # questions that are asked of a file, unless `candidates` says how many
 
 
 @runtime_checkable
@@ -43,7 +44,8 @@ class KnowledgeBoundary:
 
     Args:
         n: answers to each question.
-        candidates: questions that are asked; None = all of a file, 64 of a source without an end.
+        candidates: questions that are asked, spread over a file that has more; None = all of a file, but
+            at most 4096, and 64 of a source without an end.
         share: of the known ones among those drawn; None = as they come, whatever their kind.
 
     Raises:
@@ -58,6 +60,11 @@ class KnowledgeBoundary:
         need_at_least(self, n=1)
         if self.share is not None and not 0 <= self.share <= 1:
             raise UserError(f"KnowledgeBoundary: share is 0 to 1, not {self.share}")
+
+    @property
+    def probes(self) -> str:
+        """What is sampled before the first step, for people."""
+        return f"{self.n} to each of {self.candidates or f'up to {MOST}'} questions"
 
     async def __call__(
         self, ctx: Context, key: Key, n: int, state: State
@@ -90,14 +97,18 @@ class KnowledgeBoundary:
                 "what the model knows is measured by questions without documents; give the questions "
                 "with --data and the documents with --docs"
             )
-        asked = count_tasks(self.candidates, ctx.bench.tasks.size, ENDLESS)
-        first = first_number(ctx)
-        tasks = [ctx.bench.tasks.task("train", first + i) for i in range(asked)]
+        numbers = self._numbers(ctx.bench.tasks.size)
+        asked, first = len(numbers), first_number(ctx)
+        tasks = [ctx.bench.tasks.task("train", first + i) for i in numbers]
+        ctx.say(
+            f"note: {asked} questions are answered {self.n} times each without documents, {asked * self.n:,} "
+            "answers, before the first step; draw.candidates and draw.n say how many"
+        )
         closed = ctx.with_bench(replace(ctx.bench, world=world.closed()))
         rate_N = np.nan_to_num(await pass_rates(closed, key, tasks, Sample(n=self.n)))
         order = rng_of((*key, "order")).permutation(asked).tolist()
-        known = [i for i in order if rate_N[i] > 0]
-        unknown = [i for i in order if rate_N[i] == 0]
+        known = [numbers[i] for i in order if rate_N[i] > 0]
+        unknown = [numbers[i] for i in order if rate_N[i] == 0]
         ctx.say(
             f"{len(known)} of {asked} questions are answered from memory, {len(unknown)} are not"
         )
@@ -105,3 +116,9 @@ class KnowledgeBoundary:
             kind = "known" if known else "unknown"
             ctx.say(f"note: all questions are {kind}, so they cannot be balanced")
         return {"known": known, "unknown": unknown}
+
+    def _numbers(self, size: int | None) -> list[int]:
+        """Which questions of a source of this size are asked."""
+        most = MOST if size is not None and self.candidates is None else self.candidates
+        asked = count_tasks(most, size, ENDLESS)
+        return [i if size is None else i * size // asked for i in range(asked)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.rollout.play import await_if_needed, frame_of, play
 from palaestra.types import Act, Ask, Frame, Key, Player, Task, World
+from palaestra.verifiers.base import strip_thinking
 from palaestra.worlds.legal import legal_replies
 
 ILLEGAL = "illegal"  # the fact that counts refused replies; of one seat, "illegal:SEAT"
@@ -22,7 +24,8 @@ Watch = Callable[[str, str, str], object]  # takes a seat, its player's name, an
 @dataclass
 class Referee:
     """A world for one game, which remembers where the game stands, so that players can be told the
-    legal replies, and counts by seat what was paid and which replies were refused.
+    legal replies, and counts by seat what was paid and which replies were refused: those that the
+    world counts as illegal, or, where it counts none, those in which no listed reply stands.
     """
 
     world: World
@@ -47,8 +50,16 @@ class Referee:
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
         before = self.frame.facts
+        listed = [legal_replies(self.world, state, a.ask) for a in acts]
         frame = await frame_of(self.world.step(state, acts, key))
-        refused = {a.ask.seat for a in acts if _refused(before, frame.facts, a.ask.seat, len(acts))}
+        if any(name.partition(":")[0] == ILLEGAL for name in frame.facts):
+            refused = {
+                a.ask.seat for a in acts if _refused(before, frame.facts, a.ask.seat, len(acts))
+            }
+        else:
+            refused = {
+                a.ask.seat for a, legal in zip(acts, listed, strict=True) if strays(a.text, legal)
+            }
         for act in acts:
             self.turns[act.ask.seat] += 1
             if self.watch:
@@ -72,6 +83,14 @@ class Referee:
             self.paid[seat] += float(amount)
         self.frame = frame
         return frame
+
+
+def strays(text: str, legal: Sequence[str]) -> bool:
+    """Whether none of the legal replies stands in a reply behind its thoughts; no list, no stray."""
+    said = strip_thinking(text).casefold()
+    return bool(legal) and not any(
+        re.search(rf"(?<!\w){re.escape(x.strip().casefold())}(?!\w)", said) for x in legal
+    )
 
 
 def _refused(before: Mapping[str, Any], after: Mapping[str, Any], seat: str, movers: int) -> bool:

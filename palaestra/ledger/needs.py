@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from palaestra import catalogue
 from palaestra.abilities import CountsSamples
@@ -53,13 +53,25 @@ def needs_of(method: str) -> MethodNeeds:
 class MethodCosts:
     """What a method costs beside a policy that samples and learns. `samples`: answers a step, ""
     where the recipe does not say; `models`: held beside the policy; `measured`: of every answer by
-    a forward pass of its own, "model quantity"; `passes`: of the learner over what was sampled.
+    a forward pass of its own, "model quantity"; `passes`: of the learner over what was sampled;
+    `before`: answers that draws sample before the first step, "" = none.
     """
 
     samples: str
     models: tuple[str, ...]
     measured: tuple[str, ...]
     passes: str
+    before: str = ""
+
+
+@runtime_checkable
+class ProbesTasks(Protocol):
+    """A draw that attempts tasks before the first step."""
+
+    @property
+    def probes(self) -> str:
+        """How many answers to how many tasks, for people; "" = none."""
+        ...
 
 
 def costs_of(built: Any) -> MethodCosts:
@@ -69,11 +81,13 @@ def costs_of(built: Any) -> MethodCosts:
     signals = [f"{m} {q}" for r in recipes for x in r.learners.values() for m, q in x.needs]
     epochs = {getattr(x.update, "epochs", None) for r in recipes for x in r.learners.values()}
     known = sorted(n for n in epochs if isinstance(n, int))
+    probes = [r.draw.probes for r in recipes if isinstance(r.draw, ProbesTasks)]
     return MethodCosts(
         samples=samples_of(recipes[0]) if len(recipes) == 1 else "",
         models=tuple(dict.fromkeys(models)),
         measured=tuple(dict.fromkeys(signals)),
         passes=f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}" if known else "",
+        before=", ".join(filter(None, probes)),
     )
 
 
@@ -85,7 +99,8 @@ def costs_lines(costs: MethodCosts, base: MethodCosts) -> list[str]:
         "measured by further forward passes": (", ".join(costs.measured), ", ".join(base.measured)),
         "passes of the learner over them": (costs.passes, base.passes),
     }
-    return [
+    once = [f"answers sampled before the first step: {costs.before}"] if costs.before else []
+    return once + [
         f"{what}: {own or '?' if 'answers' in what else own or 'none'} (grpo: {other or 'none'})"
         for what, (own, other) in pairs.items()
     ]

@@ -33,6 +33,7 @@ from .inside.activation import (
     activations as activations,
     input_magnitudes as input_magnitudes,
     steered as steered,
+    token_states as token_states,
 )
 from .inside.probe import (
     Probe as Probe,

@@ -17,5 +17,6 @@ from .declared import (
     NeededModel as NeededModel,
     NeededPlace as NeededPlace,
     Requirements as Requirements,
+    truth_of as truth_of,
 )
 from .rows import template as template

@@ -64,6 +64,7 @@ class NeededModel:
         example: how it is written behind the argument.
         otherwise: what happens without it; "" = it is required.
         reads_tokens: it reads or goes on from the policy's token ids, so it needs its tokenizer.
+        built_in: built-in problems that bring it (`--task`).
     """
 
     role: str
@@ -74,6 +75,7 @@ class NeededModel:
     otherwise: str = ""
     when: Arguments = field(default_factory=dict)
     reads_tokens: bool = False
+    built_in: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -216,6 +218,17 @@ def is_required(
     return not need.otherwise and holds(need.when, arguments)
 
 
+TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True,
+          "false": False, "no": False, "0": False, "0.0": False}  # fmt: skip
+
+
+def truth_of(value: Any) -> bool | None:
+    """What a cell of a column "true or false" says: true and false, 1 and 0, or text of these, also yes
+    and no, as tables have it. None = it says neither.
+    """
+    return TRUTHS.get(str(value).strip().casefold())
+
+
 def fits(value: Any, kind: ValueType) -> bool:
     """Whether a value of a row is of the declared type."""
     if kind in ("any", "image"):
@@ -223,7 +236,7 @@ def fits(value: Any, kind: ValueType) -> bool:
     if kind == "number":
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind == "true or false":
-        return isinstance(value, bool) or value in (0, 1)
+        return truth_of(value) is not None
     if kind == "record":
         return isinstance(value, Mapping)
     if kind == "text":

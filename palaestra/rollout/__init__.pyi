@@ -57,6 +57,7 @@ from .mismatched import (
     MismatchedAnswer as MismatchedAnswer,
 )
 from .player import (
+    Continued as Continued,
     EnginePlayer as EnginePlayer,
     Handover as Handover,
     Script as Script,

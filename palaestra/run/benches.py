@@ -52,9 +52,11 @@ from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
 from palaestra.toys.rec import Rec
+from palaestra.toys.relations import Relations
 from palaestra.toys.rubrics import Rubrics
 from palaestra.toys.screen import Screen
 from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
+from palaestra.toys.statements import Statements
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
 from palaestra.toys.theorems import Theorems
@@ -116,7 +118,8 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
-    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions,
+    "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
+    "relations": Relations,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

@@ -23,7 +23,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.own_verifier import names_of, own_verifier
-from palaestra.run.study import study_of
+from palaestra.run.study import holds_out, study_of
 from palaestra.run.unmet import arguments_of_run, check_models, check_needs, partly_there
 from palaestra.schedule import Scheduled, settling_step
 from palaestra.settings.fields import INTERPRETER, TASK, Settings, flag_of
@@ -48,7 +48,7 @@ def context(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
     given: Mapping[str, Any] | None = None
-    if recipe is not None and study_of(recipe) is None:
+    if recipe is not None and holds_out(study_of(recipe)):
         check_held_out(settings)
     if recipe is not None and not begun:
         given = given_arguments(settings)

@@ -1,4 +1,4 @@
-"""Programs that look at a model and train nothing."""
+"""Programs that answer a question about a model, with intervals and a page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from palaestra.types import Result
 
 @runtime_checkable
 class Study(Protocol):
-    """A program that looks at a model and trains nothing: what `palaestra study` runs.
+    """A program that answers a question about a model: what `palaestra study` runs.
 
     `question` is what it answers, in one line. `check_up` says that it needs no more than the model,
-    what it was before training and problems, so that `palaestra study all` runs it. It may be measured on all rows of its data.
+    what it was before training and problems, so that `palaestra study all` runs it. It may be measured
+    on all rows of its data, unless it trains.
     """
 
     @property
@@ -22,6 +23,19 @@ class Study(Protocol):
     @property
     def check_up(self) -> bool: ...
     async def run(self, ctx: Context) -> Result: ...
+
+
+@runtime_checkable
+class TrainingStudy(Protocol):
+    """A study that trains copies of the model to compare them: rows of its data are held out."""
+
+    @property
+    def trains(self) -> bool: ...
+
+
+def holds_out(study: Study | None) -> bool:
+    """Whether a program needs rows that it is not trained on: any but a study that trains nothing."""
+    return study is None or (isinstance(study, TrainingStudy) and study.trains)
 
 
 def study_of(runnable: object) -> Study | None:

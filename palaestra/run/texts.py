@@ -26,10 +26,11 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class WrittenText:
-    """A plain text, where `prompt` is empty, or a reply to messages."""
+    """A plain text, where `prompt` is empty, or a reply to messages; `cut` = the reply has no end."""
 
     text: str
     prompt: tuple[Message, ...] = ()
+    cut: bool = False
 
 
 def read_texts(file: str, most: int = 0) -> list[WrittenText]:
@@ -75,14 +76,14 @@ def spell_texts(model: Model, texts: Sequence[WrittenText]) -> tuple[list[Pair],
     context.
 
     The context of a plain text is its first token; that of a reply is the chat up to it, and the
-    reply ends with the token that ends a turn. Texts of one token, which say nothing, are left out.
+    reply ends with the token that ends a turn, unless it was cut. Texts of one token, which say nothing, are left out.
     """
     dialect, pairs, cut = Chat(model.tokenizer), list[Pair](), 0
     for each in texts:
         if each.prompt:
             pieces = dialect.extend(each.prompt, first=True, closed=False)
             context = [i for piece in pieces for i in piece.ids]
-            target = [*dialect.encode_text(each.text), dialect.end]
+            target = [*dialect.encode_text(each.text), *([] if each.cut else [dialect.end])]
         else:
             ids = dialect.encode_text(each.text)
             context, target = list(ids[:1]), list(ids[1:])

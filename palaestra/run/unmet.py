@@ -117,7 +117,8 @@ def unmet_models(
     """Models that are missing, a line each."""
     for model in needs.models:
         inert = arguments.get(model.argument) == model.inert and not settings.embedded
-        if inert and is_required(model, arguments):
+        brought = settings.task.partition("(")[0] in model.built_in
+        if inert and not brought and is_required(model, arguments):
             yield missing_model(model)
 
 

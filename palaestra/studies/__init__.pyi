@@ -2,6 +2,12 @@
 
 # ruff: noqa: I001
 
+from .arms import (
+    AnswerProblems as AnswerProblems,
+    answers_of as answers_of,
+    curve_of as curve_of,
+    drawdown as drawdown,
+)
 from .items import (
     Item as Item,
     answers as answers,
@@ -17,6 +23,7 @@ from .diversity import (
 from .models import (
     BASE as BASE,
     bring_models as bring_models,
+    knows_base as knows_base,
     listed as listed,
     on_problem as on_problem,
     start_of as start_of,

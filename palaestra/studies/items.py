@@ -56,8 +56,8 @@ async def answers(
 
     Returns:
         For each problem {"problem": its number, "id", "domain", "prompt", "gold", "texts" of the
-        samples, "right" (true, false, or null where nobody knows), "rewards", "tokens", "errors":
-        samples that failed and are left out}. The lists are empty where all failed.
+        samples, "right" (true, false, or null where nobody knows), "rewards", "tokens", "cut":
+        which reached no end, "errors": samples that failed and are left out}. The lists are empty where all failed.
 
     Raises:
         Fault: not one sample of all problems could be made.
@@ -112,6 +112,7 @@ def _spell(task: Task, group: Group, number: int, judged: bool) -> Item:
         "right": [e.reward.solved if e.reward else None for e in whole],
         "rewards": [e.reward.total if e.reward else None for e in whole],
         "tokens": [e.n_sampled for e in whole],
+        "cut": [e.status.startswith("truncated") for e in whole],
         "errors": len(failed),
         "failed": failed[0] if failed else "",
     }

@@ -31,6 +31,13 @@ def start_of(model: str) -> str:
     return str(read_config(saved.parent.parent).get("model", "")) if saved else ""
 
 
+def knows_base(ctx: Any, base: str) -> bool:
+    """Whether a study that can do without it has a model to compare with: given by name or by the run, or
+    known as what the model of a checkpoint began with.
+    """
+    return bool(base) or "base" in ctx.models or bool(start_of(ctx.model("policy").name))
+
+
 def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -> None:
     """Adds the frozen models of a study to its context, unless they are there: "base", what training
     began with, and `others` by their names.

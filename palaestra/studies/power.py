@@ -6,6 +6,7 @@ import math
 from statistics import NormalDist
 
 from palaestra.context import Context
+from palaestra.run.evaluation import chosen_tasks
 
 LEVEL, POWER = 0.95, 0.8
 
@@ -26,7 +27,13 @@ def least_difference(n: int, changed: float = 0.2) -> float:
 
 
 def tell_power(ctx: Context, n: int) -> str:
-    """The sentence about it, which is also said to the person at the terminal."""
+    """The sentence about it, which is also said to the person at the terminal.
+
+    Args:
+        ctx: of the program.
+        n: how many problems are asked for; it is told of those that there are.
+    """
+    n = len(chosen_tasks(ctx.bench, n))
     points = 100 * least_difference(n)
     line = (
         f"with {n} problems a difference of {points:.0f} points between two models is seen four times out "

@@ -90,6 +90,16 @@ from .reading import (
 from .rec import (
     Rec as Rec,
 )
+from .relations import (
+    Relations as Relations,
+    label_said as label_said,
+    paths_of as paths_of,
+)
+from .algebras import (
+    calculus_of as calculus_of,
+    closure as closure,
+    members as members,
+)
 from .rubrics import (
     Rubrics as Rubrics,
 )
@@ -100,6 +110,9 @@ from .screen import (
 from .shop import (
     ShopTasks as ShopTasks,
     ShopUser as ShopUser,
+)
+from .statements import (
+    Statements as Statements,
 )
 from .store import (
     StoreTasks as StoreTasks,

@@ -116,6 +116,7 @@ from .graph import (
     GraphState as GraphState,
     GraphStep as GraphStep,
     call_text as call_text,
+    lost_entities as lost_entities,
     read_action as read_action,
 )
 from .lookup import (

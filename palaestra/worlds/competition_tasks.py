@@ -15,7 +15,8 @@ from palaestra.worlds.competition_files import DRAWN, competition_named
 @declare(columns=(("competition", str, "the folder of a competition, or the name of a drawn one"),))
 @stage
 class CompetitionTasks:
-    """Competitions by the names of their folders, each as often as it is drawn.
+    """Competitions by the names of their folders, each trained on as often as it is drawn, and measured
+    once.
 
     Args:
         folders: of the competitions.
@@ -43,6 +44,11 @@ class CompetitionTasks:
             if self.held_out
             else "the competitions that are measured are those that are trained on"
         )
+
+    @property
+    def test_size(self) -> int:
+        """Each competition that is measured is so once."""
+        return len(self.of("test"))
 
     def task(self, split: str, index: int) -> Task:
         names = self.of(split)

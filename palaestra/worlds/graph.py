@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -418,9 +418,30 @@ def golds_of(task: Task) -> tuple[str, ...]:
 
 
 def entities_of(task: Task) -> tuple[str, ...]:
-    """What a task's column `entity` names."""
+    """What a task's column `entity` names; an empty name is none."""
     given = task.meta.get("entity") or ()
-    return (given,) if isinstance(given, str) else tuple(map(str, given))
+    named = (given,) if isinstance(given, str) else given
+    return tuple(str(x) for x in named if x is not None and str(x).strip())
+
+
+def lost_entities(planner: RulePlanner, tasks: Sequence[Task]) -> list[str]:
+    """A line for people for each reason that questions start nowhere in the graph."""
+    named = [(t, [e for e in entities_of(t) if not planner.graph.relations_of(e)]) for t in tasks]
+    unknown = [names[0] for _, names in named if names]
+    texts = [question_text(t) for t in tasks if not entities_of(t)]
+    bare = [text for text in texts if not planner.entities_in(text)]
+    lines = list[str]()
+    if unknown:
+        lines.append(
+            f"{len(unknown)} of {len(tasks)} questions name entities that the graph lacks, such as "
+            f"{unknown[0]!r}, and nothing is found from there; write the column entity as the graph does"
+        )
+    if bare:
+        lines.append(
+            f"{len(bare)} of {len(tasks)} questions have no column entity and no name of the graph in "
+            f"them, such as {bare[0]!r}; name what each is about in the column entity"
+        )
+    return lines
 
 
 def rules_text(state: GraphState) -> str:

@@ -121,13 +121,17 @@ class JudgeSearch(Search):
         return left and bool(state.judgements) and state.judgements[-1] is False
 
     def oracle(self, state: SearchState) -> str:
-        """Judges rightly, and then as `Search`; answers where no search is left."""
+        """Judges rightly, and then as `Search`; answers where no search is left. A question without
+        known searches is searched again while what it finds is not useful.
+        """
         assert isinstance(state, JudgeState)
         judgement = ""
         if is_pending(state):
             judgement = f"<{JUDGE}>{'yes' if state.useful[-1] else 'no'}</{JUDGE}>"
             state = self._judge(state, state.useful[-1])
         spent = len(state.outcomes) + 2 > self.turns or 0 < self.calls <= state.calls
+        if self.must_search(state) and not self.next_query(state):
+            return f"{judgement}<{self.forms[0]}>{self.first_query(state.task)}</{self.forms[0]}>"
         return judgement + Search.oracle(self.closed() if spent else self, state)
 
     @cached_property

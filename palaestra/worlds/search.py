@@ -188,14 +188,23 @@ class Search:
         return "search" if read[1] == self.forms[0] else "answer", read[2].strip()
 
     def oracle(self, state: SearchState) -> str:
-        """The next step of the shortest way; the right answer where no search is known or allowed."""
-        meta, ids_found = state.task.meta, {i for ids in state.found for i in ids}
-        known_ways = zip(meta.get("gold", ()), meta.get("queries", ()), strict=False)
-        todo = [q for i, q in known_ways if i not in ids_found and self.turns > 1]
+        """The next step of the shortest way: the next known search, of a question without known ones
+        its own words, once; then the right answer, at once where no search is allowed.
+        """
+        query = self.next_query(state) if self.turns > 1 else ""
         search, answer = self.forms
-        if todo:
-            return f"<{search}>{todo[0]}</{search}>"
+        if query:
+            return f"<{search}>{query}</{search}>"
         return f"<{answer}>{gold_of(right_answers(state.task)[0])}</{answer}>"
+
+    def next_query(self, state: SearchState) -> str:
+        """What should be searched now; "" = nothing more."""
+        meta, ids_found = state.task.meta, {i for ids in state.found for i in ids}
+        if "queries" in meta:
+            known_ways = zip(meta.get("gold", ()), meta["queries"], strict=False)
+            return next((q for i, q in known_ways if i not in ids_found), "")
+        query = self.first_query(state.task)
+        return query if not state.outcomes and self.index.search(query, 1) else ""
 
     def first_query(self, task: Task) -> str:
         """What is searched first where examples are written: the first known way, or the question

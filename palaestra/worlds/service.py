@@ -102,6 +102,7 @@ class ServiceState:
     malformed: int = 0
     errors: int = 0
     unkept: str = ""  # the first result of a call whose tool left a database that cannot be kept
+    begun: int = 0  # messages of the talk that the prompt brought
 
 
 @declare(
@@ -172,7 +173,7 @@ class Service:
         database = self._database(task)
         gold = database_digest(await self._after_actions(task, database))
         talk = tuple((m.role, m.content) for m in prompt if m.role in ("user", "assistant"))
-        state = ServiceState(task=task, database=database, gold=gold, talk=talk)
+        state = ServiceState(task=task, database=database, gold=gold, talk=talk, begun=len(talk))
         return await self._ask(state, prompt)
 
     async def step(self, state: ServiceState, acts: tuple[Act, ...], key: Key) -> Frame:
@@ -337,10 +338,12 @@ def read_json(text: str, task: Task, what: str) -> Any:
 
 
 def outputs_said(state: ServiceState) -> bool:
-    """Whether each required text was said in some message of the agent without a call."""
+    """Whether each required text was said in some message of the agent without a call. What the
+    prompt has of an agent was not said by the policy.
+    """
     required = state.task.meta.get("outputs") or ()
     texts = (required,) if isinstance(required, str) else required
-    said = [plain(text) for role, text in state.talk if role == "assistant"]
+    said = [plain(text) for role, text in state.talk[state.begun :] if role == "assistant"]
     return all(any(plain(str(x)) in text for text in said) for x in texts)
 
 

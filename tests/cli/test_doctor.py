@@ -7,6 +7,7 @@ import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pytest
 from palaestra.cli import doctor
 from palaestra.cli.main import main, parser_of
 from palaestra.run import additions
@@ -81,3 +82,25 @@ def test_what_people_are_asked_to_post_tells_nothing_of_theirs(monkeypatch, caps
     assert told == "cannot be loaded from mine: …/mine.py, (…/other.py:7), https://a.org/b line 3"
     for private in ("sesame", "somebody", str(tmp_path), socket.gethostname()):
         assert private not in said
+
+
+@pytest.mark.parametrize("method", ["sem", "reseek", "sage", "torl", "zerotir"])
+def test_an_estimate_asks_the_questions_where_the_run_would(method, tmp_path):
+    """A method's own environment (its card's `world`) stands for questions of data, with documents or without."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "lions.txt").write_text("The boss of the lions is Bako.")
+    rows = [
+        {"prompt": f"Who is the boss of the lions, {i}?", "answer": "Bako", "gold": ["lions.txt"]} for i in range(8)
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = [method, *(["probes=1"] if method == "sem" else []), "samples=2", "schedule.prompts=1"]
+    words += ["--data", str(tmp_path / "q.jsonl"), "--model", "tiny-agent", "--quick", "--max-tokens", "12"]
+    words += ["--docs", str(tmp_path / "docs")] if method in ("sem", "reseek", "sage") else []
+    told = doctor.estimate(parser_of("doctor").parse_args(words))
+    assert told["steps"] and told["seconds"] > 0
+
+
+def test_an_estimate_is_of_the_run_on_a_method_s_own_problem():
+    """Without data `train sem` runs a pipeline on the card's problem; `build`'s recipe cannot run on the default one."""
+    told = doctor.estimate(parser_of("doctor").parse_args(["sem"]))
+    assert told == {"recipe": "sem", "note": "only RL recipes are estimated"}

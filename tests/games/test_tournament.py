@@ -7,6 +7,7 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.games import standings
+from palaestra.games.match import strays
 from palaestra.games.seats import split_names
 
 pytest.importorskip("pyspiel")
@@ -111,6 +112,19 @@ def test_a_world_of_the_users_lists_its_replies_or_has_no_random_player(files):
     assert len({g["pay"]["a"] for g in found["games"]}) > 2 and found["pay"]["a"] == -found["pay"]["b"]
     with pytest.raises(UserError, match="give its class a method legal"):
         pl.games.play(f"{files}/higher.py:Higher", ["random", "random"])
+
+
+def test_a_class_that_counts_no_illegal_replies_has_them_counted_by_its_list(files):
+    """A reply behind a thought or in a sentence is legal; one without a listed move is not."""
+    (files / "says.py").write_text(
+        "def bad(messages, rng):\n    return '7'\n\ndef good(messages, rng):\n    return '2'\n"
+    )
+    bad, good = f"{files}/says.py:bad", f"{files}/says.py:good"
+    found = pl.games.tournament(f"{files}/listed.py:Higher", [bad, good], n=2)["players"]
+    assert found[bad]["illegal share"] == 1 and found[good]["illegal"] == 0
+    unlisted = pl.games.tournament(f"{files}/higher.py:Higher", [bad, good], n=2)["players"]
+    assert unlisted[bad]["illegal"] == 0  # nobody says what is legal
+    assert not strays("<think>7?</think>I play 3.", ("3",)) and strays("33", ("3",)) and not strays("x", ())
 
 
 def test_a_model_and_its_checkpoint_sit_at_one_table(files):

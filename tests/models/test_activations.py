@@ -7,7 +7,7 @@ import pytest
 import torch
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
-from palaestra.models.inside.activation import activations, steered
+from palaestra.models.inside.activation import activations, steered, token_states
 from palaestra.models.load import frozen_copy, load, trainable_copy
 from palaestra.models.lora import LoRA
 from palaestra.models.score import score_pairs
@@ -48,6 +48,14 @@ def test_texts_ids_and_rows_are_the_same(tiny):
     assert np.array_equal(a, b) and np.array_equal(b, c)
     many = ["1+1", "23"] * 40
     assert np.allclose(activations(tiny, many)[-1], activations(tiny, ["23"])[0], atol=1e-5)
+
+
+def test_states_of_the_last_tokens(tiny):
+    """Those of ever shorter texts, as a token sees nothing behind it; a text of one token has one."""
+    long, short = token_states(tiny, ["384+277", "5"], 3, [1, 4])
+    assert long.shape == (3, 2, tiny.width) and short.shape == (1, 2, tiny.width)
+    for i, text in enumerate(("384+2", "384+27", "384+277")):
+        np.testing.assert_allclose(long[i], activations(tiny, [text], [1, 4])[0], atol=1e-4)
 
 
 def test_what_cannot_be_read_is_said(tiny):

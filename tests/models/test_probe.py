@@ -26,6 +26,15 @@ def test_the_optimum_has_no_slope():
     assert np.abs(miss.T @ z / 60 + 0.05 * weight).max() < 1e-6 and np.abs(miss.mean(0)).max() < 1e-6
 
 
+def test_the_balanced_optimum_is_of_means_over_classes():
+    """The bias has no slope where each example counts 1 / n of its class."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(50, 2)), np.array([0] * 40 + [1] * 7 + [2] * 3)
+    probe = fit_probe(x, y.tolist(), ridge=0.05, balanced=True)
+    miss = np.exp(probe.logp(x)) - np.eye(3)[y]
+    assert np.abs((miss / np.bincount(y)[y][:, None]).sum(0)).max() < 1e-6 < 1e-2 < np.abs(miss.mean(0)).max()
+
+
 def test_what_the_model_knows_and_what_nobody_does():
     """The last digit that a model has read, from its states, on numbers that the probe has not seen."""
     rng, model = np.random.default_rng(1), load("tiny")

@@ -8,7 +8,7 @@ import pytest
 from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds
+from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds, truth_of
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
 from palaestra.run.unmet import is_there, too_few, unjudged, unmet_columns
@@ -28,12 +28,18 @@ NEEDS = Requirements(
     [
         ("a", "text", True), (3, "text", False), (3, "number", True), (True, "number", False), ("3", "number", False),
         (True, "true or false", True), (1, "true or false", True), (2, "true or false", False),
+        ("False", "true or false", True), (" no", "true or false", True), ("maybe", "true or false", False),
         (["a"], "texts", True), (["a", 1], "texts", False), ("a", "texts", False), ([1, 2.5], "numbers", True),
         ([{"role": "user"}], "messages", True), (["a"], "messages", False), ({}, "record", True), (None, "any", True),
     ],
 )  # fmt: skip
 def test_values_fit_their_declared_type(value, kind, fitting):
     assert fits(value, kind) is fitting
+
+
+def test_a_cell_of_a_table_is_true_or_false():
+    assert [truth_of(x) for x in (True, 0, 1.0, "TRUE", "no", " 0 ")] == [True, False, True, True, False, False]
+    assert [truth_of(x) for x in (None, 2, "", "maybe", [True])] == [None] * 5
 
 
 def test_a_template_has_an_example_in_every_column_that_is_read():

@@ -82,6 +82,15 @@ def test_without_a_start_it_is_asked_for(tmp_path, capsys):
     assert "tiny is compared with what it was before training; name that: base=DIR" in capsys.readouterr().err
 
 
+def test_what_can_be_seen_is_told_of_the_problems_that_there_are(tmp_path, capsys):
+    """Of 3 rows, (1.960 + .842) sqrt(.2 / 3) = .723, whatever number is asked for."""
+    file = tmp_path / "own.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{a} + 1 = ?", "answer": str(a + 1)}) + "\n" for a in range(3)))
+    ask = [*ASK[:6], "--data", str(file), "problems=128", "samples=2"]
+    assert main([*ask, "--out", str(tmp_path / "a")]) == 0
+    assert "with 3 problems a difference of 72 points" in capsys.readouterr().err
+
+
 def test_what_is_no_study_is_refused(tmp_path, capsys):
     assert main(["study", "grpo", "--out", str(tmp_path / "a")]) == 2
     assert "grpo is no study; " in capsys.readouterr().err
@@ -93,7 +102,9 @@ def test_what_is_no_study_is_refused(tmp_path, capsys):
 
 def test_the_list_says_what_each_answers(capsys):
     assert main(["study", "--list"]) == 0
-    assert "math-beyond     * Did training reach problems that the start never solves?" in capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "math-beyond * Did training reach problems that the start never solves?" in lines
+    assert "backtracking + How many back-steps before RL are best for this model and problem?" in lines
 
 
 def test_the_check_up_is_one_page(tmp_path, capsys):

@@ -302,6 +302,7 @@ def test_several_competitions_and_what_is_held_out(folder, tmp_path):
     names = tuple(f"/c/{i}" for i in range(16))
     tasks = CompetitionTasks(names, held_out=2)
     train, test = tasks.of("train"), tasks.of("test")
+    assert tasks.test_size == 2 and CompetitionTasks(names).test_size == 16  # each is measured once
     assert len(test) == 2 and len(train) == 14 and not {*train} & {*test}
     assert not tasks.caveat and "trained on" in CompetitionTasks(names).caveat
     with pytest.raises(UserError, match="held_out is from 0 to 0"):

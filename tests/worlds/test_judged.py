@@ -9,6 +9,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.services.index import BM25
 from palaestra.tasks.oracle import find_problems
+from palaestra.tasks.procedural import question_task
 from palaestra.toys.wiki import WikiTasks
 from palaestra.worlds.judged import AGAIN, GO_ON, LEFT_OUT, JudgeSearch
 
@@ -105,3 +106,13 @@ def test_the_form_is_told_in_words():
 def test_the_oracle_earns_everything(noise):
     tasks = WikiTasks(hops=(1, 2))
     assert asyncio.run(find_problems(tasks, JudgeSearch(BM25(tasks.documents()), k=1, noise=noise), 20)) == []
+
+
+def test_the_oracle_of_a_question_without_known_searches_searches_again_while_it_must():
+    class Given:
+        size = test_size = 2
+
+        def task(self, split, index):
+            return question_task(f"{split}{index}", ("host of tiru?", "who is bako?")[index], ("mema", "zeno")[index])
+
+    assert asyncio.run(find_problems(Given(), WORLD, 2)) == []

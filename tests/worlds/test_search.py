@@ -56,6 +56,14 @@ def test_the_oracle_earns_everything(k):
     assert asyncio.run(find_problems(TASKS, Search(INDEX, k=k, turns=7), 60)) == []
 
 
+def test_the_oracle_of_a_question_without_known_searches_searches_its_words_once():
+    (task, absent) = (question_task("t", text, "mema") for text in ("Host of tiru?", "Zyx?"))
+    told = [SMALL.oracle(f.state) for f in frames(SMALL, q("Host of tiru?"), task=task)]
+    assert told == [q("Host of tiru?"), a("mema")]
+    (begun,) = frames(SMALL, task=absent)  # no document shares a word with it
+    assert SMALL.oracle(begun.state) == SMALL.closed().oracle(frames(SMALL, task=task)[0].state) == a("mema")
+
+
 def test_an_episode_and_its_facts():
     told = frames(SMALL, "<think>who?</think>\n" + q("boss of bako"), q("host of tiru"), a(" mema "))
     both = ["boss of bako is tiru", "host of tiru is mema"]

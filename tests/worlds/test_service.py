@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from palaestra.errors import Fault, UserError
@@ -134,6 +135,14 @@ def test_required_texts_count_in_messages_without_a_call_alone(tools):
     """The text "<tool_call>" of a message with a call is no answer to the user."""
     end = talk(Service(tools, Heard(STOP)), task((), ("tool_call",)), call("stock", item="lion"), "Bye.")
     assert paid(end) == 0
+
+
+def test_what_the_prompt_has_of_an_agent_was_not_said_by_the_policy(tools):
+    begun = task((), ("1200",))
+    talked = tuple(Message(role=r, content=c) for r, c in (("assistant", "We have 1200."), ("user", "How many?")))
+    begun = replace(begun, prompt=(*begun.prompt, *talked))
+    assert paid(talk(Service(tools, Heard(STOP)), begun, "Bye.")) == 0
+    assert paid(talk(Service(tools, Heard(STOP)), begun, "1200, as I said.")) == 1
 
 
 def test_of_several_calls_the_first_is_made(tools):

@@ -8,7 +8,7 @@ before it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -51,6 +51,32 @@ def activations(
             models project their last state), and for a row without tokens, longer than the context
             or with a picture.
     """
+    states = _read(model, rows, layers, lambda x_TLD: x_TLD[-1] if at == "last" else x_TLD.mean(0))
+    places = len(model.layers) + 1 if layers is None else len(layers)
+    return np.stack(states) if states else np.zeros((0, places, model.width))
+
+
+@torch.no_grad()
+def token_states(
+    model: Model,
+    rows: Sequence[str | Sequence[int] | Row],
+    last: int,
+    layers: Sequence[int] | None = None,
+) -> list[np.ndarray]:
+    """Hidden states at the `last` tokens of each row, or at all of a shorter one: [T, L, D] in float32.
+
+    Rows, layers and errors are those of `activations`.
+    """
+    return _read(model, rows, layers, lambda x_TLD: x_TLD[-last:].float())
+
+
+def _read(
+    model: Model,
+    rows: Sequence[str | Sequence[int] | Row],
+    layers: Sequence[int] | None,
+    keep: Callable[[Tensor], Tensor],
+) -> list[np.ndarray]:
+    """What is kept of the hidden states [T, L, D] of each row."""
     places = range(len(model.layers) + 1) if layers is None else layers
     check_places(places, len(model.layers), model.name)
     ids = [_ids(model, r) for r in rows]
@@ -65,11 +91,10 @@ def activations(
     while todo:
         n = max(1, POSITIONS // len(ids[todo[0]]))
         part, todo = todo[:n], todo[n:]
-        for i, x in zip(
-            part, _read_part(model, [ids[i] for i in part], list(places), at), strict=True
-        ):
+        read = _read_part(model, [ids[i] for i in part], list(places), keep)
+        for i, x in zip(part, read, strict=True):
             states[i] = x
-    return np.stack(states) if states else np.zeros((0, len(places), model.width))
+    return states
 
 
 def _ids(model: Model, row: str | Sequence[int] | Row) -> Sequence[int]:
@@ -80,21 +105,20 @@ def _ids(model: Model, row: str | Sequence[int] | Row) -> Sequence[int]:
     )
 
 
-def _read_part(model: Model, ids: list[Sequence[int]], places: list[int], at: str) -> np.ndarray:
-    """[n, L, D] of one forward pass. Rows are padded behind, where no token of theirs looks."""
-    length_n = torch.tensor([len(i) for i in ids], device=model.device)
-    T = int(length_n.max())
+def _read_part(
+    model: Model,
+    ids: list[Sequence[int]],
+    places: list[int],
+    keep: Callable[[Tensor], Tensor],
+) -> list[np.ndarray]:
+    """Of one forward pass. Rows are padded behind, where no token of theirs looks."""
+    T = max(map(len, ids))
     ids_nT = torch.tensor([[*i, *[0] * (T - len(i))] for i in ids], device=model.device)
     stream_D = model.stream(ids_nT, places)
     if len({x.shape[-1] for x in stream_D}) > 1:
         raise UserError(f"the last state of {model.name} has another width: ask for it alone")
-    stream = torch.stack(stream_D, 1).double()
-    if at == "last":
-        state = stream[torch.arange(len(ids)), :, length_n - 1]
-    else:
-        own_nT = torch.arange(T, device=model.device) < length_n[:, None]
-        state = (stream * own_nT[:, None, :, None]).sum(2) / length_n[:, None, None]
-    return state.cpu().numpy()
+    stream_nTLD = torch.stack(stream_D, 2).double()
+    return [keep(x_TLD[: len(i)]).cpu().numpy() for x_TLD, i in zip(stream_nTLD, ids, strict=True)]
 
 
 @torch.no_grad()

@@ -41,7 +41,12 @@ class Probe:
         return float(np.mean([a == b for a, b in zip(predictions, labels, strict=True)]))
 
 
-def fit_probe(states_ND: np.ndarray, labels: Sequence[Hashable], ridge: float = 0.01) -> Probe:
+def fit_probe(
+    states_ND: np.ndarray,
+    labels: Sequence[Hashable],
+    ridge: float = 0.01,
+    balanced: bool = False,
+) -> Probe:
     """The probe of the least loss
 
         mean_n -log p(label_n | x_n) + ridge / 2 |W'|^2,   W' on states of variance 1,
@@ -52,6 +57,7 @@ def fit_probe(states_ND: np.ndarray, labels: Sequence[Hashable], ridge: float = 
         states_ND: one place of `activations`.
         labels: the class of each.
         ridge: keeps weights small where there are few examples.
+        balanced: the mean is one over classes of means over their examples.
 
     Raises:
         ValueError: for fewer than two classes, or other numbers of labels than states.
@@ -63,6 +69,7 @@ def fit_probe(states_ND: np.ndarray, labels: Sequence[Hashable], ridge: float = 
     mean, scale = x.mean(0), x.std(0, correction=0).clamp(min=1e-12)
     x = (x - mean) / scale
     label = torch.tensor([classes.index(y) for y in labels])
+    share = 1 / torch.bincount(label).to(x.dtype) if balanced else None
     weight = torch.zeros(len(classes), x.shape[1], dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(len(classes), dtype=x.dtype, requires_grad=True)
     solver = torch.optim.LBFGS(
@@ -75,7 +82,7 @@ def fit_probe(states_ND: np.ndarray, labels: Sequence[Hashable], ridge: float = 
 
     def loss() -> Tensor:
         solver.zero_grad()
-        cost = torch.nn.functional.cross_entropy(x @ weight.T + bias, label)
+        cost = torch.nn.functional.cross_entropy(x @ weight.T + bias, label, share)
         cost = cost + ridge / 2 * weight.square().sum()
         cost.backward()
         return cost.detach()

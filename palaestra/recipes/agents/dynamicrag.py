@@ -10,11 +10,13 @@ the generator's answer is, is its reward.
 
 EM is 1 where the answer contains the right one or the other way round (arXiv:2505.07233; released code
 GasolSun36/DynamicRAG: reward_trajectories.py, utils.py, constrcut_dpo.py). Where all answers to a question
-are the same, r is 0 for all. A message that is no list has r = 0, and nothing is asked.
+are the same, r is 0 for all. A message that is no list has r = 0, and nothing is asked. Where no answer has
+a word of the right one, r is the length alone, and "None" is best; the run says so after its first step.
 
-Deviations: similarity is the F1 of words, for which the paper has BERTScore; the released length term
-counts the lists of a question, which is a constant, and its judge's grade is text: here passages of the
-list are counted, and a grade is 0 to 1. The paper's expert is monoT5, and its lists are shuffled.
+Deviations: EM is of whole words, for which the code takes characters ("190" is in "1900"); similarity is
+the F1 of words, for which the paper has BERTScore; the released length term counts the lists of a
+question, which is a constant, and its judge's grade is text: here passages of the list are counted, and
+a grade is 0 to 1. The paper's expert is monoT5, and its lists are shuffled.
 
     palaestra train dynamicrag --docs FOLDER --data questions.jsonl --model DIR [generator=DIR] [judge=DIR]
 
@@ -24,6 +26,7 @@ paper. Relevant passages are those of the column `gold`, else those with a right
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -144,7 +147,7 @@ def read_answer(text: str) -> str:
 def read_score(text: str) -> float:
     """A judge's grade in [0, 1]: the last "Score: N" of its reply, behind its thoughts, that begins a line,
     or a sentence that ends the reply; after "Score (0-100)" and before "/100" too. Raises Fault where there
-    is none, or where it is no number from 0 to 100.
+    is none, or where it is no number from 0 to 100, or a fraction of 1, such as 0.8.
     """
     said = pl.verifiers.strip_thinking(text)
     matches = list(SCORE.finditer(said))
@@ -152,7 +155,8 @@ def read_score(text: str) -> float:
         raise pl.Fault("judge", f"no line 'Score: NUMBER' in a judge's reply: {said[-60:]!r}")
     match = matches[-1]
     grade, most = match[1] or match[3], match[2] or match[4] or "100"
-    if float(grade) > 100 or most != "100":
+    fraction = "." in grade and 0 < float(grade) <= 1
+    if float(grade) > 100 or most != "100" or fraction:
         raise pl.Fault("judge", f"a judge's grade is not from 0 to 100: {match[0].strip()!r}")
     return float(grade) / 100
 
@@ -200,6 +204,26 @@ class AnswerQuality:
             for i in able:
                 episodes[i] = without_reward(episodes[i])
         return replace(group, episodes=tuple(episodes))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where lists are rewarded for their length alone, and why answers could not be judged."""
+        every = [e for g in groups for e in g.episodes]
+        rewards = [e.reward for e in every if e.ok and "generated" in e.facts and e.reward]
+        paid = [r for r in rewards if r.parts["feedback"] + r.parts["brevity"]]
+        notes = list[str]()
+        if paid and not any(r.parts["feedback"] for r in paid):
+            notes.append(
+                "no answer from the chosen passages earned anything in the first step, so only the length of a "
+                "list is learned, and None is the shortest; take another generator=DIR, or a judge=DIR that "
+                "tells bad answers from worse, or length=0"
+            )
+        causes = Counter(e.facts["error"] for e in every if not e.ok and "error" in e.facts)
+        for cause, n in causes.most_common(1):
+            notes.append(
+                f"{sum(causes.values())} of {len(every)} episodes of the first step have no reward, {n} of them "
+                f"for this: {cause}"
+            )
+        return "; and ".join(notes)
 
     async def _answer(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, e: pl.Episode
@@ -254,15 +278,24 @@ class AnswerQuality:
 
 
 def quality(answer: str, gold: str) -> dict[str, float]:
-    """EM by containment, the F1 of the words and their ROUGE-L, of an answer against a right one."""
+    """EM by containment of whole words, the F1 of the words and their ROUGE-L, of an answer against a right
+    one.
+    """
     a, b = answer.strip().casefold(), gold.strip().casefold()
     said, right = (re.findall(r"\w+", x) for x in (a, b))
     shared = sum(min(said.count(w), right.count(w)) for w in set(said))
     return {
-        "exact": float(bool(a and b) and (a in b or b in a)),
+        "exact": float(states(a, b) or states(b, a)),
         "f1": 2 * shared / (len(said) + len(right)) if said and right else 0.0,
         "rouge_l": pl.verifiers.rouge_l(said, right) if said and right else 0.0,
     }
+
+
+def states(term: str, text: str) -> bool:
+    """Whether a text is a term, or has it as whole words; articles alone are no term."""
+    plain = pl.verifiers.normalise_text
+    held = bool(plain(term)) and pl.verifiers.contains_term(term, plain(text))
+    return bool(term) and (term == text or held)
 
 
 def without_reward(e: pl.Episode) -> pl.Episode:

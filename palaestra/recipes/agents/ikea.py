@@ -124,7 +124,7 @@ def build(
     turns: int = 0,
 ) -> pl.Recipe:
     """`share` of the questions drawn are known ones; None draws them as they come. `candidates` are
-    probed, None = all of a file. `turns` 0 = as many as the world allows.
+    probed, None = all of a file, at most 4096. `turns` 0 = as many as the world allows.
     """
     return pl.vary(
         pl.recipe("grpo", kl=0.001),

@@ -36,6 +36,7 @@ from typing import Any, Literal, TypeAlias
 import palaestra as pl
 
 Triple: TypeAlias = tuple[str, str, str]
+LONGEST_ACTION = 200  # characters
 AUTHOR = "knowledge"  # of the messages that inject it
 NOTHING = "none"
 CARD = pl.Card(
@@ -125,7 +126,7 @@ class GameState:
     Args:
         first: what the environment said first.
         said: the action that was taken last.
-        correct: actions that raised the score.
+        correct: actions that raised the score: the last line of each reply, without its reasoning.
         shown: affordances that stand in the context already.
         graph: the graph of facts so far.
         informed: turns that had knowledge before them.
@@ -190,9 +191,9 @@ class WithGameKnowledge:
         own = [a for a in acts if a.ask.seat == self.seats[0]]
         paid = sum(x for (seat, _), x in frame.pay.items() if seat == self.seats[0])
         if own and paid > 0:
-            action = pl.judges.reply_after_thinking(own[-1].text)
-            said = " ".join(action.split())
-            state = replace(state, correct=(*state.correct, said))
+            lines = pl.judges.reply_after_thinking(own[-1].text).split("\n")
+            said = next((" ".join(x.split()) for x in reversed(lines) if x.strip()), "")
+            state = replace(state, correct=(*state.correct, said[-LONGEST_ACTION:]))
         return self._frame(replace(state, turns=state.turns + len(acts)), frame)
 
     async def leave(self, state: GameState) -> None:
@@ -230,6 +231,7 @@ class WithGameKnowledge:
         elif not self.history:
             seen = with_observation(state.first, ask.say)
             ask = replace(ask, say=seen, new_row=True, begins=None)
+        if ask.new_row:  # what was shown before is not in this row
             state = replace(state, shown=())
         text = "\n".join(m.content for m in seen)
         new = facts_about(text, self.affordances, state.shown)

@@ -98,6 +98,7 @@ CARD = pl.Card(
                 "plays the users: it reads the column `user` and talks with the agent",
                 inert=None,
                 when={"script": ("",), "static": (False,)},
+                built_in=("shop",),
             ),
         ),
         places=(
@@ -128,6 +129,7 @@ CARD = pl.Card(
     ),
 )
 CHECKED = 512
+TURNS = 30  # of the paper
 USER_RULES = """You play a user who talks with a service agent. What you want and know:
 {goal}
 
@@ -171,7 +173,7 @@ class SampleTalks(pl.Sample):
         script: FILE.py:NAME, a function that does.
         db: a JSON or SQLite file, the database of tasks without one.
         policy: what the agent must keep to.
-        talk_turns: calls and replies of an episode, together.
+        talk_turns: calls and replies of an episode, together; 0 = 30, in the built-in shop 12.
         static: nobody replies, see `pl.worlds.Service`.
     """
 
@@ -179,7 +181,7 @@ class SampleTalks(pl.Sample):
     script: str = ""
     db: str = ""
     policy: str = ""
-    talk_turns: int = 30
+    talk_turns: int = 0
     static: bool = False
     brings_reward: ClassVar[bool] = True
 
@@ -213,8 +215,17 @@ class SampleTalks(pl.Sample):
         user: pl.worlds.ServiceUser | None = ModelUser(ctx, self.user) if self.user else None
         user = pl.worlds.ScriptUser(self.script) if self.script else user
         if isinstance(own, pl.worlds.Service):
-            policy = self.policy or own.policy
-            return replace(own, user=user or own.user, static=self.static, policy=policy)
+            if self.db:
+                raise pl.UserError(
+                    f"{ctx.bench.name} brings its own database; db= is for tasks and tools of yours, --data and --tools"
+                )
+            return replace(
+                own,
+                user=user or own.user,
+                static=self.static,
+                policy=self.policy or own.policy,
+                turns=self.talk_turns or own.turns,
+            )
         if not isinstance(own, pl.worlds.WithTools):
             raise pl.UserError(
                 f"mua-rl needs tools over a database, and {ctx.bench.name} has none; give --tools FILE.py, whose "
@@ -230,7 +241,7 @@ class SampleTalks(pl.Sample):
             user=user or pl.toys.ShopUser(),
             policy=self.policy,
             db=self.db,
-            turns=self.talk_turns,
+            turns=self.talk_turns or TURNS,
             static=self.static,
             seconds=own.seconds,
             chars=own.chars,
@@ -311,12 +322,13 @@ def build(
     db: str = "",
     policy: str = "",
     static: bool = False,
-    turns: int = 30,
+    turns: int = 0,
     samples: int = 8,
     kl: float = 0.001,
     exam: int = 32,
 ) -> pl.Recipe:
-    """`policy` is a file, or the text itself. `exam` held-out tasks are played before and after training;
+    """`policy` is a file, or the text itself. `turns` are the calls and replies of an episode; 0 = 30, in the built-in
+    shop 12. `exam` held-out tasks are played before and after training;
     0 = none.
     """
     sample = SampleTalks(

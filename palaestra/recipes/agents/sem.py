@@ -270,7 +270,7 @@ def build(
     turns: int = 0,
 ) -> pl.Runnable:
     """`share` of the questions drawn are known ones; None draws them as they come. `candidates` are
-    probed, None = all of a file. `warm` steps of imitation come first; `memory`: see `ShowDrafts`.
+    probed, None = all of a file, at most 4096. `warm` steps of imitation come first; `memory`: see `ShowDrafts`.
     `turns` 0 = as many as the world allows.
     """
     reward = pl.rewards.AnswerF1(think=think)

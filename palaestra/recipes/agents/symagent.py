@@ -161,6 +161,13 @@ class ExploreGraph:
     planner: Literal["model", "graph", "nobody"] | None = None
     refine: bool = True
 
+    async def check_start(self, ctx: pl.Context) -> None:
+        world, tasks = ctx.bench.world, ctx.bench.tasks
+        if isinstance(world, pl.worlds.GraphQuestions) and tasks.size is not None:
+            asked = [tasks.task("train", i) for i in range(tasks.size)]
+            for line in pl.worlds.lost_entities(world.planner, asked):
+                ctx.say(f"note: {line}")
+
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         world = ctx.bench.world
         if not isinstance(world, pl.worlds.GraphQuestions):
@@ -203,6 +210,25 @@ class MergeTrajectories:
                 best = i
         episodes = (self._merged(e, i == best) for i, e in enumerate(group.episodes))
         return replace(group, episodes=tuple(episodes))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where nothing is imitated, and where no chain of the planner leads to an answer."""
+        episodes = [e for g in groups for e in g.valid if e.reward and "kept" in e.reward.parts]
+        notes = list[str]()
+        if episodes and not any(e.reward.parts["kept"] for e in episodes if e.reward):
+            ended = sum(bool(e.facts["answered"]) for e in episodes)
+            notes.append(
+                f"no trajectory of the first step earned anything, so nothing is imitated: {ended} of "
+                f"{len(episodes)} ended with finish(...), none with a right name; take a model that follows "
+                "instructions, more turns, or easier questions"
+            )
+        with_chains = [e for e in episodes if e.facts["rules"]]
+        if with_chains and not any(e.facts["reach"] for e in with_chains):
+            notes.append(
+                "no chain of the planner led to a right answer in the first step; are the facts that lead to "
+                "the answers in the graph, under the names that the questions and answers have?"
+            )
+        return "; and ".join(notes)
 
     def _merged(self, e: pl.Episode, kept: bool) -> pl.Episode:
         if not e.ok or e.reward is None:

@@ -10,8 +10,9 @@ Three stages on the user's problems with the user's tools (arXiv:2505.16410; don
    where plain text is right, a plain answer; where neither is, a plain chain that was wrong is continued
    behind a hint to verify it with the tools, and imitated with the hint if that is right. Solutions
    with more than `calls` calls, the same message of calls twice, or a call that fails are left out.
-2. "rl": GRPO on the first 512 problems (`rl.draw.tasks`; None = all), which are tried twice each before
-   its first step, and the easy ones come first; with
+2. "rl": GRPO on as many problems as its steps draw, 12 * `rl_steps` = 144 and at most the first 512
+   (`rl.draw.tasks` says others; None = all), which are tried twice each before its first step, and the
+   easy ones come first; with
 
        broken form or no answer   R = -1
        wrong                      R = 0
@@ -91,7 +92,8 @@ CARD = pl.Card(
     ),
 )
 HINT = "\nWait, let me verify this with a tool.\n"
-SORTED = 512  # problems
+SORTED = 512  # problems, at most
+PROMPTS = 12  # a step
 KINDS = ("text", "tool", "hint")
 
 
@@ -265,8 +267,12 @@ def build(
     think: bool = False,
     boxed: bool = False,
     beta: float = 0.1,
+    rl_steps: int = 12,
 ) -> pl.Pipeline:
-    """`hierarchical` False pays f alone; `beta` is that of DPO."""
+    """`hierarchical` False pays f alone; `beta` is that of DPO. `rl_steps` of RL go once from the easiest
+    problem to the hardest, unless more than 512 are drawn.
+    """
+    pl.check_bounds("tool-star: rl_steps", rl_steps, least=1)
     judged = pl.links(
         pl.Sample(n=samples, turns=calls + 1),
         pl.Score(),
@@ -289,10 +295,10 @@ def build(
     rl = pl.vary(
         pl.recipe("grpo"),
         draw=pl.curriculum.EasyToHard(
-            tasks=SORTED, batches=2, probe=pl.Sample(n=2, turns=calls + 1)
+            tasks=min(SORTED, rl_steps * PROMPTS), batches=2, probe=pl.Sample(n=2, turns=calls + 1)
         ),
         collect=judged,
-        schedule=pl.Schedule(prompts=12, steps=12),
+        schedule=pl.Schedule(prompts=PROMPTS, steps=rl_steps),
         instruction=asked,
     )
     critic = pl.vary(

@@ -16,12 +16,15 @@ or more.
     palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl
     palaestra study disagreement --model AFTER base=BEFORE --data items.jsonl read=stated
 
-An answer that names no label, or several, is left out and counted. `shots` items that stand first in
+Labels that differ in upper and lower case are one, and empty annotations do not count; both are told. An
+answer is read behind its thinking: what it states (a box, "Answer:") comes before what it names. One that
+names no label, or several, is left out and counted. `shots` items that stand first in
 the data are shown with what each annotator said. Beside the models stands a small regression of p on
 the start's hidden states, fitted on half of the items and measured on the others: what can be read off.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -76,7 +79,12 @@ READ: Mapping[Read, str] = {  # how it was measured, for people
     "stated": "percentages as stated",
     "scored": "probabilities of the labels",
 }
+STATED = re.compile(
+    r"\banswer\s*(?:\*\*)?\s*(?::|\bis\b)[ \t]*(?:\*\*)?[ \t]*(\S[^\n]*)", re.IGNORECASE
+)
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+LEAST = 0.005  # a distance that is called a difference
+CHANGE = 0.2  # of an item's distance, for what can be seen
 ASK = "Many people were asked this. Of 100 of them, how many answered what? Answer with a line for each: "
 
 
@@ -112,12 +120,19 @@ class Disagreement:
 
     async def run(self, ctx: pl.Context) -> pl.Result:
         pl.studies.bring_models(ctx, self.base)
-        power = pl.studies.tell_power(ctx, self.tasks)
         tasks = [
             ctx.bench.tasks.task("test", i)
             for i in pl.run.chosen_tasks(ctx.bench, self.tasks + self.shots)
         ]
+        if len(tasks) - self.shots < 2:
+            raise pl.UserError(
+                f"shots={self.shots} of {len(tasks)} items leaves {max(0, len(tasks) - self.shots)} to "
+                "measure, and two are needed; show fewer, or bring more"
+            )
+        power = tell_reach(ctx, len(tasks) - self.shots)
         shares, labels = shares_of(tasks)
+        for line in (remarks := annotation_remarks(tasks)):
+            ctx.say(line)
         there = ctx.with_bench(
             replace(
                 ctx.bench,
@@ -141,6 +156,9 @@ class Disagreement:
         fitted = regression(ctx.model("base"), [tasks[i] for i in told], p_NK)
         lost = {n: sum(r[i - self.shots] is None for i in measured) for n, r in read.items()}
         report = self._report(p_NK, q, fitted, halves, lost, labels, power)
+        if remarks:
+            told_of = {**report.protocol, "annotations": "; ".join(remarks)}
+            report = replace(report, protocol=told_of)
         lines = [
             {"id": tasks[i].id, "annotations": list(shares[i]), "labels": labels}
             | {n: list(map(float, each[k])) for n, each in q.items()}
@@ -244,9 +262,9 @@ def last_text(task: pl.Task) -> str:
 
 def shares_of(tasks: Sequence[pl.Task]) -> tuple[list[np.ndarray], list[str]]:
     """The share of each label among the annotations of every item, and the labels in the order of their
-    names. Raises UserError for an item without annotations.
+    names, see `said_labels`. Raises UserError for an item without annotations.
     """
-    said = [[str(x).strip() for x in t.meta.get("annotations") or ()] for t in tasks]
+    said = said_labels(tasks)
     if empty := [t.id for t, each in zip(tasks, said, strict=True) if not each]:
         raise pl.UserError(
             f"item {empty[0]!r} has no annotations; each row has a list of what annotators answered, "
@@ -258,16 +276,68 @@ def shares_of(tasks: Sequence[pl.Task]) -> tuple[list[np.ndarray], list[str]]:
     return [np.array([each.count(x) / len(each) for x in labels]) for each in said], labels
 
 
+def said_labels(tasks: Sequence[pl.Task]) -> list[list[str]]:
+    """What annotators answered to each item, without empty ones. Of spellings that differ in case alone
+    the commonest stands for all, of a tie the first by name.
+    """
+    said = [plain_annotations(t.meta.get("annotations") or ()) for t in tasks]
+    counts = Counter(x for each in said for x in each)
+    spelling: dict[str, str] = {}
+    for x in sorted(counts, key=lambda x: (-counts[x], x)):
+        spelling.setdefault(x.casefold(), x)
+    return [[spelling[x.casefold()] for x in each] for each in said]
+
+
+def plain_annotations(annotations: Sequence[Any]) -> list[str]:
+    """As texts, without those that are empty or null."""
+    return [text for x in annotations if x is not None and (text := str(x).strip())]
+
+
+def annotation_remarks(tasks: Sequence[pl.Task]) -> list[str]:
+    """What was done to annotations before they were counted, in sentences."""
+    given = [t.meta.get("annotations") or () for t in tasks]
+    plain = [x for each in given for x in plain_annotations(each)]
+    lines: list[str] = []
+    if empty := sum(map(len, given)) - len(plain):
+        lines.append(f"{empty} annotations are empty and left out")
+    alike: dict[str, set[str]] = {}
+    for x in plain:
+        alike.setdefault(x.casefold(), set()).add(x)
+    if several := [sorted(s) for s in alike.values() if len(s) > 1]:
+        told = ", ".join(" = ".join(map(repr, s)) for s in several)
+        lines.append(f"labels that differ in upper and lower case are one: {told}")
+    return lines
+
+
 def named_label(text: str, labels: Sequence[str]) -> str | None:
-    """The label that an answer is, or the only one that it names as a word; None = none, or several."""
-    plain = text.strip().strip(".!\"'").casefold()
-    for label in labels:
-        if plain == label.casefold():
-            return label
-    found = {x for x in labels if re.search(rf"(?<!\w){re.escape(x)}(?!\w)", text, re.IGNORECASE)}
-    # "not fair" names "fair" as well
-    longest = {x for x in found if not any(x != y and x.casefold() in y.casefold() for y in found)}
-    return longest.pop() if len(longest) == 1 else None
+    """The label that an answer states or is, else the only one that it names as a word; None = none, or
+    several. Thinking is not read, and a label inside another one ("fair" of "not fair") is not named.
+    """
+    text = pl.verifiers.strip_thinking(text)
+    box = pl.verifiers.boxed_answer(text)
+    stated = [*([box] if box else []), *STATED.findall(text)[-1:], text]
+    for each in stated:
+        plain = each.strip().strip(".!\"'*_` ").casefold()
+        for label in labels:
+            if plain == label.casefold():
+                return label
+    for each in stated:
+        if named := _names(each, labels):
+            return named.pop() if len(named) == 1 else None
+    return None
+
+
+def _names(text: str, labels: Sequence[str]) -> set[str]:
+    """The labels that stand in a text as words, apart from those whose every place lies in that of
+    a longer one.
+    """
+    spans = {
+        x: [m.span() for m in re.finditer(rf"(?<!\w){re.escape(x)}(?!\w)", text, re.IGNORECASE)]
+        for x in labels
+    }
+    every = [s for each in spans.values() for s in each]
+    inside = lambda s: any(o[0] <= s[0] and s[1] <= o[1] and o != s for o in every)
+    return {x for x, each in spans.items() if not all(map(inside, each))}
 
 
 def sampled_shares(texts: Sequence[str], labels: Sequence[str]) -> np.ndarray | None:
@@ -281,7 +351,7 @@ def stated_shares(text: str, labels: Sequence[str]) -> np.ndarray | None:
     number, or all are 0.
     """
     found: dict[str, float] = {}
-    for line in text.splitlines():
+    for line in pl.verifiers.strip_thinking(text).splitlines():
         for part in line.split(","):
             number = PERCENT.search(part)
             label = named_label(PERCENT.sub("", part).strip(" :-*"), labels)
@@ -358,7 +428,8 @@ def halves_distance(annotations: Sequence[Any], labels: Sequence[str]) -> float:
     """The expected distance of two halves of the annotators, NaN for fewer than two: a mean over the
     cuts of their circle.
     """
-    said = [str(x).strip() for x in annotations]
+    said = [x.casefold() for x in plain_annotations(annotations)]
+    labels = [x.casefold() for x in labels]
     half = len(said) // 2
     if not half:
         return np.nan
@@ -399,6 +470,17 @@ def scores_table(scores: Mapping[tuple[str, str], DisagreementScore]) -> pl.stud
     )
 
 
+def tell_reach(ctx: pl.Context, n: int) -> str:
+    """The sentence about the difference in distance that is seen, which is also said at the terminal."""
+    least = pl.studies.least_difference(n, CHANGE**2)
+    line = (
+        f"with {n} items a difference of {least:.3f} in the distance of two models is seen four times out of "
+        f"five, if changes of single items have a standard deviation of {CHANGE:g}"
+    )
+    ctx.say(line)
+    return line
+
+
 def tell_number(x: float | None) -> str:
     return "?" if x is None else f"{x:.3f}"
 
@@ -412,16 +494,16 @@ def tell(
 ) -> list[str]:
     """The findings as sentences, the answer first."""
     gap = pl.studies.tell_interval(farther, share=False, signed=True)
-    if farther.low > 0 and after.f1 >= before.f1:
+    if farther.low > LEAST and after.f1 > before.f1:
         first = (
             "Training made the picture of annotators worse, and a better majority score hides it"
         )
-    elif farther.low > 0:
+    elif farther.low > LEAST:
         first = "Training made the picture of annotators worse"
-    elif farther.high < 0:
+    elif farther.high < -LEAST:
         first = "Training made the picture of annotators better"
     else:
-        first = "No difference in the picture of annotators is seen"
+        first = f"No difference of over {LEAST:g} in the picture of annotators is seen"
     lines = [
         f"{first}: the distance from their shares is {after.distance:.3f} after and {before.distance:.3f} "
         f"before, {gap}; F1 of the majority is {after.f1:.3f} and {before.f1:.3f}.",

@@ -7,11 +7,12 @@ trained.
     D                    distinct n-grams: N_n / (V (1 - ((V - 1) / V)^C_n)), n = 1..5, over tokens
                          spread: 1 - the mean cosine of all pairs of mean last hidden states
     gap                  quality on the problem less that on each of `shifted`
-    KL                   mean log-prob of the model's answers, less that of the start, a token
+    KL                   mean log-prob of the model's answers, less that of the start, in nats an answer
 
 Training makes a distribution sharper, and so does a lower temperature. So the start is sampled at
 `temperatures` too: the control is the diversity that it has where it is as good as the model, on the
-line between its temperatures. What the model has less than that is lost beyond sharpening.
+line between its temperatures, from the hottest to the coldest. What the model has less than that is lost
+beyond sharpening; the interval of it covers the choice of the problems, for quality as for diversity.
 
     palaestra study rlhf-diversity --model runs/mine/checkpoints/step-100 --data F shifted=OTHER.jsonl
     palaestra study rlhf-diversity --model RLHF base=BASE beside=sft=SFT --data F
@@ -19,7 +20,6 @@ line between its temperatures. What the model has less than that is lost beyond 
 Quality is the share of right answers, or the mean reward where nobody says what is right.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,17 +96,23 @@ class Diversity:
     async def run(self, ctx: pl.Context) -> pl.Result:
         others = {k: v for k, _, v in (x.partition("=") for x in pl.studies.listed(self.beside))}
         pl.studies.bring_models(ctx, self.base, others)
+        shifted = {p: pl.studies.on_problem(ctx, p) for p in pl.studies.listed(self.shifted)}
         power = pl.studies.tell_power(ctx, self.tasks)
         names = ["base", *others, *self.present, "policy"]
         items = {name: await self._answers(ctx, name) for name in names}
         measures = {name: measure(ctx, name, each) for name, each in items.items()}
-        cooler = [measure(ctx, "", await self._answers(ctx, "base", t)) for t in self.temperatures]
+        heats = {
+            t: measure(ctx, "", await self._answers(ctx, "base", t))
+            for t in self.temperatures
+            if t != self.temperature
+        }
+        heats[self.temperature] = measures["base"]
+        line = [heats[t] for t in sorted(heats, reverse=True)]
         gaps: dict[str, dict[str, pl.stats.Interval]] = {}
-        for i, problem in enumerate(pl.studies.listed(self.shifted)):
-            there = pl.studies.on_problem(ctx, problem)
+        for i, (problem, there) in enumerate(shifted.items()):
             each = {n: await self._answers(there, n, draw=f"other {i + 1}") for n in names}
             gaps[problem] = {n: quality_of(x) for n, x in each.items()}
-        return pl.studies.publish(ctx, self._report(items, measures, cooler, gaps, power))
+        return pl.studies.publish(ctx, self._report(items, measures, line, gaps, power))
 
     async def _answers(
         self,
@@ -129,7 +135,7 @@ class Diversity:
         self,
         items: Mapping[str, Sequence[pl.studies.Item]],
         measures: Mapping[str, "Variety"],
-        cooler: Sequence["Variety"],
+        heats: Sequence["Variety"],
         shifted: Mapping[str, Mapping[str, pl.stats.Interval]],
         power: str,
     ) -> pl.studies.StudyReport:
@@ -137,7 +143,7 @@ class Diversity:
         both = [i for i in base.within if i in model.within]
         pair = [base.within[i] for i in both], [model.within[i] for i in both]
         less = pl.stats.paired_difference(*pair)
-        equal = at_equal_quality([base, *cooler], model.quality.mean)
+        lost = lost_beyond_sharpening(heats, model)
         numbers: dict[str, float | pl.stats.Interval] = {
             "moved": mean(np.abs(np.subtract(*pair))),
             "diversity_within": less,
@@ -145,29 +151,25 @@ class Diversity:
             "spread_within": model.spread_within - base.spread_within,
             "spread_across": model.spread_across - base.spread_across,
             **({"kl": model.kl} if model.kl is not None else {}),
-            **(
-                {"lost_beyond_sharpening": equal - mean(model.distinct)}
-                if equal is not None
-                else {}
-            ),
+            **({"lost_beyond_sharpening": lost} if lost is not None else {}),
         }
         for problem, each in shifted.items():
             gain = each["policy"].mean - each["base"].mean
             numbers[f"gain_on_{problem}"] = gain
-        heats = ", ".join(f"{t:g}" for t in (*self.temperatures, self.temperature))
+        control = sorted({*self.temperatures, self.temperature}, reverse=True)
         return pl.studies.StudyReport(
             study="rlhf-diversity",
             question=self.question,
-            findings=tell(base, model, less, equal, shifted),
+            findings=tell(base, model, less, lost, shifted),
             numbers=numbers,
             protocol={
                 "answers": f"{self.n} to each of {len(base.within)} problems at {self.temperature:g}",
                 "tokens": "of the start's tokenizer, for all models",
-                "control": f"the start at temperatures {heats}",
+                "control": f"the start at temperatures {', '.join(f'{t:g}' for t in control)}",
                 "power": power,
             },
             tables=[table(measures), *shifted_tables(measures, shifted)],
-            charts=[chart(measures, [base, *cooler])],
+            charts=[chart(measures, heats)],
             items=[{"model": name, **x} for name, each in items.items() for x in each],
         )
 
@@ -175,13 +177,14 @@ class Diversity:
 @dataclass(frozen=True, slots=True)
 class Variety:
     """Of one model's answers: their quality; distinct n-grams of each problem's answers, by problem, and
-    of each sample's answers to all problems; the spread of states likewise, means; and the divergence from
-    the start, None where it cannot be told.
+    of each sample's answers to all problems; the quality by problem, of those with distinct n-grams; the
+    spread of states, means; and the divergence from the start, None where it cannot be told.
     """
 
     quality: pl.stats.Interval
     within: Mapping[int, float]
     across: list[float]
+    qualities: Mapping[int, float]
     spread_within: float = math.nan
     spread_across: float = math.nan
     kl: float | None = None
@@ -222,6 +225,11 @@ def measure(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> Var
             for x, each in zip(several, ids, strict=True)
         },
         [pl.studies.distinct_ngrams(each, size) for each in columns],
+        {
+            x["problem"]: q
+            for x, q in zip(items, pl.studies.quality(items), strict=True)
+            if len(x["texts"]) > 1
+        },
     )
     if not name:
         return plain
@@ -245,14 +253,15 @@ def measure(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> Var
 
 def divergence(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> float | None:
     """The mean over answers of log p of the model less that of the start, in nats an answer; None
-    where an episode has more than a question and an answer.
+    where an episode has more than a question and an answer. Of an answer that was cut the end is not
+    counted, which the model did not write.
     """
     if not isinstance(ctx.bench.world, pl.worlds.Question):
         return None
     written = [
-        pl.run.WrittenText(text, tuple(ctx.bench.tasks.task("test", x["problem"]).prompt))
+        pl.run.WrittenText(text, tuple(ctx.bench.tasks.task("test", x["problem"]).prompt), cut)
         for x in items
-        for text in x["texts"]
+        for text, cut in zip(x["texts"], x["cut"], strict=True)
     ]
     sums = [
         [
@@ -264,18 +273,41 @@ def divergence(ctx: pl.Context, name: str, items: Sequence[pl.studies.Item]) -> 
     return mean(sums[0]) - mean(sums[1])
 
 
-def at_equal_quality(heats: Sequence[Variety], quality: float) -> float | None:
-    """Distinct n-grams of the start at the temperature at which it has this quality, on the line
-    between two neighbouring temperatures; None where it has it at none.
+def lost_beyond_sharpening(heats: Sequence[Variety], model: Variety) -> pl.stats.Interval | None:
+    """How many distinct n-grams the model has less than the start at the temperature at which it is as
+    good, on the line between two neighbouring temperatures; None where it is so at none.
+
+    With mean diversities D and qualities Q of the hotter (0) and colder (1) one and of the model (m):
+
+        w = (Q_m - Q_0) / (Q_1 - Q_0),   lost = D_0 + w (D_1 - D_0) - D_m
+
+    and the t interval of the linearised terms of the problems, whose mean is `lost` itself:
+
+        d_0 + w (d_1 - d_0) - d_m + (D_1 - D_0) (q_m - q_0 - w (q_1 - q_0)) / (Q_1 - Q_0)
+
+    Of two that are equally good w = 0, and the second part is left out.
 
     Args:
         heats: of the start, the hottest first; of several crossings the first counts.
+        model: all are compared on the problems that each of them has.
     """
-    for hot, cold in itertools.pairwise(heats):
-        q0, q1 = hot.quality.mean, cold.quality.mean
-        d0, d1 = mean(hot.distinct), mean(cold.distinct)
-        if min(q0, q1) <= quality <= max(q0, q1):
-            return d0 + (d1 - d0) * (quality - q0) / (q1 - q0) if q1 != q0 else d0
+    both = [i for i in model.within if all(i in x.within for x in heats)]
+    d_HN, q_HN = (
+        np.array([[of[i] for i in both] for of in each])
+        for each in ([x.within for x in heats], [x.qualities for x in heats])
+    )
+    d_N, q_N = (np.array([of[i] for i in both]) for of in (model.within, model.qualities))
+    if not both:
+        return None
+    for d0_N, d1_N, q0_N, q1_N in zip(d_HN, d_HN[1:], q_HN, q_HN[1:], strict=False):
+        hot, cold, quality = q0_N.mean(), q1_N.mean(), q_N.mean()
+        if min(hot, cold) <= quality <= max(hot, cold):
+            w = (quality - hot) / (cold - hot) if cold != hot else 0.0
+            terms_N = d0_N + w * (d1_N - d0_N) - d_N
+            if cold != hot:
+                slope = (d1_N - d0_N).mean() / (cold - hot)
+                terms_N = terms_N + slope * (q_N - q0_N - w * (q1_N - q0_N))
+            return pl.stats.mean_interval(terms_N.tolist())
     return None
 
 
@@ -283,7 +315,7 @@ def tell(
     base: Variety,
     model: Variety,
     less: pl.stats.Interval,
-    equal: float | None,
+    lost: pl.stats.Interval | None,
     shifted: Mapping[str, Mapping[str, pl.stats.Interval]],
 ) -> list[str]:
     """The findings as sentences, the answer first."""
@@ -292,12 +324,13 @@ def tell(
         f"Answers to one problem are {way} varied after training: {mean(model.distinct):.3f} of distinct "
         f"n-grams against {mean(base.distinct):.3f}, {pl.studies.tell_interval(less, share=False, signed=True)}."
     )
-    if equal is None:
+    if lost is None:
         control = "The start reaches the model's quality at no temperature that was tried, so nothing is matched."
     else:
+        seen = "is lost" if lost.low > 0 else "is gained" if lost.high < 0 else "is no seen loss"
         control = (
-            f"The start as good as the model, at a lower temperature, has {equal:.3f}: "
-            f"{equal - mean(model.distinct):+.3f} is lost beyond sharpening."
+            f"The start as good as the model, at another temperature, has {mean(model.distinct) + lost.mean:.3f}: "
+            f"{pl.studies.tell_interval(lost, share=False, signed=True)} {seen} beyond sharpening."
         )
     lines = [
         f"On {problem} the model gets {each['policy'].mean:.3f}, the start {each['base'].mean:.3f}."
@@ -357,12 +390,12 @@ def called(name: str) -> str:
     return {"base": "start", "policy": "model"}.get(name, name)
 
 
-def chart(measures: Mapping[str, Variety], cooler: Sequence[Variety]) -> pl.studies.StudyChart:
+def chart(measures: Mapping[str, Variety], heats: Sequence[Variety]) -> pl.studies.StudyChart:
     """Diversity against quality: the start's line over temperatures, and a point for each model."""
     line = pl.studies.StudyLine(
         "start, by temperature",
-        [m.quality.mean for m in cooler],
-        [mean(m.distinct) for m in cooler],
+        [m.quality.mean for m in heats],
+        [mean(m.distinct) for m in heats],
     )
     points = [
         pl.studies.StudyLine(called(n), [m.quality.mean], [mean(m.distinct)])

@@ -185,45 +185,6 @@ class Observe:
         return paid(pioneer, r1, first), paid(observer, r2, second)
 
 
-@pl.stage
-class Own:
-    """`credit` of the answers that one agent gave, with what its own model says of them under the
-    names that are the policy's elsewhere.
-    """
-
-    model: str
-    credit: pl.Credit
-
-    @property
-    def keeps_equal(self) -> bool:
-        return pl.abilities.keeps_equal(self.credit)
-
-    def __call__(
-        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
-    ) -> tuple[list[pl.Example], pl.State]:
-        def own(e: pl.Episode) -> bool:
-            return any(s.trained and s.policy == self.model for r in e.rows for s in r.segments)
-
-        kept = [[i for i, e in enumerate(g.episodes) if own(e)] for g in groups]
-        mine = [
-            replace(g, episodes=tuple(g.episodes[i] for i in at))
-            for g, at in zip(groups, kept, strict=True)
-        ]
-        said = [
-            [measured[i] if self.model == "policy" else self._renamed(measured[i]) for i in at]
-            for measured, at in zip(signals, kept, strict=False)
-        ]
-        return self.credit(mine, said, state)
-
-    def _renamed(self, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        mark = f"{self.model}_"
-
-        def own(row: dict[str, Any]) -> dict[str, Any]:
-            return {k.removeprefix(mark): v for k, v in row.items() if k.startswith(mark)}
-
-        return [row | {f"policy_{k}": v for k, v in own(row).items()} for row in measured]
-
-
 def build(
     team: Team = "cooperative",
     swap: int = 5,
@@ -238,7 +199,7 @@ def build(
 
     def learner(name: str) -> pl.Learner:
         needs = tuple((name if model == "policy" else model, what) for model, what in agent.needs)
-        return replace(agent, credit=Own(name, agent.credit), needs=needs)
+        return replace(agent, credit=pl.credit.Own(name, agent.credit), needs=needs)
 
     return pl.vary(
         ppo,

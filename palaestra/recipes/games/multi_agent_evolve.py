@@ -22,7 +22,8 @@ Kept questions go into a store of 10,000, which is part of the checkpoint. With 
 reference is one of them, else the next problem of the data. The judge is paid for form alone, so nothing
 ties its ratings to the truth. Where the solver answered a problem of the data that has an answer,
 "part/truth" is the share of right answers and "part/agreement" that of ratings (>= 0.5) that agree with it:
-stop where it falls.
+stop where it falls. Ratings that cannot be read are left out there; "part/unread" is the share of questions
+and ratings that cannot be read.
 """
 
 import asyncio
@@ -219,7 +220,8 @@ class PlayRoles:
         question, wrote = form.question(reply_of(proposer))
         quality, judges = 0.0, list[pl.Episode]()
         if question is not None:
-            quality, judge = await self._rate(ctx, (*key, 1), task, question, None)
+            said, judge = await self._rate(ctx, (*key, 1), task, question, None)
+            quality = NEUTRAL if said is None else said
             judges.append(judge)
         kept = question is not None and (quality >= KEPT or not self.filtered)
         solved = own_task(task, question) if kept and question is not None else task
@@ -234,11 +236,14 @@ class PlayRoles:
             )
         )
         judges += [judge for _, judge in rated]
-        ratings = [value for value, _ in rated]
+        said_of_answers = [value for value, _ in rated]
+        ratings = [NEUTRAL if value is None else value for value in said_of_answers]
         truths = [] if kept else await self._audit(ctx, key, task, solvers)
         answers = [
             self._paid_solver(e, rate, solved, truths[i] if truths else None)
-            for i, (e, rate) in enumerate(zip((e for e in solvers if e.ok), ratings, strict=True))
+            for i, (e, rate) in enumerate(
+                zip((e for e in solvers if e.ok), said_of_answers, strict=True)
+            )
         ]
         first = self._paid_proposer(
             proposer, question, quality, ratings if kept else [], wrote, kept
@@ -255,12 +260,13 @@ class PlayRoles:
 
     async def _rate(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, question: str, answer: str | None
-    ) -> tuple[float, pl.Episode]:
+    ) -> tuple[float | None, pl.Episode]:
+        """What the judge says, None where that cannot be read, and its episode."""
         e = await self._act(ctx, key, task, self.form.judge(question, answer))
         if not e.ok:
-            return NEUTRAL, e
+            return None, e
         value, form = self.form.rating(reply_of(e), answer is not None)
-        return NEUTRAL if value is None else value, as_role(e, "judge", form, {})
+        return value, as_role(e, "judge", form, {"unread": float(value is None)})
 
     async def _audit(
         self, ctx: pl.Context, key: pl.Key, task: pl.Task, solvers: Sequence[pl.Episode]
@@ -288,20 +294,37 @@ class PlayRoles:
             return e
         pay, hard = proposer_pay(quality, ratings, form, self.difficulty)
         parts = {"question": quality, "difficulty": hard, "kept": float(kept)}
+        parts["unread"] = float(question is None)
         paid = as_role(e, "proposer", pay if question is not None else 0.0, parts)
         return replace(paid, facts={**paid.facts, "kept_question": question}) if kept else paid
 
     def _paid_solver(
-        self, e: pl.Episode, rate: float, task: pl.Task, truth: bool | None
+        self, e: pl.Episode, said: float | None, task: pl.Task, truth: bool | None
     ) -> pl.Episode:
-        form = self.form.solution(reply_of(e), task)
+        """An answer by its rating; one that cannot be read is neutral, and agrees with nothing."""
+        form, rate = self.form.solution(reply_of(e), task), NEUTRAL if said is None else said
         parts = {"rating": rate}
         if truth is not None:
-            parts |= {"truth": float(truth), "agreement": float((rate >= 0.5) == truth)}
+            parts["truth"] = float(truth)
+            if said is not None:
+                parts["agreement"] = float((said >= 0.5) == truth)
         return as_role(e, "solver", (rate + form) / 2, parts)
 
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where no question or no rating of the first step can be read."""
+        parts = [e.reward.parts for g in groups for e in g.valid if e.reward]
+        what = {"proposer": "no question", "judge": "no rating"}
+        by_role = {r: [p["unread"] for p in parts if f"pay of {r}" in p] for r in what}
+        told = [what[r] for r, unread in by_role.items() if unread and all(unread)]
+        if not told:
+            return ""
+        return (
+            f"{' and '.join(told)} of the first step could be read, so the roles are trained for their forms alone; "
+            "begin with a model that follows instructions"
+        )
 
-PARTS = ("question", "difficulty", "kept", "rating", "truth", "agreement")
+
+PARTS = ("question", "difficulty", "kept", "rating", "truth", "agreement", "unread")
 
 
 def as_role(e: pl.Episode, role: str, pay: float, parts: Mapping[str, float]) -> pl.Episode:

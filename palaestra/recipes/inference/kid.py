@@ -18,6 +18,8 @@ Nothing is trained.
 The second answers held-out questions both ways, with the same random numbers, and says for each the share of
 answers that state the right one, nats a token under the model alone (the log of perplexity), the
 probability that knowledge tokens gained, and seconds a token, of which KID takes several times as many.
+A reply is right where a right answer's words stand anywhere in it, in one row: "yes" is right in "yes and no",
+and --reward is not asked. Short answers such as numbers are better measured by `palaestra search --reward`.
 
 On the built-in problem a small model first imitates answers to questions about a made-up wiki, of which the
 held-out ones ask for facts that it was never told.
@@ -100,6 +102,9 @@ class CompareInfusion:
             raise pl.UserError(
                 f"{ctx.bench.name} has no documents, from which kid takes knowledge; give --docs FOLDER"
             )
+        ctx.say(
+            "note: a reply counts as right where the words of a right answer stand in it; --reward is not asked"
+        )
         there = ctx.with_bench(replace(ctx.bench, world=pl.worlds.Question()))
         numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         tasks = [ctx.bench.tasks.task("test", i) for i in numbers]

@@ -199,11 +199,11 @@ def put_shots(task: pl.Task, notes: Sequence[pl.curriculum.Note]) -> pl.Task:
 
 def verified_examples(task: pl.Task) -> list[pl.curriculum.Note]:
     """The task itself, where people said whether it can be done."""
-    can = task.meta.get("can")
+    can = pl.needs.truth_of(task.meta.get("can"))
     return (
         []
         if can is None
-        else [pl.curriculum.Note(text=pl.tasks.question_text(task), facts={"can": bool(can)})]
+        else [pl.curriculum.Note(text=pl.tasks.question_text(task), facts={"can": can})]
     )
 
 

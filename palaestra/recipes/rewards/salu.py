@@ -114,7 +114,7 @@ class Honest:
             ctx, self, group, lambda groups: confidences(ctx, self.model, groups)
         )
         gold = await pl.judge_group(ctx, ctx.bench.reward, group)
-        known = bool(group.task.meta.get("answerable", True))
+        known = pl.needs.truth_of(group.task.meta.get("answerable")) is not False
         return [
             g
             if isinstance(g, pl.Fault)

@@ -38,7 +38,8 @@ from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, seed_of
 
 POLICY = "policy"  # the seat where only one player is trained
 SEEDS = 2**31  # libraries take seeds of 32 bits with a sign
-KEPT = 256  # running environments that wait for their next action
+KEPT = 256  # running environments that wait for their next action, at first
+REMEMBERED = 2**16  # environments that were ended for want of room
 PATIENCE, PAUSE = 10.0, 0.01  # seconds
 GAMES, ACTIONS = 32, 1000  # of random play before the first step, at most
 # who plays the other seats: the policy itself, a name that the world knows, or a function
@@ -100,7 +101,10 @@ class Trail:
 
 
 class Lives:
-    """Running environments, by the trail that brought them there; the oldest of too many end.
+    """Running environments, by the trail that brought them there; the oldest of too many end, since
+    an episode that is given up elsewhere never says so. One that was ended too early comes back to
+    be played anew: then there is room for twice as many from there on, so that the number follows
+    the episodes in flight.
 
     `most` of them may run at a time; None = any number. Who finds no room waits `PATIENCE` seconds
     for an episode to end, and then takes the place of one that waits for its next action, which is
@@ -110,7 +114,9 @@ class Lives:
     def __init__(self, most: int | None = None) -> None:
         self.most = most
         self.running = 0
+        self.room = KEPT
         self.kept: list[tuple[Trail, Live, Scene]] = []
+        self.crowded_out = set[int]()  # hashes of trails
 
     async def begin(self, make: Callable[[], Live]) -> Live:
         """A fresh environment, as soon as there is room."""
@@ -141,12 +147,19 @@ class Lives:
             if (known.seed, known.actions) == where:
                 del self.kept[i]
                 return live, scene
+        if hash(where) in self.crowded_out:
+            self.crowded_out.clear()
+            self.room *= 2
         return None
 
     async def keep(self, trail: Trail, live: Live, scene: Scene) -> None:
         self.kept.append((trail, live, scene))
-        if len(self.kept) > KEPT:
-            await self.end(self.kept.pop(0)[1])
+        if len(self.kept) > self.room:
+            oldest, ended, _ = self.kept.pop(0)
+            if len(self.crowded_out) == REMEMBERED:
+                self.crowded_out.clear()
+            self.crowded_out.add(hash((oldest.seed, oldest.actions)))
+            await self.end(ended)
 
 
 @declare(

@@ -8,6 +8,7 @@ import numpy as np
 import palaestra as pl
 import pytest
 from palaestra.recipes.agents.chd_thematic import build
+from palaestra.recipes.agents.chd_thematic.prompts import ThematicPrompts
 from palaestra.recipes.agents.chd_thematic.themes import (
     Theme,
     apply_edits,
@@ -92,6 +93,9 @@ THEMES = [Theme("a", "", (0, 1)), Theme("b", "", (2,)), Theme("c", "", (3,))]
         ("delete t9\nmerge t1 t9: d\nsplit t1: x = c4\nadd f: c9", "abc", [(0, 1), (2,), (3,)], 4),
         ("Score 4. I would not delete anything.", "abc", [(0, 1), (2,), (3,)], 0),
         ("delete t1\nmerge t1 t2: z", "bc", [(2,), (3,)], 1),  # numbers are those of before
+        ("Delete nothing; t2 is fine.\nMerge t1 and t3? No, they differ.", "abc", [(0, 1), (2,), (3,)], 2),
+        ("**delete** t2 (no evidence)\ndelete theme t3: too broad", "a", [(0, 1)], 0),
+        (f"{ThematicPrompts().review}\ndelete t3", "ab", [(0, 1), (2,)], 0),  # the question is repeated before it
     ],
 )
 def test_reviewers_change_themes(reply, names, codes, void):
@@ -252,3 +256,11 @@ def test_a_model_that_writes_no_code_is_told(folder, capsys):
 def test_arguments_are_checked(given):
     with pytest.raises(pl.UserError):
         build(**given)
+
+
+def test_the_form_of_a_question_is_no_code_and_no_theme_and_ranges_are_whole():
+    lines = {f"q{i}": "words" for i in range(1, 8)}
+    assert read_codes("One code a line, as in\nLABEL: q3, q7\nFear: q1-q3\nHope: q5 to q7", lines).codes == [
+        ("Fear", ("q1", "q2", "q3")), ("Hope", ("q5", "q6", "q7"))]  # fmt: skip
+    assert not read_codes("Fear: q6-q9", lines).codes  # a line that is not there
+    assert [t.name for t in read_themes("NAME | DEFINITION | c1, c4\nFear | being afraid | c2", 5)] == ["Fear"]

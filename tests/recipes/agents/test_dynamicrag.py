@@ -59,6 +59,9 @@ def test_terms_of_an_answer_by_hand():
     assert dynamicrag.quality("It is Mema.", "mema") == near_terms(1, 0.5, 0.5)
     assert dynamicrag.quality("mema", "Queen Mema") == near_terms(1, 2 / 3, 2 / 3)
     assert dynamicrag.quality("", "mema") == near_terms(0, 0, 0)
+    assert dynamicrag.quality("in 1900", "190")["exact"] == 0 and dynamicrag.quality("Ada", "a")["exact"] == 0
+    assert dynamicrag.quality("It was 190 B.C.", "190")["exact"] == 1 and dynamicrag.quality("a", "A")["exact"] == 1
+    assert dynamicrag.quality("答案是東京", "東京")["exact"] == 1  # a script without spaces
 
 
 def near_terms(exact, f1, rouge_l):
@@ -90,6 +93,28 @@ def test_equal_answers_teach_nothing_unless_that_is_off():
     kept = paid(chosen(1), chosen(1, 2), says=lambda q: "mema", same_is_zero=False)
     assert kept[0].reward.total - kept[1].reward.total == pytest.approx(0.2 * (1 / 2 - 1 / 3))
     assert paid(chosen(1), says=lambda q: "mema")[0].reward.total > 0  # a lone one has nothing to equal
+
+
+def noted(*episodes, **options):
+    """The line after a first step whose episodes are these."""
+    return dynamicrag.AnswerQuality().first_step_note([Group(task=TASK, episodes=paid(*episodes, **options))])
+
+
+def test_a_generator_that_earns_nothing_is_told():
+    lists = chosen(1), chosen(1, 2), chosen(malformed=1)
+    bad = noted(*lists, says=lambda q: "no idea", same_is_zero=False)
+    assert "only the length of a list is learned" in bad and "length=0" in bad
+    assert noted(*lists, says=lambda q: "mema", same_is_zero=False) == ""
+    assert noted(*lists, says=lambda q: "no idea", length=0.0, same_is_zero=False) == ""
+    assert noted(*lists, says=lambda q: "no idea") == ""  # nothing is learned at all, which is told elsewhere
+    assert noted(chosen(malformed=1), says=lambda q: "mema") == ""
+
+
+def test_why_answers_have_no_reward_is_told():
+    said = iter(("<think>mema?", "<think>no", "mema"))
+    line = noted(chosen(1), chosen(2), chosen(1, 2), says=lambda q: next(said))
+    assert line.startswith("2 of 3 episodes of the first step have no reward, 2 of them for this:")
+    assert "answer_tokens=1000" in line and "only the length" not in line
 
 
 def test_no_list_is_worth_nothing_and_asks_nobody():
@@ -133,7 +158,8 @@ def test_the_grade_of_a_reply_is_its_last_line(text, grade):
 
 
 @pytest.mark.parametrize(
-    "text", ["score: 250", "Score: 17/20", "Score: -5", "Relevance score: 20", "<think>Score: 10", "fine", ""]
+    "text",
+    ["score: 250", "Score: 0.8", "Score: 17/20", "Score: -5", "Relevance score: 20", "<think>Score: 10", "fine", ""],
 )
 def test_a_reply_without_a_grade_is_a_fault(text):
     with pytest.raises(Fault, match="judge"):

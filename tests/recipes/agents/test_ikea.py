@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
+from palaestra.context import Bench
 from palaestra.curriculum.knowledge import KnowledgeBoundary
 from palaestra.errors import UserError
+from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.recipes.agents import ikea
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 
@@ -98,6 +101,42 @@ def test_shares_that_are_none_are_refused():
 def test_without_documents_nothing_can_be_probed(tmp_path):
     with pytest.raises(UserError, match="ikea needs documents, which the model searches: docs FOLDER"):
         pl.train("ikea", task="add", out=tmp_path / "run", quiet=True)
+
+
+def test_what_is_asked_before_the_first_step_is_bounded_and_announced(monkeypatch):
+    """Of a file of 20,000 questions 4096 are asked, from its beginning to its end; `candidates` says others."""
+    assert len(KnowledgeBoundary()._numbers(20_000)) == 4096 and len(KnowledgeBoundary()._numbers(None)) == 64
+    assert KnowledgeBoundary(candidates=4)._numbers(10) == [0, 2, 5, 7]
+    assert KnowledgeBoundary(candidates=9)._numbers(3) == [0, 1, 2]
+    said, asked = [], []
+
+    async def rates(ctx, key, tasks, sample):
+        said.append("asked")
+        return [float(t.id == "t5") for t in tasks]
+
+    monkeypatch.setattr("palaestra.curriculum.knowledge.pass_rates", rates)
+    tasks = SimpleNamespace(size=10, task=lambda split, i: asked.append(i) or Task(id=f"t{i}"))
+    bench = Bench(
+        tasks=tasks,
+        world=SimpleNamespace(turns=1, closed=lambda: None, reset=None, step=None, seats=()),
+        reward=None,
+        name="x",
+    )
+    ctx = SimpleNamespace(bench=bench, say=said.append, with_bench=lambda bench: None)
+    draw = KnowledgeBoundary(n=3, candidates=4)
+    drawn, state = asyncio.run(draw(ctx, ("k",), 2, {}))
+    assert asked[:4] == [0, 2, 5, 7] and state["known"] == [5]
+    assert {t.meta["from_memory"]: t.id for t in drawn}[True] == "t5"
+    assert said[0].startswith("note: 4 questions are answered 3 times each without documents, 12 answers")
+    assert said[1] == "asked"
+
+
+@pytest.mark.parametrize(("method", "told"), [("ikea", "16 to each of up to 4096 questions"), ("grpo", "")])
+def test_costs_name_what_is_sampled_before_the_first_step(method, told):
+    costs = costs_of(pl.recipe(method))
+    lines = costs_lines(costs, costs_of(pl.recipe("grpo")))
+    assert costs.before == told
+    assert [x for x in lines if "before" in x] == ([f"answers sampled before the first step: {told}"] if told else [])
 
 
 def test_a_question_that_the_start_answers_is_known(tmp_path, monkeypatch):

@@ -66,6 +66,19 @@ def test_the_memory_has_the_actions_that_raised_the_score_in_order():
     assert not any(new for _, new in asked) and world_oracle() == "a"
 
 
+def test_an_environment_that_begins_a_new_row_is_told_again_what_was_in_the_last():
+    class Forgetful(Kitchen):
+        def ask(self, n, text):
+            frame = super().ask(n, text)
+            return replace(frame, asks=(replace(frame.asks[0], new_row=True),))
+
+    asked, frame = play(games.WithGameKnowledge(Forgetful(), FACTS), ("a", "Let me think.\nb", "c", "d" * 500))
+    assert [texts[-1].splitlines()[0] for texts, _ in asked[1:]] == ["affordances: Water can boil"] * 3
+    assert frame.facts["correct_actions"] == ("b", "d" * 200), (
+        "the line of the action alone, and no more of it than is bearable"
+    )
+
+
 def world_oracle():
     world = games.WithGameKnowledge(Kitchen())
     return world.oracle(asyncio.run(world.reset(TASK, ("k",))).state)

@@ -7,7 +7,7 @@ from pathlib import Path
 import palaestra as pl
 import pytest
 from palaestra.recipes.agents.meta_prompt_tom import build
-from palaestra.recipes.agents.meta_prompt_tom.program import TraitDraft, best_of, with_advice
+from palaestra.recipes.agents.meta_prompt_tom.program import TraitDraft, best_of, edited_text, with_advice
 from palaestra.recipes.agents.meta_prompt_tom.traits import (
     WORDING,
     expected_traits,
@@ -17,7 +17,7 @@ from palaestra.recipes.agents.meta_prompt_tom.traits import (
     traits_off,
     volume,
 )
-from palaestra.types import Message
+from palaestra.types import Message, Task
 
 from tests.chat_server import serving
 
@@ -146,6 +146,36 @@ def test_own_traits_are_asked_for(edits):
         run = train(edits, f"endpoint(url='{url}',model='m')", rounds=1, traits="['tone: Is the tone warm?']")
     assert set(run.summary["expected"]) == {"tone"} and run.summary["audit"] is None
     assert all("Is the tone warm?" in text for text in asked)
+
+
+def test_only_an_edited_text_that_was_accepted_is_one():
+    task = lambda **meta: Task(id="t", meta=meta)
+    for accepted in (True, 1, "True", "yes", None):
+        assert edited_text(task(edited="a", accepted=accepted)) == "a", accepted
+    assert edited_text(task(edited="a")) == "a"
+    for accepted in (False, 0, "false", "No"):
+        assert not edited_text(task(edited="a", accepted=accepted)), accepted
+    assert not any(edited_text(task(edited=x)) for x in (["a"], None, " ", 3))
+
+
+def test_tables_say_what_was_accepted_and_held_out_rows_are_read_alike(edits):
+    """Held-out texts that are a list or were rejected have no `edit_loss`."""
+    lines = [f"{a}+{a} mod 10,Text {a}.,{['true', 'False', ''][a % 3]}" for a in range(9)]
+    Path("edits.csv").write_text("\n".join(["prompt,edited,accepted", *lines]) + "\n")
+    asked = []
+
+    def answer(body):
+        asked.append(body["messages"][-1]["content"])
+        return "[[10]]"
+
+    rows = [{"edited": ["It is 8."]}, {"edited": "It is 8.", "accepted": False}]
+    Path("requests.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"7+{i} mod 10", **r}) + "\n" for i, r in enumerate(rows))
+    )
+    with serving(answer) as (_, url):
+        run = train({**edits, "data": "edits.csv"}, f"endpoint(url='{url}',model='m')", rounds=1, tasks=2)
+    assert run.summary["edit_loss"] is None
+    assert [a for a in range(9) if any(f"Text {a}." in text for text in asked)] == [0, 2, 3, 5, 6, 8]
 
 
 def test_edited_texts_are_asked_for(edits):

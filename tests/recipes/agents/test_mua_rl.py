@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from dataclasses import replace
 from types import SimpleNamespace
 
 import palaestra as pl
@@ -10,6 +11,8 @@ import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.agents import mua_rl
 from palaestra.run.checks import check_starts
+from palaestra.run.unmet import check_models
+from palaestra.settings.fields import Settings
 from palaestra.types import Episode, Group, Message, Reward, Task
 from palaestra.worlds.question import Question
 
@@ -64,8 +67,16 @@ def test_who_serves_and_who_is_served(tmp_path):
     (tmp_path / "u.py").write_text("def u(task, messages):\n    return 'x'\n")
     spec = f"{tmp_path / 'u.py'}:u"
     assert mua_rl.build(script=spec).collect.links[0].world(Asked(world=tools)).user.spec == spec
-    own = pl.worlds.Service(tools.tools, pl.toys.ShopUser())
+    assert mua_rl.build(script=spec).collect.links[0].world(Asked(world=tools)).turns == 30
+    own = pl.worlds.Service(tools.tools, pl.toys.ShopUser(), turns=12)
     assert sample.world(Asked(world=own)) == own  # a problem with a user of its own keeps it
+    assert mua_rl.build(turns=3).collect.links[0].world(Asked(world=own)).turns == 3
+    with pytest.raises(UserError, match="brings its own database"):
+        mua_rl.build(db="x.json").collect.links[0].world(Asked(world=own))
+    settings = Settings(recipe="mua-rl", task="shop")
+    check_models(settings, {"user": None, "script": "", "static": False})
+    with pytest.raises(UserError, match="needs a user"):
+        check_models(replace(settings, task="wiki"), {"user": None, "script": "", "static": False})
 
 
 class Rows:

@@ -45,6 +45,14 @@ def test_rewards_of_the_catalogue():
     assert judge("login(")["total"] == judge("")["total"] == -0.5
 
 
+def test_a_right_script_is_paid_whole_though_no_case_has_its_calls():
+    right = "def twice(x):\n    return add(x, x)\nprint(twice(3))"
+    assert judge_script(right, right, [], [])["total"] == 1
+    assert judge_script("foo()\nbar()", "foo()\nbar()", [], [])["total"] == 1
+    assert judge_script("foo()\nbaz()", "foo()\nbar()", [], [])["invented"] == 1
+    assert judge_script("print", "foo\nbar", [], [], language="commands")["invented"] == 1  # a list has no built-ins
+
+
 def test_invented_calls_cost_a_tenth_each_and_half_at_most():
     """F1 of login, fly against the 4: 2 * 1 / 6; known from a case is not invented."""
     assert judge("login()\nfly()")["total"] == pytest.approx(1 / 3 - 0.1)

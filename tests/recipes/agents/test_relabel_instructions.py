@@ -21,6 +21,7 @@ from palaestra.recipes.agents.relabel_instructions.instructed import (
 from palaestra.recipes.agents.relabel_instructions.relabeller import (
     Claim,
     claims_by_rule,
+    is_shortened,
     read_claims,
     read_step,
     steps_text,
@@ -75,7 +76,18 @@ def test_claims_in_all_forms_of_a_line():
     assert read_claims("", 4) == read_claims("NONE", 4) == []
 
 
-@pytest.mark.parametrize(("reply", "step"), [("12", 12), ("<think>3</think>Step 4.", 4), ("None", None), ("", None)])
+@pytest.mark.parametrize(
+    ("reply", "step"),
+    [
+        ("12", 12),
+        ("<think>3</think>Step 4.", 4),
+        ("None", None),
+        ("", None),
+        ("I count 3 tries. It was done at step 7", 7),
+        ("step 5 looks near, but NONE", None),
+        ("of 60 it was 9", 9),
+    ],
+)
 def test_a_step_of_a_reply(reply, step):
     assert read_step(reply) == step
 
@@ -107,7 +119,16 @@ def test_a_trajectory_as_text_is_defused_and_cut():
     assert lines[0] == "0. saw: start"
     assert lines[1] == "1. did: do; saw: wood 1; achieved: collect_wood"
     assert "[[x]]" not in lines[2] and lines[3] == "3. did: table; achieved: place table"
-    assert len(steps_text(FACTS, 20)) == 20
+
+
+def test_a_long_trajectory_keeps_every_step():
+    """What was achieved last is told however long the observations before it are; the longest are shortened."""
+    told = [[("u", "x" * 300)] for _ in range(60)] + [[("u", "short")]]
+    facts = {"told": told, "acted": [f"act {i}" for i in range(60)], "achieved": ((60, "reach the end"),)}
+    text = steps_text(facts, 6000)
+    assert len(text.splitlines()) == 61 and 5700 < len(text) <= 6000 and is_shortened(facts, 6000)
+    assert text.endswith("60. did: act 59; saw: short; achieved: reach the end")
+    assert not is_shortened(facts, 30_000) and "..." not in steps_text(facts, 30_000)
 
 
 def test_the_instruction_stands_behind_the_users_system_message():

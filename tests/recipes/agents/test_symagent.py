@@ -2,11 +2,13 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
 from palaestra.errors import UserError
 from palaestra.recipes.agents import symagent
+from palaestra.run.checks import check_starts
 from palaestra.services.triples import TripleGraph
 from palaestra.types import Act, Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.worlds.graph import GraphQuestions
@@ -125,3 +127,30 @@ def test_what_the_graph_lacks_is_listed_after_a_run_on_own_files(tmp_path):
         env="graph(told=0,plan=nobody,extract=use)", model="tiny-agent", evaluate=0, anyway=True,
     )  # fmt: skip
     assert symagent.missing_triples(run.episodes()) == {("bako", "boss", "tiru"): 2}
+
+
+def test_questions_that_start_nowhere_in_the_graph_are_told():
+    """Of four questions one names an unknown entity, and one, with an empty name, none that the graph has."""
+    asked = lambda text, **meta: replace(TASK, prompt=(Message(role="user", content=text),), meta=meta)
+    rows = [TASK, asked("who?", entity="Bakoo"), asked("his boss?", entity=""), asked("he?", entity=["Bako"])]
+    said, tasks = [], SimpleNamespace(size=4, task=lambda split, i: rows[i])
+    bench = SimpleNamespace(world=WORLD, tasks=tasks)
+    recipe = symagent.build(rounds=1).parts["round1"].runnable
+    asyncio.run(check_starts(recipe, SimpleNamespace(bench=bench, say=said.append)))
+    unknown, bare = said
+    assert "1 of 4 questions name entities that the graph lacks, such as 'Bakoo'" in unknown
+    assert "1 of 4 questions have no column entity" in bare and "'his boss?'" in bare
+    assert WORLD.reset(rows[2], ("k",)).state.entities == ()
+    assert pl.worlds.lost_entities(WORLD.planner, [rows[0], rows[3]]) == []
+
+
+def test_a_first_step_without_anything_to_imitate_says_so():
+    def note(*totals, reach=0.5, rules=("boss",)):
+        made = [episode(r, 1, reach=reach, rules=rules, answered=r > 0) for r in totals]
+        groups = [Group(task=TASK, episodes=merge(e)) for e in made]
+        return symagent.MergeTrajectories().first_step_note(groups)
+
+    assert note(0, 1) == "" and note() == ""
+    assert "nothing is imitated: 0 of 2 ended with finish(...)" in note(0, 0)
+    assert note(1, reach=0.0).startswith("no chain of the planner led to a right answer")
+    assert note(1, reach=0.0, rules=()) == ""

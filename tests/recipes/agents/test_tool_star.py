@@ -124,7 +124,9 @@ def test_one_tool_alone_earns_no_bonus_and_that_is_said(tmp_path):
 
 
 def test_the_problems_that_are_sorted_are_bounded():
-    assert tool_star.build().parts["rl"].runnable.draw.tasks == 512
+    for steps, tasks in ((12, 144), (3, 36), (100, 512)):  # a run ends at the hardest problem, if it draws so many
+        rl = tool_star.build(rl_steps=steps).parts["rl"].runnable
+        assert (rl.draw.tasks, rl.schedule.steps, rl.schedule.prompts) == (tasks, steps, 12)
 
 
 def test_a_hinted_solution_is_taught_with_its_chain_and_hint():

@@ -16,6 +16,7 @@ def binary(*ps):
     return np.array([[1 - p, p] for p in ps])
 
 
+ASK = ["study", "disagreement", "--model", "tiny-agent", "--base", "tiny-agent"]
 P = binary(0, 0.4, 0.5, 1)
 
 
@@ -67,10 +68,42 @@ def test_halves():
         ("fair or not fair or odd", None),
         ("", None),
         ("**odd**", "odd"),
+        ("<think>It may be odd or fair.</think>fair", "fair"),
+        ("Not odd, I think.\nAnswer: fair", "fair"),
+        ("Is it odd? No. The answer is **not fair**.", "not fair"),
+        ("odd or fair: \\boxed{fair}", "fair"),
+        ("fair, not fair", None),
     ],
 )
 def test_labels_in_answers(text, label):
     assert study.named_label(text, ["fair", "not fair", "odd"]) == label
+
+
+@pytest.mark.parametrize(
+    "text, labels, label",
+    [
+        ("1 or 10", ["1", "10"], None),
+        ("10", ["1", "10"], "10"),
+        ("It is a 1.", ["1", "10"], "1"),
+        ("No. I am not sure", ["no", "not sure"], None),
+        ("I am not sure, really", ["no", "sure", "not sure"], "not sure"),
+    ],
+)
+def test_a_label_inside_another_is_told_by_its_place(text, labels, label):
+    assert study.named_label(text, labels) == label
+
+
+def test_spellings_of_a_label_are_one():
+    """Of "No", "no", "no", "yes" no is 3/4; what is empty or null is no label."""
+    items = [task(1, ("No", "no", "no", "yes", "", None)), task(2, (" YES ",))]
+    shares, labels = study.shares_of(items)
+    assert labels == ["YES", "no"] and [list(p) for p in shares] == [[0.25, 0.75], [1.0, 0.0]]
+    assert study.annotation_remarks(items) == [
+        "2 annotations are empty and left out",
+        "labels that differ in upper and lower case are one: 'No' = 'no', 'YES' = 'yes'",
+    ]
+    assert study.annotation_remarks([task(1, ("yes", "no"))]) == []
+    assert study.halves_distance(["No", "", "no"], ["no", "yes"]) == 0
 
 
 def test_shares_of_answers():
@@ -118,6 +151,37 @@ def test_a_better_majority_can_hide_a_worse_picture():
     assert "a better majority score hides it" in study.tell(low, high, worse, [0.1], {"policy": 2})[0]
     assert study.tell(high, low, worse, [], {})[0].startswith("Training made the picture of annotators worse:")
     assert study.tell(low, high, worse, [0.1], {"policy": 2})[-1].startswith("2 items had no answer")
+
+
+def test_what_is_too_small_or_equal_is_not_told_as_hidden():
+    """At a difference of 0, and where F1 is 0 before and after, nothing is hidden."""
+    some = study.DisagreementScore(0.5, 0.2, 0.0, 9)
+    tiny = pl.stats.Interval(mean=0.0001, low=0.00005, high=0.00015, n=9)
+    assert study.tell(some, some, tiny, [], {})[0].startswith("No difference of over 0.005")
+    worse = pl.stats.Interval(mean=0.1, low=0.05, high=0.15, n=9)
+    assert study.tell(some, some, worse, [], {})[0].startswith("Training made the picture of annotators worse: ")
+    better = pl.stats.Interval(mean=-0.1, low=-0.15, high=-0.05, n=9)
+    assert study.tell(some, some, better, [], {})[0].startswith("Training made the picture of annotators better")
+
+
+@pytest.fixture
+def films(tmp_path):
+    said = [["good", "bad", "good"], ["bad", "bad"], ["good", "bad"], ["good"] * 3, ["bad", "good"]]
+    rows = [{"prompt": f"Film {i}: good or bad?", "annotations": x} for i, x in enumerate(said)]
+    file = tmp_path / "films.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return [*ASK, "--data", str(file), "--out", str(tmp_path / "out")]
+
+
+def test_what_can_be_seen_is_told_of_the_items_that_there_are(films, capsys):
+    """z = 1.960 + .842, times .2 / sqrt 5 = .251; and not of the 200 asked for."""
+    assert main([*films, "read=scored"]) == 0
+    assert "with 5 items a difference of 0.251 in the distance" in capsys.readouterr().err
+
+
+def test_more_shots_than_items_are_refused_first(films, capsys):
+    assert main([*films, "items=9", "shots=4"]) == 2
+    assert "shots=4 of 5 items leaves 1 to measure" in capsys.readouterr().err
 
 
 def test_the_toy_is_what_it_says():

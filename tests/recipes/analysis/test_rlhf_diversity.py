@@ -1,5 +1,6 @@
 """Effects of RLHF on diversity: what is lost beyond sharpening, gaps, and own files."""
 
+import asyncio
 import json
 
 import palaestra as pl
@@ -10,7 +11,10 @@ from palaestra.stats import Interval
 
 
 def measured(quality, distinct):
-    return study.Variety(Interval(mean=quality, low=0, high=1, n=4), {0: distinct}, [distinct])
+    """Of two problems that are alike."""
+    return study.Variety(
+        Interval(mean=quality, low=0, high=1, n=4), {0: distinct, 1: distinct}, [distinct], {0: quality, 1: quality}
+    )
 
 
 HEATS = [measured(0.2, 0.8), measured(0.4, 0.6), measured(0.5, 0.3)]
@@ -21,12 +25,51 @@ HEATS = [measured(0.2, 0.8), measured(0.4, 0.6), measured(0.5, 0.3)]
 )
 def test_the_start_at_equal_quality(quality, distinct):
     """Half-way between two temperatures in quality is half-way in diversity."""
-    found = study.at_equal_quality(HEATS, quality)
-    assert found == (None if distinct is None else pytest.approx(distinct))
+    found = study.lost_beyond_sharpening(HEATS, measured(quality, 0.25))
+    if distinct is None:
+        assert found is None
+    else:
+        assert found.mean == found.low == found.high == pytest.approx(distinct - 0.25)
 
 
 def test_a_flat_line_counts_its_hotter_end():
-    assert study.at_equal_quality([measured(0.5, 0.9), measured(0.5, 0.1)], 0.5) == 0.9
+    flat = [measured(0.5, 0.9), measured(0.5, 0.1)]
+    assert study.lost_beyond_sharpening(flat, measured(0.5, 0.4)).mean == pytest.approx(0.5)
+
+
+def test_the_loss_has_an_interval_of_quality_and_diversity():
+    """w = (.5 - .25) / (.5 - .25) = 1 and the slope -.2 / .25 = -.8. The model solves one problem of two, so the terms are
+    .1 + .8 / 2 and .1 - .8 / 2."""
+    both = lambda q, d: study.Variety(measured(0, 0).quality, dict(enumerate(d)), [0.0], dict(enumerate(q)))
+    hot, cold, model = both((0.25, 0.25), (0.8, 0.8)), both((0.5, 0.5), (0.6, 0.6)), both((0.0, 1.0), (0.5, 0.5))
+    found = study.lost_beyond_sharpening([hot, cold], model)
+    terms = [0.1 - 0.8 * (0.0 - 0.25 - 0.25), 0.1 - 0.8 * (1.0 - 0.25 - 0.25)]
+    assert terms == pytest.approx([0.5, -0.3]) and found.mean == pytest.approx(0.1)
+    # sd .5657 over sqrt 2 is .4, and the t quantile of one degree of freedom 12.706
+    assert found.high - found.mean == pytest.approx(12.706 * 0.4, rel=1e-4)
+
+
+def test_temperatures_are_in_their_order(monkeypatch):
+    """At quality .3 the start lies half-way between temperatures 1 and .7: .85, and not .70 on a line from 1 to .3."""
+    start = {1.0: (0.2, 0.9), 0.7: (0.4, 0.8), 0.5: (0.5, 0.6), 0.3: (0.6, 0.1)}
+
+    async def answers(self, ctx, model, temperature=None, draw=""):
+        q, d = (0.3, 0.5) if model == "policy" else start[self.temperature if temperature is None else temperature]
+        return [{"quality": q, "distinct": d}]
+
+    for name, stand_in in {
+        "bring_models": lambda *given: None,
+        "tell_power": lambda *given: "",
+        "publish": lambda ctx, report: report,
+    }.items():
+        monkeypatch.setattr(pl.studies, name, stand_in)
+    monkeypatch.setattr(study.Diversity, "_answers", answers)
+    monkeypatch.setattr(study, "measure", lambda ctx, name, items: measured(**items[0]))
+    report = asyncio.run(study.Diversity().run(None))
+    assert report.numbers["lost_beyond_sharpening"].mean == pytest.approx(0.85 - 0.5)
+    line = report.charts[0].lines[0]
+    assert list(line.x) == [0.2, 0.4, 0.5, 0.6] and list(line.y) == [0.9, 0.8, 0.6, 0.1]
+    assert "has 0.850" in report.findings[1]
 
 
 def test_what_is_said():
@@ -35,15 +78,32 @@ def test_what_is_said():
         measured(0.2, 0.8),
         measured(0.4, 0.5),
         less,
-        0.6,
+        Interval(mean=0.1, low=0.05, high=0.15, n=4),
         {"chain": {"base": Interval(mean=0.1, low=0, high=1, n=4), "policy": Interval(mean=0.2, low=0, high=1, n=4)}},
     )
     assert first.startswith("Answers to one problem are less varied after training: 0.500") and "−0.300" in first
-    assert "has 0.600: +0.100 is lost beyond sharpening" in control and other.startswith(
+    assert "has 0.600: +0.100 (+0.050 to +0.150) is lost beyond sharpening" in control and other.startswith(
         "On chain the model gets 0.200"
     )
     even = Interval(mean=0.0, low=-0.1, high=0.1, n=4)
     assert "not measurably less or more" in study.tell(HEATS[0], HEATS[0], even, None, {})[0]
+
+
+def test_another_problem_that_is_not_there_is_told_first(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(study.Diversity, "_answers", lambda *given, **named: pytest.fail("it was sampled"))
+    ask = ["study", "rlhf-diversity", "--model", "tiny", "--base", "tiny", "--task", "add", "problems=2"]
+    assert main([*ask, "--out", str(tmp_path / "out"), "shifted=count,nofile.jsonl"]) == 2
+    assert "nofile.jsonl" in capsys.readouterr().err
+
+
+def test_a_cut_answer_has_no_end():
+    """The end of a turn is a token that the model did not write where its answer was cut."""
+    from palaestra.models.load import load
+
+    ask = (pl.Message(role="user", content="2 + 2?"),)
+    written = [pl.run.WrittenText("4", ask, cut) for cut in (False, True)]
+    (whole, cut), _ = pl.run.spell_texts(load("tiny"), written)
+    assert len(whole[1]) == len(cut[1]) + 1 and whole[1][:-1] == cut[1]
 
 
 def test_own_files_and_a_further_model(tmp_path):

@@ -69,7 +69,7 @@ def test_kl_in_the_reward_of_a_partner():
     """The catalogue's: log-ratios .1, .2, -.05 and eta .4 are -.04, -.08 and +.02, here with a pay of 1.1 at the end
     and values of 0; what the policy's own model says of the partner's answer counts nothing.
     """
-    own = cory.Own("partner", pl.chain(pl.Gae(gamma=1.0, lam=1.0, kl=0.4)))
+    own = pl.credit.Own("partner", pl.chain(pl.Gae(gamma=1.0, lam=1.0, kl=0.4)))
     said = episode((1,), (2, 3, 4), 1.1)
     (row,) = said.rows
     row = replace(row, segments=(row.segments[0], replace(row.segments[1], policy="partner")))

@@ -134,6 +134,14 @@ def test_a_reply_without_a_question_earns_nothing(monkeypatch):
     group = played(monkeypatch, "I will not.", (10, "none"))
     assert pays(group, "proposer") == [0.0] and pays(group, "solver") == [0.75] * 2  # neutral ratings
     assert len(pays(group, "judge")) == 2
+    parts = [e.reward.parts for e in group.episodes if e.facts.get("agent") == "solver"]
+    assert [p["truth"] for p in parts] == [1, 1] and not any(
+        "agreement" in p for p in parts
+    )  # a silent judge is no right one
+    assert "no question and no rating of the first step" in mae.PlayRoles().first_step_note([group])
+    silent = played(monkeypatch, "<question>2+2</question>", ("none", "none"))
+    assert "no rating of" in (note := mae.PlayRoles().first_step_note([silent])) and "no question" not in note
+    assert not mae.PlayRoles().first_step_note([played(monkeypatch, "<question>2+2</question>", (1, 1))])
 
 
 def test_each_role_is_whitened_apart():

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
@@ -13,6 +14,7 @@ from palaestra.engines.knowledge import KnowledgeTrie, TermSpeller, sentences_of
 from palaestra.models.inside.cursor import Cursor
 from palaestra.models.load import load
 from palaestra.recipes.inference import kid
+from palaestra.services.index import BM25
 
 PI, MOVED = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.3, 0.6, 0.1]).double()
 
@@ -196,3 +198,19 @@ def test_bad_input_says_what_to_do(agent):
 def test_a_reply_states_the_answer():
     task = pl.Task(id="t", prompt=(), answer=["tiru", "Tiru the elder"])
     assert kid.states_gold("It is Tiru.", task) and not kid.states_gold("It is tirume.", task)
+
+
+def test_how_replies_are_judged_is_said():
+    """A reward of the user's is not asked, so the run says what counts."""
+
+    class BegunError(Exception):
+        pass
+
+    def begin(bench):
+        raise BegunError
+
+    world = pl.worlds.Search(BM25((("a", "boss of bako is tiru"),)))
+    said, bench = [], pl.Bench(name="b", tasks=None, world=world)
+    with pytest.raises(BegunError):
+        asyncio.run(kid.build().run(SimpleNamespace(bench=bench, say=said.append, with_bench=begin)))
+    assert len(said) == 1 and "the words of a right answer stand in it; --reward is not asked" in said[0]

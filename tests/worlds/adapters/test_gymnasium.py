@@ -12,8 +12,11 @@ from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
 from palaestra.run.checks import check_bench
 from palaestra.types import World
+from palaestra.worlds.adapters import base
 from palaestra.worlds.adapters.gymnasium import GymnasiumWorld, name_colours
 from palaestra.worlds.adapters.named import world_by_name
+
+from tests.worlds.adapters.conftest import frames_of, stepped
 
 gymnasium = pytest.importorskip("gymnasium")
 DRY = "gym:FrozenLake-v1(is_slippery=False)"
@@ -137,14 +140,10 @@ def test_what_breaks_inside_is_a_status_and_no_reward():
 async def step_once(world):
     frame = await world.reset(world.task("train", 0), ())
     (ask,) = frame.asks
-    from tests.worlds.adapters.conftest import stepped
-
     return await stepped(world, frame, "5" if ask else "")
 
 
 def test_a_fork_of_what_does_not_repeat_itself_is_refused():
-    from tests.worlds.adapters.conftest import frames_of, stepped
-
     async def fork(world):
         frames = await frames_of(world, ["5", "5"])
         await stepped(world, frames[1], "6")
@@ -152,6 +151,35 @@ def test_a_fork_of_what_does_not_repeat_itself_is_refused():
     asyncio.run(fork(odd()))
     with pytest.raises(UserError, match="does not repeat itself"):
         asyncio.run(fork(odd(noise=True)))
+
+
+def test_room_follows_the_episodes_in_flight(monkeypatch):
+    """Of ten at a time with room for four, some are played anew once; after that all are kept. One
+    that is given up does not hold the room of the others.
+    """
+    monkeypatch.setattr(base, "KEPT", 4)
+    made = []
+
+    class Counted(Odd):
+        def reset(self, **given):
+            made.append(self)
+            return super().reset(**given)
+
+    async def rounds(world, n=10):
+        frames = [await world.reset(world.task("train", i), ()) for i in range(n)]
+        counts = [len(made)]
+        for _ in range(2):
+            frames = [await stepped(world, f, "5") for f in frames]
+            counts.append(len(made))
+        assert all(f.state.turns == 2 for f in frames)
+        return counts
+
+    world = GymnasiumWorld(Counted)
+    begun, once, twice = asyncio.run(rounds(world))
+    assert (begun, world.lives.room) == (10, 16) and once > 10 and twice == once
+    made.clear()
+    assert asyncio.run(rounds(world)) == [10, 10, 10]  # the ten before were never taken on
+    assert len(world.lives.kept) == world.lives.running == 16
 
 
 def test_own_renderer_and_reader(episode):

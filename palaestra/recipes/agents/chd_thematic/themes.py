@@ -21,8 +21,16 @@ BARE_IDS = re.compile(r":\s*((?:\d+[\s,;and]*)+)$")
 CODE_ID = re.compile(r"\bc\s?(\d+)\b", re.IGNORECASE)
 THEME_ID = re.compile(r"\bt\s?(\d+)\b", re.IGNORECASE)
 SAID = re.compile(r"[\"“”«»]([^\"“”«»]{3,})[\"“”«»]")
-NO_CODE = ("", "none", "no code", "nothing", "n a")  # a label that says that there is none
+LINE_RANGE = re.compile(r"\bq\s?(\d+)\s*(?:[-–—]|to)\s*q?\s?(\d+)\b", re.IGNORECASE)
+# a label that says that there is none, or that repeats the form of the question
+NO_CODE = ("", "none", "no code", "nothing", "n a", "label")
+FORM_NAMES = ("", "name", "name definition")
 MARKS = " \t-*•–—:|#`_()[]\"'.,;"
+# what an edit names: ids of themes alone, before a reason or a name
+NAMED_THEMES = re.compile(
+    r"\W*(?:the\s+)?(?:themes?\s+)?t\s?\d+(?:(?:[\s,&]|and|with|into)+t\s?\d+)*\s*(?:[.;!*`]*\s*$|[:(\[–—-])",
+    re.IGNORECASE,
+)
 EDIT = re.compile(r"^\W*(delete|merge|split|add)\b\W*(.*)$", re.IGNORECASE)
 SCORE = re.compile(r"\bscore\b\D{0,20}([1-5])\b", re.IGNORECASE)
 
@@ -89,6 +97,17 @@ def label_of(text: str) -> str:
     return re.sub(r"^\s*(?:\d+[.)]|[-*•])\s*", "", text).strip(MARKS)
 
 
+def line_ids(text: str) -> list[str]:
+    """The ids in a text, q1 to q3 and q1-q3 as all three."""
+
+    def each(m: re.Match[str]) -> str:
+        first, last = int(m[1]), int(m[2])
+        far = last - first > LONGEST_LINE  # no range that a coder means
+        return m[0] if far else " ".join(f"q{i}" for i in range(first, last + 1)) or m[0]
+
+    return [f"q{n}" for n in LINE_ID.findall(LINE_RANGE.sub(each, text))]
+
+
 def read_codes(reply: str, lines: Mapping[str, str]) -> CodeReading:
     """The codes of a reply about these lines, one a line: a label and ids (q3, or bare numbers behind a
     colon) or the words of a line in quotation marks. A code that names a line which is not there, or
@@ -99,8 +118,8 @@ def read_codes(reply: str, lines: Mapping[str, str]) -> CodeReading:
         first = LINE_ID.search(line)
         bare, said = BARE_IDS.search(line), SAID.findall(line)
         if first:
-            label, ids = line[: first.start()], [f"q{n}" for n in LINE_ID.findall(line)]
-            label = label if label_of(label) else LINE_ID.sub("", line)
+            label, ids = line[: first.start()], line_ids(line)
+            label = label if label_of(label) else LINE_ID.sub("", LINE_RANGE.sub("", line))
         elif bare:
             label, ids = line[: bare.start()], [f"q{n}" for n in re.findall(r"\d+", bare[1])]
         elif said:
@@ -143,7 +162,7 @@ def read_themes(reply: str, n: int) -> list[Theme]:
         name = label_of(name) or label_of(CODE_ID.sub("", line))
         codes = [int(c) - 1 for c in CODE_ID.findall(line[first.start() :])]
         free = tuple(c for c in dict.fromkeys(codes) if 0 <= c < n and c not in taken)
-        if free and name:
+        if free and plain(name) not in FORM_NAMES:
             taken |= set(free)
             old = themes.get(plain(name), Theme(name, definition.strip(MARKS), ()))
             themes[plain(name)] = replace(old, codes=(*old.codes, *free))
@@ -180,23 +199,31 @@ def apply_edits(reply: str, themes: Sequence[Theme], n: int) -> tuple[list[Theme
         delete t2        merge t1 t3: NAME        split t4: NAME = c1 c2; NAME = c3        add NAME: c5 c6
 
     Numbers are those of `themes`. What a split does not name stays; a code that is added leaves the theme
-    that had it; a theme without codes is deleted.
+    that had it; a theme without codes is deleted. A reply that repeats the form of the question is read
+    from there on.
     """
     now: list[Theme | None] = list(themes)
     extra, void = list[Theme](), 0
-    for line in reply.splitlines():
-        match = EDIT.match(line)
-        if not match:
-            continue
+    edits = [match for line in reply.splitlines() if (match := EDIT.match(line))]
+    forms = [i for i, match in enumerate(edits) if is_form(match[2])]
+    for match in edits[max(forms, default=-1) + 1 :]:
         done = _apply(match[1].lower(), match[2], now, extra, n)
         void += not done
     kept = [t for t in (*now, *extra) if t is not None and t.codes]
     return kept, void
 
 
+def is_form(edit: str) -> bool:
+    """Whether an edit is a line of the question: it has NAME for a name."""
+    head, _, tail = edit.partition(":")
+    return not {plain(head), plain(tail.partition("=")[0])}.isdisjoint(FORM_NAMES[1:])
+
+
 def _apply(kind: str, rest: str, now: list[Theme | None], extra: list[Theme], n: int) -> bool:
-    """One edit; whether it changed anything."""
+    """One edit; whether it changed anything. A sentence about themes deletes and joins none."""
     head, _, tail = rest.partition(":")
+    if kind in ("delete", "merge") and not NAMED_THEMES.match(rest):
+        return False
     at = [int(t) - 1 for t in THEME_ID.findall(head)]
     at = [i for i in dict.fromkeys(at) if 0 <= i < len(now) and now[i] is not None]
     if kind == "delete":

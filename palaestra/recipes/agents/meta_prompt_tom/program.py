@@ -138,8 +138,7 @@ class MetaPrompt:
         edited = list[tuple[pl.Task, str]]()
         for i in numbers:
             task = tasks.task("train", i)
-            text = task.meta.get("edited")
-            if isinstance(text, str) and text.strip() and task.meta.get("accepted", True):
+            if text := edited_text(task):
                 edited.append((task, text))
         if not edited:
             raise pl.UserError(
@@ -256,7 +255,7 @@ class MetaPrompt:
     ) -> dict[str, Any]:
         """Distances to held-out rows' own edited texts, and what the second judge measures."""
         told: dict[str, Any] = {"edit_loss": None, "audit": None}
-        own = [(t, a, t.meta["edited"]) for t, a, _ in whole if t.meta.get("edited")]
+        own = [(t, a, text) for t, a, _ in whole if (text := edited_text(t))]
         if own:
             v = await asyncio.gather(*(clerk.measure(t, text) for t, _, text in own))
             pairs = [(a, x) for (_, a, _), x in zip(own, v, strict=True) if x is not None]
@@ -379,6 +378,13 @@ class TraitClerk:
         )
         said = await self.ctx.ask(self.judge, asked)
         return pl.judges.reply_after_thinking(said)[:LONGEST].strip() or by_rules
+
+
+def edited_text(task: pl.Task) -> str:
+    """The text as a person edited it; "" where there is none, or it was not accepted."""
+    text = task.meta.get("edited")
+    accepted = pl.needs.truth_of(task.meta.get("accepted")) is not False
+    return text if accepted and isinstance(text, str) and text.strip() else ""
 
 
 def with_advice(

@@ -8,6 +8,7 @@ line is a call that its first word names.
 """
 
 import ast
+import builtins
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -44,6 +45,12 @@ def python_calls(script: str) -> list[ast.Call] | None:
         return None
     found = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
     return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+
+
+def defined_in(script: str) -> list[str]:
+    """The functions and classes that a script in Python defines."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [n.name for n in ast.walk(ast.parse(script)) if isinstance(n, kinds)]
 
 
 def name_of_call(call: ast.Call) -> str:
@@ -123,7 +130,8 @@ def judge_script(
     Args:
         right: the reference.
         shown: the scripts of the cases that were shown.
-        known: names of calls that exist; what is neither among them nor in a case is invented.
+        known: names of calls that exist. What is neither among them nor in a case or the reference,
+            nor Python's own or defined by the script itself, is invented.
         whole: F1 compares calls with their arguments.
 
     Returns:
@@ -140,7 +148,9 @@ def judge_script(
     told = {"calls": 0.0, "repeated": 0.0, "invented": 0.0, "case": case, "reused": 0.0}
     if said is None or said_names is None:
         return {"total": UNREADABLE, **told}
-    exists = {*known, *(n for c in of_cases for n in c)}
+    exists = {*known, *names, *(n for c in of_cases for n in c)}
+    if kind == "python":
+        exists |= {*dir(builtins), *defined_in(script)}
     invented = float(sum(n not in exists for n in said_names))
     either = Counter[str]()
     for c in of_cases:

@@ -50,6 +50,7 @@ from palaestra.recipes.agents.relabel_instructions.relabeller import (
     CHECK,
     Claim,
     claims_by_rule,
+    is_shortened,
     read_claims,
     read_step,
     steps_text,
@@ -276,19 +277,26 @@ class RelabelEpisodes:
         return replace(group, episodes=(*episodes, *more))
 
     def first_step_note(self, groups: pl.Groups) -> str:
-        """Says it where nothing was relabelled."""
+        """Says it where nothing was relabelled, and where the relabeller is not told all."""
         valid = [e for g in groups for e in g.valid]
         played = [e for e in valid if "acted" in e.facts]
-        if not self.most or not played or any(e.facts.get("relabelled") for e in valid):
+        if not self.most or not played:
             return ""
+        if any(e.facts.get("relabelled") for e in valid):
+            cut = sum(is_shortened(e.facts, self.chars) for e in played) if self.relabeller else 0
+            told = (
+                f"the relabeller is shown {self.chars} characters of an episode, and of {cut} of {len(played)} what "
+                "was seen is shortened; give chars=N"
+            )
+            return told if cut else ""
         why = next((e.facts["error"] for e in played if e.facts.get("error")), "")
         if why:
             return f"nothing was relabelled in the first step: {why}"
         return "nothing was relabelled in the first step: " + (
             "the relabeller's replies have no line STEP: INSTRUCTION that is true"
             if self.relabeller
-            else "the environment reports no achievements (fact `achievements`); give relabeller=DIR or "
-            "endpoint(...)"
+            else "no episode had an achievement (fact `achievements`), which are all that is read without a "
+            "model; give relabeller=DIR or endpoint(...)"
         )
 
     async def _claims(self, ctx: pl.Context, key: pl.Key, e: pl.Episode) -> list[Claim] | pl.Fault:
@@ -408,15 +416,18 @@ def build(
     near: float = 0.9,
     samples: int = 4,
     exam: int = 16,
+    chars: int = 6000,
 ) -> pl.Recipe:
     """`relabel` samples an episode at most, 0 = none; `weight` of their loss. `share` of the tasks have an
     instruction of the buffer. `exam` held-out tasks are played with the given instructions; 0 = none.
+    `chars` of an episode at most are shown to the relabeller. An instruction that only the relabeller can judge is
+    paid 1 on its word; as another sample's it counts `unverified`.
     """
     pl.check_bounds("relabel-instructions: gamma", gamma, above=0, most=1)
     pl.check_bounds("relabel-instructions: relabel", relabel, least=0)
     seeds = read_instructions(instructions)
-    follow = FollowInstructions(n=samples, relabeller=relabeller)
-    again = RelabelEpisodes(relabeller, relabel, unverified)
+    follow = FollowInstructions(n=samples, relabeller=relabeller, chars=chars)
+    again = RelabelEpisodes(relabeller, relabel, unverified, chars)
     given = pl.On("relabelled", pl.Clipped(reduce="tokens"), absent=True)
     hindsight = weight * pl.On("relabelled", pl.Reinforce(reduce="tokens"))
     return pl.vary(

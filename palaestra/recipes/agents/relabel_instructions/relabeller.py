@@ -42,18 +42,59 @@ class Claim:
 
 
 def steps_text(facts: Mapping[str, Any], chars: int = 6000) -> str:
-    """A trajectory as text with numbered steps, from its beginning, at most so long."""
+    """A trajectory as text with numbered steps, about so long at most: where it is longer, what was
+    seen is shortened, the longest first, so that every step stays.
+    """
+    steps = step_lines(facts)
+    most = observation_room(steps, chars)
+    told = [
+        "; ".join(
+            (*did, f"saw: {seen[:most].rstrip()} ..." if len(seen) > most else f"saw: {seen}", *won)
+        )
+        if seen
+        else "; ".join((*did, *won))
+        for did, seen, won in steps
+    ]
+    return "\n".join(f"{i}. {text}" for i, text in enumerate(told) if text)
+
+
+def step_lines(facts: Mapping[str, Any]) -> list[tuple[list[str], str, list[str]]]:
+    """By step: what was done, what was seen behind it, what was achieved by it."""
     told, acted = facts["told"], facts["acted"]
     achieved: Achieved = facts["achieved"]
-    lines = list[str]()
+    lines = list[tuple[list[str], str, list[str]]]()
     for i in range(max(len(told), len(acted) + 1)):
         seen = " ".join(text for _, text in told[i]) if i < len(told) else ""
-        parts = [f"did: {acted[i - 1]}"] if 0 < i <= len(acted) else []
-        parts += [f"saw: {' '.join(seen.split())}"] if seen else []
-        parts += [f"achieved: {name}" for at, name in achieved if at == i]
-        if parts:
-            lines.append(f"{i}. {'; '.join(pl.judges.defuse(p) for p in parts)}")
-    return "\n".join(lines)[:chars]
+        did = [f"did: {acted[i - 1]}"] if 0 < i <= len(acted) else []
+        won = [f"achieved: {name}" for at, name in achieved if at == i]
+        lines.append(
+            (
+                [*map(pl.judges.defuse, did)],
+                pl.judges.defuse(" ".join(seen.split())),
+                [*map(pl.judges.defuse, won)],
+            )
+        )
+    return lines
+
+
+def observation_room(steps: Sequence[tuple[list[str], str, list[str]]], chars: int) -> int:
+    """The most characters of an observation with which the steps have at most `chars`."""
+    left = chars - sum(
+        len("00. ; saw:  ...\n") + len("; ".join((*did, *won))) for did, _, won in steps
+    )
+    lengths = sorted(len(seen) for _, seen, _ in steps)
+    for n, length in enumerate(lengths):
+        share = max(0, left) // (len(lengths) - n)
+        if length > share:
+            return share
+        left -= length
+    return lengths[-1] if lengths else 0
+
+
+def is_shortened(facts: Mapping[str, Any], chars: int) -> bool:
+    """Whether something that was seen is not told whole."""
+    steps = step_lines(facts)
+    return any(len(seen) > observation_room(steps, chars) for _, seen, _ in steps)
 
 
 def read_claims(reply: str, most: int) -> list[Claim]:
@@ -70,10 +111,13 @@ def read_claims(reply: str, most: int) -> list[Claim]:
 
 
 def read_step(reply: str) -> int | None:
-    """The first number of a reply behind its thoughts, None where it says none."""
+    """The step that a reply names behind its thoughts: its last "step N" or "none", else its last number.
+    None where it has neither, or says "none".
+    """
     said = pl.verifiers.strip_thinking(reply)
-    match = re.search(r"\d+|\bnone\b", said, re.IGNORECASE)
-    return int(match[0]) if match and match[0].isdecimal() else None
+    named = re.findall(r"\bstep\s*\d+|\bnone\b", said, re.IGNORECASE)
+    number = re.search(r"\d+$", (named or re.findall(r"\d+", said) or [""])[-1])
+    return int(number[0]) if number else None
 
 
 def verify(claims: Sequence[Claim], facts: Mapping[str, Any]) -> tuple[list[Claim], list[Claim]]:

@@ -21,10 +21,11 @@ of states like the present one.
 
     palaestra train wkm --env FILE.py:CLASS --model DIR [trajectories=FILE.jsonl] [writer=DIR]
 
-A row of trajectories is {"task": its id or prompt, "actions": [...]}; they are played again in your environment.
-The run plays held-out tasks three times, as the experienced agent alone, with task knowledge, and with both, and
-reports success, actions and impossible actions a game. Its folder has the agent, the world model, and the texts
-as JSONL files (`knowledge/world.jsonl`, `agent.jsonl`, `states.jsonl`).
+A row of trajectories is {"task": its id, its prompt or the text that it begins with, "actions": [...]}; they are
+played again in your environment. The three trainings take all rows of their files. The run plays held-out tasks three
+times, as the experienced agent alone, with task knowledge, and with both, and reports success, actions and impossible
+actions a game. Its folder has the agent, the world model, and the texts as JSONL files (`knowledge/world.jsonl`,
+`agent.jsonl`, `states.jsonl`).
 
 On the built-in game knowledge brings the small model nothing: of 48 held-out tasks the experienced agent solved 56%,
 and the agent with task knowledge 50%, with state knowledge too 50% (seed 0; intervals of 14 points either way).
@@ -110,9 +111,11 @@ CARD = pl.Card(
 
 
 def verb_list(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The verbs of "go,take" or of a list, in small letters."""
-    words = given.split(",") if isinstance(given, str) else given
-    return tuple(dict.fromkeys(w.strip().casefold() for w in words if w.strip()))
+    """The verbs of "go,take" or of a list, each once."""
+    words, verbs = given.split(",") if isinstance(given, str) else given, dict[str, str]()
+    for word in filter(None, map(str.strip, words)):
+        verbs.setdefault(word.casefold(), word)
+    return tuple(verbs.values())
 
 
 def build(
@@ -133,8 +136,8 @@ def build(
     lr: float = 1e-5,
 ) -> PlanWithKnowledge:
     """`games` training tasks and `tasks` held-out ones. `verbs` are the legal ones, "go,take"; "" = those of the
-    experts. `marker` stands before the action in a reply, such as "Action:". `steps` of 16 games or texts in each of
-    the three trainings.
+    experts. A verb is written as the experts mostly write it. `marker` stands before the action in a reply, such as
+    "Action:". `steps` of 16 games or texts in each of the three trainings.
     """
     return assemble(
         Wording(compare=compare, recall=recall, describe=describe, characters=characters),

@@ -18,14 +18,19 @@ VERB = re.compile(r"[^\s\[({:,.*`]+")
 
 
 def verb_of(action: str) -> str:
-    """The first word of an action, in small letters: "go" of "Go to shelf 1", "click" of "click[buy]";
-    of several lines that of the last with a word, without "Action:" and markdown before it.
+    """The first word of an action in small letters, as verbs are compared."""
+    return verb_as_written(action).casefold()
+
+
+def verb_as_written(action: str) -> str:
+    """The first word of an action: "Go" of "Go to shelf 1", "click" of "click[buy]"; of several lines
+    that of the last with a word, without "Action:" and markdown before it.
     """
     lines = [line.strip().lstrip("*`>-# ") for line in action.splitlines()]
     last = next((line for line in reversed(lines) if VERB.search(line)), "")
     last = re.sub(r"^action\s*\d*\s*:\W*", "", last, flags=re.IGNORECASE)
     match = VERB.search(last)
-    return match[0].casefold() if match else ""
+    return match[0] if match else ""
 
 
 def mix_verbs(
@@ -62,7 +67,9 @@ def likeliest(shares: Mapping[str, float]) -> str:
 
 @pl.value_class
 class StateRecord:
-    """The verb before a state, a sentence about the state, and the verb after it."""
+    """The verb before a state, a sentence about the state, and the verb after it; verbs as they were
+    written.
+    """
 
     before: str
     state: str
@@ -93,7 +100,8 @@ class StateBase:
                     f'{file}:{n}: no record; write {{"before": "open", "state": "the egg is found", '
                     '"after": "take"}'
                 ) from None
-            records.append(StateRecord(before=verb_of(before), state=state, after=verb_of(after)))
+            verbs = {"before": verb_as_written(before), "after": verb_as_written(after)}
+            records.append(StateRecord(state=state, **verbs))
         return cls(records)
 
     def write(self, file: Path) -> None:
@@ -103,9 +111,14 @@ class StateBase:
         file.write_text(text, encoding="utf-8")
 
     @cached_property
-    def verbs(self) -> tuple[str, ...]:
-        """All verbs of the records, in their order."""
-        return tuple(dict.fromkeys(v for r in self.records for v in (r.before, r.after) if v))
+    def verbs(self) -> dict[str, str]:
+        """All verbs of the records in their order, in small letters, and how each is mostly written."""
+        written = Counter(v for r in self.records for v in (r.before, r.after) if v)
+        names = dict.fromkeys(v.casefold() for v in written)
+        return {
+            name: max((v for v in written if v.casefold() == name), key=lambda v: written[v])
+            for name in names
+        }
 
     def nearest(self, state: str, k: int) -> list[StateRecord]:
         """The `k` records of the most similar sentences, the first of equals first."""
@@ -114,8 +127,11 @@ class StateBase:
         return [self.records[i] for i in order]
 
     def next_verbs(self, before: str, state: str, k: int) -> dict[str, float]:
-        """P_know: the shares of the next verbs among the nearest records that have the verb before."""
-        after = Counter(r.after for r in self.nearest(state, k) if r.before == before)
+        """P_know: the shares of the next verbs among the nearest records that have the verb before, in
+        small letters.
+        """
+        near = (r for r in self.nearest(state, k) if r.before.casefold() == before.casefold())
+        after = Counter(r.after.casefold() for r in near)
         return {verb: n / after.total() for verb, n in after.items()}
 
     @cached_property

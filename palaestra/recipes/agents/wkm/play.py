@@ -141,7 +141,9 @@ class KnowledgePlayer(pl.rollout.EnginePlayer):
             return begun  # it wrote no action
         ids = begun.ids if begun else ()
         space = " " if begun and not begun.text.endswith((" ", "\n")) else ""
-        spelled = {v: [self._encode(space + v)] for v in self.verbs or self.base.verbs}
+        written = {v.casefold(): v for v in self.verbs}
+        written = {v: self.base.verbs.get(v, w) for v, w in written.items()} or self.base.verbs
+        spelled = {v: [self._encode(space + w)] for v, w in written.items()}
         verb = self._verb(known, (*row.context(), *ids), spelled)
         return await self._rest(row, ask, (*ids, *spelled[verb][0]), key)
 

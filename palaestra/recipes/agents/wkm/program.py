@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import palaestra as pl
-from palaestra.recipes.agents.wkm.knowledge import StateBase, StateRecord, verb_of
+from palaestra.recipes.agents.wkm.knowledge import StateBase, StateRecord, verb_as_written
 from palaestra.recipes.agents.wkm.play import (
     WORLD,
     KnowledgePlayer,
@@ -18,6 +18,7 @@ from palaestra.recipes.agents.wkm.play import (
     history_text,
     said_text,
 )
+from palaestra.recipes.agents.wkm.trajectories import GivenTrajectories, read_trajectories
 
 EXPERIENCED = "experienced"
 COMPARE = (
@@ -93,30 +94,6 @@ def conversation(game: Mapping[str, Any], knowledge: str = "") -> dict[str, Any]
     return {"messages": messages}
 
 
-def read_trajectories(file: str) -> dict[str, list[str]]:
-    """Lists of actions by the id or the prompt of their task. Raises UserError for a row that is none."""
-    found: dict[str, list[str]] = {}
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise pl.UserError(f"wkm: there is no file {file}; give trajectories=FILE.jsonl")
-    for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            task, actions = row["task"], row["actions"]
-            good = isinstance(task, str) and all(isinstance(a, str) for a in actions) and actions
-        except (ValueError, KeyError, TypeError):
-            task, actions, good = "", [], False
-        if not good:
-            raise pl.UserError(
-                f'{file}:{n}: no trajectory; write {{"task": "its id or prompt", "actions": ["open box", '
-                "...]}"
-            )
-        found[" ".join(task.split())] = actions
-    return found
-
-
 async def play_game(
     ctx: pl.Context,
     key: pl.Key,
@@ -126,24 +103,25 @@ async def play_game(
     knowledge: str = "",
     temperature: float = 1.0,
     model: str = "policy",
-    actions: Sequence[str] | None = None,
+    given: GivenTrajectories | None = None,
     oracle: bool = False,
     guide: Mapping[str, Any] | None = None,
 ) -> tuple[WatchedGame, pl.Episode]:
-    """A scored game of a task: of `actions`, of the environment's `oracle`, or of a model, whose verbs
+    """A scored game of a task: of a `given` trajectory, of the environment's `oracle`, or of a model, whose verbs
     are chosen with knowledge of states where there is a `guide` (fields of `KnowledgePlayer`).
     """
     world = WatchedGame(ctx.bench.world, knowledge)
     there = ctx.with_bench(replace(ctx.bench, world=world))
-    group = pl.Group(task=ctx.bench.tasks.task(split, index))
+    task = ctx.bench.tasks.task(split, index)
+    group = pl.Group(task=task)
     if oracle:
         played = await pl.Demonstrate()(there, key, group)
         return world, played.episodes[0]
 
     def seated(ctx: Any, key: pl.Key, sampling: pl.Sampling, seats: Mapping[str, Any]) -> Any:
-        if actions is not None:
-            known = actions  # not None
-            script = pl.rollout.Script(fn=lambda messages, rng: next_action(world, known))
+        if given is not None:
+            action = given.next_action  # not None
+            script = pl.rollout.Script(fn=lambda messages, rng: action(task, world))
             return dict.fromkeys(seats, script)
         if guide is None:
             return seats
@@ -156,13 +134,6 @@ async def play_game(
     sample = pl.Sample(n=1, temperature=temperature, model=model, cast=seated)
     played = await pl.Score()(there, key, await sample(there, key, group))
     return world, played.episodes[0]
-
-
-def next_action(world: WatchedGame, actions: Sequence[str]) -> str:
-    """The action of a trajectory that is next."""
-    if len(world.actions) >= len(actions):
-        raise pl.Fault("trajectory", f"the game goes on after all {len(actions)} actions")
-    return actions[len(world.actions)]
 
 
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -190,21 +161,17 @@ class PlayExperts:
     tries: int = 4
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        given = read_trajectories(self.trajectories) if self.trajectories else {}
+        given = (
+            GivenTrajectories(read_trajectories(self.trajectories)) if self.trajectories else None
+        )
         oracle = not given and pl.abilities.solves(ctx.bench.world)
 
         async def one(i: int) -> dict[str, Any] | None:
-            key, actions = ctx.key("game", i), None
-            if given:
-                task = ctx.bench.tasks.task("train", i)
-                prompt = " ".join(said_text(task.prompt).split())
-                actions = given.get(" ".join(task.id.split())) or given.get(prompt)
-                if actions is None:
-                    return None
+            key = ctx.key("game", i)
             n = 1 if given or oracle else self.tries
             played = [
                 await play_game(
-                    ctx, (*key, j) if j else key, "train", i, actions=actions, oracle=oracle
+                    ctx, (*key, j) if j else key, "train", i, given=given, oracle=oracle
                 )
                 for j in range(n)
             ]
@@ -216,14 +183,19 @@ class PlayExperts:
         numbers = training_numbers(ctx, self.games)
         found = [g for g in await asyncio.gather(*map(one, numbers)) if g is not None]
         by = "your trajectories" if given else "the oracle" if oracle else "the model itself"
+        ids = [ctx.bench.tasks.task("train", i).id for i in numbers]
+        remarks = given.remarks(ids) if given else ""
         if len(found) < 2:
             raise pl.UserError(
                 f"wkm: {by} solved {len(found)} of {len(numbers)} training tasks, and two are needed to learn from: "
+                f"{remarks + '; ' if remarks else ''}"
                 "give trajectories=FILE.jsonl of solved tasks by their id or prompt, give the environment a "
                 "method oracle(state), or take an easier environment"
             )
         if len(found) < len(numbers):
             ctx.say(f"{len(found)} of {len(numbers)} training tasks have an expert game, by {by}")
+        if remarks:
+            ctx.say(f"{self.trajectories}: {remarks}")
         ctx.log({"experts": len(found)})
         files = {
             "games": write_rows(ctx.folder / "games.jsonl", found),
@@ -259,7 +231,7 @@ class WriteKnowledge:
             agent.append(conversation(game, knowledge))
             for t, state in states:
                 world.append(self._lesson(self._history(game, t), state))
-                before, after = map(verb_of, game["actions"][t - 1 : t + 1])
+                before, after = map(verb_as_written, game["actions"][t - 1 : t + 1])
                 records.append(StateRecord(before=before, state=state, after=after))
         asked = len(games) + sum(len(g["actions"]) - 1 for g in games)
         if len(world) < asked:
@@ -446,7 +418,7 @@ class PlanWithKnowledge:
         if self.begin is not None:
             start = (await ctx.once("shown", self.begin)).artifacts["policy"]
         experts = await ctx.once("experts", replace(self.experts, games=self.n), start)
-        on = lambda file: {"data": file, "test_data": "", "columns": ""}
+        on = lambda file: {"data": file, "test_data": file, "columns": ""}
         games = experts.artifacts
         experienced = await ctx.once(
             EXPERIENCED, self.imitate, start, None, on(games["conversations"])
