@@ -183,10 +183,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 # games that take settings, by what reads these
-GAMES: Mapping[str, Callable[[str], tuple[Any, Any]]] = {
-    "mnk": board_by_name,
-    "decrypto": decrypto_by_name,
-}
+GAMES: Mapping[str, Callable[[str], Any]] = {"mnk": board_by_name, "decrypto": decrypto_by_name}
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
     spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
 }

@@ -2,7 +2,7 @@
 
     a turn   a code of three different digits of 1 to 4 is drawn, none twice in a game; the encoder alone sees
              it and says a hint word for each digit; decoder and interceptor guess the code, neither hears
-             the other; then the code is told, and each hint is filed under its digit for all
+             the other; then code and guesses are told, and each hint is filed under its digit for all
     end      two miscommunications (the decoder is wrong) or two interceptions (the interceptor is right):
              the encoder and the decoder are paid -1, the interceptor 1; after `turns` turns the reverse
 
@@ -309,11 +309,20 @@ class Decrypto:
         return "\n".join([*lines, f"hints {', '.join(state.hints)}", *self._ending("code")])
 
     def public(self, state: DecryptoState, keywords: Sequence[str] = ()) -> list[str]:
-        """The keywords, if they are given, and the hints that were filed under each digit."""
+        """The keywords, if they are given, and the hints that were filed under each digit; where the
+        text is not brief also the codes that were told, with the guesses.
+        """
         lines = list[str]()
         for d, hints in enumerate(state.filed()):
             name = f" {keywords[d]}" if keywords else ""
             lines.append(f"{d + 1}{name}{':' if hints else ''} {' '.join(hints)}".rstrip())
+        if state.log and not self.brief:
+            told = [
+                f"{code_text(t.code)} (decoder {code_text(t.decoded) or 'none'}, "
+                f"interceptor {code_text(t.intercepted) or 'none'})"
+                for t in state.log
+            ]
+            lines.append(f"codes so far: {'; '.join(told)}")
         return lines
 
     def _ending(self, what: str) -> list[str]:

@@ -94,7 +94,9 @@ def test_the_interceptor_never_sees_a_keyword_and_neither_guesser_the_code():
     assert "1 fire" in decoder and not any(k in interceptor for k in KEYS)
     frame = world.step(frame.state, (act("decoder", "1-2-3"), act("interceptor", "4 2 1")), ("k",))
     # the code was told: hints are filed under their digits
-    assert world.public(frame.state) == ["1: flame", "2: stream", "3: toast", "4"]
+    filed = ["1: flame", "2: stream", "3: toast", "4"]
+    assert world.public(frame.state) == [*filed, "codes so far: 1-2-3 (decoder 1-2-3, interceptor 4-2-1)"]
+    assert Decrypto(brief=True).public(frame.state) == filed
     assert frame.facts["miscommunications"] == frame.facts["interceptions"] == 0
 
 

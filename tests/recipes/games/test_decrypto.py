@@ -13,8 +13,8 @@ from palaestra.recipes.games.decrypto.play import PlayedGame, WithOwnPlayer, pla
 from palaestra.recipes.games.decrypto.probes import (
     BEFORE,
     NAME,
-    Believed,
-    Predicted,
+    BelievedKeywords,
+    PredictedGuess,
     belief_numbers,
     belief_prompt,
     prediction_numbers,
@@ -40,10 +40,10 @@ def test_perspective_taking_is_beside_the_true_code():
     """
     code = (1, 2, 3)
     made = [
-        Predicted((2, 1, 3), (2, 1, 3), code),
-        Predicted(code, code, code),
-        Predicted(code, (2, 1, 3), code),
-        Predicted((2, 1, 3), (), code),
+        PredictedGuess((2, 1, 3), (2, 1, 3), code),
+        PredictedGuess(code, code, code),
+        PredictedGuess(code, (2, 1, 3), code),
+        PredictedGuess((2, 1, 3), (), code),
     ]
     numbers = {k: x.mean for k, x in prediction_numbers(made).items()}
     assert numbers == {
@@ -57,12 +57,12 @@ def test_perspective_taking_is_beside_the_true_code():
 def test_beliefs_are_counted_over_wrong_first_answers():
     a, b, k = ("a", "b", "c", "d"), ("a", "b", "d", "c"), KEYS
     made = [
-        Believed(k, k, k, k),  # right at first: does not count
-        Believed(k, a, a, a),  # strong in all
-        Believed(k, a, k, k),  # takes what it knows for what it believed
-        Believed(k, a, b, a),  # weak change, strong false belief, not the same
-        Believed(k, a, (), ()),  # cannot be read: a miss
-        Believed(k, (), a, a),  # nor the first answer: does not count
+        BelievedKeywords(k, k, k, k),  # right at first: does not count
+        BelievedKeywords(k, a, a, a),  # strong in all
+        BelievedKeywords(k, a, k, k),  # takes what it knows for what it believed
+        BelievedKeywords(k, a, b, a),  # weak change, strong false belief, not the same
+        BelievedKeywords(k, a, (), ()),  # cannot be read: a miss
+        BelievedKeywords(k, (), a, a),  # nor the first answer: does not count
     ]
     numbers = {name: x.mean for name, x in belief_numbers(made).items()}
     assert numbers["keywords_right"] == pytest.approx(1 / 6)

@@ -41,7 +41,6 @@ CARD = pl.Card(
     size=pl.Size(
         setting="GPT-4o, Claude 3.7, o1, Llama-3.1 8B and 70B, DeepSeek-R1-32B; 32 games and 3 seeds a "
         "cell, 680 keywords",
-        model="llama-3.1-8b",
     ),
     task="decrypto",
     needs=pl.needs.Requirements(
@@ -78,7 +77,8 @@ CARD = pl.Card(
         "The robustness studies of the paper, other prompts and other keywords, are not programmed: vary "
         "words, turns and temperature yourself.",
         "The built-in model was shown the form of the probes with the beliefs of the vector player, so what "
-        "it scores in them says nothing about minds.",
+        "it scores in them says nothing about minds. In the default run its games have 2.2 turns against "
+        "3.3 of the vector players (24 deals, one seed), and no role is told apart.",
     ),
 )
 

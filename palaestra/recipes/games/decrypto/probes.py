@@ -35,7 +35,7 @@ ROLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class PredictedGuess:
     """What an encoder says that the interceptor guesses; () = it could not be read."""
 
     said: tuple[int, ...]
@@ -44,7 +44,7 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
+class BelievedKeywords:
     """An interceptor's keywords: guessed, as it says later that it believed, and as another will; () =
     it could not be read, or was not asked.
     """
@@ -111,16 +111,16 @@ class MindReader:
     temperature: float
     retries: int
 
-    async def predict(self, game: PlayedGame, turn: int) -> Predicted:
+    async def predict(self, game: PlayedGame, turn: int) -> PredictedGuess:
         said = await self._ask(
             (game.deal, *game.cell, turn, "predict"),
             prediction_prompt(self.world, game, turn),
             pl.worlds.read_code,
         )
         at = game.turns[turn]
-        return Predicted(said, at.intercepted, at.code)
+        return PredictedGuess(said, at.intercepted, at.code)
 
-    async def believe(self, game: PlayedGame, turn: int) -> Believed:
+    async def believe(self, game: PlayedGame, turn: int) -> BelievedKeywords:
         asked = {
             name: await self._ask(
                 (game.deal, *game.cell, turn, name),
@@ -129,7 +129,7 @@ class MindReader:
             )
             for name, text in (("guessed", NAME), ("before", BEFORE), ("other", OTHER))
         }
-        return Believed(true=game.keywords, **asked)
+        return BelievedKeywords(true=game.keywords, **asked)
 
     async def _ask(self, path: Sequence[Any], prompt: str, read: Any) -> Any:
         bench = replace(self.ctx.bench, world=pl.worlds.Question(), reward=None)
@@ -148,7 +148,7 @@ def share(hits: Sequence[bool]) -> pl.stats.Interval:
     return pl.stats.proportion(sum(hits), len(hits))
 
 
-def prediction_numbers(made: Sequence[Predicted]) -> dict[str, Any]:
+def prediction_numbers(made: Sequence[PredictedGuess]) -> dict[str, Any]:
     """How often the encoder predicts the interceptor's guess, against what needs no mind-reading: one
     who always names the true code hits where the interceptor is right. Turns without a guess that could
     be read are left out; a prediction that cannot be read is a miss.
@@ -163,7 +163,7 @@ def prediction_numbers(made: Sequence[Predicted]) -> dict[str, Any]:
     }
 
 
-def belief_numbers(made: Sequence[Believed]) -> dict[str, Any]:
+def belief_numbers(made: Sequence[BelievedKeywords]) -> dict[str, Any]:
     """The shares of the module `decrypto`, over turns whose first answer was read and wrong."""
     read = [b for b in made if b.guessed]
     numbers: dict[str, Any] = {}
