@@ -53,7 +53,6 @@ CARD = pl.Card(
         setting="guard Qwen2.5-0.5B, lr 5e-5, 2 epochs, batch 160; generator of 8B, 8 candidates a text, lr 5e-7; "
         "English, French, Spanish, German; 12 classes",
         model="llama-3.1-8b",
-        samples=8,
         lr=5e-7,
     ),
     needs=pl.needs.Requirements(
