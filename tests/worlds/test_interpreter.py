@@ -128,7 +128,9 @@ def test_a_stop_without_a_program_shows_nothing_and_uses_up_a_call():
     assert engine.stops == [("```output",), ()] and e.facts["executed"] == (False, True)
 
 
-@pytest.mark.parametrize("fence", ["```py\n", "```python3\n", "```python\r\n", "``` python\n"])
+@pytest.mark.parametrize(
+    "fence", ["```py\n", "```Python\n", "```PY3\n", "```python3\n", "```python\r\n", "``` python\n"]
+)
 def test_fences_that_open_a_program(monkeypatch, fence):
     say_ran(monkeypatch, status="ok", stdout="42")
     e, _ = spoken(Interpreter(), f"{fence}print(42)\n```\n```output", "42")
