@@ -77,7 +77,9 @@ def _untried(metrics: Metrics) -> Iterator[str]:
     if metrics.get("tools/errors") == 1:
         yield (
             "every tool call of the first step gave an error, so the run learns to do without its "
-            "tools, or nothing; read the errors with palaestra view, and mend the tool"
+            "tools, or nothing; read the errors with palaestra view: mend the tool where it fails, and "
+            "where calls are empty, one too many, or ask for what is not there, take a model that knows "
+            "how to call it"
         )
     if metrics.get("is:guided") == 0:
         yield (

@@ -23,6 +23,15 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text.casefold())
 
 
+COMMON = """a about above after again all also am an and any are as at be because been before being below
+between both but by can could did do does doing down during each few for from further had has have
+having he her here hers him his how i if in into is it its itself just me more most my no nor not
+now of off on once only or other our out over own same she should so some such than that the their
+them then there these they this those through to too under until up very was we were what when where
+which while who whom why will with would you your"""
+STOP_WORDS = frozenset(COMMON.split())
+
+
 def document_of(passage: str) -> str:
     """The document of a passage, by their ids: FILE of FILE#N, else the passage itself. FILE may have
     a # of its own, as C#.md has.

@@ -115,7 +115,8 @@ def documents_of_records(records: Records, name: str) -> Iterator[Passage]:
         text = next((record[c] for c in TEXT_COLUMNS if record.get(c)), None)
         if not isinstance(text, str):
             raise UserError(
-                f"{records.where(i)}: no text of a document; write it in the column 'text'"
+                f"{records.where(i)}: no text of a document; write it in the column 'text', or drop the "
+                "line"
             )
         own = next((record[c] for c in ID_COLUMNS if record.get(c) is not None), None)
         title = str(record.get("title") or "").strip()

@@ -33,8 +33,8 @@ from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, rng_of, s
 from palaestra.verifiers.answers.final import gold_of
 
 FENCE, OPENED, OUTPUT = "```", "```python", "```output"
-OPENING = re.compile(r"```py(?:thon)?3?\b")
-PROGRAM = re.compile(OPENING.pattern + r"[ \t]*\r?\n(.*?)```(?!output)", re.DOTALL)
+OPENING = re.compile(r"```py(?:thon)?3?\b", re.IGNORECASE)
+PROGRAM = re.compile(OPENING.pattern + r"[ \t]*\r?\n(.*?)```(?!output)", re.DOTALL | re.IGNORECASE)
 SUM = re.compile(r"[0-9+\-*/() ]*[0-9][0-9+\-*/() ]*")
 BOX, BOXED = "\\boxed{", "Put the final answer in \\boxed{}."
 TOO_LONG = "output too long"
@@ -78,8 +78,8 @@ class Interpreter:
     carries no gradient; the fence that asks for it is the policy's own.
 
     A program that fails shows what it printed and the last line of its error. A stop without a
-    whole program shows nothing and uses up a call; of form "output" its fence may also be ```py or
-    ```python3, and ```output does not close it. After `calls` the stop strings are gone, and code
+    whole program shows nothing and uses up a call; of form "output" its fence may also be ```py,
+    ```Python or ```python3, and ```output does not close it. After `calls` the stop strings are gone, and code
     is text like any other. A reply whose last part is empty or was cut has no answer.
 
     Args:

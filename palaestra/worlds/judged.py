@@ -10,16 +10,25 @@ After `no` the next action is another search, as long as the episode has one lef
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.services.index import Hit
+from palaestra.services.index import Hit, document_of
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
-from palaestra.worlds.search import RESULT, THINK, Outcome, Search, SearchState
+from palaestra.verifiers.answers.short import contains_term, normalise_text
+from palaestra.worlds.search import (
+    RESULT,
+    THINK,
+    Outcome,
+    Search,
+    SearchState,
+    right_answers,
+    sources_of,
+)
 
 JUDGE = "judge"
 GO_ON, AGAIN = "search again or answer", "search again"
@@ -52,6 +61,9 @@ class JudgeSearch(Search):
     """`Search` in which the first thing after a search that found something is a judgement, alone in
     a message or before the next action. A message without one is malformed there, and so is one
     that answers after `no` although it could search.
+
+    A search is useful that shows a gold document. Of a gold document of several passages those are useful
+    that have a right answer's words, or all of them, if none has.
 
     Args:
         hard: passages that are judged not useful leave the context of what follows; else they stay.
@@ -173,9 +185,27 @@ class JudgeSearch(Search):
         return replace(
             after,
             judgements=(*after.judgements, None),
-            useful=(*after.useful, after.gains[-1] > 0),
+            useful=(*after.useful, after.gains[-1] > 0 and self._is_useful(state.task, hits)),
             shown=len(after.talk),
         )
+
+    def _is_useful(self, task: Task, hits: Sequence[Hit]) -> bool:
+        """Whether passages that earned a gain have what the question asks for; see the class."""
+        gold = sources_of(task)
+        if not gold:
+            return True
+        shown = [name for name, _, _ in hits if {name, document_of(name)} & gold]
+        parts = {n: self._passages[document_of(n)] for n in shown if n not in gold}
+        holding = {n: [i for i, text in of if has_answer(task, text)] for n, of in parts.items()}
+        return any(n not in parts or not holding[n] or n in holding[n] for n in shown)
+
+    @cached_property
+    def _passages(self) -> dict[str, list[tuple[str, str]]]:
+        """The passages (id, text) of each document, by the document's name."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, text in self.index.docs:
+            found.setdefault(document_of(name), []).append((name, text))
+        return found
 
     def _go_on(self, state: SearchState, say: str) -> Frame:
         frame = super()._go_on(state, say)
@@ -191,6 +221,12 @@ class JudgeSearch(Search):
         assert isinstance(state, JudgeState)
         own = {"judgements": state.judgements, "useful": state.useful}
         return {**super()._facts(state), **own}
+
+
+def has_answer(task: Task, text: str) -> bool:
+    """Whether a text has the words of a right answer."""
+    plain = normalise_text(text)
+    return any(contains_term(a, plain) for a in right_answers(task))
 
 
 def is_pending(state: JudgeState) -> bool:

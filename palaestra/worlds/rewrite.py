@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.services.index import Hit, words_of
+from palaestra.services.index import STOP_WORDS, Hit, words_of
 from palaestra.types import Act, Ask, Frame, Key, Task, need_at_least, stage
 from palaestra.verifiers.base import strip_thinking
 from palaestra.verifiers.ranking import document_grades, ndcg, rank_sources
@@ -32,7 +32,12 @@ QUERY = re.compile(r"<query>((?:(?!</?query>).)*)</query>", re.DOTALL)
         ("query", str, "the rewritten query"),
         ("ndcg", float, "of what the rewritten query finds"),
         ("ndcg_plain", float, "of what the query finds as it was given"),
-        ("copied", bool, "whether the rewritten query has the given one's words, in their order"),
+        (
+            "copied",
+            bool,
+            "whether the rewritten query has the given one's words, in their order, with no others but "
+            "stop words",
+        ),
         ("ranking", tuple, "ids of the documents that were found, best first"),
         "malformed",
         "answered",
@@ -68,7 +73,8 @@ class RewriteQuery:
         if not task.prompt or not task.meta.get("gold"):
             raise UserError(
                 f"task {task.id!r} of a search needs a query and its gold documents; write their "
-                'names in the column gold, as ["lions.md"], or name yours: --columns THEIRS=meta.gold'
+                'names in the column gold, as ["lions.md"], or name yours: --columns THEIRS=meta.gold; '
+                "or drop the row"
             )
         grades = document_grades(task.meta["gold"], f"task {task.id!r}")
         check_gold(self.retriever, grades, task)
@@ -87,7 +93,7 @@ class RewriteQuery:
             "query": query,
             "ndcg": worth,
             "ndcg_plain": ndcg(plain, grades, self.k),
-            "copied": bool(query) and words_of(query) == words_of(given),
+            "copied": is_copy(query, given),
             "ranking": ranking,
             "malformed": int(not query),
             "answered": bool(query),
@@ -113,3 +119,16 @@ def read_query(text: str) -> str:
     """The query of a message, behind its thoughts; "" where there is none, or several."""
     written = QUERY.findall(strip_thinking(text))
     return written[0].strip() if len(written) == 1 else ""
+
+
+def is_copy(query: str, given: str) -> bool:
+    """Whether a query has all words of the given one, in their order, and adds at most stop words, such
+    as "the" or "what", which no search gains by.
+    """
+    words, rest = words_of(given), list[str]()
+    for word in words_of(query):
+        if words and word == words[0]:
+            words = words[1:]
+        else:
+            rest.append(word)
+    return bool(words_of(query)) and not words and STOP_WORDS.issuperset(rest)

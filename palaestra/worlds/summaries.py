@@ -89,7 +89,8 @@ class WithSummaries:
         carry: what the world said last is shown below the summary, not left out.
 
     Raises:
-        UserError: several seats speak at once, or what the world says first is beyond the limit.
+        UserError: several seats speak at once, or what the world says first is beyond the limit, or has no
+            message of the user.
     """
 
     world: World
@@ -178,6 +179,12 @@ class WithSummaries:
             raise UserError(
                 f"the limit of a context is {self.limit} tokens, and what the environment says first "
                 f"has {told}; raise the limit"
+            )
+        first = (ask.seat, ask.thread) not in state.begins
+        if first and self.most and not any(m.role == "user" for m in ask.say):
+            raise UserError(
+                "summaries stand behind the user's first message, and this environment begins an episode "
+                "without one; let it say the task as a message of the role user, or take summaries=0"
             )
         begins = {**state.begins, (ask.seat, ask.thread): ask.say}
         return replace(state, begins=begins, fresh=state.fresh | {(ask.seat, ask.thread)})

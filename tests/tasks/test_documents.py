@@ -56,6 +56,11 @@ def test_one_file_is_a_collection_too(folder):
     ("name", "text", "says"),
     [
         ("x.jsonl", '{"title": "no text"}', "x.jsonl:1: no text of a document; write it in the column 'text'"),
+        (
+            "x.jsonl",
+            '{"text": "a"}\n{"text": ""}',
+            "x.jsonl:2: no text of a document; write it in the column 'text', or drop the line",
+        ),
         ("x.jsonl", '{"id": "1", "text": "a"}\n{"id": 1, "text": "b"}', "two documents have the id '1'"),
         ("x.md", "\n \n", "no text is in these documents"),
         ("x.png", "", "no documents in this folder"),

@@ -128,7 +128,9 @@ def test_a_stop_without_a_program_shows_nothing_and_uses_up_a_call():
     assert engine.stops == [("```output",), ()] and e.facts["executed"] == (False, True)
 
 
-@pytest.mark.parametrize("fence", ["```py\n", "```python3\n", "```python\r\n", "``` python\n"])
+@pytest.mark.parametrize(
+    "fence", ["```py\n", "```Python\n", "```PY3\n", "```python3\n", "```python\r\n", "``` python\n"]
+)
 def test_fences_that_open_a_program(monkeypatch, fence):
     say_ran(monkeypatch, status="ok", stdout="42")
     e, _ = spoken(Interpreter(), f"{fence}print(42)\n```\n```output", "42")
@@ -206,5 +208,6 @@ def test_a_run_asks_its_questions_there(tmp_path):
 def test_tools_that_always_fail_are_said():
     metrics = {"episodes": 2.0, "groups": 1.0, "grad_norm": 1.0}
     notes = first_step_notes({**metrics, "tools/calls": 1.0, "tools/errors": 1.0}, [])
-    assert any("every tool call of the first step gave an error" in n for n in notes)
+    (line,) = [n for n in notes if "every tool call of the first step gave an error" in n]
+    assert "mend the tool where it fails" in line and "where calls are empty, one too many" in line
     assert not first_step_notes({**metrics, "tools/calls": 1.0, "tools/errors": 0.9}, [])

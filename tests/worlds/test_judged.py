@@ -71,6 +71,20 @@ def test_who_has_no_search_left_may_answer_after_no():
     assert not told(q("zoo"), NO + a("mema"), world=replace(WORLD, turns=3))[-1].facts["answered"]
 
 
+def test_of_a_long_gold_document_the_passages_with_the_answer_are_useful():
+    """b.md has two passages, and one of them the answer; c.md has two without it, so that both count; d is whole."""
+    docs = (("b.md#1", "history of bako"), ("b.md#2", "mema leads bako"), ("c.md#1", "tea"), ("c.md#2", "zoo"))
+    world = JudgeSearch(BM25((*docs, ("d", "ulm"), ("x", "mema rests"))), k=1, turns=6)
+
+    def useful(query, *gold):
+        return frames(world, q(query), task=replace(TASK, meta={"gold": list(gold)}))[-1].facts["useful"]
+
+    assert useful("history", "b.md") == (False,) and useful("leads", "b.md") == (True,)
+    assert useful("tea", "c.md") == useful("zoo", "b.md", "c.md") == (True,)
+    assert useful("ulm", "d") == useful("history", "b.md#1") == (True,)
+    assert useful("rests", "b.md") == (False,) and useful("rests") == (True,)
+
+
 def test_passages_judged_not_useful_leave_the_context_if_asked_for():
     hard = replace(WORLD, hard=True)
     soft_frames, hard_frames = (told(q("zoo"), NO + q("bako"), YES + q("tiru"), world=w) for w in (WORLD, hard))

@@ -159,3 +159,16 @@ def test_a_result_that_no_context_has_room_for_is_counted():
     assert played("aaaa", "bbbb", "note", "stop", limit=21).facts["unread"] == 0
     carried = played("aaaa", "note", "stop", limit=11, most=1, carry=True)
     assert (carried.status, carried.facts["unread"]) == ("finished", 0)
+
+
+def test_an_environment_that_begins_without_a_user_is_refused_at_once():
+    """Before any summary: "go" is the system's here, and nothing stands behind which one could be shown."""
+
+    class Silent(Count):
+        def reset(self, task: Task, key: Any) -> Frame:
+            say = (Message(role="system", content="go"),)
+            return Frame(state=0, asks=(Ask(seat="policy", say=say),), state_key=0)
+
+    with pytest.raises(UserError, match="summaries stand behind the user's first message"):
+        played("stop", world=Silent())
+    assert played("stop", world=Silent(), most=0).status == "finished"

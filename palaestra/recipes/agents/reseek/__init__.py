@@ -58,7 +58,8 @@ CARD = pl.Card(
                 "gold",
                 "any",
                 (["lions.md"], ["lions.md"]),
-                "the documents that answer the question: ids of records, or names of files in the folder",
+                "the documents that answer the question: ids of records, or names of files in the folder, "
+                "of whose passages those with a right answer's words count, or all, if none has",
                 otherwise="passages are useful that have a right answer's words",
             ),
         ),
