@@ -19,7 +19,7 @@ from palaestra.declared import declare
 from palaestra.errors import UserError
 from palaestra.services.index import Hit
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
-from palaestra.worlds.search import RESULT, THINK, Outcome, Search, SearchState
+from palaestra.worlds.search import QUOTES, RESULT, THINK, Outcome, Search, SearchState
 
 JUDGE = "judge"
 GO_ON, AGAIN = "search again or answer", "search again"
@@ -130,16 +130,16 @@ class JudgeSearch(Search):
         spent = len(state.outcomes) + 2 > self.turns or 0 < self.calls <= state.calls
         return judgement + Search.oracle(self.closed() if spent else self, state)
 
-    @cached_property
-    def _tag(self) -> re.Pattern[str]:
-        return re.compile(rf"</?(?:{'|'.join((*self.forms, JUDGE, THINK, RESULT))})>")
+    @property
+    def _tags(self) -> str:
+        return "|".join((*self.forms, JUDGE, THINK, RESULT))
 
     @cached_property
     def _judgement(self) -> re.Pattern[str]:
-        tags = "|".join((*self.forms, JUDGE, THINK, RESULT))
-        inside = rf"(?:(?!</?(?:{tags})>).)*"
+        inside = rf"(?:(?!</?(?:{self._tags})>).)*"
         return re.compile(
-            rf"\s*(?:<{THINK}>{inside}</{THINK}>\s*)?<{JUDGE}>\s*(yes|no)\s*</{JUDGE}>",
+            rf"{inside}(?:<{THINK}>{inside}</{THINK}>{inside})?"
+            rf"(?<![{QUOTES}])<{JUDGE}>\s*(yes|no)[\s.!]*</{JUDGE}>[.!]?",
             re.DOTALL | re.IGNORECASE,
         )
 
