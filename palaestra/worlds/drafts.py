@@ -17,7 +17,7 @@ from typing import Any
 
 from palaestra.declared import declare
 from palaestra.types import Act, Frame, Key, Task, stage, value_class
-from palaestra.worlds.search import RESULT, THINK, Search, SearchState
+from palaestra.worlds.search import CLOSED, QUOTES, REMARK, THINK, Search, SearchState
 
 UNKNOWN = "unknown"  # the draft of an oracle that has to search
 
@@ -70,14 +70,16 @@ class DraftSearch(Search):
         return await super().step(state, (replace(acts[0], text=action),), key)
 
     def read_both(self, text: str) -> tuple[str | None, str | None]:
-        """The answer and the search of a message, in this order, each after a thought or without
-        one; (None, None) for any other message.
+        """The answer and the search of a message, in this order, each after a thought or other words
+        without a tag; (None, None) for any other message. What may stand behind them: see `Search.read`.
         """
         match = self._both.fullmatch(text)
         if match is None:
             return None, None
-        answer, query = (None if part is None else part.strip() for part in match.groups())
-        return answer, query
+        *parts, behind = match.groups()
+        answer, query = (None if part is None else part.strip() for part in parts)
+        rule = REMARK if query is None else CLOSED
+        return (answer, query) if rule.fullmatch(behind) else (None, None)
 
     def oracle(self, state: SearchState) -> str:
         """An unknown answer and a search, and then as `Search`; the answer where no search is known."""
@@ -90,11 +92,11 @@ class DraftSearch(Search):
     @cached_property
     def _both(self) -> re.Pattern[str]:
         search, answer = self.forms
-        inside = rf"(?:(?!</?(?:{search}|{answer}|{THINK}|{RESULT})>).)*"
-        thought = rf"\s*(?:<{THINK}>{inside}</{THINK}>\s*)?"
+        inside = rf"(?:(?!</?(?:{self._tags})>).)*"
+        thought = rf"{inside}(?:<{THINK}>{inside}</{THINK}>{inside})?(?<![{QUOTES}])"
         return re.compile(
             rf"(?:{thought}<{answer}>({inside})</{answer}>)?"
-            rf"(?:{thought}<{search}>({inside})</{search}>)?\s*",
+            rf"(?:{thought}<{search}>({inside})</{search}>)?({inside})",
             re.DOTALL,
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -37,11 +37,13 @@ from palaestra.worlds.rules import ARROW, RulePlanner
 
 PLAN, NEIGHBOUR, TEXT, FINISH = "getReasoningPath", "searchNeighbor", "wikiSearch", "finish"
 ACTIONS = {name.casefold(): name for name in (PLAN, NEIGHBOUR, TEXT, FINISH)}
+INTENT = r"[^\n()\[\]]*?(?:\bwill|'ll|\blet me|\blet's|\blet us)\s+(?:(?!not\b|never\b)\w+\s+){0,2}"
 ACTION = re.compile(
-    r"^[ \t]*(?:[-+>][ \t]+|\d+[.)][ \t]+)?(?:action\s*\d*\s*:\s*)?"
-    rf"({'|'.join(ACTIONS.values())})\s*\((.*?)\)[ \t.]*(?:(?:#|//|--|—).*)?$",
+    rf"^[ \t]*(?:[-+>][ \t]+|\d+[.)][ \t]+)?(?:action\s*\d*\s*:\s*|{INTENT})?"
+    rf"({'|'.join(ACTIONS.values())})\s*(?:\((.*?)\)|\[(.*?)\])[ \t.]*(?:(?:#|//|--|—).*)?$",
     re.IGNORECASE | re.MULTILINE,
 )
+SEVERAL = re.compile(rf"\b(?:{'|'.join(ACTIONS.values())})\s*[(\[]", re.IGNORECASE)
 MARKS = re.compile(r"(?<!\w)[*`]+|[*`]+(?!\w)")  # of markdown
 OBSERVATION = re.compile(r"^[ \t>-]*observation\b", re.IGNORECASE | re.MULTILINE)
 NAMED = re.compile(  # quoted text is left as it is
@@ -172,6 +174,7 @@ class GraphQuestions:
             return self._with_facts(state, strip_thinking(text))
         name, args = read_action(text)
         if name == FINISH:
+            args = join_names(args, self.planner.graph.entities)
             state = self._used(state, args)
             return self._end(replace(state, answer=args, steps=(*state.steps, act(name, args))))
         if name == PLAN and len(args) == 1:
@@ -388,14 +391,31 @@ def read_action(text: str) -> tuple[str, tuple[str, ...]]:
     calls = next(filter(None, map(ACTION.findall, parts)), [])
     if len(calls) != 1:
         return "", ()
-    name = ACTIONS[calls[0][0].casefold()]
+    name, inside = ACTIONS[calls[0][0].casefold()], without_names(calls[0][1] or calls[0][2])
+    if SEVERAL.search(inside):  # two on a line
+        return "", ()
     if name == PLAN:
-        return name, tuple(filter(None, [without_names(calls[0][1]).strip().strip("\"'")]))
-    parts = next(csv.reader([without_names(calls[0][1])], skipinitialspace=True), [])
+        return name, tuple(filter(None, [inside.strip().strip("\"'")]))
+    parts = next(csv.reader([inside], skipinitialspace=True), [])
     args = tuple(x for part in parts if (x := part.strip().strip("\"'")))
     if name in (NEIGHBOUR, TEXT) and len(args) > 2:  # commas of a name without quotes
         args = (", ".join(args[:-1]), args[-1])
     return name, args
+
+
+def join_names(names: tuple[str, ...], entities: Container[str]) -> tuple[str, ...]:
+    """Names of which neighbours that are one entity of the graph together are one name, as in
+    finish(O'Neill, Jean-Luc). `entities`: as `plain_name` writes them.
+    """
+    joined, i = list[str](), 0
+    while i < len(names):
+        runs = (
+            (j, mark.join(names[i:j])) for j in range(len(names), i + 1, -1) for mark in (", ", ",")
+        )
+        j, name = next((r for r in runs if plain_name(r[1]) in entities), (i + 1, names[i]))
+        joined.append(name)
+        i = j
+    return tuple(joined)
 
 
 def without_names(text: str) -> str:

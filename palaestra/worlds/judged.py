@@ -21,6 +21,7 @@ from palaestra.services.index import Hit, document_of
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 from palaestra.verifiers.answers.short import contains_term, normalise_text
 from palaestra.worlds.search import (
+    QUOTES,
     RESULT,
     THINK,
     Outcome,
@@ -146,16 +147,16 @@ class JudgeSearch(Search):
             return f"{judgement}<{self.forms[0]}>{self.first_query(state.task)}</{self.forms[0]}>"
         return judgement + Search.oracle(self.closed() if spent else self, state)
 
-    @cached_property
-    def _tag(self) -> re.Pattern[str]:
-        return re.compile(rf"</?(?:{'|'.join((*self.forms, JUDGE, THINK, RESULT))})>")
+    @property
+    def _tags(self) -> str:
+        return "|".join((*self.forms, JUDGE, THINK, RESULT))
 
     @cached_property
     def _judgement(self) -> re.Pattern[str]:
-        tags = "|".join((*self.forms, JUDGE, THINK, RESULT))
-        inside = rf"(?:(?!</?(?:{tags})>).)*"
+        inside = rf"(?:(?!</?(?:{self._tags})>).)*"
         return re.compile(
-            rf"\s*(?:<{THINK}>{inside}</{THINK}>\s*)?<{JUDGE}>\s*(yes|no)\s*</{JUDGE}>",
+            rf"{inside}(?:<{THINK}>{inside}</{THINK}>{inside})?"
+            rf"(?<![{QUOTES}])<{JUDGE}>\s*(yes|no)[\s.!]*</{JUDGE}>[.!]?",
             re.DOTALL | re.IGNORECASE,
         )
 

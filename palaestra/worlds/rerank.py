@@ -25,7 +25,11 @@ CHOOSE_PASSAGES = (
     "Choose the passages that are needed to answer the question, the most useful one first, and no "
     'more than suffice. Write their numbers alone, such as [3], [1], or "None" where none is needed.'
 )
-LISTED = re.compile(r"\s*(\[\d+\](?:[\s,>]*\[\d+\])*)[\s.]*", re.ASCII)
+NUMBERS = r"\[\s*\d+(?:\s*[,;]\s*\d+)*\s*\]"
+LISTED = re.compile(
+    rf"[\s*`]*(?:(?:final\s+)?(?:answer|passages?)[\s*`]*:)?[\s*`]*({NUMBERS}(?:[\s,;>]*{NUMBERS})*)[\s.*`]*",
+    re.ASCII | re.IGNORECASE,
+)
 EMPTY = re.compile(r"\W*none\W*", re.IGNORECASE)
 
 

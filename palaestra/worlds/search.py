@@ -42,6 +42,9 @@ Outcome: TypeAlias = Literal["found", "nothing", "empty", "over", "malformed", "
 Rule: TypeAlias = Literal["again", "end"]
 EMPTY, NOTHING, SPENT = "invalid query", "nothing", "no searches left"
 THINK, RESULT = "think", "result"
+QUOTES = "`\"'“‘«"  # a tag behind one of these is quoted
+CLOSED = re.compile(r"[\s.!*]*")  # what may stand behind a search
+REMARK = re.compile(r"[ \t.!*]*(?:\n.*)?", re.DOTALL)  # and behind an answer
 
 
 @stage
@@ -179,13 +182,17 @@ class Search:
         return replace(self, turns=1)
 
     def read(self, text: str) -> tuple[Literal["search", "answer", "malformed"], str]:
-        """What a message does, and what with: one search or one answer, after a thought or without
-        one, and nothing else.
+        """What a message does, and what with: one search or one answer, after a thought or other words
+        without a tag, or without any. A quoted tag is none. Nothing stands behind a search, since it
+        would be made up before the documents are read; further lines may stand behind an answer.
         """
         read = self._action.fullmatch(text)
         if read is None:
             return "malformed", ""
-        return "search" if read[1] == self.forms[0] else "answer", read[2].strip()
+        form, content, behind = read.groups()
+        if form == self.forms[0]:
+            return ("search", content.strip()) if CLOSED.fullmatch(behind) else ("malformed", "")
+        return ("answer", content.strip()) if REMARK.fullmatch(behind) else ("malformed", "")
 
     def oracle(self, state: SearchState) -> str:
         """The next step of the shortest way: the next known search, of a question without known ones
@@ -217,17 +224,23 @@ class Search:
         """The text without tags of the form, so that it can stand inside one."""
         return " ".join(self._tag.sub(" ", text).split())
 
+    @property
+    def _tags(self) -> str:
+        """All tags of the form, for a pattern."""
+        return "|".join((*self.forms, THINK, RESULT))
+
     @cached_property
     def _tag(self) -> re.Pattern[str]:
-        return re.compile(rf"</?(?:{'|'.join((*self.forms, THINK, RESULT))})>")
+        return re.compile(rf"</?(?:{self._tags})>")
 
     @cached_property
     def _action(self) -> re.Pattern[str]:
-        tags = "|".join((*self.forms, THINK, RESULT))
-        inside = rf"(?:(?!</?(?:{tags})>).)*"
+        inside = rf"(?:(?!</?(?:{self._tags})>).)*"
         forms = "|".join(self.forms)
         return re.compile(
-            rf"\s*(?:<{THINK}>{inside}</{THINK}>)?\s*<({forms})>({inside})</\1>\s*", re.DOTALL
+            rf"{inside}(?:<{THINK}>{inside}</{THINK}>{inside})?"
+            rf"(?<![{QUOTES}])<({forms})>({inside})</\1>({inside})",
+            re.DOTALL,
         )
 
     def _begin(self, task: Task) -> SearchState:

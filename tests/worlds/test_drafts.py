@@ -36,6 +36,22 @@ def test_the_last_answer_is_paid_and_the_draft_is_kept():
 
 
 @pytest.mark.parametrize(
+    ("text", "both"),
+    [
+        ("My first guess: " + a("deci") + " I will look. " + q("boss bako"), ("deci", "boss bako")),
+        ("It is " + a("deci") + ".\nI am sure.", ("deci", None)),
+        (a("deci") + q("boss bako") + "\nIt says mema.", (None, None)),
+        ("I write `" + a("deci") + "` if I know it.", (None, None)),
+        (a("deci") + " or '" + q("boss bako") + "'", (None, None)),
+        ("plain", (None, None)),
+    ],
+)
+def test_words_may_stand_beside_a_draft(text, both):
+    world = DraftSearch(BM25((("a", "x"),)))
+    assert world.read_both(text) == both
+
+
+@pytest.mark.parametrize(
     "text",
     [
         q("boss bako"),

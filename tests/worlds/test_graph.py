@@ -7,7 +7,7 @@ from palaestra.services.triples import TripleGraph
 from palaestra.tasks.triples import read_triples
 from palaestra.toys.graph import GraphTasks
 from palaestra.types import Act, Message, Task
-from palaestra.worlds.graph import GraphQuestions, call_text, read_action
+from palaestra.worlds.graph import GraphQuestions, call_text, join_names, read_action
 from palaestra.worlds.rules import RulePlanner, SolvedQuestions
 
 FACTS = (
@@ -127,6 +127,12 @@ def test_entities_are_found_by_their_longest_names():
         ('finish("a, name = b")', ("finish", ("a, name = b",))),
         ("getReasoningPath(question='Who, then?')", ("getReasoningPath", ("Who, then?",))),
         ("I could call finish(a) now.", ("", ())),
+        ("I will do searchNeighbor(Bako, boss)", ("searchNeighbor", ("Bako", "boss"))),
+        ("Tiru is it. Let me call finish(a).", ("finish", ("a",))),
+        ("SearchNeighbor[Bako, boss]", ("searchNeighbor", ("Bako", "boss"))),
+        ("I will not call finish(a)", ("", ())),
+        ("I could call finish(a)", ("", ())),
+        ("I will call finish(a) or finish(b)", ("", ())),
         ("", ("", ())),
     ],
 )
@@ -137,6 +143,13 @@ def test_one_action_is_read_on_a_line_of_its_own(text, action):
 @pytest.mark.parametrize("names", [("Mema",), ("Washington, D.C.", "x"), ('the "old" one', "y")])
 def test_an_action_that_is_written_is_read_as_it_was(names):
     assert read_action(call_text("finish", names)) == ("finish", names)
+
+
+def test_neighbours_that_are_one_entity_are_one_name():
+    entities = TripleGraph((("O'Neill, Jean-Luc", "age", "1,000"), ("Bako", "boss", "Tiru"))).entities
+    assert join_names(("O'Neill", "Jean-Luc", "Bako"), entities) == ("O'Neill, Jean-Luc", "Bako")
+    assert join_names(("1", "000"), entities) == ("1,000",)
+    assert join_names(("Bako", "Tiru"), entities) == ("Bako", "Tiru") and join_names((), entities) == ()
 
 
 def test_recall_is_paid_and_any_number_of_names_does_not_pay():

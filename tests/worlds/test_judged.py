@@ -38,6 +38,19 @@ def test_judgements_stand_before_the_next_action_or_alone():
 
 
 @pytest.mark.parametrize(
+    ("text", "judgements"),
+    [
+        ("It helps. <judge>Yes.</judge> So: " + a("mema"), (True,)),
+        ("<judge>no!</judge>. Again: " + q("tiru"), (False, None)),
+        ("I may say `<judge>yes</judge>` here. " + a("mema"), (None,)),
+        ("<judge>yes, or no</judge>" + a("mema"), (None,)),
+    ],
+)
+def test_a_judgement_may_stand_among_words(text, judgements):
+    assert told(q("bako"), text)[-1].facts["judgements"] == judgements
+
+
+@pytest.mark.parametrize(
     ("texts", "judgements"),
     [
         ((q("bako"), a("mema")), (None,)),

@@ -84,6 +84,25 @@ def test_an_episode_and_its_facts():
 
 
 @every(
+    ("text", "read"),
+    [
+        ("I will look it up. " + q("bako"), ("search", "bako")),
+        ("**" + a("mema") + "**", ("answer", "mema")),
+        ("<think>hm</think>So it is " + a("mema") + ".\n\nShe is the boss.", ("answer", "mema")),
+        ("I can write `" + a("mema") + "` now.", ("malformed", "")),
+        ('The form is "' + q("a few words") + '"', ("malformed", "")),
+        (a("mema") + " would be my answer.", ("malformed", "")),
+        (q("bako") + "\nIt says mema.", ("malformed", "")),
+        ("See " + q("bako") + " and " + a("mema"), ("malformed", "")),
+        ("</think>" + a("mema"), ("malformed", "")),
+        ("<result>mema</result> so " + a("mema"), ("malformed", "")),
+    ],
+)
+def test_words_may_stand_before_an_action_and_a_quoted_one_is_none(text, read):
+    assert SMALL.read(text) == read
+
+
+@every(
     ("texts", "says", "outcome", "rule", "ended"),
     [
         ([q("")], EMPTY, "empty", "empty", "finished"),
