@@ -223,6 +223,50 @@ def test_the_witness_stands_where_another_answer_is_extracted():
     assert answer.verified and answer.vote == "4" and answer.episode.text == "= 4"
 
 
+OPTIONS = "Which option is it? (A) 5 (B) 7 (C) 9. Answer with the letter."
+
+
+@pytest.mark.parametrize(
+    "extracted, vote, verified",
+    [
+        ("\\boxed{B}", "B", True),
+        ("\\boxed{A}", "A", False),
+        ("\\boxed{Option}", "option", False),
+        ("aaaaads", "7", True),
+        ("\\boxed{7}", "7", True),
+        ("\\boxed{5}", "7", True),
+    ],
+)
+def test_a_letter_is_not_replaced_by_the_number(extracted, vote, verified):
+    """z3 proves 7, which is option B; another letter or a word is no proven answer, and loses to four of B."""
+    runner = replace(runner_of({}, []), prompt=(Message(role="user", content=OPTIONS),))
+    answer = runner.answer_of(said(extracted), ExistenceProof(status="proved", witness=Fraction(7)))
+    assert (answer.vote, answer.verified) == (vote, verified)
+    assert answer.episode.text == ("= 7" if extracted in ("\\boxed{5}", "aaaaads") else extracted)
+    votes, sure = [vote, *"BBBB"], [verified, *[False] * 4]
+    assert votes[elect_answer(votes, sure)] == (vote if verified else "B")
+
+
+BOUNDS = [
+    ("(assert (> answer 6))(assert (< answer 8))", 7, "What is it?", True),
+    ("(assert (and (> answer 6) (> 8 answer)))(assert (>= (* answer answer) 0))", 7, "What is it?", True),
+    ("(assert (> answer 6))(assert (< answer 8))", 7, "Which one lies between 6 and 8?", False),
+    ("(assert (> answer 6))(minimize answer)", 7, "What is it?", True),
+    ("(assert (> answer 6))(minimize answer)", 7, "What is the least one above 6?", False),
+    ("(assert (< answer 8))(maximize answer)", 7, "What is it?", True),
+    ("(assert (>= answer 9))(minimize answer)", 9, OPTIONS, True),
+    ("(assert (>= answer 9))(minimize answer)", 9, "What is the least one of 9 or more? A. 8 B. 9", False),
+    ("(assert (> answer 6))(assert (= (* answer answer) 49))", 7, "Whose square is 49?", False),
+    ("(assert (>= answer 0))(assert (<= answer (/ 1 2)))", 0, "What is it?", True),
+]
+
+
+@pytest.mark.parametrize("text, witness, question, guessed", BOUNDS)
+def test_bounds_that_leave_one_number_are_a_guess(text, witness, question, guessed):
+    assert prove_existence(read_statement(text)).witness == witness
+    assert statements.is_guess(read_statement(text), Fraction(witness), question) == guessed
+
+
 def test_without_a_proof_what_is_extracted_votes_unverified():
     """The statement has several numbers; the prover's 5 is one of them, and is not verified."""
     log = []
