@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
@@ -12,7 +13,7 @@ from palaestra.errors import UserError
 from palaestra.recipes.inference.nl_fl_hybrid import build
 from palaestra.recipes.inference.nl_fl_hybrid.program import AnsweredProblem, ProveAnswers
 from palaestra.recipes.inference.nl_fl_hybrid.toy import draw_stage, smt_of
-from palaestra.types import Episode, Message, Reward, Row, Segment, rng_of
+from palaestra.types import Episode, Message, Reply, Reward, Row, Segment, rng_of
 from palaestra.verifiers.smt import proofs, statements
 from palaestra.verifiers.smt.proofs import ExistenceProof, prove_existence
 from palaestra.verifiers.smt.statements import Unreadable, read_claim, read_statement
@@ -336,6 +337,25 @@ def test_a_users_questions_are_proven_by_ones_own_models(tmp_path, monkeypatch):
     found = run.summary
     assert found["accuracy_after"]["mean"] == 1.0 and found["verified_right"] == 1.0 and found["answers_changed"] == 1.0
     assert found["tokens_of_words"] >= found["tokens"] > 16
+
+
+@pytest.mark.parametrize("finish, status", [("length", "truncated:length"), ("stop", "finished")])
+def test_a_cut_reply_of_an_endpoint_is_known_as_cut(finish, status):
+    """An endpoint that stopped at its most tokens did not come to the end of the stage."""
+
+    class Client:
+        async def chat(self, request):
+            return Reply(text="(assert", finish=finish)
+
+    dialect = SimpleNamespace(encode_text=lambda text: [1, 2])
+    ctx = SimpleNamespace(
+        bench=SimpleNamespace(max_tokens=8),
+        client=lambda source: Client(),
+        engine=lambda name: SimpleNamespace(dialect=dialect),
+    )
+    asked = (Message(role="user", content="Q?"),)
+    e = asyncio.run(ProveAnswers()._ask_other(ctx, None, "align", asked, (0, "proof")))
+    assert e.status == status and e.rows[0].segments[0].text == "(assert"
 
 
 def test_the_search_spends_its_budget_and_no_more():
