@@ -14,10 +14,11 @@ from palaestra.errors import UserError
 from palaestra.run.setup import given_arguments, settings_for
 from palaestra.run.study import Study, holds_out, study_of
 from palaestra.settings import overrides
-from palaestra.settings.fields import Settings
+from palaestra.settings.fields import Settings, Use, setting_names
 from palaestra.store.folder import SUMMARY, read_summary
 from palaestra.studies.page import PAGE, REPORT, write_study
 from palaestra.studies.report import StudyReport, StudyTable
+from palaestra.studies.training import PROBLEM, run_of
 from palaestra.suggest import suggestion_or_all
 
 FAMILY, ALL = "analysis", "all"
@@ -41,13 +42,16 @@ def asked_study(settings: Settings) -> Study:
 
 def make_study(settings: Settings, out: Path, *, talk: bool = True) -> Path:
     """Runs a study in a folder, or goes on with it there. Of data all rows are measured, unless
-    `test_data` names others or the study trains. Returns the folder of its page.
+    `test_data` names others or the study trains; see `with_its_problem` for none. Returns the folder
+    of its page.
 
     Raises:
         UserError: the folder holds something else.
     """
-    measured = "" if holds_out(asked_study(settings)) else settings.data
-    settings = replace(settings, test_data=settings.test_data or measured, evaluate=0)
+    study = asked_study(settings)
+    if not holds_out(study) and (settings.data or study.check_up):
+        settings = with_its_problem(settings)
+    settings = replace(settings, evaluate=0)
     if (out / "config.toml").is_file():
         stored = stored_run(out)
         check_same(settings, stored, out)
@@ -57,6 +61,20 @@ def make_study(settings: Settings, out: Path, *, talk: bool = True) -> Path:
     else:
         work(settings, out=out, talk=talk)
     return Path(read_summary(out)["artifacts"]["study"]).parent
+
+
+def with_its_problem(settings: Settings) -> Settings:
+    """With a problem: of data that are named all rows, unless `test_data` names others. Where no problem
+    is named, that of the training run whose checkpoint the model is, with what that run held out.
+    """
+    if settings.data:
+        return replace(settings, test_data=settings.test_data or settings.data)
+    run = run_of(settings.model)
+    if run is None or any(getattr(settings, n) for n in (*PROBLEM, "test_data", "docs", "graph")):
+        return settings
+    stored = stored_run(run)
+    names = [n for n in (*setting_names(Use.PROBLEM), "tools") if not getattr(settings, n)]
+    return replace(settings, **{n: getattr(stored, n) for n in names})
 
 
 def check_same(asked: Settings, stored: Settings, out: Path) -> None:
@@ -109,7 +127,14 @@ def summarise(
     out: Path,
     folders: Mapping[str, Path],
 ) -> StudyReport:
-    """One page of several studies: the first finding of each, and where the rest stands."""
+    """One page of several studies: what they looked at, the first finding of each, their tables, and where
+    the rest stands.
+    """
+    every = [r["protocol"] for r in reports.values()]
+    alike = (
+        {k: x for k, x in every[0].items() if all(p.get(k) == x for p in every)} if every else {}
+    )
+    told = lambda protocol: " · ".join(x for k, x in protocol.items() if k not in alike)
     rows = [
         (name, report["question"], " ".join(report["findings"][1:]))
         for name, report in reports.items()
@@ -119,7 +144,14 @@ def summarise(
         question=f"What did training do to {settings.model}?",
         findings=[report["findings"][0] for report in reports.values()],
         numbers={},
-        protocol={n: " · ".join(r["protocol"].values()) for n, r in reports.items()},
-        tables=[StudyTable("Study by study", ("study", "question", "more"), rows)],
+        protocol=alike | {n: told(r["protocol"]) for n, r in reports.items()},
+        tables=[
+            StudyTable("Study by study", ("study", "question", "more"), rows),
+            *(
+                StudyTable(f"{t['title']} ({name})", t["columns"], t["rows"], t["note"])
+                for name, report in reports.items()
+                for t in report["tables"]
+            ),
+        ],
         pages={n: str((f / PAGE).relative_to(out)) for n, f in folders.items()},
     )

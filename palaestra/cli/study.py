@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palaestra.api.studying import ALL, check_up, make_study, read_report, studies
+from palaestra.api.studying import ALL, check_up, make_study, read_report, studies, with_its_problem
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.run.study import holds_out
@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
     settings = read_settings(arguments)
     if arguments.base:
         settings = replace(settings, set={"base": arguments.base, **settings.set})
-    out = Path(arguments.out) if arguments.out else name_of_folder(words[0], settings)
+    problem = with_its_problem(settings) if every else settings
+    out = Path(arguments.out) if arguments.out else name_of_folder(words[0], problem)
     talk = not arguments.json
     if every:
         place, folders = out, check_up(settings, out, talk=talk)

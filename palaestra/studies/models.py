@@ -9,8 +9,8 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.needs.declared import NeededModel
-from palaestra.store.checkpoint import checkpoint_of
 from palaestra.store.folder import read_config
+from palaestra.studies.training import run_of, training_remark
 
 # what a study compares with, as its card declares it
 BASE = NeededModel(
@@ -26,9 +26,8 @@ def start_of(model: str) -> str:
     """The model that the training run began with whose checkpoint a folder is; "" = it is no
     checkpoint of a run.
     """
-    place = Path(model).expanduser().resolve()
-    saved = checkpoint_of(place) if place.is_dir() else None
-    return str(read_config(saved.parent.parent).get("model", "")) if saved else ""
+    run = run_of(model)
+    return str(read_config(run).get("model", "")) if run else ""
 
 
 def knows_base(ctx: Any, base: str) -> bool:
@@ -40,7 +39,7 @@ def knows_base(ctx: Any, base: str) -> bool:
 
 def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -> None:
     """Adds the frozen models of a study to its context, unless they are there: "base", what training
-    began with, and `others` by their names.
+    began with, and `others` by their names. Says what the run of the model was trained on.
 
     Args:
         base: a name or folder; "" = what the run of the model under study began with; "policy" = a
@@ -61,6 +60,8 @@ def bring_models(ctx: Any, base: str, others: Mapping[str, str] | None = None) -
     for name, source in (others or {}).items():
         if name not in ctx.models:
             ctx.reference(name, source)
+    if remark := training_remark(ctx):
+        ctx.say(f"note: {remark}")
 
 
 def on_problem(ctx: Any, problem: str) -> Any:

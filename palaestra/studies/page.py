@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from palaestra.context import Context
 from palaestra.markdown import render
 from palaestra.stats import Interval
 from palaestra.store.checkpoint import jsonable, write_atomic
+from palaestra.store.folder import read_config
 from palaestra.studies.report import StudyChart, StudyReport
+from palaestra.studies.training import PROBLEM, training_remark
 from palaestra.types import Result
 from palaestra.view.drawing import (
     DASHES,
@@ -41,6 +43,7 @@ def publish(ctx: Context, report: StudyReport) -> Result:
         k: {"of": "reward", **x.json()} if isinstance(x, Interval) else x
         for k, x in report.numbers.items()
     }
+    report = replace(report, protocol=origin(ctx) | report.protocol)
     ctx.log({k: x.mean if isinstance(x, Interval) else x for k, x in report.numbers.items()})
     artifacts: dict[str, str] = {}
     if ctx.out is not None:
@@ -48,6 +51,21 @@ def publish(ctx: Context, report: StudyReport) -> Result:
         artifacts = {"study": str(ctx.folder / PAGE)}
     metrics = {**numbers, "findings": list(report.findings), "sampled_tokens": ctx.sampled_tokens}
     return Result(metrics=jsonable(metrics), artifacts=artifacts)
+
+
+def origin(ctx: Context) -> dict[str, str]:
+    """The model, the start that it is compared with, the files or the task that is measured, and what the
+    run of the model was trained on, as far as they are known.
+    """
+    config = read_config(ctx.folder) if ctx.out is not None else {}
+    problem = next((str(config[n]) for n in ("test_data", *PROBLEM) if config.get(n)), "")
+    said = {
+        "model": ctx.model("policy").name,
+        "start": ctx.model("base").name if "base" in ctx.models else "",
+        "measured on": problem,
+        "training": training_remark(ctx),
+    }
+    return {k: x for k, x in said.items() if x}
 
 
 def write_study(folder: Path, report: StudyReport) -> None:

@@ -11,14 +11,17 @@ answer is read from what was proven (NL-FL HybridReasoning, arXiv:2505.23703).
                 itself where the question does not have it
     extract     the model states the final answer from the question, the thoughts and the witness
 
-An extracted answer is verified where it is the verified witness; where it is another one, the witness
-itself is the answer. Without a proof what the thoughts say still votes, unverified. An answer that was
-verified is right only if the statement says what the question asks.
+An extracted answer is verified where it is the verified witness, or the letter of an option that is. Where
+it has another number the witness itself is the answer; where it is another letter, or words of
+the question, it stays as it is, and is not verified. Without a proof what the
+thoughts say still votes, unverified. An answer that was verified is right only if the statement says what
+the question asks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +37,7 @@ from palaestra.verifiers.smt.statements import (
     ExistenceStatement,
     Unreadable,
     is_guess,
+    numbers_of_options,
     read_claim,
     read_statement,
 )
@@ -96,7 +100,8 @@ class FormalAnswer:
     Args:
         episode: the final answer.
         vote: it in one spelling; see `vote_of`.
-        verified: whether z3 proved that it is the one number that satisfies the statement.
+        verified: whether z3 proved that it is the one number that satisfies the statement, and the answer
+            says that number or its option.
         proof: what z3 said; None = it was not asked.
     """
 
@@ -191,16 +196,24 @@ class FormalRunner:
         return self.answer_of(extracted, proof)
 
     def answer_of(self, extracted: Episode | None, proof: ExistenceProof) -> FormalAnswer | None:
-        """The extracted answer, or the verified witness where it is another one."""
-        vote = vote_of(response_text(extracted), _question(self.prompt)) if extracted else ""
-        if proof.verified:
-            stated = f"= {proof.witness}"
-            if extracted is None or vote != vote_of(stated):
-                extracted = self.say(stated)
-            return FormalAnswer(episode=extracted, vote=vote_of(stated), verified=True, proof=proof)
-        if extracted is None or not vote:
-            return None
-        return FormalAnswer(episode=extracted, vote=vote, proof=proof)
+        """The extracted answer; where it has another number than the verified witness, or says nothing that
+        the question has, the witness.
+        """
+        question = _question(self.prompt)
+        vote = vote_of(response_text(extracted), question) if extracted else ""
+        if not proof.verified or proof.witness is None:
+            return (
+                FormalAnswer(episode=extracted, vote=vote, proof=proof)
+                if extracted and vote
+                else None
+            )
+        stated = f"= {proof.witness}"
+        of_witness = vote_of(stated)
+        chosen = numbers_of_options(question).get(vote.upper())
+        if extracted and vote and (vote == of_witness or _is_choice(vote, question)):
+            same = vote == of_witness or chosen == proof.witness
+            return FormalAnswer(episode=extracted, vote=vote, verified=same, proof=proof)
+        return FormalAnswer(episode=self.say(stated), vote=of_witness, verified=True, proof=proof)
 
     async def _prove(
         self, statement: ExistenceStatement, claim: Fraction | None = None, *, search: bool = True
@@ -226,6 +239,15 @@ class FormalRunner:
 
 def _text(said: Episode | None) -> str:
     return strip_thinking(response_text(said)).strip() if said else ""
+
+
+def _is_choice(vote: str, question: str) -> bool:
+    """Whether a vote is a letter, or words that stand in the question, and no number."""
+    words = re.findall(r"\w+", question.casefold())
+    said = re.findall(r"\w+", vote.casefold())
+    return (len(vote) == 1 and vote.isalpha()) or (
+        bool(said) and all(w in words and w.isalpha() for w in said)
+    )
 
 
 def _question(prompt: Sequence[Message]) -> str:

@@ -25,6 +25,8 @@ from typing import ClassVar
 
 import palaestra as pl
 
+MOST_SHOWN, MOST_LETTERS = 20, 200  # problems of a kind, and letters of each, on the page
+
 CARD = pl.Card(
     title="MATH-Beyond",
     paper="arXiv:2510.11653",
@@ -54,7 +56,7 @@ CARD = pl.Card(
 
 @pl.stage
 class BeyondStart:
-    """The study; see the module. `n` answers to each of `tasks` held-out problems at a
+    """The study; see the module. `n` answers to each of `tasks` problems at a
     `temperature`, three times: the start, the start again, and the model.
     """
 
@@ -130,15 +132,26 @@ class BeyondStart:
             findings=tell(len(first), len(hard), n, expansion, lost, sharper),
             numbers=numbers,
             protocol={
-                "problems": f"{len(first)} held-out ones, {n} answers each at temperature {self.temperature:g}",
+                "problems": f"{len(first)} of them, {n} answers each at temperature {self.temperature:g}",
                 "draws": "the start twice, the model once with the random numbers of the start's second draw",
                 "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
                 "power": power,
             },
-            tables=[*kinds_table(before, now), *starts_table([first, *others])],
+            tables=[
+                *kinds_table(before, now),
+                *moved_table(after, before, now),
+                lengths_table(again, after),
+                *starts_table([first, *others]),
+            ],
             charts=[curves(again, after, n)],
             items=[
-                {**a, "first": x["right"], "start": b["right"], "unsolved": i in hard}
+                {
+                    **a,
+                    "first": x["right"],
+                    "start": b["right"],
+                    "start_tokens": b["tokens"],
+                    "unsolved": i in hard,
+                }
                 for i, (x, b, a) in enumerate(zip(first, again, after, strict=True))
             ],
         )
@@ -200,6 +213,43 @@ def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studie
     return [pl.studies.StudyTable("Problems by who solves them", ("", "", "problems"), rows, note)]
 
 
+def moved_table(
+    items: Sequence[pl.studies.Item], before: Sequence[float], now: Sequence[float]
+) -> list[pl.studies.StudyTable]:
+    """Which problems were gained and which lost, the first of each; nothing where none was."""
+    rows: list[tuple[str, str, str]] = []
+    for kind, outcome in (("gained", (0, 1)), ("lost", (1, 0))):
+        pairs = zip(items, before, now, strict=True)
+        moved = [x for x, a, b in pairs if (a, b) == outcome]
+        rows += [(kind, str(x["id"]), shortened(str(x["prompt"]))) for x in moved[:MOST_SHOWN]]
+    note = f"At most {MOST_SHOWN} of each; items.jsonl has all, with their answers."
+    columns = ("", "problem", "its end")
+    return (
+        [pl.studies.StudyTable("Which were gained and lost", columns, rows, note)] if rows else []
+    )
+
+
+def shortened(prompt: str) -> str:
+    """The end of a prompt in one line."""
+    line = " ".join(prompt.split())
+    return line if len(line) <= MOST_LETTERS else f"...{line[-MOST_LETTERS:]}"
+
+
+def lengths_table(
+    again: Sequence[pl.studies.Item], after: Sequence[pl.studies.Item]
+) -> pl.studies.StudyTable:
+    """Tokens of an answer before and after training: the mean, of right ones too, and how many were cut."""
+    rows: list[tuple[str, str, str, str]] = []
+    for name, items in (("start", again), ("model", after)):
+        tokens = [n for x in items for n in x["tokens"]]
+        right = [n for x in items for n, r in zip(x["tokens"], x["right"], strict=True) if r]
+        cut = sum(sum(x["cut"]) for x in items)
+        told = [f"{sum(some) / len(some):.1f}" if some else "" for some in (tokens, right)]
+        rows.append((name, *told, f"{cut} of {len(tokens)}"))
+    columns = ("answers of the", "tokens", "tokens of right ones", "cut")
+    return pl.studies.StudyTable("How long the answers are", columns, rows)
+
+
 def starts_table(starts: Sequence[Sequence[pl.studies.Item]]) -> list[pl.studies.StudyTable]:
     """What several start models leave unsolved; nothing for one."""
     if len(starts) < 2:
@@ -248,7 +298,7 @@ def build(
     temperature: float = 1.0,
 ) -> BeyondStart:
     """`base` is the model before training, "" = what the run of the model began with; `also` further
-    ones, with commas between them. `samples` answers to each of `problems` held-out problems."""
+    ones, with commas between them. `samples` answers to each of `problems` problems."""
     return BeyondStart(base, also, problems, samples, temperature)
 
 

@@ -13,7 +13,9 @@ parser. `minimize answer` and `maximize answer` say that the least or greatest s
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -34,6 +36,8 @@ TOKEN = re.compile(
     r"""\s+|;[^\n]*|(?P<paren>[()])|(?P<word>\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";'`\\]+)"""
 )
 START = re.compile(rf"\(\s*(?:{'|'.join((*DEFINES, *BOUNDS, 'assert', 'set-logic'))})\b")
+# an option with a number: (A) 5, B. 7, C: -2.5
+OPTION = re.compile(r"(?<!\w)\(?([A-J])[).:]\s*\$?\s*(-?\s*\d+(?:,\d{3})*(?:\.\d+)?)(?!\w)")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SMALL = (
     *("zero", "one", "two", "three", "four", "five", "six"),
@@ -143,14 +147,55 @@ def claim_of(tree: Tree) -> Fraction | None:
 
 def is_guess(statement: ExistenceStatement, witness: Fraction, question: str) -> bool:
     """Whether the witness stands in the statement as a literal, and not in the question: then the
-    statement may have it from a guess. Signs do not count, nor do 0 and 1 where they only say that
-    something is not negative or is positive. A number that is spelled as a sum of others is not
-    noticed, and a literal that equals the answer by accident is taken for a guess.
+    statement may have it from a guess. So it may where bounds of the answer by literals, without all else,
+    leave the witness alone (6 < answer < 8), and one of these does not stand in the question. Numbers of
+    listed options, "(A) 5", do not stand in the question: one of them is the answer.
+
+    Signs do not count, nor do 0 and 1 where they only say that something is not negative or is
+    positive. A number that is spelled as a sum of others is not noticed, and a literal that equals the
+    answer by accident is taken for a guess.
     """
-    written = set[Fraction]()
-    for tree in read_trees(statement.text):
-        written |= _literals(tree)
-    return abs(witness) in written and abs(witness) not in numbers_in(question)
+    trees, asked = read_trees(statement.text), numbers_in(OPTION.sub(" ", question))
+    written = set[Fraction]().union(*map(_literals, trees))
+    if abs(witness) in written and abs(witness) not in asked:
+        return True
+    ends = _ends(trees)
+    low = max((x for x in ends if x[0] == "low"), key=lambda x: x[1], default=None)
+    high = min((x for x in ends if x[0] == "high"), key=lambda x: x[1], default=None)
+    needed = {"minimize": (low,), "maximize": (high,)}.get(statement.bound, (low, high))
+    tight = all(x is not None and x[1] == witness for x in needed)
+    return tight and any(
+        x is not None and x[2] is not None and abs(x[2]) not in asked for x in needed
+    )
+
+
+def _ends(trees: Sequence[Tree]) -> list[tuple[str, Fraction, Fraction | None]]:
+    """Of all assertions that bound the answer by a literal alone, and of the parts of their conjunctions:
+    "low" or "high", the last whole number on this side of it, and the literal, None where
+    it only gives a sign.
+    """
+    found: list[tuple[str, Fraction, Fraction | None]] = []
+    for tree in trees:
+        if isinstance(tree, str) or not tree:
+            continue
+        if tree[0] in ("assert", "and"):
+            found += _ends(tree[1:])
+        elif len(tree) == 3 and tree[0] in (">=", ">", "<=", "<") and ANSWER in tree[1:]:
+            turned = tree[2] == ANSWER
+            value, sign = number_of(tree[1] if turned else tree[2]), str(tree[0])
+            if value is not None:
+                low, strict = (sign[0] == ">") != turned, len(sign) == 1
+                whole = Fraction(math.ceil(value) if low else math.floor(value))
+                step = (1 if low else -1) * (strict and whole == value)
+                found.append(
+                    ("low" if low else "high", whole + step, None if _gives_sign(tree) else value)
+                )
+    return found
+
+
+def numbers_of_options(question: str) -> dict[str, Fraction]:
+    """Of a question that lists options "(A) 5 (B) 7", the number of each that is one, by its letter."""
+    return {m[1]: Fraction(re.sub(r"[,\s]", "", m[2])) for m in OPTION.finditer(question)}
 
 
 def _literals(tree: Tree) -> set[Fraction]:

@@ -15,6 +15,8 @@ def items(*rights):
             "right": [bool(x) for x in r],
             "texts": ["t"] * len(r),
             "rewards": list(r),
+            "tokens": [4 + 2 * x for x in r],
+            "cut": [not x for x in r],
             "prompt": "p",
             "gold": "1",
         }
@@ -72,6 +74,19 @@ def test_the_answer_comes_first(first, again, after, said):
     assert any("never solved in 2 answers" in line for line in findings) == (said != "These problems cannot tell")
 
 
+def test_the_page_says_which_problems_moved_and_how_long_answers_are():
+    """Right answers have 6 tokens here, and wrong ones 4, which are cut."""
+    first = [(0, 0), (1, 1), (1, 0)]
+    tables = {t.title: t for t in report(first, first, [(1, 0), (0, 0), (1, 0)]).tables}
+    assert [tuple(r)[:2] for r in tables["Which were gained and lost"].rows] == [("gained", "0"), ("lost", "1")]
+    assert [tuple(r) for r in tables["How long the answers are"].rows] == [
+        ("start", "5.0", "6.0", "3 of 6"),
+        ("model", "4.7", "6.0", "4 of 6"),
+    ]
+    assert "Which were gained and lost" not in {t.title for t in report(first, first, first).tables}
+    assert len(beyond.shortened("a\n" * 300)) == 203 and beyond.shortened(" a\n b ") == "a b"
+
+
 def test_several_starts_have_a_union_and_an_intersection():
     a, b = items((0, 0), (0, 0), (1, 1)), items((0, 0), (1, 0), (0, 0))
     (table,) = beyond.starts_table([a, b])
@@ -95,7 +110,7 @@ def test_own_rows_and_the_problems_that_stay(tmp_path):
     ask = ["study", "math-beyond", "--base", "tiny", "--data", str(file)]
     assert main([*ask, "--model", "tiny", "--out", str(out), *words]) == 0
     found = json.loads((out / "study.json").read_text())
-    assert found["numbers"]["changed"] == 0 and found["tables"][1]["title"] == "Problems never solved"
+    assert found["numbers"]["changed"] == 0 and found["tables"][-1]["title"] == "Problems never solved"
     kept = [json.loads(x) for x in (out / "unsolved.jsonl").read_text().splitlines()]
     assert {"prompt", "answer"} <= kept[0].keys() and "Ulm an der Donau" in [r["answer"] for r in kept]
     assert pl.open(out).summary["findings"] == found["findings"]

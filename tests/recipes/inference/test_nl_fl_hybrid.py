@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import palaestra as pl
 import pytest
@@ -12,7 +13,7 @@ from palaestra.errors import UserError
 from palaestra.recipes.inference.nl_fl_hybrid import build
 from palaestra.recipes.inference.nl_fl_hybrid.program import AnsweredProblem, ProveAnswers
 from palaestra.recipes.inference.nl_fl_hybrid.toy import draw_stage, smt_of
-from palaestra.types import Episode, Message, Reward, Row, Segment, rng_of
+from palaestra.types import Episode, Message, Reply, Reward, Row, Segment, rng_of
 from palaestra.verifiers.smt import proofs, statements
 from palaestra.verifiers.smt.proofs import ExistenceProof, prove_existence
 from palaestra.verifiers.smt.statements import Unreadable, read_claim, read_statement
@@ -223,6 +224,50 @@ def test_the_witness_stands_where_another_answer_is_extracted():
     assert answer.verified and answer.vote == "4" and answer.episode.text == "= 4"
 
 
+OPTIONS = "Which option is it? (A) 5 (B) 7 (C) 9. Answer with the letter."
+
+
+@pytest.mark.parametrize(
+    "extracted, vote, verified",
+    [
+        ("\\boxed{B}", "B", True),
+        ("\\boxed{A}", "A", False),
+        ("\\boxed{Option}", "option", False),
+        ("aaaaads", "7", True),
+        ("\\boxed{7}", "7", True),
+        ("\\boxed{5}", "7", True),
+    ],
+)
+def test_a_letter_is_not_replaced_by_the_number(extracted, vote, verified):
+    """z3 proves 7, which is option B; another letter or a word is no proven answer, and loses to four of B."""
+    runner = replace(runner_of({}, []), prompt=(Message(role="user", content=OPTIONS),))
+    answer = runner.answer_of(said(extracted), ExistenceProof(status="proved", witness=Fraction(7)))
+    assert (answer.vote, answer.verified) == (vote, verified)
+    assert answer.episode.text == ("= 7" if extracted in ("\\boxed{5}", "aaaaads") else extracted)
+    votes, sure = [vote, *"BBBB"], [verified, *[False] * 4]
+    assert votes[elect_answer(votes, sure)] == (vote if verified else "B")
+
+
+BOUNDS = [
+    ("(assert (> answer 6))(assert (< answer 8))", 7, "What is it?", True),
+    ("(assert (and (> answer 6) (> 8 answer)))(assert (>= (* answer answer) 0))", 7, "What is it?", True),
+    ("(assert (> answer 6))(assert (< answer 8))", 7, "Which one lies between 6 and 8?", False),
+    ("(assert (> answer 6))(minimize answer)", 7, "What is it?", True),
+    ("(assert (> answer 6))(minimize answer)", 7, "What is the least one above 6?", False),
+    ("(assert (< answer 8))(maximize answer)", 7, "What is it?", True),
+    ("(assert (>= answer 9))(minimize answer)", 9, OPTIONS, True),
+    ("(assert (>= answer 9))(minimize answer)", 9, "What is the least one of 9 or more? A. 8 B. 9", False),
+    ("(assert (> answer 6))(assert (= (* answer answer) 49))", 7, "Whose square is 49?", False),
+    ("(assert (>= answer 0))(assert (<= answer (/ 1 2)))", 0, "What is it?", True),
+]
+
+
+@pytest.mark.parametrize("text, witness, question, guessed", BOUNDS)
+def test_bounds_that_leave_one_number_are_a_guess(text, witness, question, guessed):
+    assert prove_existence(read_statement(text)).witness == witness
+    assert statements.is_guess(read_statement(text), Fraction(witness), question) == guessed
+
+
 def test_without_a_proof_what_is_extracted_votes_unverified():
     """The statement has several numbers; the prover's 5 is one of them, and is not verified."""
     log = []
@@ -292,6 +337,25 @@ def test_a_users_questions_are_proven_by_ones_own_models(tmp_path, monkeypatch):
     found = run.summary
     assert found["accuracy_after"]["mean"] == 1.0 and found["verified_right"] == 1.0 and found["answers_changed"] == 1.0
     assert found["tokens_of_words"] >= found["tokens"] > 16
+
+
+@pytest.mark.parametrize("finish, status", [("length", "truncated:length"), ("stop", "finished")])
+def test_a_cut_reply_of_an_endpoint_is_known_as_cut(finish, status):
+    """An endpoint that stopped at its most tokens did not come to the end of the stage."""
+
+    class Client:
+        async def chat(self, request):
+            return Reply(text="(assert", finish=finish)
+
+    dialect = SimpleNamespace(encode_text=lambda text: [1, 2])
+    ctx = SimpleNamespace(
+        bench=SimpleNamespace(max_tokens=8),
+        client=lambda source: Client(),
+        engine=lambda name: SimpleNamespace(dialect=dialect),
+    )
+    asked = (Message(role="user", content="Q?"),)
+    e = asyncio.run(ProveAnswers()._ask_other(ctx, None, "align", asked, (0, "proof")))
+    assert e.status == status and e.rows[0].segments[0].text == "(assert"
 
 
 def test_the_search_spends_its_budget_and_no_more():

@@ -183,14 +183,16 @@ class ProveAnswers:
         prompt: tuple[pl.Message, ...],
         key: pl.Key,
     ) -> pl.Episode:
-        """The reply of another model."""
+        """The reply of another model, which may have been cut at its most tokens."""
         request = pl.ChatRequest(
             messages=prompt, temperature=self.temperature, max_tokens=ctx.bench.max_tokens
         )
-        reply = await ctx.ask(source, request, seed=pl.seed_of(key) % (1 << 31))
-        ids = tuple(ctx.engine("policy").dialect.encode_text(reply))
-        said = pl.Segment(ids=ids, author=stage, policy=stage, trained=True, text=reply)
-        return pl.Episode(rows=(pl.Row(segments=(said,)),), status="finished")
+        seeded = replace(request, seed=pl.seed_of(key) % (1 << 31))
+        reply = await ctx.client(source).chat(seeded)
+        ids = tuple(ctx.engine("policy").dialect.encode_text(reply.text))
+        said = pl.Segment(ids=ids, author=stage, policy=stage, trained=True, text=reply.text)
+        status = "truncated:length" if reply.finish == "length" else "finished"
+        return pl.Episode(rows=(pl.Row(segments=(said,)),), status=status)
 
     # ---- what it comes to
 

@@ -82,6 +82,8 @@ CARD = pl.Card(
         "The agent looks one action ahead and does not imagine what the world shows next.",
         "Induced rules are conditions on pieces of text, not on numbers such as 'at least two'; those a "
         "miner can write.",
+        "Of an action induced rules read the first word alone: 'take X works only where X is' or 'go X fails "
+        "at X' is not learned, unless a miner writes it.",
         "Failed tasks are not tried again with reflections on them.",
         "Where the agent has tools, vetoed actions are not tried on a fork, so nobody knows whether they would "
         "have failed and `avoided` is 0; compare failing actions with and without the world model.",

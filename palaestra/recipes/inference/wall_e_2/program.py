@@ -174,7 +174,10 @@ class AlignWorldModel:
             ctx.log({"round": r + 1, "rules": len(known.induced) + len(known.written), **shown})
         if self.learn and not (known.induced or known.written):
             failed = sum(not t.success for t in log)
-            ctx.say(f"no rule was learned: {failed} of {len(log)} actions failed")
+            ctx.say(
+                f"no rule was learned: {failed} of {len(log)} actions failed; induced rules read only the "
+                "first word of an action, and what depends on the others a miner can write"
+            )
         if self.learn and self.miner is not None and log and not candidates.written:
             ctx.say(
                 "the miner gave no rule: no reply had a fence ```python with `def rule(`, or nothing "
