@@ -46,7 +46,7 @@ from palaestra.run.plan import Plan
 from palaestra.run.programs import total
 from palaestra.run.record_checks import OMISSIONS, write_omissions
 from palaestra.run.stages import check_stages, describe_idle_clip, describe_lone_answers
-from palaestra.run.study import Study
+from palaestra.run.study import Study, holds_out
 from palaestra.run.trust import check_code, remember_settings
 from palaestra.settings import overrides, reading
 from palaestra.settings.commands import call, commands, values_given
@@ -210,7 +210,7 @@ def work(
     ):
         places.append(place)
         settings = replace(settings, **keep_rows(rows or {}, place))
-        if isinstance(runnable, Study):  # it measures all rows
+        if isinstance(runnable, Study) and not holds_out(runnable):  # it measures all rows
             settings = replace(settings, test_data=settings.test_data or settings.data)
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable, begun=goes_on)
