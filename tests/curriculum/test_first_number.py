@@ -107,7 +107,9 @@ def test_every_draw_that_numbers_its_tasks_has_a_case():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and is_draw(node):
                 found.add(node.name)
-    assert found - {"Series", "Reworded", "BuyLabels", "KnowledgeBoundary", "ToyTexts"} == {name.split(",")[0] for name in CASES}
+    assert found - {"Series", "Reworded", "BuyLabels", "KnowledgeBoundary", "ToyTexts"} == {
+        name.split(",")[0] for name in CASES
+    }
 
 
 def test_questions_about_sources_begin_where_the_bench_says(context):
