@@ -137,12 +137,7 @@ class BeyondStart:
                 "never solved": f"0 of {n} right: the chance is below {bound(n):.2%}, with 95% confidence",
                 "power": power,
             },
-            tables=[
-                *kinds_table(before, now),
-                *moved_table(after, before, now),
-                lengths_table(again, after),
-                *starts_table([first, *others]),
-            ],
+            tables=[*tables_of(again, after, before, now), *starts_table([first, *others])],
             charts=[curves(again, after, n)],
             items=[
                 {
@@ -211,6 +206,17 @@ def kinds_table(before: Sequence[float], now: Sequence[float]) -> list[pl.studie
     ]
     note = "The start's second draw, on all problems."
     return [pl.studies.StudyTable("Problems by who solves them", ("", "", "problems"), rows, note)]
+
+
+def tables_of(
+    again: Sequence[pl.studies.Item],
+    after: Sequence[pl.studies.Item],
+    before: Sequence[float],
+    now: Sequence[float],
+) -> list[pl.studies.StudyTable]:
+    """What moved, and how long answers are."""
+    moved = moved_table(after, before, now)
+    return [*kinds_table(before, now), *moved, lengths_table(again, after)]
 
 
 def moved_table(

@@ -495,3 +495,18 @@ def test_what_it_cannot_learn_from_is_refused(tmp_path):
     for given in ({"rounds": 0}, {"games": 0}, {"tries": -1}, {"least": 0}):
         with pytest.raises(UserError):
             build(**given)
+
+
+def test_what_depends_on_other_words_of_an_action_is_told():
+    """ "take X works only where X is": no condition on the state alone parts success from failure, and the card says so."""
+    from palaestra.recipes.inference.wall_e_2 import CARD
+    from palaestra.recipes.inference.wall_e_2.rules import LoggedAction, induce_rules
+
+    log = [
+        LoggedAction(state=f"{a} is on the table", action=f"take {b}", success=a == b, scene={})
+        for a in ("box", "cup")
+        for b in ("box", "cup")
+        for _ in range(8)
+    ]
+    assert induce_rules(log) == []
+    assert any("first word alone" in line for line in CARD.lacks)
