@@ -164,6 +164,7 @@ COMMON_COLUMNS = {
     name: DeclaredName(name, kind, meaning)
     for name, kind, meaning in (
         ("numbers", tuple, "the numbers of the problem"),
+        ("entity", str, "what a question begins with, or a statement is about"),
         ("steps", tuple, "the lines of the worked solution"),
         ("d", int, "how difficult the task is"),
         ("start", object, "the state that the world begins in"),

@@ -17,7 +17,7 @@ from palaestra.types import Task, rng_of, stage
 @declare(
     columns=(
         "path",
-        ("entity", str, "the entity that the question begins with"),
+        "entity",
         ("relations", tuple, "the chain of relations that leads to the answer"),
     )
 )

@@ -22,7 +22,7 @@ VERDICTS = ("true", "false", "neither")
 NAMES = len(SYLLABLES) ** 2
 
 
-@declare(columns=(("entity", str, "what a statement is about"),))
+@declare(columns=("entity",))
 @stage
 class Statements:
     """`bako is in tiru.` of a made-up map, on which each of so many `cities` lies in one of `countries`.

@@ -14,8 +14,10 @@ from palaestra.worlds.adapters.named import ADAPTERS, IN_PROGRAMS
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 FILES = {m[1]: code for kind, code in BLOCKS if kind == "python" and (m := re.match(r"# (\S+\.py)\n", code))}
-# those with a model of the user are the own tests of their methods: tests/test_own.py
-COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines() if "--model DIR" not in line]
+# those with a model of the user are the own tests of their methods: tests/test_own.py; those that serve, and do
+# not end, are tests/worlds/adapters/test_world_server.py
+LINES = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
+COMMANDS = [line for line in LINES if "--model DIR" not in line and not line.startswith("palaestra serve ")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -42,7 +42,6 @@ CARD = pl.Card(
         prompts=32,
         samples=8,
         lr=1e-6,
-        arguments={"horizons": (10, 20, 30), "every": 100},
     ),
     model="tiny-agent",
     task="craftgoal",
