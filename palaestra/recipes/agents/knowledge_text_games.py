@@ -81,6 +81,7 @@ CARD = pl.Card(
         "ScienceWorld is not built in and its results are not repeated; it comes as an environment of yours.",
         "A score is what the environment pays; a score that is only printed is not read.",
     ),
+    grade="B",
 )
 
 

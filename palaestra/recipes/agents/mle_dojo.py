@@ -87,6 +87,7 @@ CARD = pl.Card(
         "the folder `solutions` are shown.",
         "The raw metric cannot be the reward; it is in the fact `raw_score`.",
     ),
+    grade="A",
 )
 
 

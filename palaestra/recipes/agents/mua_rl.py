@@ -127,6 +127,7 @@ CARD = pl.Card(
         "The supervised cold start is `palaestra train sft` on talks of yours; the built-in model was shown such talks.",
         "Users who call tools themselves, as in tau2's telecom, are not there.",
     ),
+    grade="A",
 )
 CHECKED = 512
 TURNS = 30  # of the paper

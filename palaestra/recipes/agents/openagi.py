@@ -107,6 +107,7 @@ CARD = pl.Card(
         "Plans are sequences; the tree-shaped ones of the later release, whose experts take several values, are not "
         "there.",
     ),
+    grade="A",
 )
 Baseline: TypeAlias = Literal["none", "moving", "released"]
 

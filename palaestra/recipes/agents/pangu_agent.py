@@ -79,6 +79,7 @@ CARD = pl.Card(
         "One model learns in one environment; several at once are not mixed.",
         "The paper's environments are not built in; ALFWorld and BabyAI come as an environment of yours.",
     ),
+    grade="B",
 )
 
 

@@ -91,6 +91,7 @@ CARD = pl.Card(
         "`phrases` replaces them.",
         "The variant on DAPO is not there.",
     ),
+    grade="A",
 )
 PHRASES = (
     "Wait, this may be wrong: a fact could still be missing.",

@@ -97,6 +97,7 @@ CARD = pl.Card(
         "An MCP tool cannot be the retriever.",
         "The formulas of SCS and CRS are ours: a result is about these.",
     ),
+    grade="B",
 )
 Shaping: TypeAlias = Literal["scs", "crs", "crs-ref", "none"]
 Penalties: TypeAlias = Literal["below", "fixed"]

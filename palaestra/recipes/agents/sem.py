@@ -76,6 +76,7 @@ CARD = pl.Card(
         "them (`probes=0`).",
         "The constants of the paper's reward are not published in what we could read.",
     ),
+    grade="B",
 )
 DOUBT = "Search only if you doubt your first answer."
 UNKNOWN = "unknown"

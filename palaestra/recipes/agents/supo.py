@@ -85,6 +85,7 @@ CARD = pl.Card(
         "The wording of the paper's requests for a summary, which differ by task, is not there: one "
         "wording serves all, and `instruction` replaces it.",
     ),
+    grade="A",
 )
 
 

@@ -75,6 +75,7 @@ CARD = pl.Card(
         "What emerges in long training (choosing when to call, leaving programs that do not help) is "
         "counted by the share of answers that ran one, and not analysed further.",
     ),
+    grade="A",
 )
 
 

@@ -59,6 +59,7 @@ CARD = pl.Card(
         "The single-turn baseline is a run of its own: `palaestra train ppo`, whose answers `palaestra eval "
         "--k 5` measures.",
     ),
+    grade="A",
 )
 AGAIN = "Incorrect. Please think again."
 LEFT = "You have {left} attempts left."

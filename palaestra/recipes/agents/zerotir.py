@@ -84,6 +84,7 @@ CARD = pl.Card(
         "the executor is the sandbox of this machine, without a service that is far away.",
         "The comparison of algorithms is by fields of the recipe; no run of PPO is recorded.",
     ),
+    grade="A",
 )
 BOXED = "Put the final answer in \\boxed{}."
 NGRAM, REPEATED, LEAST_WORDS = 4, 0.3, 40  # words, share of different ones, of a text that is read

@@ -51,6 +51,7 @@ CARD = pl.Card(
         "The 181 problems are on a hub: bring them with --data.",
         "Gained problems are judged by one verifier; a second one is yours to run on items.jsonl.",
     ),
+    grade="B",
 )
 
 

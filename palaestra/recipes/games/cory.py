@@ -63,6 +63,7 @@ CARD = pl.Card(
         "problems, one seed, within its error); no arm was compared with PPO.",
         "The KL is estimated from the sampled tokens; the released code sums over the vocabulary.",
     ),
+    grade="A",
 )
 
 

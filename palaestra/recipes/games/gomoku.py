@@ -70,6 +70,7 @@ CARD = pl.Card(
         "That evaluation in parallel saves time was not measured here.",
         "Shaped rewards for open threes and fours are not there.",
     ),
+    grade="B",
 )
 
 

@@ -70,6 +70,7 @@ CARD = pl.Card(
         "Encoder-decoder models such as BART are not decoded.",
         "Answers are decoded one after the other in this process; vLLM cannot move keys and values.",
     ),
+    grade="B",
 )
 
 

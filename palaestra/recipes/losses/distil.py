@@ -85,6 +85,7 @@ CARD = pl.Card(
         "A teacher that follows the student moves in steps (`every`), not as a mean over them.",
         "TRL's seq_kd, answers of the teacher in place of the student's, is not there; its lmbda is 1 - mix.",
     ),
+    grade="A",
 )
 TEACHER, SELF = "teacher", "self"
 Divergence = Literal["reverse", "forward", "jsd"]

@@ -90,6 +90,7 @@ CARD = pl.Card(
         "your split in time.",
         "Scripts are compared by their calls and are not run.",
     ),
+    grade="B",
 )
 WRITE_SCRIPT = "Write the test script alone. Reuse what fits of the example, and change what has to be changed."
 

@@ -92,6 +92,7 @@ CARD = pl.Card(
         "there.",
         "Path faithfulness is not measured beside judgements and coverage.",
     ),
+    grade="B",
 )
 JUDGES = "Judge what each search found before you go on."
 UNKNOWN = "unknown"

@@ -100,6 +100,7 @@ CARD = pl.Card(
         "Demonstrations that were agreed on are shown for any later prompt, and none is chosen for "
         "being like it.",
     ),
+    grade="A",
 )
 
 PARTS = ("agreement", "accepted", "changed", "examples", "likelihood")
