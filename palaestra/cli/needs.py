@@ -14,6 +14,7 @@ from palaestra.ledger.needs import costs_lines, costs_of
 from palaestra.needs.declared import Requirements
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import columns_of, template
+from palaestra.run.study import verb_of
 from palaestra.run.unmet import needs_under
 from palaestra.settings import overrides
 
@@ -23,11 +24,12 @@ BASE = "grpo"  # beside whose costs those of others stand
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method, words = arguments.method, values.overrides(arguments.words)
     needs, read, given = needs_under(method, words)
-    costs = costs_of(overrides.call_build(method, read))
+    built = overrides.call_build(method, read)
+    costs, verb = costs_of(built), verb_of(built)
     base = costs_of(catalogue.recipe(BASE))
     result = {
         "method": method,
-        "command": own_command(method, needs, given),
+        "command": own_command(method, needs, given, verb),
         "columns": [asdict(c) for c in columns_of(needs, given)],
         "models": [asdict(m) for m in needs.models],
         "places": [asdict(p) for p in needs.places],
@@ -38,7 +40,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.template:
         write_template(Path(arguments.template), method, needs, given)
     if not arguments.json:
-        print(*lines(method, needs, given), *costs_lines(costs, base), sep="\n")
+        print(*lines(method, needs, given, verb), *costs_lines(costs, base), sep="\n")
         if arguments.template:
             print(f"three example rows are in {arguments.template}")
     return result

@@ -59,9 +59,11 @@ def given_by(need: NeededModel | NeededPlace) -> str:
     return need.given_by
 
 
-def own_command(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> str:
-    """What trains the method on one's own data, with what is required."""
-    words = [f"palaestra train {method}"]
+def own_command(
+    method: str, needs: Requirements, arguments: Mapping[str, Any], verb: str = "train"
+) -> str:
+    """What trains the method on one's own data, with what is required; `verb` "study" for a study."""
+    words = [f"palaestra {verb} {method}"]
     if needs.columns:
         words.append("--data FILE.jsonl")
     required: list[NeededModel | NeededPlace] = [*needs.models, *needs.places]
@@ -69,10 +71,12 @@ def own_command(method: str, needs: Requirements, arguments: Mapping[str, Any]) 
     return " ".join([*words, "--model DIR"])
 
 
-def lines(method: str, needs: Requirements, arguments: Mapping[str, Any]) -> Iterator[str]:
+def lines(
+    method: str, needs: Requirements, arguments: Mapping[str, Any], verb: str = "train"
+) -> Iterator[str]:
     """For a terminal."""
     yield f"{method} on your own data:"
-    yield f"  {own_command(method, needs, arguments)}"
+    yield f"  {own_command(method, needs, arguments, verb)}"
     for name, kind, example, meaning, without in column_rows(needs, arguments):
         yield f"column {name} ({kind}, e.g. {example}): {meaning}"
         yield f"  {without if without.startswith(REQUIRED) else f'without it: {without}'}"

@@ -249,14 +249,14 @@ def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
 
 def describe_schedules(settings: Settings, runnable: Any) -> str:
     """A line where a run has fewer steps than its recipe says, and numbers of the recipe follow
-    schedules that end after it; "" = none do.
+    schedules that end after it, within the recipe's own steps; "" = none do.
     """
     takes = arguments(settings.recipe)
     steps = settings.steps
     if not steps or not isinstance(runnable, Recipe) or steps >= runnable.schedule.steps:
         return ""
     ends = {k: settling_step(x) for k, x in values.walk(runnable) if isinstance(x, Scheduled)}
-    late = [f"{k} (step {n})" for k, n in ends.items() if n > steps]
+    late = [f"{k} (step {n})" for k, n in ends.items() if steps < n <= runnable.schedule.steps]
     if not late:
         return ""
     cure = f"; steps={steps} in place of --steps {steps} fits them" if "steps" in takes else ""

@@ -38,6 +38,11 @@ def holds_out(study: Study | None) -> bool:
     return study is None or (isinstance(study, TrainingStudy) and study.trains)
 
 
+def verb_of(runnable: object) -> str:
+    """The verb of the command line that runs it."""
+    return "train" if study_of(runnable) is None else "study"
+
+
 def study_of(runnable: object) -> Study | None:
     """The study that a program is or that a pipeline ends with; None = it is neither."""
     if isinstance(runnable, Pipeline):

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import palaestra
+import palaestra as pl
 import pytest
 from palaestra import catalogue
 from palaestra.cli.main import main
@@ -11,6 +12,7 @@ from palaestra.errors import UserError
 from palaestra.needs.declared import NeededColumn, NeededModel, NeededPlace, Requirements, fits, holds, truth_of
 from palaestra.needs.describe import lines, own_command
 from palaestra.needs.rows import template
+from palaestra.run.study import verb_of
 from palaestra.run.unmet import is_there, too_few, unjudged, unmet_columns
 from palaestra.settings.fields import Settings
 from palaestra.types import Message, Task
@@ -202,6 +204,9 @@ def test_every_way_to_give_a_place_is_said_where_people_choose_and_one_in_the_co
     text = "\n".join(lines("m", needs, {}))
     assert "environment, --env FILE.py:NAME or --tools FILE.py:NAME: of turns" in text
     assert own_command("m", needs, {}) == "palaestra train m --env FILE.py:NAME --model DIR"
+    assert verb_of(pl.recipe("grpo")) == "train" and own_command("m", needs, {}, verb_of(pl.recipe("math-beyond"))) == (
+        "palaestra study m --env FILE.py:NAME --model DIR"
+    )
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_columns_may_be_a_mapping():
         ("ruscarl", {"steps": 4}, None, ""),
         ("kimi-k1.5", {"length": 0.5}, 10, "learners.policy.credit.links.0.weight (step 20)"),
         ("grpo", {}, 4, ""),
+        ("cory", {}, 2, ""),  # roles that take turns come to no end
     ],
 )
 def test_schedules_that_end_after_the_run_are_said(method, given, steps, said):

@@ -42,6 +42,7 @@ from palaestra.ledger.wording import (
 from palaestra.markdown import code, one_line_lists, paper_link
 from palaestra.needs.describe import column_rows, other_rows, own_command
 from palaestra.pipeline import Pipeline
+from palaestra.run.study import verb_of
 from palaestra.run.unmet import arguments_of_run
 from palaestra.settings.overrides import arguments
 from palaestra.stats import Interval, interval_at_n
@@ -176,7 +177,8 @@ def method_page(entry: catalogue.Entry, found: Mapping[str, Drawn]) -> str:
         parent=parent,
         paper=paper_link(card.paper),
         needs=card.needs,
-        command=own_command(entry.id, card.needs, given),
+        verb=verb_of(module.build()),
+        command=own_command(entry.id, card.needs, given, verb_of(module.build())),
         columns=[
             (code(name), kind, code(example), meaning, without)
             for name, kind, example, meaning, without in column_rows(card.needs, given)

@@ -28,7 +28,7 @@ Text is measured by edit similarity, pictures and arrays by the mean distance of
 equality; --env "experts(metric=FILE.py:NAME)" names a function (output, target) -> 0 to 1 of yours, such as
 BERTScore or CLIPScore.
 
-Deviations: candidates are sampled, not searched by a beam; a draw is by the probability of the
+Deviations: candidates are sampled, not searched by a beam, nor by top-k 5 and top-p 0.5 as released; a draw is by the probability of the
 candidates (released: log-probabilities are given as probabilities); `baseline=released` multiplies by the
 running mean of all rewards since the epoch began, as the code does, where the text has r.
 """
@@ -104,6 +104,7 @@ CARD = pl.Card(
         "The expert models of the paper (Restormer, ViT, GIT, BART and others), its tasks and its metrics BERTScore, "
         "ViT similarity and CLIPScore are not there; functions and metrics of yours take their place.",
         "Open-ended tasks without targets have no feedback, so they cannot be learned from.",
+        "No number shows the feedback itself at work: part/narrowed is what the types of the experts rule out.",
         "Plans are sequences; the tree-shaped ones of the later release, whose experts take several values, are not "
         "there.",
     ),

@@ -61,6 +61,7 @@ CARD = pl.Card(
     ),
     grade="A",
 )
+PROSE = 15  # words: longer answers are replies that no form was found in
 AGAIN = "Incorrect. Please think again."
 LEFT = "You have {left} attempts left."
 NO_ANSWER = "No answer was found."
@@ -262,6 +263,17 @@ class RetryReward:
 
     async def __call__(self, ctx: pl.Context | None, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(map(self._paid, group.episodes)))
+
+    def first_step_note(self, groups: pl.Groups) -> str:
+        """Says it where answers are whole replies, of which hardly two are the same."""
+        given = [a for g in groups for e in g.valid for a in e.facts.get("answers", ())]
+        whole = sum(len(a.split()) > PROSE for a in given)
+        if not self.penalty or 2 * whole <= len(given):
+            return ""
+        return (
+            f"{whole} of {len(given)} answers state nothing in a box, a tag or behind 'answer:', so whole replies were "
+            "compared, and repetitions are hardly seen; say in the prompts how an answer is to be written"
+        )
 
     def _paid(self, e: pl.Episode) -> pl.Episode:
         if not e.ok:

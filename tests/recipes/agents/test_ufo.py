@@ -50,6 +50,18 @@ def test_returns_of_the_catalogue(messages, total):
     assert reward.parts["shaped"] == near(("!" in messages) - total, 1e-9)
 
 
+def test_whole_replies_as_answers_are_said():
+    """Two of three answers are prose, of which hardly two are the same; short ones, or no penalty, need no word."""
+
+    def note(*answers, **options):
+        e = Episode(facts={"answers": answers}, status="finished", reward=Reward(total=0.0))
+        return ufo.build(**options).collect.links[1].first_step_note([Group(task=TASK, episodes=(e,))])
+
+    prose = "I think that it may well be some number or other, as far as I can see from here, and no more"
+    assert note(prose, prose, "42").startswith("2 of 3 answers state nothing in a box")
+    assert note(prose, "41", "42") == note(prose, prose, penalty=0.0) == note() == ""
+
+
 def test_arguments_change_what_they_name():
     assert paid("a", "!", gamma=0.9).total == near(0.9)
     assert paid("a", "a", penalty=1.0).total == near(-0.5)
