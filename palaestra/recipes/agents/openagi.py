@@ -28,9 +28,10 @@ Text is measured by edit similarity, pictures and arrays by the mean distance of
 equality; --env "experts(metric=FILE.py:NAME)" names a function (output, target) -> 0 to 1 of yours, such as
 BERTScore or CLIPScore.
 
-Deviations: candidates are sampled, not searched by a beam, nor by top-k 5 and top-p 0.5 as released; a draw is by the probability of the
-candidates (released: log-probabilities are given as probabilities); `baseline=released` multiplies by the
-running mean of all rewards since the epoch began, as the code does, where the text has r.
+Deviations: candidates are sampled, not searched by a beam, nor by top-k 5 and top-p 0.5 as released; a
+draw is by the probability of the candidates (released: log-probabilities are given as probabilities);
+`baseline=released` multiplies by the running mean of all rewards since the epoch began, as the code
+does, where the text has r.
 """
 
 from collections.abc import Mapping

@@ -124,6 +124,16 @@ class ChooseCandidates:
     candidates: bool = True
     note: str = NOTE
 
+    async def check_start(self, ctx: pl.Context) -> None:
+        """Says what a turn costs, and that the held-out games are played without candidates."""
+        if self.candidates:
+            ways = len(self.strategies) or 1
+            ctx.say(
+                f"note: a turn scores each candidate move with each of {ways} strategies, so a step takes longer the more "
+                "candidates there are; held-out games are played with moves that the model writes freely, and "
+                "rivals/* with candidates"
+            )
+
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         if not self.candidates:
             return await self.sample(ctx, key, group)
