@@ -51,15 +51,15 @@ def make_study(settings: Settings, out: Path, *, talk: bool = True) -> Path:
     study = asked_study(settings)
     if not holds_out(study) and (settings.data or study.check_up):
         settings = with_its_problem(settings)
-    settings = replace(settings, evaluate=0)
+    settings = replace(settings, evaluate=0)  # `test_data` says by now what is measured
     if (out / "config.toml").is_file():
         stored = stored_run(out)
         check_same(settings, stored, out)
         check_files(out, stored, {}, accept=False)
         if not (out / SUMMARY).is_file():
-            work(stored, resume=out, talk=talk)
+            work(stored, resume=out, talk=talk, split=True)
     else:
-        work(settings, out=out, talk=talk)
+        work(settings, out=out, talk=talk, split=True)
     return Path(read_summary(out)["artifacts"]["study"]).parent
 
 

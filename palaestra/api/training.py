@@ -185,9 +185,11 @@ def work(
     recipe: Any = None,
     rows: Mapping[str, str] | None = None,
     on_step: OnStep | None = None,
+    split: bool = False,
 ) -> Path:
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
-    one they name, `rows` of files, by setting.
+    one they name, `rows` of files, by setting. A study that trains nothing measures all rows of its
+    data, unless it is to `split` them as a training run does.
     """
     goes_on = resume is not None
     embedded = recipe is None and not goes_on and overrides.embeds(settings)
@@ -210,7 +212,7 @@ def work(
     ):
         places.append(place)
         settings = replace(settings, **keep_rows(rows or {}, place))
-        if isinstance(runnable, Study) and not holds_out(runnable):  # it measures all rows
+        if isinstance(runnable, Study) and not holds_out(runnable) and not split:
             settings = replace(settings, test_data=settings.test_data or settings.data)
         origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable, begun=goes_on)
