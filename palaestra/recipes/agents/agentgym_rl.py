@@ -8,7 +8,7 @@ mutes it instead, for its reward would be another one with more actions. Everyth
 KL of 0.001 to the start, or `algorithm`, without any imitation before (arXiv:2509.08755;
 WooooDyy/AgentGym-RL: RoundsScheduler, D = 100, horizons 10, 20, 30 of TextCraft and SciWorld).
 
-    palaestra train agentgym-rl --task "agentgym:http://HOST:PORT" --model DIR [horizons=5,10,15] [every=100]
+    palaestra train agentgym-rl --task "agentgym:http://HOST:PORT" --model DIR [horizons=[5,10,15]] [every=100]
     palaestra train agentgym-rl --env FILE.py:CLASS --model DIR
 
 The first form takes a server of AgentGym's protocol, and `palaestra serve WORLD` makes one of a world of
@@ -84,8 +84,11 @@ Algorithm = Literal["grpo", "ppo", "rloo", "reinforce-plus-plus"]
 def env_steps(e: pl.Episode) -> int:
     """Actions of an episode: what the environment counts, else replies of the policy."""
     counted = e.facts.get("actions")
-    if isinstance(counted, int):
-        return counted
+    return counted if isinstance(counted, int) else replies(e)
+
+
+def replies(e: pl.Episode) -> int:
+    """Messages of the policy, of which a horizon counts each."""
     return len({s.turn for row in e.rows for s in row.segments if s.policy})
 
 
@@ -109,6 +112,12 @@ class DrawByHorizon:
     def __call__(
         self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
     ) -> tuple[list[pl.Task], pl.State]:
+        own = min(ctx.bench.max_turns, getattr(ctx.bench.world, "turns", ctx.bench.max_turns))
+        if self.horizons and ctx.step == 0 and min(self.horizons) >= own:
+            ctx.say(
+                f"note: an episode of {ctx.bench.name} ends after {own} turns, so no horizon of "
+                f"{list(self.horizons)} cuts one; give shorter ones"
+            )
         drawn, inner = self.source(ctx, key, n, dict(state.get("inner", {})))
         horizon = self.horizon(ctx.step if self.unit == "updates" else int(state.get("steps", 0)))
         tasks = [replace(t, meta={**t.meta, "horizon": horizon}) for t in drawn]
@@ -173,13 +182,14 @@ class TellHorizon:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         horizon = int(group.task.meta.get("horizon") or 0)
-        short = 0 < horizon < ctx.bench.max_turns
-        return replace(group, episodes=tuple(self._told(e, short) for e in group.episodes))
+        horizon = horizon if horizon < ctx.bench.max_turns else 0
+        return replace(group, episodes=tuple(self._told(e, horizon) for e in group.episodes))
 
-    def _told(self, e: pl.Episode, short: bool) -> pl.Episode:
+    def _told(self, e: pl.Episode, horizon: int) -> pl.Episode:
         if e.reward is None:
             return e
-        cut = short and e.status == "truncated:turns"
+        # the environment's own limit has the same status
+        cut = horizon > 0 and e.status == "truncated:turns" and replies(e) >= horizon
         told = {"cut": float(cut), "actions": float(env_steps(e))}
         reward = replace(e.reward, parts={**e.reward.parts, **told})
         return replace(e, reward=reward, muted=e.muted or (cut and self.cut == "unknown"))
@@ -189,8 +199,8 @@ def check_horizons(horizons: tuple[int, ...], every: int, budget: int) -> None:
     """Raises UserError for horizons that do not grow, or are none."""
     if any(h < 1 for h in horizons) or list(horizons) != sorted(set(horizons)):
         raise pl.UserError(
-            f"agentgym-rl: horizons={','.join(map(str, horizons))} must be numbers from 1 that grow, such as "
-            "horizons=10,20,30; one number is a constant horizon"
+            f"agentgym-rl: horizons={list(horizons)} must be numbers from 1 that grow, such as "
+            "horizons=[10,20,30]; one number is a constant horizon"
         )
     pl.check_bounds("agentgym-rl: every", every, least=1)
     pl.check_bounds("agentgym-rl: budget", budget, least=0)

@@ -32,7 +32,8 @@ def episode(n, status="finished", facts=None, total=0.0):
 
 def drawn(draw, state, step=0):
     """The horizon of a draw in some step, and its state."""
-    ctx = SimpleNamespace(step=step, seed=0, bench=SimpleNamespace(tasks=CraftGoalTasks(), first_drawn=0))
+    bench = SimpleNamespace(name="b", tasks=CraftGoalTasks(), first_drawn=0, max_turns=30, world=None)
+    ctx = SimpleNamespace(step=step, seed=0, bench=bench, say=print)
     tasks, state = draw(ctx, ("k",), 2, state)
     return {t.meta["horizon"] for t in tasks}, state
 
@@ -49,6 +50,14 @@ def test_the_horizon_by_actions_counts_those_of_all_episodes():
     assert state["steps"] == 18 and drawn(draw, state)[0] == {4} and draw.is_finished(state)
 
 
+def test_horizons_behind_the_environments_own_limit_are_said(capsys):
+    drawn(row.DrawByHorizon((30, 40)), {})
+    assert "ends after 30 turns, so no horizon of [30, 40] cuts one" in capsys.readouterr().out
+    drawn(row.DrawByHorizon((29, 40)), {})
+    drawn(row.DrawByHorizon(), {})
+    assert not capsys.readouterr().out
+
+
 @pytest.mark.parametrize("cut, muted", [("failure", False), ("unknown", True)])
 def test_what_the_horizon_cuts_is_told_and_a_failure_unless_unknown(cut, muted):
     ctx = SimpleNamespace(bench=SimpleNamespace(max_turns=8))
@@ -63,6 +72,7 @@ def test_what_the_horizon_cuts_is_told_and_a_failure_unless_unknown(cut, muted):
     assert parts(3, episode(2)) == ({"cut": 0.0, "actions": 2.0}, False)
     # the environment's own limit is no cut, nor is a long horizon
     assert parts(8, episode(8, "truncated:turns")) == ({"cut": 0.0, "actions": 8.0}, False)
+    assert parts(3, episode(2, "truncated:turns")) == ({"cut": 0.0, "actions": 2.0}, False)
     assert parts(0, episode(8, "truncated:turns")) == ({"cut": 0.0, "actions": 8.0}, False)
     assert parts(3, episode(2, "error:environment")) == (None, False)
 

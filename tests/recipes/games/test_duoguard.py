@@ -51,6 +51,9 @@ def test_labels_are_read_or_refused():
     assert guard.labels_of(labelled(["b"]), CLASSES) == (0.0, 1.0, 0.0)
     assert guard.labels_of(labelled([]), CLASSES) == guard.labels_of(labelled(""), CLASSES) == (0.0, 0.0, 0.0)
     assert guard.labels_of(labelled("c"), CLASSES) == (0.0, 0.0, 1.0)
+    assert guard.labels_of(labelled({"a": False, "b": "true", "c": 0}), CLASSES) == (0.0, 1.0, 0.0)
+    with pytest.raises(pl.UserError, match="give the list of its classes"):
+        guard.labels_of(labelled(1), CLASSES)
     with pytest.raises(pl.UserError, match=r'label .d.; name all classes, such as classes="a,b,c,d"'):
         guard.labels_of(labelled(["d"]), CLASSES)
     with pytest.raises(pl.UserError, match="has no labels; give each row"):
@@ -63,6 +66,13 @@ def test_labels_are_read_or_refused():
 def test_a_rating_is_the_first_number_from_1_to_5():
     replies = ("4", "<think>2</think> 3 of 5", "I say: 1.", "no number", "45", "0.3", "7 then 2")
     assert [duo.read_rating(r) for r in replies] == [4, 3, 1, 5, 5, 5, 2]
+    replies = (
+        "No, it is not.",
+        "On a scale from 1 (no) to 5 (yes): 2",
+        "1. It keeps the meaning. Rating: 5",
+        "It is none",
+    )
+    assert [duo.read_rating(r) for r in replies] == [1, 2, 5, 5]
 
 
 def test_a_candidate_is_a_text_of_about_the_length_and_not_a_copy():

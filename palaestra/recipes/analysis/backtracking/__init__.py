@@ -175,7 +175,8 @@ class Backtracking:
         for name, trace in made.items():
             steps = max(1, round(self.teach.schedule.steps * longest / trace.tokens))
             teach = pl.vary(self.teach, schedule=replace(self.teach.schedule, steps=steps))
-            problem = {"data": trace.file, "test_data": "", "columns": ""}
+            # the run's reward judges answers, which imitated traces are not
+            problem = {"data": trace.file, "test_data": "", "columns": "", "reward": ""}
             taught = await ctx.once(f"{name}-sft", teach, None, None, problem)
             model = taught.artifacts["policy"]
             before = await pl.studies.answers_of(ctx, f"{name}-sft-answers", model, asked)

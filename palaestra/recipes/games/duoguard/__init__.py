@@ -111,6 +111,11 @@ RATE = (
     "Original:\n{text}\n\nRewritten:\n{candidate}\n\nThe original is {labels}. Is the rewritten text {labels} just "
     "as much? Write a number from 1 (no) to 5 (yes) alone."
 )
+RATING = re.compile(r"(?<![\d.])[1-5](?![\d.]*\d)")
+NAMED_RATING = re.compile(
+    r"\b(?:rating|score)\b\D{0,20}(?<![\d.])([1-5])(?![\d.]*\d)", re.IGNORECASE
+)
+SCALE = re.compile(r"\b1\s*(?:\([^)]*\))?\s*(?:to|-|–)\s*5\b(?:\s*\([^)]*\))?")
 PLAIN = "harmless"  # as the generator is told of texts without labels
 
 
@@ -121,9 +126,14 @@ class Rater(Protocol):
 
 
 def read_rating(reply: str) -> float:
-    """The first number from 1 to 5 of a reply; 5 where there is none, as in the released code."""
-    said = re.search(r"(?<![\d.])[1-5](?![\d.]*\d)", pl.verifiers.strip_thinking(reply))
-    return float(said[0]) if said else 5.0
+    """The number from 1 to 5 behind the word "rating" or "score", else the first one of a reply that is no
+    end of the scale; without one 1 where it begins with "no", else 5, as in the released code.
+    """
+    said = SCALE.sub(" ", pl.verifiers.strip_thinking(reply))
+    named = NAMED_RATING.findall(said) or RATING.findall(said)
+    if named:
+        return float(named[0])
+    return 1.0 if re.match(r"\W*no\b(?! number)", said, re.IGNORECASE) else 5.0
 
 
 @pl.stage

@@ -26,6 +26,12 @@ def labels_of(task: pl.Task, classes: Sequence[str]) -> tuple[float, ...]:
             f"duoguard: task {task.id!r} has no labels; give each row the list of its classes, "
             '"labels": [] where it has none'
         )
+    if isinstance(given, Mapping):  # true or false by class
+        given = [c for c, there in given.items() if pl.needs.truth_of(there)]
+    if not isinstance(given, str | list | tuple):
+        raise pl.UserError(
+            f"duoguard: the labels of task {task.id!r} are {given!r}; give the list of its classes"
+        )
     named = {str(x) for x in ([given] if isinstance(given, str) else given)} - {""}
     if unknown := sorted(named - {*classes}):
         raise pl.UserError(
