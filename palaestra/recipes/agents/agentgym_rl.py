@@ -75,6 +75,7 @@ CARD = pl.Card(
         "On the built-in goals nothing is shown: 24 steps moved held-out success from 25% to 37.5% (32 tasks, one "
         "seed, within its error), and constant horizons were not compared.",
     ),
+    grade="B",
 )
 
 Unit = Literal["updates", "env_steps"]

@@ -110,6 +110,7 @@ CARD = pl.Card(
         "Lists are sampled anew each step, where the paper samples once before DPO.",
         "The benchmarks of the paper are not there.",
     ),
+    grade="B",
 )
 
 ANSWER_FROM = "Answer the question from the passages, as briefly as you can. Where there is none, answer from what you know."

@@ -88,6 +88,7 @@ CARD = pl.Card(
         "wikiSearch searches a folder of yours by BM25, not Wikipedia or the internet.",
         "Freebase and the three data sets are not there; any graph that fits into memory is.",
     ),
+    grade="A",
 )
 
 ATTEMPT = (

@@ -90,6 +90,7 @@ CARD = pl.Card(
         "critic comes once behind RL and is not interleaved with it.",
         "The benchmarks of the paper are not there.",
     ),
+    grade="A",
 )
 HINT = "\nWait, let me verify this with a tool.\n"
 SORTED = 512  # problems, at most

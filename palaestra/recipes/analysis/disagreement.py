@@ -71,6 +71,7 @@ CARD = pl.Card(
         "Forced longer reasoning is an instruction in your prompts; nothing here adds it.",
         "The regression is linear on a frozen model, where the paper fine-tunes an encoder.",
     ),
+    grade="B",
 )
 
 Read = Literal["sampled", "stated", "scored"]

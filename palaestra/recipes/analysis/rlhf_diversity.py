@@ -56,6 +56,7 @@ CARD = pl.Card(
         "Its models are yours: nothing is trained here but in the built-in example, and reward models are not "
         "looked at by themselves.",
     ),
+    grade="A",
 )
 
 

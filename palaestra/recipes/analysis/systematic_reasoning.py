@@ -78,6 +78,7 @@ CARD = pl.Card(
         "made.",
         "Relations have their usual short names or single letters, where the paper writes whole numbers.",
     ),
+    grade="A",
 )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ CARD = pl.Card(
         "Solver and judge answer the question of the step, not a uniform mixture of the store.",
         "Kept questions are compared by their text alone, so near duplicates stay in the store.",
     ),
+    grade="B",
 )
 ROLES = ("proposer", "solver", "judge")
 KEPT, NEUTRAL, MOST = (

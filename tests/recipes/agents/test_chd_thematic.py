@@ -95,6 +95,11 @@ THEMES = [Theme("a", "", (0, 1)), Theme("b", "", (2,)), Theme("c", "", (3,))]
         ("delete t1\nmerge t1 t2: z", "bc", [(2,), (3,)], 1),  # numbers are those of before
         ("Delete nothing; t2 is fine.\nMerge t1 and t3? No, they differ.", "abc", [(0, 1), (2,), (3,)], 2),
         ("**delete** t2 (no evidence)\ndelete theme t3: too broad", "a", [(0, 1)], 0),
+        ("delete t2 (duplicate of t1)\ndelete t3 - as t1", "a", [(0, 1)], 0),  # what a reason names stays
+        ("**Delete t2**: duplicate\ndelete t3 because it is empty", "a", [(0, 1)], 0),
+        ("merge t1 t3 (not t2): d", "db", [(0, 1, 3), (2,)], 0),
+        ("merge t1/t2: d", "dc", [(0, 1, 2), (3,)], 0),
+        ("delete t1-t2", "c", [(3,)], 0),
         (f"{ThematicPrompts().review}\ndelete t3", "ab", [(0, 1), (2,)], 0),  # the question is repeated before it
     ],
 )

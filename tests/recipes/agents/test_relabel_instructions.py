@@ -15,6 +15,7 @@ from palaestra.recipes.agents.relabel_instructions.instructed import (
     Instructed,
     completion,
     cut_rows,
+    is_of_names,
     relabel_rows,
     with_line,
 )
@@ -119,6 +120,14 @@ def test_a_trajectory_as_text_is_defused_and_cut():
     assert lines[0] == "0. saw: start"
     assert lines[1] == "1. did: do; saw: wood 1; achieved: collect_wood"
     assert "[[x]]" not in lines[2] and lines[3] == "3. did: table; achieved: place table"
+
+
+def test_an_achievement_may_have_and_in_its_name():
+    achieved = ((2, "search_and_rescue"), (3, "light, then fire"))
+    assert completion("search and rescue", achieved) == 2 and completion("Rescue", achieved) is None
+    assert completion("search and rescue then light, then fire", achieved) == 3
+    assert completion("light, then fire then search and rescue", achieved) is None
+    assert is_of_names("search and rescue", ["search_and_rescue"]) and not is_of_names("search", ["search_and_rescue"])
 
 
 def test_a_long_trajectory_keeps_every_step():

@@ -200,7 +200,19 @@ def test_a_file_of_a_user_is_held_out_and_goes_on(tmp_path, capsys):
         "rl_steps=1",
     ]
     words += ["teach.schedule.prompts=2", "train.schedule.prompts=1", "train.collect.links.0.n=2"]
-    ask = ["study", "backtracking", "--model", "tiny", "--data", str(file), "--reward", "math", "--out", str(out), *words]
+    ask = [
+        "study",
+        "backtracking",
+        "--model",
+        "tiny",
+        "--data",
+        str(file),
+        "--reward",
+        "math",
+        "--out",
+        str(out),
+        *words,
+    ]
     assert main(ask) == 0
     first = (out / "study.json").read_text()
     items = [json.loads(x) for x in (out / "items.jsonl").read_text().splitlines()]

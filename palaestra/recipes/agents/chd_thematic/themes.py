@@ -26,11 +26,12 @@ LINE_RANGE = re.compile(r"\bq\s?(\d+)\s*(?:[-–—]|to)\s*q?\s?(\d+)\b", re.IGN
 NO_CODE = ("", "none", "no code", "nothing", "n a", "label")
 FORM_NAMES = ("", "name", "name definition")
 MARKS = " \t-*•–—:|#`_()[]\"'.,;"
-# what an edit names: ids of themes alone, before a reason or a name
+# what an edit names: ids of themes alone, before a name, a reason or the end; a question names none
 NAMED_THEMES = re.compile(
-    r"\W*(?:the\s+)?(?:themes?\s+)?t\s?\d+(?:(?:[\s,&]|and|with|into)+t\s?\d+)*\s*(?:[.;!*`]*\s*$|[:(\[–—-])",
+    r"\W*(?:the\s+)?(?:themes?\s+)?(t\s?\d+(?:(?:[\s,&+/]|and|with|into)+t\s?\d+)*)(?=\s*(?:[^\w\s?]|$|because\b))",
     re.IGNORECASE,
 )
+THEME_RANGE = re.compile(r"\bt\s?(\d+)\s*(?:[-–—]|to)\s*t\s?(\d+)\b", re.IGNORECASE)
 EDIT = re.compile(r"^\W*(delete|merge|split|add)\b\W*(.*)$", re.IGNORECASE)
 SCORE = re.compile(r"\bscore\b\D{0,20}([1-5])\b", re.IGNORECASE)
 
@@ -97,15 +98,20 @@ def label_of(text: str) -> str:
     return re.sub(r"^\s*(?:\d+[.)]|[-*•])\s*", "", text).strip(MARKS)
 
 
-def line_ids(text: str) -> list[str]:
-    """The ids in a text, q1 to q3 and q1-q3 as all three."""
+def spell_out(text: str, ranges: re.Pattern[str], letter: str) -> str:
+    """The text with the ids of a range, q1-q3 or q1 to q3, one by one."""
 
     def each(m: re.Match[str]) -> str:
         first, last = int(m[1]), int(m[2])
-        far = last - first > LONGEST_LINE  # no range that a coder means
-        return m[0] if far else " ".join(f"q{i}" for i in range(first, last + 1)) or m[0]
+        far = last - first > LONGEST_LINE  # no range that somebody means
+        return m[0] if far else " ".join(f"{letter}{i}" for i in range(first, last + 1)) or m[0]
 
-    return [f"q{n}" for n in LINE_ID.findall(LINE_RANGE.sub(each, text))]
+    return ranges.sub(each, text)
+
+
+def line_ids(text: str) -> list[str]:
+    """The ids in a text, those of ranges too."""
+    return [f"q{n}" for n in LINE_ID.findall(spell_out(text, LINE_RANGE, "q"))]
 
 
 def read_codes(reply: str, lines: Mapping[str, str]) -> CodeReading:
@@ -222,8 +228,11 @@ def is_form(edit: str) -> bool:
 def _apply(kind: str, rest: str, now: list[Theme | None], extra: list[Theme], n: int) -> bool:
     """One edit; whether it changed anything. A sentence about themes deletes and joins none."""
     head, _, tail = rest.partition(":")
-    if kind in ("delete", "merge") and not NAMED_THEMES.match(rest):
-        return False
+    if kind in ("delete", "merge"):
+        named = NAMED_THEMES.match(spell_out(rest, THEME_RANGE, "t"))
+        if named is None:
+            return False
+        head = named[1]
     at = [int(t) - 1 for t in THEME_ID.findall(head)]
     at = [i for i in dict.fromkeys(at) if 0 <= i < len(now) and now[i] is not None]
     if kind == "delete":

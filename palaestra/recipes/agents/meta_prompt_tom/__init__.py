@@ -106,6 +106,7 @@ CARD = pl.Card(
         "retries there is so by construction, and the paper's 53.8% and 4.38 rounds are not comparable.",
         "Edits are read from a file; there is no editor in which people make them.",
     ),
+    grade="B",
 )
 
 

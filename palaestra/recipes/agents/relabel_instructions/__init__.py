@@ -106,6 +106,7 @@ CARD = pl.Card(
         "Craftax is not built in: it is an environment of yours to wrap, and a small world of crafts stands for "
         "it; the paper's runs of about 1e8 steps and its baselines are not repeated.",
     ),
+    grade="B",
 )
 
 
@@ -295,8 +296,8 @@ class RelabelEpisodes:
         return "nothing was relabelled in the first step: " + (
             "the relabeller's replies have no line STEP: INSTRUCTION that is true"
             if self.relabeller
-            else "no episode had an achievement (fact `achievements`), which are all that is read without a "
-            "model; give relabeller=DIR or endpoint(...)"
+            else "no episode had an achievement (fact `achievements`) but its own instruction, and without a "
+            "model nothing else is read; give relabeller=DIR or endpoint(...)"
         )
 
     async def _claims(self, ctx: pl.Context, key: pl.Key, e: pl.Episode) -> list[Claim] | pl.Fault:

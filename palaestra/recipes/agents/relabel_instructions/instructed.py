@@ -24,9 +24,16 @@ def plain_name(text: str) -> str:
     return " ".join(re.sub(r"[_\s]+", " ", text).strip(" .!\"'*`").casefold().split())
 
 
-def parts_of(instruction: str) -> list[str]:
-    """The achievements that it would be made of."""
-    return [p for p in BETWEEN.split(plain_name(instruction)) if p]
+def parts_of(instruction: str, known: Iterable[str]) -> list[str]:
+    """The achievements that it would be made of; `known` names are plain ones, and stay whole where they
+    have a word such as "and" in them.
+    """
+    text = plain_name(instruction)
+    whole = sorted((n for n in known if BETWEEN.search(n)), key=len, reverse=True)
+    for i, name in enumerate(whole):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", f"\0{i}\0", text)
+    parts = [p for p in BETWEEN.split(text) if p]
+    return [re.sub(r"\0(\d+)\0", lambda m: whole[int(m[1])], p) for p in parts]
 
 
 def completion(instruction: str, achieved: Achieved) -> int | None:
@@ -34,7 +41,7 @@ def completion(instruction: str, achieved: Achieved) -> int | None:
     the order is another one.
     """
     when = {plain_name(name): at for at, name in reversed(achieved)}
-    parts = parts_of(instruction)
+    parts = parts_of(instruction, when)
     if not parts or any(p not in when for p in parts):
         return None
     times = [when[p] for p in parts]
@@ -45,7 +52,7 @@ def completion(instruction: str, achieved: Achieved) -> int | None:
 def is_of_names(instruction: str, names: Iterable[str]) -> bool:
     """Whether each of its parts is an achievement."""
     known = set(map(plain_name, names))
-    parts = parts_of(instruction)
+    parts = parts_of(instruction, known)
     return bool(parts) and all(p in known for p in parts)
 
 

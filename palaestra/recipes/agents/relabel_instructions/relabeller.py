@@ -112,9 +112,11 @@ def read_claims(reply: str, most: int) -> list[Claim]:
 
 def read_step(reply: str) -> int | None:
     """The step that a reply names behind its thoughts: its last "step N" or "none", else its last number.
-    None where it has neither, or says "none".
+    None where it has neither, says "none", or begins with "no" or "not".
     """
     said = pl.verifiers.strip_thinking(reply)
+    if re.match(r"\W*(?:no|not)\b", said, re.IGNORECASE):
+        return None
     named = re.findall(r"\bstep\s*\d+|\bnone\b", said, re.IGNORECASE)
     number = re.search(r"\d+$", (named or re.findall(r"\d+", said) or [""])[-1])
     return int(number[0]) if number else None

@@ -107,6 +107,7 @@ CARD = pl.Card(
         "stronger agent only as far as both begin from one start.",
         "ALFWorld, WebShop and ScienceWorld are not built in; they come as an environment of yours.",
     ),
+    grade="B",
 )
 
 

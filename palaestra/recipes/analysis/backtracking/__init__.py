@@ -103,6 +103,7 @@ CARD = pl.Card(
         "Problems of different size are one problem here: the table by difficulty splits it by how often the "
         "start is right, and two runs compare two problems.",
     ),
+    grade="B",
 )  # fmt: skip
 
 FORMS = ("Answer: {answer}", "= {answer}", "<answer>{answer}</answer>", "\\boxed{{{answer}}}")

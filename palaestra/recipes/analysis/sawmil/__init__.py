@@ -103,6 +103,7 @@ CARD = pl.Card(
         "nothing to its last token; nothing is shown there of the third quarter of the depth.",
         "The solver has a squared slack, and states of more than 256 numbers are reduced to 256 directions.",
     ),
+    grade="B",
 )
 
 Read = Literal["prompt", "text"]

@@ -80,6 +80,7 @@ CARD = pl.Card(
         "it scores in them says nothing about minds. In the default run its games have 2.2 turns against "
         "3.3 of the vector players (24 deals, one seed), and no role is told apart.",
     ),
+    grade="A",
 )
 
 

@@ -102,6 +102,7 @@ CARD = pl.Card(
         "seeds, and without the filter it was 75% and 1%.",
         "The rater's question and the thresholds of the filter are ours.",
     ),
+    grade="B",
 )
 REWRITE = (
     "Rewrite the text in {language}. Keep its meaning, and what makes it {labels}; change words and style. Write "

@@ -88,6 +88,7 @@ CARD = pl.Card(
         "the agent without tools from 31% of them to none; the choice by variance was not compared with others.",
         "Neither the paper's data and assistants nor a comparison with larger models is there.",
     ),
+    grade="B",
 )
 Selection: TypeAlias = Literal["variance", "random", "all"]
 

@@ -91,6 +91,7 @@ CARD = pl.Card(
         "any working, so it shows the mechanism and decides nothing about models that reason or formalise by "
         "themselves.",
     ),
+    grade="B",
 )
 
 

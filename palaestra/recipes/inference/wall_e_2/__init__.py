@@ -88,6 +88,7 @@ CARD = pl.Card(
         "Where the agent has tools, vetoed actions are not tried on a fork, so nobody knows whether they would "
         "have failed and `avoided` is 0; compare failing actions with and without the world model.",
     ),
+    grade="B",
 )
 
 
