@@ -82,4 +82,6 @@ def study(parser: FlagParser) -> None:
         help="the model before training (default: what the run of --model began with)")  # fmt: skip
     add("--out", metavar="DIR", help="folder of the page and of all answers; the same command goes on "
         "there (default: runs/study-STUDY-PROBLEM-MODEL-sSEED)")  # fmt: skip
+    add("--anyway", action="store_const", const=True,
+        help="go on where something is missing that the study acts on")  # fmt: skip
     add("--list", action="store_true", help="list the studies and the question that each answers")

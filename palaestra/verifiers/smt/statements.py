@@ -36,8 +36,10 @@ TOKEN = re.compile(
     r"""\s+|;[^\n]*|(?P<paren>[()])|(?P<word>\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";'`\\]+)"""
 )
 START = re.compile(rf"\(\s*(?:{'|'.join((*DEFINES, *BOUNDS, 'assert', 'set-logic'))})\b")
-# an option with a number: (A) 5, B. 7, C: -2.5
-OPTION = re.compile(r"(?<!\w)\(?([A-J])[).:]\s*\$?\s*(-?\s*\d+(?:,\d{3})*(?:\.\d+)?)(?!\w)")
+# an option with a number: (A) 5, B. 7, C: -2.5, D) 1/3; a share such as 50% is none
+OPTION = re.compile(
+    r"(?<!\w)\(?([A-J])[).:]\s*\$?\s*(-?\s*(?:\d+/[1-9]\d*|\d+(?:,\d{3})*(?:\.\d+)?))(?![\w/%])"
+)
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SMALL = (
     *("zero", "one", "two", "three", "four", "five", "six"),

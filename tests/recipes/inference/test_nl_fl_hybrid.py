@@ -248,6 +248,11 @@ def test_a_letter_is_not_replaced_by_the_number(extracted, vote, verified):
     assert votes[elect_answer(votes, sure)] == (vote if verified else "B")
 
 
+def test_options_are_numbers_fractions_included_and_shares_are_none():
+    found = statements.numbers_of_options("(A) 1/3 (B) 50% (C) 1,200 D. -2.5 E) 2 cm")
+    assert found == {"A": Fraction(1, 3), "C": 1200, "D": Fraction(-5, 2), "E": 2}
+
+
 BOUNDS = [
     ("(assert (> answer 6))(assert (< answer 8))", 7, "What is it?", True),
     ("(assert (and (> answer 6) (> 8 answer)))(assert (>= (* answer answer) 0))", 7, "What is it?", True),
