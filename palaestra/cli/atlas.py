@@ -8,7 +8,7 @@ from typing import Any
 
 from palaestra.atlas.directions import survey
 from palaestra.atlas.pages import page, pictures
-from palaestra.markdown import one_line_lists
+from palaestra.markdown import line_by_name
 from palaestra.run import machine
 from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with stoppable(lambda: go_on(arguments.command)), Headway("atlas") as headway:
         parts = Parts(headway, out / FOLDER / "atlas", conditions | {"methods": methods})
         data = survey(methods, parts)
-    write_atomic(out / "atlas.json", one_line_lists(data))
+    write_atomic(out / "atlas.json", line_by_name(data))
     write_atomic(out / "atlas.md", page(data))
     pictures(data, out)
     parts.remove()

@@ -21,7 +21,7 @@ from palaestra.ledger.files import parted, read_result
 from palaestra.ledger.rerun import describe_numbers, rerun
 from palaestra.ledger.standing import published, recompute
 from palaestra.ledger.wording import budget_of, ends, interval
-from palaestra.markdown import one_line_lists
+from palaestra.markdown import line_by_name
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.terminal.progress import Headway
@@ -107,7 +107,7 @@ def keep(result: dict[str, Any], out: Path, experiment: Experiment) -> str:
     if "fresh" in before and result["earlier"] == before.get("earlier", []):  # of the same numbers
         result["fresh"] = before["fresh"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, one_line_lists(result))
+    write_atomic(path, line_by_name(result))
     return str(path)
 
 
@@ -235,7 +235,7 @@ def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, A
         outcome = once_more(method, result, out=out, headway=headway, jobs=arguments.jobs)
     if arguments.fresh:
         outcome = with_earlier(outcome, result.get("fresh"))
-    write_atomic(path, one_line_lists({**result, "fresh" if arguments.fresh else "again": outcome}))
+    write_atomic(path, line_by_name({**result, "fresh" if arguments.fresh else "again": outcome}))
     if not arguments.json:
         print(third_block(outcome, result) if arguments.fresh else one_seed(outcome))
     return outcome

@@ -19,7 +19,7 @@ from palaestra.errors import UserError
 from palaestra.ledger.digests import canonical, sha256
 from palaestra.ledger.expectations import Expectation, Greater, Needs, Same, Veto
 from palaestra.ledger.experiment import Experiment
-from palaestra.markdown import one_line_lists
+from palaestra.markdown import line_by_name
 from palaestra.store.checkpoint import write_atomic
 
 # of a declaration, what describes the experiment and decides nothing
@@ -94,7 +94,7 @@ def declare(method: str, experiment: Experiment, folder: Path) -> Path:
             return path
         day = known["declared"]
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, one_line_lists(head(method, whole, day) | whole))
+    write_atomic(path, line_by_name(head(method, whole, day) | whole))
     return path
 
 

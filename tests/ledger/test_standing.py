@@ -23,7 +23,7 @@ from palaestra.ledger.measures import Area
 from palaestra.ledger.rerun import describe_code, older_arms
 from palaestra.ledger.results import arm_sha256, facts
 from palaestra.ledger.versions import Version
-from palaestra.markdown import one_line_lists
+from palaestra.markdown import line_by_name
 from palaestra.stats import mean_interval, t_quantile
 from palaestra.view.drawing import INK
 from tools.pages import build as pages
@@ -98,7 +98,7 @@ def publish(tmp_path, monkeypatch):
     standing.standing.cache_clear()
 
     def write(found):
-        (tmp_path / "rloo.json").write_text(one_line_lists(found))
+        (tmp_path / "rloo.json").write_text(line_by_name(found))
         standing.standing.cache_clear()
 
     yield write
@@ -282,7 +282,7 @@ def test_a_result_is_checked_by_the_declaration_that_it_names(publish, tmp_path,
     assert main(["reproduce", "--check", "rloo", "--share", "0/1"]) == 0
     (path,) = (tmp_path / "declared").iterdir()
     for spoil, says in (
-        (lambda: path.write_text(path.read_text().replace('"falls": "0.03"', '"falls": "0.5"')), "is not the decl"),
+        (lambda: path.write_text(path.read_text().replace('"falls":"0.03"', '"falls":"0.5"')), "is not the decl"),
         (path.unlink, f"its declaration {path.name} is not in "),
     ):
         spoil()
@@ -317,7 +317,7 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
     found = json.loads(path.read_text())
     assert found["digest"] == declared.digest(EXPERIMENT) and path.stem == f"rloo-{found['digest'][:12]}"
     assert list(found["arms"]) == ["start", "no baseline", "rloo", "batch mean"] and found["blocks"][1][0] == 100
-    path.write_text(path.read_text().replace('"tokens": 60000', '"tokens": 60001'))
+    path.write_text(path.read_text().replace('"tokens":60000', '"tokens":60001'))
     assert not declared.is_whole(path)
 
 

@@ -39,7 +39,7 @@ from palaestra.ledger.wording import (
     mean,
     time_of,
 )
-from palaestra.markdown import code, one_line_lists, paper_link
+from palaestra.markdown import code, line_by_name, paper_link
 from palaestra.needs.describe import column_rows, other_rows, own_command
 from palaestra.pipeline import Pipeline
 from palaestra.run.study import verb_of
@@ -99,7 +99,7 @@ def standings() -> str:
         if entry.built and (digest := result_digest(entry)):
             now = standing(entry)
             found[entry.id] = {"result": digest, "status": now.status, "note": now.note}
-    return one_line_lists(found)
+    return line_by_name(found)
 
 
 def pictures(method: str, result: Mapping[str, Any]) -> dict[str, str]:
