@@ -195,8 +195,8 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     """
     if is_adapted(spec):
         world = world_by_name(spec)
-        limits = {"max_turns": world.max_turns, "max_tokens": turn_limit(world)}
-        return Bench(name=spec, tasks=AdaptedTasks(world, spec), world=world, **limits), {}
+        tasks, turns, tokens = AdaptedTasks(world, spec), world.max_turns, turn_limit(world)
+        return Bench(name=spec, tasks=tasks, world=world, max_turns=turns, max_tokens=tokens), {}
     name, settings, _ = spec.partition("(")
     if settings and name in GAMES:
         tasks, board = GAMES[name](spec)

@@ -43,7 +43,7 @@ def publish(ctx: Context, report: StudyReport) -> Result:
         k: {"of": "reward", **x.json()} if isinstance(x, Interval) else x
         for k, x in report.numbers.items()
     }
-    report = replace(report, protocol=origin(ctx) | report.protocol)
+    report = replace(report, protocol={**origin(ctx), **report.protocol})
     ctx.log({k: x.mean if isinstance(x, Interval) else x for k, x in report.numbers.items()})
     artifacts: dict[str, str] = {}
     if ctx.out is not None:
@@ -53,7 +53,7 @@ def publish(ctx: Context, report: StudyReport) -> Result:
     return Result(metrics=jsonable(metrics), artifacts=artifacts)
 
 
-def origin(ctx: Context) -> dict[str, str]:
+def origin(ctx: Any) -> dict[str, str]:
     """The model, the start that it is compared with, the files or the task that is measured, and what the
     run of the model was trained on, as far as they are known.
     """

@@ -70,8 +70,8 @@ class ServedEpisode:
 class WorldServer(ThreadingHTTPServer):
     """Serves the episodes of a bench. Those of one item are all alike: the item seeds the world."""
 
-    daemon_threads: ClassVar[bool] = True
-    request_queue_size: ClassVar[int] = BACKLOG
+    daemon_threads = True
+    request_queue_size = BACKLOG
 
     def __init__(self, bench: Bench, port: int = 0, host: str = "127.0.0.1"):
         check_servable(bench)

@@ -246,7 +246,7 @@ def lengths_table(
     again: Sequence[pl.studies.Item], after: Sequence[pl.studies.Item]
 ) -> pl.studies.StudyTable:
     """Tokens of an answer before and after training: the mean, of right ones too, and how many were cut."""
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     for name, items in (("start", again), ("model", after)):
         tokens = [n for x in items for n in x["tokens"]]
         right = [n for x in items for n, r in zip(x["tokens"], x["right"], strict=True) if r]

@@ -170,8 +170,9 @@ class AgentGymWorld(AdaptedWorld):
 
     def _ask(self, trail: Trail, scene: Scene, pay: Mapping[str, float], text: str) -> Frame:
         frame = super()._ask(trail, scene, pay, text)
-        told = isinstance(scene, AskedScene) and text == scene.text
-        return replace(frame, asks=(scene.ask,)) if told and scene.ask else frame
+        if isinstance(scene, AskedScene) and scene.ask is not None and text == scene.text:
+            return replace(frame, asks=(scene.ask,))
+        return frame
 
     def open_live(self) -> Live:
         return AgentGymSession(self)
