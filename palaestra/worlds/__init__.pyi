@@ -44,6 +44,10 @@ from .again import (
     ask_again as ask_again,
     previous_answer as previous_answer,
 )
+from .bandit import (
+    Bandit as Bandit,
+    BanditTasks as BanditTasks,
+)
 from .blocks import (
     BLOCKS as BLOCKS,
     GRADED as GRADED,
@@ -91,6 +95,11 @@ from .experts import (
     Expert as Expert,
     ExpertBox as ExpertBox,
 )
+from .explore import (
+    Explore as Explore,
+    ExploreState as ExploreState,
+    read_arm as read_arm,
+)
 from .forced import (
     Forced as Forced,
 )
@@ -118,6 +127,10 @@ from .graph import (
     call_text as call_text,
     lost_entities as lost_entities,
     read_action as read_action,
+)
+from .logged_bandit import (
+    LoggedBandit as LoggedBandit,
+    LoggedBandits as LoggedBandits,
 )
 from .lookup import (
     Lookup as Lookup,
