@@ -48,6 +48,7 @@ from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
+from palaestra.toys.lane import LaneTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.opinions import Opinions
 from palaestra.toys.preferences import Preferences
@@ -122,7 +123,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "relations": Relations,
+    "relations": Relations, "lane": LaneTasks,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

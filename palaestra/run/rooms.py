@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Bench
 from palaestra.errors import UserError
+from palaestra.rewards.verify import Verify
 from palaestra.run import benches
 from palaestra.run.world_settings import check_world_settings
 from palaestra.tasks.files import FileTasks
@@ -20,6 +21,8 @@ from palaestra.worlds.competition_tasks import CompetitionTasks
 from palaestra.worlds.explore import VIEWS, Explore
 from palaestra.worlds.logged_bandit import LoggedBandit, LoggedBandits
 from palaestra.worlds.plans import ExpertPlans, plan_of
+from palaestra.worlds.play_log import SHAPE, PlayLog
+from palaestra.worlds.question import Question
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 EXPERTS = "experts"  # as --env names it
 COMPETITION = "competition"  # likewise, with a folder in brackets
 LOGGED = "logged"  # as --env names it: the bandit of a log
+FRAMES = "frames"  # likewise: the states of logged games
 TAKES_TOOLS = (*benches.TAKES_TOOLS, EXPERTS)  # in which --tools are not tools of a model
 
 
@@ -132,9 +136,41 @@ def in_logged(settings: Settings, instruction: str) -> Bench:
     )
 
 
+def in_frames(settings: Settings, instruction: str) -> Bench:
+    """The labelled frames of the user's log of games: frames, or frames(window=4,priority='a,b',...)."""
+    if not settings.data:
+        raise UserError(
+            f"--env {FRAMES} asks about a log of games of yours: --data FILE.jsonl, with rows such as {SHAPE}"
+        )
+    form = f"{FRAMES}(window=N,priority='a,b',hide='enemy.gold',balance=1,ask='...')"
+    given: dict[str, Any] = {**parse_alone(settings.env or FRAMES, form).settings}
+    known = {"window": (int, float), "priority": str, "hide": str, "balance": int, "ask": str}
+    for name, value in given.items():
+        if name not in known or not isinstance(value, known[name]):
+            raise UserError(f"--env {settings.env}: {name}={value!r} is no setting; write {form}")
+    if "balance" in given:
+        given["balance"] = bool(given["balance"])
+    tasks = PlayLog(
+        settings.data,
+        test=settings.test_data,
+        columns=settings.columns,
+        skip=settings.skip_bad,
+        **given,
+    )
+    tasks.task("train", 0)
+    return Bench(
+        name=settings.data,
+        tasks=tasks,
+        world=Question(),
+        reward=Verify(tasks.check),
+        max_tokens=256,
+    )
+
+
 ROOMS: Mapping[str, Callable[[Settings, str], Bench]] = {
     **benches.ROOMS,
     EXPERTS: in_experts,
     COMPETITION: in_competitions,
     LOGGED: in_logged,
+    FRAMES: in_frames,
 }

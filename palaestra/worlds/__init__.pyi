@@ -45,8 +45,8 @@ from .again import (
     previous_answer as previous_answer,
 )
 from .bandit import (
-    Bandit as Bandit,
     BanditTasks as BanditTasks,
+    DrawnBandit as DrawnBandit,
 )
 from .blocks import (
     BLOCKS as BLOCKS,
@@ -147,6 +147,9 @@ from .pair import (
 from .plans import (
     ExpertPlans as ExpertPlans,
     ExpertPlanState as ExpertPlanState,
+)
+from .play_log import (
+    PlayLog as PlayLog,
 )
 from .question import (
     Question as Question,

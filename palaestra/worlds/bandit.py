@@ -126,7 +126,7 @@ class BanditState:
 
 
 @stage
-class Bandit:
+class DrawnBandit:
     """The bandit of a task, without an end: one seat, whose legal replies are the names of the arms."""
 
     seats: tuple[str, ...] = ("policy",)
@@ -190,4 +190,4 @@ def bandit_by_name(spec: str) -> tuple[BanditTasks, Explore]:
             raise UserError(f"{spec}: {key} is {value!r}; it is such as {known[key]!r}")
     tasks = BanditTasks(**{k: v for k, v in given.items() if k in drawn}, name=spec)
     told = tasks.scenario != "brief"
-    return tasks, Explore(Bandit(), told=told, **{k: v for k, v in given.items() if k in own})
+    return tasks, Explore(DrawnBandit(), told=told, **{k: v for k, v in given.items() if k in own})

@@ -15,7 +15,6 @@ more than `MOST_VALUES`, `HASHED` hashed counts of its words of length 1; a last
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,18 +26,8 @@ import numpy as np
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
-from palaestra.tasks.columns import (
-    FUNCTION,
-    ColumnMap,
-    Converted,
-    check_there,
-    parse_columns,
-    resolve,
-    sample,
-)
-from palaestra.tasks.omissions import RecordFaults
-from palaestra.tasks.records import Record, Records, describe_value, each_record
-from palaestra.tasks.sources import open_records
+from palaestra.tasks.logs import finite, read_log_rows, split_of_row
+from palaestra.tasks.records import Record, describe_value
 from palaestra.types import (
     Act,
     Ask,
@@ -92,15 +81,13 @@ class BanditLog:
         return tuple(float(self.nearest(row, k, near).mean()) for k in range(len(self.names)))
 
 
-def read_pull(record: Record, where: str) -> LoggedPull:
+def read_pull(record: Record, where: str, split: str = "") -> LoggedPull:
     """A row of a log. Raises UserError where it has no arm or no reward."""
-    arm, split = record.get("arm"), record.get("split")
+    arm = record.get("arm")
     if isinstance(arm, float) and arm.is_integer():
         arm = int(arm)
     if isinstance(arm, bool) or not isinstance(arm, str | int) or not str(arm).strip():
         raise UserError(f"{where}: arm is {describe_value(arm)}; write the name of what was chosen")
-    if split not in (None, "train", "test"):
-        raise UserError(f"{where}: split is {split!r}; write 'train' or 'test'")
     given = record.get("context")
     parts: Mapping[Any, Any] = given if isinstance(given, Mapping) else {"": given}
     if isinstance(given, list | tuple):
@@ -115,51 +102,13 @@ def read_pull(record: Record, where: str) -> LoggedPull:
         context=context,
         arm=" ".join(str(arm).split()),
         reward=finite(record.get("reward"), f"{where}: reward"),
-        split=split or "",
+        split=split_of_row(record, where, split),
     )
 
 
-def finite(value: Any, what: str) -> float:
-    """A number, or text of one, as tables have it. Raises UserError for what is none."""
-    try:
-        number = float(value) if isinstance(value, str | int | float) else math.nan
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(f"{what} is {describe_value(value)}; write a finite number")
-    return number
-
-
-def renamed(records: Records, columns: str) -> Converted:
-    """The records with the columns that --columns names, as THEIRS=meta.arm, or a function makes."""
-    if FUNCTION.fullmatch(columns):
-        return Converted(records, ColumnMap(function=columns))
-    first = sample(records)
-    given = resolve(parse_columns(columns), first)
-    check_there(given, first, str(records.path))
-    return Converted(records, ColumnMap(columns=given))
-
-
 def read_log(path: str, columns: str = "", skip: str = "") -> list[LoggedPull]:
-    """The rows of a log; `skip` may be left out, see `palaestra.tasks.omissions`. Raises UserError for a
-    row at fault, and where there is none.
-    """
-    faults, rows = RecordFaults(), list[LoggedPull]()
-    for split, records in open_records(path).items():
-        converted = renamed(records, columns)
-        for i, record in enumerate(each_record(converted)):
-            try:
-                if isinstance(record, UserError):
-                    raise record
-                pull = read_pull(record, converted.where(i))
-            except UserError as error:
-                faults.add(converted.where(i), error)
-                continue
-            rows.append(replace(pull, split=pull.split or split))
-    faults.settle(skip, len(rows) + faults.n)
-    if not rows:
-        raise UserError(f'{path}: no rows; a row of a log is {{"arm": "...", "reward": 1}}')
-    return rows
+    """The rows of a log. Raises UserError as `read_log_rows` does."""
+    return read_log_rows(path, read_pull, columns, skip, '{"arm": "...", "reward": 1}')
 
 
 @lru_cache(maxsize=16)

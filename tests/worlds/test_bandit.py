@@ -8,7 +8,7 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.run.benches import bench_by_name
 from palaestra.types import Act, Ask, Frame, Message, Task
-from palaestra.worlds.bandit import Bandit, BanditTasks
+from palaestra.worlds.bandit import BanditTasks, DrawnBandit
 from palaestra.worlds.explore import Explore, read_arm
 from palaestra.worlds.user import UserWorld
 
@@ -51,11 +51,11 @@ def test_the_spread_of_drawn_means_rewards_and_names():
 
 
 def Bandit_():
-    return Explore(Bandit(), horizon=1, told=False)
+    return Explore(DrawnBandit(), horizon=1, told=False)
 
 
 def test_the_table_and_the_facts_by_hand():
-    frames = played(Explore(Bandit(), horizon=4, told=False), PLAIN, ["X", "I take Y.", "X", "x"])
+    frames = played(Explore(DrawnBandit(), horizon=4, told=False), PLAIN, ["X", "I take Y.", "X", "x"])
     said = frames[3].asks[0].say[-1].content
     assert said == "two arms\nTurn 4 of 4.\narm pulls mean\nX 2 1\nY 1 0"
     assert frames[0].asks[0].say[-1].content.endswith("Turn 1 of 4.\narm pulls mean\nX 0 none\nY 0 none")
@@ -68,20 +68,20 @@ def test_the_table_and_the_facts_by_hand():
 
 def test_views():
     replies = ["X", "Y", "X"]
-    see = lambda **more: played(Explore(Bandit(), told=False, **more), PLAIN, replies)[-1].asks[0].say[-1].content
+    see = lambda **more: played(Explore(DrawnBandit(), told=False, **more), PLAIN, replies)[-1].asks[0].say[-1].content
     assert see(view="history").splitlines()[1:] == ["Turn 4 of 50.", "X 1", "Y 0", "X 1"]
     # sqrt(0.5 ln 3 / 2) = 0.52, sqrt(0.5 ln 3) = 0.74
     assert see(view="guide").splitlines()[2:] == ["arm pulls value bonus", "X 2 1 0.52", "Y 1 0 0.74"]
     assert "Turn 4.\n" in see(horizon=0)
-    told = played(Explore(Bandit()), PLAIN, [])[0].asks[0].say[-1].content
+    told = played(Explore(DrawnBandit()), PLAIN, [])[0].asks[0].say[-1].content
     assert told.endswith("Reply with the name of one arm.")
-    shown = played(Explore(Bandit(), examples=(("q", "Y"),)), PLAIN, [])[0].asks[0].say
+    shown = played(Explore(DrawnBandit(), examples=(("q", "Y"),)), PLAIN, [])[0].asks[0].say
     assert [(m.role, m.content) for m in shown[:2]] == [("user", "q"), ("assistant", "Y")] and len(shown) == 3
 
 
 def test_a_context_is_shown_and_gives_the_linear_guide():
     task = BanditTasks(arms=3, features=2).task("train", 0)
-    frames = played(Explore(Bandit(), view="guide", told=False), task, [task.meta["names"][0]] * 3)
+    frames = played(Explore(DrawnBandit(), view="guide", told=False), task, [task.meta["names"][0]] * 3)
     state = frames[-1].state
     theta_KD, x_D = np.array(task.meta["weights"]), np.array(state.seen.context)
     assert state.means == pytest.approx((theta_KD @ x_D).tolist()) and len(set(state.seen.contexts)) == 3
@@ -96,7 +96,7 @@ def test_players_of_one_bandit_meet_the_same_rewards():
     task = BanditTasks(gap=0.0).task("train", 0)
     a, b = task.meta["names"][:2]
     paid = lambda replies, key, **more: [
-        f.pay["policy", ""] for f in played(Explore(Bandit(), **more), task, replies, key)[1:]
+        f.pay["policy", ""] for f in played(Explore(DrawnBandit(), **more), task, replies, key)[1:]
     ]
     one, other = paid([a] * 30, ("k",)), paid([b, a] * 15, ("k",))
     assert one[1::2] == other[1::2] and one != paid([a] * 30, ("l",))
@@ -105,7 +105,7 @@ def test_players_of_one_bandit_meet_the_same_rewards():
 
 def test_a_reply_without_an_arm_pulls_one_at_random_and_is_counted():
     task = BanditTasks().task("train", 0)
-    frames = played(Explore(Bandit(), horizon=40), task, ["hello"] * 40)
+    frames = played(Explore(DrawnBandit(), horizon=40), task, ["hello"] * 40)
     assert frames[-1].facts["unread"] == 40 and len(set(frames[-1].facts["arms"])) == 5
 
 
@@ -201,4 +201,4 @@ def test_settings():
     ):  # fmt: skip
         with pytest.raises(UserError, match=match):
             bench_by_name(spec)
-    assert pl.worlds.Explore(Bandit()).shorter == "take fewer arms"
+    assert pl.worlds.Explore(DrawnBandit()).shorter == "take fewer arms"

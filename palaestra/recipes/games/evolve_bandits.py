@@ -178,7 +178,7 @@ class Sight:
 
 
 @pl.declare(
-    facts=(("explored", bool, "whether the choice that is imitated is not the greedy one"),)
+    facts=(("not_greedy", bool, "whether the choice that is imitated is not the greedy one"),)
 )
 @pl.stage
 class PlayTeacher:
@@ -198,14 +198,14 @@ class PlayTeacher:
         made = [
             replace(
                 pl.recorded_episode(ctx, "policy", d.say, d.arm, 1.0, of=of, judged=False),
-                facts={"explored": d.explored},
+                facts={"not_greedy": d.explored},
             )
             for d in map(decisions.__getitem__, chosen)
         ]
         return replace(group, episodes=(*group.episodes, *made))
 
     def first_step_note(self, groups: pl.Groups) -> str:
-        if any(e.facts["explored"] for g in groups for e in g.episodes):
+        if any(e.facts["not_greedy"] for g in groups for e in g.episodes):
             return ""
         return (
             "no choice of the first step explores: the teacher took the arm of the highest mean in every turn; take "
@@ -224,7 +224,7 @@ class ImitateTeacher:
     ) -> tuple[list[pl.Example], pl.State]:
         examples, state = self.imitate(groups, signals, state)
         explored = [
-            float(e.facts.get("explored", False))
+            float(e.facts.get("not_greedy", False))
             for g in groups
             for e in g.episodes
             if e.ok and not e.muted

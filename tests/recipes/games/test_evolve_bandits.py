@@ -19,7 +19,7 @@ from palaestra.recipes.games.evolve_bandits import (
     summarise,
 )
 from palaestra.types import Example, Group, Task
-from palaestra.worlds.bandit import Bandit, BanditTasks
+from palaestra.worlds.bandit import BanditTasks, DrawnBandit
 from palaestra.worlds.explore import Explore
 
 from tests.fake import episode
@@ -32,7 +32,7 @@ def test_ucb_finds_the_best_arm_and_greedy_may_stick():
     """Over 20 bandits of 60 turns and gap 0.5; uniform play has regret 60 x 2/3 x 0.5 = 20, UCB less than the
     bound 8 ln T / gap + (1 + pi^2/3) gap of each of the two arms, and greedy fails in some.
     """
-    world = Explore(Bandit(), horizon=60, common=True)
+    world = Explore(DrawnBandit(), horizon=60, common=True)
 
     def play(name):
         tasks = (BanditTasks(arms=3).task("test", i) for i in range(20))
@@ -45,7 +45,7 @@ def test_ucb_finds_the_best_arm_and_greedy_may_stick():
 
 
 def test_decisions_show_what_was_seen_before_them():
-    world = Explore(Bandit(), horizon=6, told=False)
+    world = Explore(DrawnBandit(), horizon=6, told=False)
     decisions, facts = asyncio.run(play_algorithm(world, TASK, ("k",), "ucb"))
     names = TASK.meta["names"]
     assert [d.arm for d in decisions[:3]] == list(names) and not any(d.explored for d in decisions[:3])
@@ -71,13 +71,13 @@ def test_the_name_of_the_teachers_arm_is_what_is_learned(context):
     assert len(few) == 4 and {e.rows for e in few} <= {e.rows for e in made}
     greedy = [e for i in range(6) for e in collect(ctx, PlayTeacher(Sight("greedy")), i)]
     ucb = [e for i in range(6) for e in collect(ctx, PlayTeacher(Sight()), i)]
-    assert not any(e.facts["explored"] for e in greedy) and any(e.facts["explored"] for e in ucb)
+    assert not any(e.facts["not_greedy"] for e in greedy) and any(e.facts["not_greedy"] for e in ucb)
     assert "explores" in PlayTeacher(Sight()).first_step_note([Group(task=TASK, episodes=tuple(greedy))])
     assert PlayTeacher(Sight()).first_step_note([Group(task=TASK, episodes=tuple(ucb))]) == ""
 
 
 def test_explored_is_a_number_of_the_step():
-    told = [replace(episode((0,), (1, 2), 1.0), facts={"explored": x}) for x in (True, False, True)]
+    told = [replace(episode((0,), (1, 2), 1.0), facts={"not_greedy": x}) for x in (True, False, True)]
     told.append(replace(told[0], muted=True))
     signals = [[[{}] for _ in told]]
     examples, _ = ImitateTeacher()([Group(task=Task(id="t"), episodes=tuple(told))], signals, {})
