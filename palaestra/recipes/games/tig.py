@@ -18,6 +18,10 @@ not masked.
 
 The built-in game is a simulated lane of four actions, whose log an expert with 10% noise wrote. There a live
 exam lets the model play whole games, beside the expert's rule and random actions, and counts agreement with the rule.
+After 40 steps of imitation and 10 of GRPO the small model names the logged action in 92% of 64 held-out states and wins 77% of
+64 games, at first 0%; the rule wins 80%, random actions 23% (seed 0). GRPO raised the agreement of sampled actions from 73% to
+93%, but neither of these two numbers, which imitation alone had reached. After 8 steps of imitation, 30 of GRPO brought sampled
+agreement from 4% to 48%, and no game won.
 """
 
 import asyncio
@@ -267,10 +271,10 @@ class LaneExam:
 
 def embedded(
     teacher: pl.Source | None = None,
-    imitate: int = 8,
+    imitate: int = 40,
     samples: int = 8,
     kl: float = 1e-3,
-    steps: int = 30,
+    steps: int = 10,
     lr: float = 1e-4,
     exam: int = 64,
 ) -> pl.Pipeline:
