@@ -35,8 +35,8 @@ def renamed(records: Records, columns: str) -> Converted:
 
 def read_log_rows(
     path: str, read: Callable[[Record, str, str], T], columns: str, skip: str, shape: str
-) -> list[T]:
-    """The rows of a log.
+) -> tuple[list[T], str]:
+    """The rows of a log, and a line about those that are left out ("" = none is).
 
     Args:
         path: as --data names it.
@@ -58,10 +58,10 @@ def read_log_rows(
                 rows.append(read(record, converted.where(i), split))
             except UserError as error:
                 faults.add(converted.where(i), error)
-    faults.settle(skip, len(rows) + faults.n)
+    note = faults.settle(skip, len(rows) + faults.n)
     if not rows:
         raise UserError(f"{path}: no rows; a row of a log is {shape}")
-    return rows
+    return rows, note
 
 
 def split_of_row(record: Record, where: str, split: str) -> str:

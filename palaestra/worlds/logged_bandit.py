@@ -106,8 +106,9 @@ def read_pull(record: Record, where: str, split: str = "") -> LoggedPull:
     )
 
 
-def read_log(path: str, columns: str = "", skip: str = "") -> list[LoggedPull]:
-    """The rows of a log. Raises UserError as `read_log_rows` does."""
+@lru_cache(maxsize=16)
+def read_log(path: str, columns: str, skip: str, folder: str) -> tuple[list[LoggedPull], str]:
+    """The rows of a log, and a line about those that are left out. Raises UserError as `read_log_rows` does."""
     return read_log_rows(path, read_pull, columns, skip, '{"arm": "...", "reward": 1}')
 
 
@@ -121,9 +122,9 @@ def load_log(
     Raises:
         UserError: a split has fewer than two arms.
     """
-    trained, held_out = read_log(path, columns, skip), list[LoggedPull]()
+    trained, held_out = read_log(path, columns, skip, folder)[0], list[LoggedPull]()
     if test:
-        held_out = read_log(test, columns, skip)
+        held_out = read_log(test, columns, skip, folder)[0]
     elif any(row.split for row in trained):
         held_out = [row for row in trained if row.split == "test"]
         trained = [row for row in trained if row.split != "test"]
@@ -209,6 +210,16 @@ class LoggedBandits:
     @property
     def logs(self) -> Mapping[str, BanditLog]:
         return load_log(self.path, self.test, self.columns, self.skip, os.getcwd())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which rows are left out, and how many arms have."""
+        files = filter(None, (self.path, self.test))
+        left = (read_log(f, self.columns, self.skip, os.getcwd())[1] for f in files)
+        sizes = {split: np.bincount(log.arm_N) for split, log in self.logs.items()}
+        told = ", ".join(f"{x.sum()} in {split}" for split, x in sizes.items())
+        few = min(int(x.min()) for x in sizes.values())
+        return (*filter(None, left), f"rows of the log: {told}; an arm has {few} or more")
 
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):

@@ -22,6 +22,7 @@ from typing import Any
 
 from palaestra.declared import declare
 from palaestra.errors import UserError
+from palaestra.needs.declared import truth_of
 from palaestra.tasks.logs import finite, read_log_rows, split_of_row
 from palaestra.tasks.records import Record, describe_value
 from palaestra.tasks.relabel import relabel, state_text
@@ -57,7 +58,7 @@ def read_frame(record: Record, where: str, split: str = "") -> LoggedFrame:
         raise UserError(f"{where}: game is {describe_value(game)}; write the name of the game")
     if state is None or state in ("", {}, []):
         raise UserError(f"{where}: state is {describe_value(state)}; write an object, or text")
-    if won not in (None, True, False):
+    if won is not None and truth_of(won) is None:
         raise UserError(f"{where}: won is {describe_value(won)}; write true or false")
     player = record.get("player")
     return LoggedFrame(
@@ -66,14 +67,15 @@ def read_frame(record: Record, where: str, split: str = "") -> LoggedFrame:
         frame=finite(record.get("frame"), f"{where}: frame"),
         state=state,
         events=_names(record.get("event"), f"{where}: event"),
-        won=None if won is None else bool(won),
+        won=None if won is None else truth_of(won),
         legal=_names(record.get("legal"), f"{where}: legal"),
         split=split_of_row(record, where, split),
     )
 
 
 def _names(value: Any, what: str) -> tuple[str, ...]:
-    given = value if isinstance(value, list | tuple) else [value] if value else []
+    empty = value is None or value == "" or value != value  # NaN is an empty cell of a table
+    given = value if isinstance(value, list | tuple) else [] if empty else [value]
     if not all(isinstance(x, str) and x.strip() for x in given):
         raise UserError(
             f"{what} is {describe_value(value)}; write the name of an action, or a list"
@@ -103,9 +105,9 @@ def load_play(
         UserError: nothing is labelled in a split, fewer than two actions or games are there, or the
             priority names an action that no event has.
     """
-    parts = split_games(
-        path, read_log_rows(path, read_frame, columns, skip, SHAPE), test, columns, skip
-    )
+    files = [path, test] if test else [path]
+    read = [read_log_rows(f, read_frame, columns, skip, SHAPE) for f in files]
+    parts = split_games(path, read[0][0], read[1][0] if test else [])
     counts = Counter(e for f in parts["train"] for e in f.events)
     known = {e for frames in parts.values() for f in frames for e in f.events}
     given = tuple(filter(None, map(str.strip, priority.split(","))))
@@ -116,7 +118,7 @@ def load_play(
             f"{path}: events reveal {len(known)} actions, and a choice needs two or more"
         )
     rest = sorted(known - {*given}, key=lambda x: (counts[x], x))
-    actions, notes = (*given, *rest), list[str]()
+    actions, notes = (*given, *rest), [note for _, note in read if note]
     if rest and len(actions) > 1:
         notes.append(f"where labels compete, the first of these counts: {', '.join(actions)}")
     if balance:
@@ -137,11 +139,13 @@ def load_play(
 
 
 def split_games(
-    path: str, frames: list[LoggedFrame], test: str, columns: str, skip: str
+    path: str, frames: list[LoggedFrame], test: list[LoggedFrame]
 ) -> dict[str, list[LoggedFrame]]:
-    """The frames by split, whole games each. Raises UserError where nothing can be held out."""
+    """The frames by split, whole games each, `test` where it has some. Raises UserError where nothing can
+    be held out.
+    """
     if test:
-        return {"train": frames, "test": read_log_rows(test, read_frame, columns, skip, SHAPE)}
+        return {"train": frames, "test": test}
     if any(f.split for f in frames):
         held_out = {f.game for f in frames if f.split == "test"}
     else:

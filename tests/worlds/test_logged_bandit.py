@@ -112,7 +112,9 @@ def test_a_row_at_fault_is_told_or_left_out(tmp_path, row, match):
     file = write(tmp_path, [*good, row])
     with pytest.raises(UserError, match=rf"log.jsonl:31: .*{match}.*--skip-bad 1"):
         LoggedBandits(file).task("train", 0)
-    logs = LoggedBandits(file, skip="1").logs
+    bandits = LoggedBandits(file, skip="1")
+    logs = bandits.logs
+    assert "1 of 31 records is left out" in bandits.notes[0] and "rows of the log" in bandits.notes[1]
     assert sum(len(x.reward_N) for x in logs.values()) == 30
 
 

@@ -116,7 +116,13 @@ def test_a_row_at_fault_is_told_or_left_out(tmp_path, row, match):
     with pytest.raises(UserError, match=rf"games.jsonl:21: .*{match}.*--skip-bad 1"):
         PlayLog(file).task("train", 0)
     skipped = PlayLog(file, skip="1")
-    assert skipped.size + skipped.test_size == 20
+    assert skipped.size + skipped.test_size == 20 and "1 of 21 records is left out" in skipped.notes[0]
+
+
+def test_cells_of_tables():
+    row = {"game": 3, "frame": "2", "state": "s", "event": float("nan"), "won": "no", "player": 1}
+    read = read_frame(row, "here")
+    assert (read.game, read.frame, read.events, read.won, read.player) == ("3", 2.0, (), False, "1")
 
 
 def test_what_is_no_log_of_games_is_refused(tmp_path):
