@@ -27,6 +27,7 @@ NO_POLICY = {
     "bfs-prover-v2": "proved",
     "chd-thematic": "grounding",
     "decrypto": "told_apart",
+    "gg-bench": "opponent_edge",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
     "infinite-sampling": "steps_saved",
