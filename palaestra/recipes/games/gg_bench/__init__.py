@@ -76,6 +76,8 @@ CARD = pl.Card(
         "Each turn is asked alone, with rules, board and legal moves, without the turns before it.",
         "The built-in games are of five simple families that a grammar varies, and were not written by a model; "
         "a model small enough to come with the package cannot write any.",
+        "In the default run the built-in model, shown good moves of other games for 50 steps, wins 10.2% of its "
+        "plays of 11 games and random moves 9.5%, so it plays no better than random (one seed).",
     ),
 )
 

@@ -61,17 +61,18 @@ class GameBench:
             item |= await self._played(ctx, world, number, game)
             shown = {"game": number + 1, "won": sum(p["won"] for p in item["plays"])}
             ctx.log({**shown, "plays": len(item["plays"])})
-        report = tell_games(items, self.protocol(), self.question)
+        report = tell_games(items, self.protocol(world), self.question)
         return pl.studies.publish(ctx, report)
 
-    def protocol(self) -> dict[str, str]:
+    def protocol(self, world: pl.worlds.WrittenGame) -> dict[str, str]:
         """How it was measured, in words."""
         rival = "the exact solver where a game is small enough, else " if self.exact else ""
         games = "written by a model" if self.writer is not None else "of the problem"
         return {
             "games": f"{self.tasks} {games}, examined in the sandbox",
             "plays": f"{self.n} of each game, every second one opened by the model, at temperature "
-            f"{self.temperature:g}",
+            f"{self.temperature:g}; a reply without a legal move is asked for again {world.retries} times, and "
+            "then the play is lost",
             "opponent": f"{rival}Monte Carlo tree search with {self.iterations} iterations and random "
             "play behind the tree",
         }
