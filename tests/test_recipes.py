@@ -34,6 +34,7 @@ NO_POLICY = {
     "math-beyond": "changed",
     "qpa": "error",
     "rlhf-diversity": "moved",
+    "sap": "exploited",
     "sawmil": "accuracy",
     "systematic-reasoning": "unread",
 }
