@@ -201,7 +201,7 @@ def test_a_proposer_must_give_enough(context):
     with serving(lambda body: GOOD) as (_, url):
         source = pl.services.client_from_text(f"endpoint(url='{url}',model='m')", "proposer")[0]
         with pytest.raises(UserError, match="gave 1 strategies"):
-            asyncio.run(StrategyPlanning(proposer=source, count=4).run(context("chain")))
+            asyncio.run(StrategyPlanning(proposer=source, tasks=4).run(context("chain")))
 
 
 GAME = """
@@ -283,7 +283,7 @@ def test_bad_files_are_refused(tmp_path, rows, why):
 
 def test_options(tmp_path, context):
     made = build(count=10, plays=2, search=False)
-    assert (made.count, made.plays, made.search, made.share) == (10, 2, False, 0.6)
+    assert (made.tasks, made.n, made.search, made.share) == (10, 2, False, 0.6)
     for bad in ({"count": 3}, {"plays": 0}, {"rounds": 0}, {"share": 1.0}, {"epochs": 0}, {"noise": -1}):
         with pytest.raises(UserError, match=next(iter(bad))):
             build(**bad)

@@ -78,6 +78,9 @@ CARD = pl.Card(
         "An opponent is recognised after each game of a series, not every 200 ticks inside of one.",
         "Rule-based opponents and agents of reinforcement learning, with which the paper compares, are not here.",
         "In a game of yours the space is your file, and the network tells unseen strategies by your vectors alone.",
+        "In the default run (one seed, 20 unseen opponents) the method wins 0.73, the nearest stored strategy 0.68 and "
+        "the meta strategy 0.47; the lead over the nearest, 0.05 (-0.10 to 0.19), is within chance. Told the opponent's "
+        "strategy it wins 0.81: half of what it recognises is wrong in some feature.",
         "A response that the network promises most is also the one that it errs about most: look at "
         "predicted_minus_won.",
     ),
@@ -104,9 +107,9 @@ def build(
         strategies=strategies,
         proposer=proposer,
         recogniser=recogniser,
-        count=count,
+        tasks=count,
         share=share,
-        plays=plays,
+        n=plays,
         rounds=rounds,
         noise=noise,
         search=search,

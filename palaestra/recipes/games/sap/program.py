@@ -89,9 +89,9 @@ class StrategyPlanning:
         proposer: a model that proposes strategies of the built-in game; None = they are drawn.
         recogniser: a model that names the opponent's strategy; None = in the built-in game the feature
             that was seen most often, in another one the model that plays.
-        count: strategies of the built-in game.
+        tasks: strategies of the built-in game.
         share: of strategies that are stored, with their payoffs; the others are unseen opponents.
-        plays: games of each pair of stored strategies.
+        n: games of each pair of stored strategies.
         rounds: games of a series against one opponent, which is recognised after each.
         noise: the chance that a feature is seen wrong in the built-in game.
         scale: how much strategies decide there.
@@ -102,9 +102,9 @@ class StrategyPlanning:
     strategies: str = ""
     proposer: pl.Source | None = None
     recogniser: pl.Source | None = None
-    count: int = 50
+    tasks: int = 50
     share: float = 0.6
-    plays: int = 5
+    n: int = 5
     rounds: int = 4
     noise: float = 0.1
     scale: float = 1.0
@@ -115,14 +115,14 @@ class StrategyPlanning:
 
     def __post_init__(self) -> None:
         for name, least in (
-            ("plays", 1),
             ("rounds", 1),
             ("epochs", 1),
             ("patience", 1),
             ("noise", 0),
         ):
             pl.check_bounds(name, getattr(self, name), least=least)
-        pl.check_bounds("count", self.count, least=FEWEST, most=1020)
+        pl.check_bounds("plays", self.n, least=1)
+        pl.check_bounds("count", self.tasks, least=FEWEST, most=1020)
         pl.check_bounds("share", self.share, least=0.1, most=0.9)
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -180,18 +180,18 @@ class StrategyPlanning:
         if self.strategies:
             return game.space
         if self.proposer is None:
-            drawn = np.random.default_rng((ctx.seed, 1)).permutation(len(game.space))[: self.count]
+            drawn = np.random.default_rng((ctx.seed, 1)).permutation(len(game.space))[: self.tasks]
             return tuple(game.space[i] for i in drawn.tolist())
         source = self.proposer
 
         async def propose() -> list[list[float]]:
-            asked = [PROPOSE.format(n=i, form=FORM) for i in range(self.count)]
+            asked = [PROPOSE.format(n=i, form=FORM) for i in range(self.tasks)]
             replies = [await ctx.ask(source, text, seed=i) for i, text in enumerate(asked)]
             made = [s for s in map(read_strategy, replies) if s is not None]
             return [list(v) for v in dict.fromkeys(s.vector() for s in made)]
 
         vectors = [tuple(v) for v in await ctx.once("proposed", propose)]
-        ctx.say(f"the proposer gave {len(vectors)} different strategies in {self.count} replies")
+        ctx.say(f"the proposer gave {len(vectors)} different strategies in {self.tasks} replies")
         if len(vectors) < FEWEST:
             raise pl.UserError(
                 f"the proposer gave {len(vectors)} strategies that the space has, and {FEWEST} are needed; take "
@@ -211,7 +211,7 @@ class StrategyPlanning:
             for j in range(i):
                 made = [
                     await game.play(stored[i], stored[j], ctx.key("pair", i, j, k))
-                    for k in range(self.plays)
+                    for k in range(self.n)
                 ]
                 games = [m for m in made if m is not None]
                 broken += len(made) - len(games)
@@ -221,7 +221,7 @@ class StrategyPlanning:
                 wins_NN[j, i] = np.mean([m.won < 0 for m in games])
                 payoff_NN[i, j] = np.mean([payoff_entry(m.won, m.damage) for m in games])
                 payoff_NN[j, i] = -payoff_NN[i, j]
-        if broken == self.plays * n * (n - 1) // 2:
+        if broken == self.n * n * (n - 1) // 2:
             raise pl.Fault("sap", "no game between two strategies came to an end that pays")
         if broken:
             ctx.say(f"{broken} games between strategies broke off, and are left out")
