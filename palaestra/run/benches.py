@@ -92,6 +92,7 @@ from palaestra.worlds.service import Service
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 from palaestra.worlds.toolbox import tool_names, toolbox
 from palaestra.worlds.tools import WithTools
+from palaestra.worlds.written.game import WrittenGame, WrittenGameTasks, written_by_name
 
 if TYPE_CHECKING:
     from palaestra.settings.fields import Settings
@@ -157,14 +158,8 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: WikiTasks(hops=(1, 6), name="wiki-far"),
         lambda: Search(BM25(WikiTasks().documents()), k=1, turns=16, seconds=0.3),
     ),
-    "queries": (
-        QueryTasks,
-        lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False),
-    ),
-    "reading": (
-        ReadingTasks,
-        lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False),
-    ),
+    "queries": (QueryTasks, lambda: RewriteQuery(BM25(QueryTasks().documents()), k=3, told=False)),
+    "reading": (ReadingTasks, lambda: Rerank(BM25(ReadingTasks().documents()), k=6, told=False)),
     "shop": (
         ShopTasks,
         lambda: Service(tools=tool_names([order, stock]), user=ShopUser(), turns=12),
@@ -178,12 +173,15 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "mnk": (MnkTasks, Mnk),
     "decrypto": (DecryptoTasks, Decrypto),
+    "written-games": (WrittenGameTasks, WrittenGame),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 # games that take settings, by what reads these
-GAMES: Mapping[str, Callable[[str], Any]] = {"mnk": board_by_name, "decrypto": decrypto_by_name}
+GAMES: Mapping[str, Callable[[str], Any]] = {
+    "mnk": board_by_name, "decrypto": decrypto_by_name, "written-games": written_by_name,
+}  # fmt: skip
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
     spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
 }
