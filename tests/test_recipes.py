@@ -34,6 +34,7 @@ NO_POLICY = {
     "qpa": "error",
     "rlhf-diversity": "moved",
     "sawmil": "accuracy",
+    "sparkle": "right",
     "systematic-reasoning": "unread",
 }
 

@@ -158,11 +158,11 @@ def build(
 
 
 def embedded(
-    steps: int = 120,
-    problems: int = 64,
+    steps: int = 100,
+    problems: int = 32,
     samples: int = 4,
     arms: tuple[str, ...] = (),
-    rl_steps: int = 30,
+    rl_steps: int = 20,
 ) -> pl.Pipeline:
     """The built-in model imitates worked problems for `steps` steps, and its knowledge of the constants is part
     of that; then comes reinforcement learning for `rl_steps`, and the study of what that changed. With `arms`, these
@@ -172,11 +172,17 @@ def embedded(
         optimiser=pl.AdamW(lr=2e-3, warmup=5),
         schedule=pl.Schedule(prompts=48, steps=steps),
     )
-    trained = pl.vary(pl.recipe("grpo"), schedule=pl.Schedule(prompts=16, steps=rl_steps))
+    trained = pl.vary(pl.recipe("grpo"), schedule=pl.Schedule(prompts=8, steps=rl_steps))
     study = build(problems=problems, samples=samples)
     if arms:
         study = build(
-            problems=problems, samples=samples, arms=arms, pool=64, tries=8, rl_steps=rl_steps
+            problems=problems,
+            samples=samples,
+            arms=arms,
+            pool=48,
+            tries=4,
+            rl_steps=rl_steps,
+            prompts=8,
         )
     return pl.Pipeline(
         parts={
