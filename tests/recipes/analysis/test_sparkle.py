@@ -293,9 +293,9 @@ def test_the_answer_of_the_training_part_comes_first():
 @pytest.mark.parametrize(
     "given, why",
     [
-        ({"arms": ("all",)}, "'hard' among them"),
-        ({"arms": ("hard", "every")}, "none of hard"),
-        ({"arms": ("hard",), "segments": 1}, "segments"),
+        ({"arms": "all"}, "'hard' among them"),
+        ({"arms": "hard,every"}, "none of hard"),
+        ({"arms": "hard", "segments": 1}, "segments"),
         ({"problems": 0}, "problems"),
         ({"samples": 0}, "samples"),
     ],
@@ -344,7 +344,7 @@ def test_the_training_part_on_a_file(tmp_path, capsys):
     ]  # fmt: skip
     file, out = write(tmp_path / "f.jsonl", rows), tmp_path / "o"
     ask = ["study", "sparkle", "--model", "tiny", "--data", file, "--out", str(out), "--max-tokens", "12"]
-    ask += ["arms=[hard,all]", "tries=1", "problems=2", "samples=1", "rl_steps=1", "prompts=4", "group=2"]
+    ask += ["arms=hard,all", "tries=1", "problems=2", "samples=1", "rl_steps=1", "prompts=4", "group=2"]
     assert main(ask) == 0
     report = json.loads((out / "study.json").read_text())
     assert "over_hard_all" in report["numbers"] and "are not seen" in report["findings"][0]

@@ -19,7 +19,7 @@ The training part (partial step scaffolding) is run by naming `arms`. Hard probl
 in `tries` answers, give no signal; so each is trained on in 1 + `segments` versions, whose replies begin with the
 first 0, 1, ... segments of its solution. The rest of the reply is sampled, judged and trained.
 
-    palaestra study sparkle --model M --data solved.jsonl arms=[hard,mixed,all]
+    palaestra study sparkle --model M --data solved.jsonl arms=hard,mixed,all
 
     hard         the hard problems alone
     mixed        as many other problems beside them
@@ -51,7 +51,7 @@ CARD = pl.Card(
         samples=32,
         tokens=3000,
         lr=1e-6,
-        arguments={"arms": ("hard", "mixed", "all", "half"), "samples": 8},
+        arguments={"arms": "hard,mixed,all,half", "samples": 8},
     ),
     task="plans",
     needs=pl.needs.Requirements(
@@ -130,7 +130,7 @@ def build(
     problems: int = 64,
     samples: int = 8,
     temperature: float = 1.0,
-    arms: tuple[str, ...] = (),
+    arms: str = "",
     segments: int = 4,
     tries: int = 20,
     pool: int = 256,
@@ -141,13 +141,14 @@ def build(
 ) -> ReasoningAxes | Scaffolding:
     """`base` is the model before training, "" = what the run of the model began with, if that is known; the
     `annotator` writes what rows do not have. `samples` answers to `problems` held-out problems in each form.
-    With `arms` the training part instead: of `pool` training problems those that `tries` answers do not solve, in
+    With `arms`, names with commas between them, the training part instead: of `pool` training problems those that
+    `tries` answers do not solve, in
     `segments`; `rl_steps` steps of `prompts` with `group` answers each, and a `kl` to the start."""
     if not arms:
         return ReasoningAxes(base, annotator, problems, samples, temperature)
     return Scaffolding(
         train=stage_two(rl_steps, prompts, group, kl),
-        arms=arms,
+        compared=tuple(pl.studies.listed(arms)),
         segments=segments,
         tries=tries,
         pool=pool,
@@ -159,9 +160,9 @@ def build(
 
 def embedded(
     steps: int = 100,
-    problems: int = 32,
+    problems: int = 64,
     samples: int = 4,
-    arms: tuple[str, ...] = (),
+    arms: str = "",
     rl_steps: int = 20,
 ) -> pl.Pipeline:
     """The built-in model imitates worked problems for `steps` steps, and its knowledge of the constants is part

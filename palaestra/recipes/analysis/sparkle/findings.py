@@ -81,9 +81,11 @@ def share(values: Mapping[int, float]) -> pl.stats.Interval:
     return pl.stats.bounded_interval(list(values.values()))
 
 
-def change(now: Mapping[int, float], before: Mapping[int, float]) -> pl.stats.Interval:
-    """The mean of now - before over the problems, of which each is between -2 and 2."""
-    return pl.stats.bounded_interval([now[i] - before[i] for i in now], -2.0, 2.0)
+def change(
+    now: Mapping[int, float], before: Mapping[int, float], most: float = 1.0
+) -> pl.stats.Interval:
+    """The mean of now - before over the problems, of which each is between -most and most."""
+    return pl.stats.bounded_interval([now[i] - before[i] for i in now], -most, most)
 
 
 def report(asked: Asked, levels: Sequence[str]) -> pl.studies.StudyReport:
@@ -143,7 +145,7 @@ def changes_of(asked: Asked, chains: Mapping[str, Chain]) -> dict[str, pl.stats.
     found = {"right": change(asked.shares("policy", "plain"), asked.shares("base", "plain"))}
     for form in ("plan", "knowledge"):
         if form in asked.forms:
-            found[form] = change(asked.gain("policy", form), asked.gain("base", form))
+            found[form] = change(asked.gain("policy", form), asked.gain("base", form), 2.0)
     if chains:
         found["parts"] = change(chains["policy"].right, chains["base"].right)
         found["all_parts"] = change(chains["policy"].every, chains["base"].every)

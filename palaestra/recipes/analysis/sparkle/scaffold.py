@@ -181,7 +181,7 @@ class Scaffolding:
 
     Args:
         train: what each arm is trained with.
-        arms: which there are, "hard" among them.
+        compared: the arms, "hard" among them.
         segments: parts that a solution is cut into.
         tries: answers of the start by which a training problem is hard.
         pool: training problems that are tried.
@@ -191,7 +191,7 @@ class Scaffolding:
     """
 
     train: pl.Recipe
-    arms: tuple[str, ...] = ("hard", "mixed", "all")
+    compared: tuple[str, ...] = ("hard", "mixed", "all")
     segments: int = 4
     tries: int = 20
     pool: int = 256
@@ -210,11 +210,11 @@ class Scaffolding:
         pl.check_bounds("segments", self.segments, least=2)
         pl.check_bounds("tries", self.tries, least=1)
         pl.check_bounds("pool", self.pool, least=1)
-        if strange := [a for a in self.arms if a not in ARMS]:
+        if strange := [a for a in self.compared if a not in ARMS]:
             raise pl.UserError(f"arms: {strange[0]!r} is none of {', '.join(ARMS)}")
-        if "hard" not in self.arms or len({*self.arms}) < len(self.arms):
+        if "hard" not in self.compared or len({*self.compared}) < len(self.compared):
             raise pl.UserError(
-                f"arms={list(self.arms)}: different ones, 'hard' among them: all are compared with that"
+                f"arms={','.join(self.compared)}: different ones, 'hard' among them: all are compared with that"
             )
 
     async def run(self, ctx: pl.Context) -> pl.Result:
@@ -224,7 +224,7 @@ class Scaffolding:
         pl.studies.right_shares(start)
         found = await self._hard(ctx)
         arms = list[Arm]()
-        for name in self.arms:
+        for name in self.compared:
             rows = found.rows(name, self.segments, pl.rng_of(ctx.key("arm", name)))
             tasks = ScaffoldedTasks(ctx.bench.tasks, tuple(rows))
             there = ctx.with_bench(replace(ctx.bench, tasks=tasks))
@@ -274,12 +274,12 @@ class Scaffolding:
             ctx.say(
                 f"{lacking} of {len(hard)} hard problems have no solution that can be cut, and only their bare version"
             )
-        if lacking == len(hard) and {*self.arms} - {"hard", "mixed"}:
+        if lacking == len(hard) and {*self.compared} - {"hard", "mixed"}:
             raise pl.UserError(
                 "no hard problem has a solution to show the beginning of: give rows a column `demonstration`, or "
-                "take arms=[hard,mixed]"
+                "take arms=hard,mixed"
             )
-        if not others and "mixed" in self.arms:
+        if not others and "mixed" in self.compared:
             ctx.say("the start solves no training problem, so the arm mixed is the arm hard")
         return HardSet(hard, others, begins)
 
