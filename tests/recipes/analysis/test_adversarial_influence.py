@@ -236,7 +236,7 @@ def test_a_defence_that_costs_is_told():
         shown.append(findings.Shown(d, played, "hand"))
     errors = {"learned": 0.1, "beta": 0.2, "even": 0.3, "learned from a quarter": 0.2}
     found = findings.report(shown, errors, None, {})
-    assert found.numbers["damage_members__majority"].mean == 0 and found.numbers["timing"].mean == 0
+    assert abs(found.numbers["damage_members__majority"].mean) < 0.02 and found.numbers["timing"].mean == 0
     assert found.numbers["honest_loss_members__majority"].mean > 0.1 < found.numbers["damage"].mean
     assert "Least with: members' majority" in found.findings[2] and "No difference is seen" in found.findings[1]
     assert "best by the learned model" in found.findings[3] and len(found.items) == 10
@@ -289,5 +289,5 @@ def test_data_that_are_no_log_are_refused(tmp_path, capsys):
     file = tmp_path / "f.jsonl"
     file.write_text('{"prompt": "1+1", "answer": "2"}\n')
     ask = ["study", "adversarial-influence", "--model", "tiny", "--data", str(file), "--out", str(tmp_path / "o")]
-    assert main(ask) == 2 and "round" in capsys.readouterr().err
+    assert main(ask) == 2 and "which team decided" in capsys.readouterr().err
     assert isinstance(pl.recipe("adversarial-influence"), study.AdviserInfluence)

@@ -151,6 +151,7 @@ class AdviserInfluence:
         "How far can a faulty adviser move a team's decisions, and what protects it?"
     )
     check_up: ClassVar[bool] = False
+    brings_reward: ClassVar[bool] = True  # a log has no answers to judge
 
     def __post_init__(self) -> None:
         pl.check_bounds("teams", self.n, least=2)
