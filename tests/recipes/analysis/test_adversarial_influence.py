@@ -102,7 +102,7 @@ def expected(group, rounds, choose):
 )
 def test_no_strategy_is_worse_than_the_exact_plan(defence, skills, rounds):
     """All ways to be right or wrong by what members said, 2^(1 + 2 + 4) of one member and 2^(1 + 4) of two, played out."""
-    group = team.Team(skills, team.BetaTrust(), defence)
+    group = team.AdvisedTeam(skills, team.BetaTrust(), defence)
     plan = planning.plan_exact(group, rounds)
     pasts = [p for t in range(rounds) for p in product(range(2 ** len(skills)), repeat=t)]
     values = []
@@ -114,10 +114,10 @@ def test_no_strategy_is_worse_than_the_exact_plan(defence, skills, rounds):
 
 
 def test_a_plan_by_regression_is_near_the_exact_one():
-    group = team.Team((0.6, 0.6, 0.6), team.BetaTrust())
+    group = team.AdvisedTeam((0.6, 0.6, 0.6), team.BetaTrust())
     luck = team.draw_luck(400, 12, 3, rng())
     exact, fitted = planning.plan_exact(group, 12), planning.plan_fitted(group, 12, rng())
-    honest = team.play(group, team.Always(1.0, luck.probe_NT), luck).accuracy_N.mean()
+    honest = team.play(group, team.SteadyAdviser(1.0, luck.probe_NT), luck).accuracy_N.mean()
     reached = [team.play(group, p, luck).accuracy_N.mean() for p in (exact, fitted)]
     assert reached[0] == pytest.approx(exact.value / 12, abs=0.02)
     assert honest - reached[1] > 0.95 * (honest - reached[0]) > 0.2
@@ -125,7 +125,7 @@ def test_a_plan_by_regression_is_near_the_exact_one():
 
 def test_when_to_be_wrong_matters():
     """As many wrong answers in every team, at other rounds, and less damage."""
-    group = team.Team((0.6, 0.6, 0.6), team.BetaTrust())
+    group = team.AdvisedTeam((0.6, 0.6, 0.6), team.BetaTrust())
     luck = team.draw_luck(2000, 12, 3, rng())
     worst = team.play(group, planning.plan_exact(group, 12), luck)
     other = team.play(group, team.shuffled_rounds(worst.honest_NT, rng()), luck)
@@ -137,7 +137,7 @@ def test_rounds_that_do_not_count():
     """Probes of one half: rounds 0 and 2 of the first team count, none of the second."""
     score = np.array([[1.0, 0.0, 0.5], [1.0, 1.0, 1.0]])
     counts = np.array([[True, False, True], [False, False, False]])
-    played = team.Played(score, score > 0, np.array([[0.3, 0.05, 0.2], [0.3, 0.3, 0.3]]), counts)
+    played = team.PlayedRounds(score, score > 0, np.array([[0.3, 0.05, 0.2], [0.3, 0.3, 0.3]]), counts)
     assert played.accuracy_N.tolist() == [0.75, 0.0]
     assert played.rounds_until(0.1) == (1 + 3) / 2
 
@@ -172,6 +172,8 @@ def test_a_log_is_read_in_the_order_of_rounds():
         ([row(weights="ann")], "`weights` has a number"),
         ([row(), row(round=2, right={"ann": True, "bot": True})], "`right` has a number"),
         ([row(), row("b", right={"ann": True, "bot": True})], "teams of one size"),
+        ([row(), row(right={"ann": False, "ben": False, "bot": True})], "say differently"),
+        ([row(right=dict.fromkeys([*"abcdefghi", "bot"], True))], "at most 9"),
     ],
 )
 def test_rows_in_another_form(rows, why):
@@ -228,12 +230,12 @@ def test_a_defence_that_costs_is_told():
     luck = team.draw_luck(50, 6, 3, rng())
     shown = []
     for d in (team.Defence(), team.Defence("members' majority", fallback=True)):
-        group = team.Team((0.6, 0.6, 0.6), team.BetaTrust(), d)
-        honest = team.play(group, team.Always(1.0, luck.probe_NT), luck)
-        wrong = team.play(group, team.Always(0.0, luck.probe_NT), luck)
+        group = team.AdvisedTeam((0.6, 0.6, 0.6), team.BetaTrust(), d)
+        honest = team.play(group, team.SteadyAdviser(1.0, luck.probe_NT), luck)
+        wrong = team.play(group, team.SteadyAdviser(0.0, luck.probe_NT), luck)
         none = team.play(group, None, luck)
         played = {"none": none, "honest": honest, "wrong": wrong, "random": wrong, "worst": wrong}
-        shown.append(findings.Shown(d, played, "hand"))
+        shown.append(findings.ShownTeam(d, played, "hand"))
     errors = {"learned": 0.1, "beta": 0.2, "even": 0.3, "learned from a quarter": 0.2}
     found = findings.report(shown, errors, None, {})
     assert abs(found.numbers["damage_members__majority"].mean) < 0.02 and found.numbers["timing"].mean == 0

@@ -42,7 +42,7 @@ def asked_by(**rights):
     forms = {"plain": [(0, task()), (1, task())], "plan": [(0, task()), (1, task())], "knowledge": [(1, task())]}
     forms["parts"] = [(0, task()), (0, task()), (1, task())]
     models = [m for m in ("policy", "base") if f"{m}_plain" in rights]
-    asked = findings.Asked([task(), task()], [axes.Notes(), axes.Notes()], forms, models)
+    asked = findings.AxisAnswers([task(), task()], [axes.ProblemNotes(), axes.ProblemNotes()], forms, models)
     for name, rows in rights.items():
         asked.items[tuple(name.split("_"))] = [item(*r) for r in rows]
     return asked
@@ -89,7 +89,7 @@ def test_training_is_told_axis_by_axis():
     few = asked_by(**BASE, **AFTER)
     n = 32
     forms = {f: [(i, task()) for i in range(n)] for f in ("plain", "plan")}
-    many = findings.Asked([task()] * n, [axes.Notes()] * n, forms, few.models)
+    many = findings.AxisAnswers([task()] * n, [axes.ProblemNotes()] * n, forms, few.models)
     for model, form, right in (
         ("base", "plain", 0),
         ("base", "plan", 0),
@@ -260,7 +260,7 @@ def test_only_what_the_policy_said_is_judged():
         Segment(ids=(2,), text="= 42\n", author="forced"),
         Segment(ids=(3,), text="well", author="policy", trained=True, logp=(-1.0,)),
     )
-    e = Episode(rows=(Row(segments=segments),), facts={"scaffold": 1.0})
+    e = Episode(rows=(Row(segments=segments),), facts={"guided": 1.0})
     group = Group(task=task(scaffold="= 42\n"), episodes=(e,))
     assert pl.response_text(e) == "= 42\nwell"
     after = asyncio.run(scaffold.AsPrompt()(None, ("k",), group))
@@ -278,7 +278,10 @@ def answered(*rights):
 def test_the_answer_of_the_training_part_comes_first():
     """30 problems: the arm hard solves none, all of them with beginnings; the start solved 3."""
     none, every = [(0, 0)] * 30, [(1, 1)] * 30
-    arms = [training.Arm("hard", 5, answered(*none), 0.0, 9.0), training.Arm("all", 25, answered(*every), 0.5, 9.0)]
+    arms = [
+        training.ScaffoldArm("hard", 5, answered(*none), 0.0, 9.0),
+        training.ScaffoldArm("all", 25, answered(*every), 0.5, 9.0),
+    ]
     found = training.report(answered(*[(1, 1)] * 3, *[(0, 0)] * 27), arms)
     assert found.findings[0].startswith(
         "Hard problems are better with the beginnings of their solutions than alone: +100.0"
@@ -286,7 +289,7 @@ def test_the_answer_of_the_training_part_comes_first():
     assert found.numbers["over_hard_all"].mean == 1 and found.numbers["signal_all"] == 0.5
     assert found.numbers["moved"] == pytest.approx((3 + 27) / 60)
     assert "the 27 that the start never solved" in found.tables[0].columns[3]
-    same = training.report(answered(*none), [arms[0], training.Arm("all", 25, answered(*none), 0.5, 9.0)])
+    same = training.report(answered(*none), [arms[0], training.ScaffoldArm("all", 25, answered(*none), 0.5, 9.0)])
     assert "are not seen to be better" in same.findings[0] and same.numbers["moved"] == 0
 
 

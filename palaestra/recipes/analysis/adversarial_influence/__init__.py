@@ -32,14 +32,14 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.analysis.adversarial_influence.appraisals import (
     DecisionLog,
-    Fits,
     ModelTrust,
+    TrustFits,
     error,
     fit_all,
     read_log,
     simulated_log,
 )
-from palaestra.recipes.analysis.adversarial_influence.findings import Shown, report
+from palaestra.recipes.analysis.adversarial_influence.findings import ShownTeam, report
 from palaestra.recipes.analysis.adversarial_influence.planning import (
     is_countable,
     plan_exact,
@@ -47,13 +47,13 @@ from palaestra.recipes.analysis.adversarial_influence.planning import (
 )
 from palaestra.recipes.analysis.adversarial_influence.team import (
     DEFENCES,
+    AdvisedTeam,
     Adviser,
-    Always,
     BetaTrust,
     Defence,
-    Luck,
-    Played,
-    Team,
+    PlayedRounds,
+    SteadyAdviser,
+    TeamLuck,
     draw_luck,
     play,
     shuffled_rounds,
@@ -171,11 +171,11 @@ class AdviserInfluence:
         trust = fits.best if logged else BetaTrust()
         luck = draw_luck(self.n, self.rounds, len(skills), pl.rng_of(ctx.key("luck")))
         shown = [
-            self._show(ctx, Team(skills, trust, d), luck)
+            self._show(ctx, AdvisedTeam(skills, trust, d), luck)
             for d in self.defences
             if fits_with(trust, d)
         ]
-        model, asked = await self._ask(ctx, Team(skills, trust), fits, luck)
+        model, asked = await self._ask(ctx, AdvisedTeam(skills, trust), fits, luck)
         whole = report(shown, fits.errors, model, asked)
         members = (
             f"as a log of {len(log.decisions)} decisions says: "
@@ -208,49 +208,51 @@ class AdviserInfluence:
         skill = float(np.mean(self.skills))
         return simulated_log(LOG, self.rounds, skill, rng, len(self.skills)), False
 
-    def _show(self, ctx: pl.Context, team: Team, luck: Luck) -> Shown:
+    def _show(self, ctx: pl.Context, team: AdvisedTeam, luck: TeamLuck) -> ShownTeam:
         """What each adviser reaches with a team."""
         plan, planner = self._plan(ctx, team, luck)
-        return Shown(team.defence, self._played(ctx, team, plan, luck), planner)
+        return ShownTeam(team.defence, self._played(ctx, team, plan, luck), planner)
 
-    def _plan(self, ctx: pl.Context, team: Team, luck: Luck) -> tuple[Adviser, str]:
+    def _plan(self, ctx: pl.Context, team: AdvisedTeam, luck: TeamLuck) -> tuple[Adviser, str]:
         """The worst case of a team, and how it was found."""
         if self.case == "honest":
-            return Always(1.0, luck.probe_NT), "none"
+            return SteadyAdviser(1.0, luck.probe_NT), "none"
         if is_countable(team, self.rounds):
             return plan_exact(team, self.rounds), "backward induction"
         rng = pl.rng_of(ctx.key("plan", team.defence.name))
         return plan_fitted(team, self.rounds, rng), "regression"
 
-    def _played(self, ctx: pl.Context, team: Team, plan: Adviser, luck: Luck) -> dict[str, Played]:
+    def _played(
+        self, ctx: pl.Context, team: AdvisedTeam, plan: Adviser, luck: TeamLuck
+    ) -> dict[str, PlayedRounds]:
         """The rounds of a team with each adviser."""
         worst = play(team, plan, luck)
         shuffled = shuffled_rounds(worst.honest_NT, pl.rng_of(ctx.key("shuffled")))
         return {
             "none": play(team, None, luck),
-            "honest": play(team, Always(1.0, luck.probe_NT), luck),
-            "wrong": play(team, Always(0.0, luck.probe_NT), luck),
+            "honest": play(team, SteadyAdviser(1.0, luck.probe_NT), luck),
+            "wrong": play(team, SteadyAdviser(0.0, luck.probe_NT), luck),
             "random": play(team, shuffled, luck),
             "worst": worst,
         }
 
     async def _ask(
-        self, ctx: pl.Context, team: Team, fits: Fits, luck: Luck
-    ) -> tuple[Shown | None, dict[str, float]]:
+        self, ctx: pl.Context, team: AdvisedTeam, fits: TrustFits, luck: TeamLuck
+    ) -> tuple[ShownTeam | None, dict[str, float]]:
         """A team whose influence the model gives, against the plan for the team of the log; and how far its
         weights are from those that the log has.
         """
         if not self.asked:
             return None, {}
-        few = Luck(luck.member_NTM[: self.asked], luck.probe_NT[: self.asked])
+        few = TeamLuck(luck.member_NTM[: self.asked], luck.probe_NT[: self.asked])
         plan, planner = self._plan(ctx, team, luck)
         kept = await ctx.once("asked", lambda: self._influence(ctx, team, plan, fits, few))
-        played = {name: Played(*map(np.array, x)) for name, x in kept["played"].items()}
-        shown = Shown(team.defence, played, f"{planner}, for other members")
+        played = {name: PlayedRounds(*map(np.array, x)) for name, x in kept["played"].items()}
+        shown = ShownTeam(team.defence, played, f"{planner}, for other members")
         return shown, {"error": kept["error"]}
 
     def _influence(
-        self, ctx: pl.Context, team: Team, plan: Adviser, fits: Fits, luck: Luck
+        self, ctx: pl.Context, team: AdvisedTeam, plan: Adviser, fits: TrustFits, luck: TeamLuck
     ) -> dict[str, Any]:
         """What the model gives: the rounds of teams with an honest adviser and with the worst case for the team of
         the log, and the error of its weights.
@@ -260,7 +262,7 @@ class AdviserInfluence:
         held = list(fits.held)[: self.asked * self.rounds]
         given_RV = trust.given([d.before for d in held], len(held[0].weight_V))
         asked = replace(team, trust=trust)
-        arms = {"honest": Always(1.0, luck.probe_NT), "worst": plan}
+        arms = {"honest": SteadyAdviser(1.0, luck.probe_NT), "worst": plan}
         played = {name: play(asked, adviser, luck) for name, adviser in arms.items()}
         return {
             "error": error(given_RV, held),

@@ -12,12 +12,13 @@ import torch
 import palaestra as pl
 from palaestra.recipes.analysis.adversarial_influence.team import (
     BetaTrust,
-    Record,
+    VoterRecord,
     add_round,
     first_record,
     shares,
 )
 
+MOST = 9  # voters
 FORGETTING = 0.8  # of the counts that a learned model reads
 LAMS, PENALTIES = (0.6, 0.7, 0.8, 0.9, 0.95, 1.0), (1.0, 2.0, 3.0)
 WIDTH, STEPS, RATE = 16, 200, 0.03
@@ -60,6 +61,10 @@ def read_log(tasks: Sequence[pl.Task], adviser: str) -> DecisionLog:
             raise pl.UserError(
                 f"team {team!r} has {len(names)} voters, and others {size}; study teams of one size at a time"
             )
+        if len(names) > MOST:
+            raise pl.UserError(
+                f"team {team!r} has {len(names)} voters, and at most {MOST} are planned for"
+            )
         size, before = len(names), tuple[np.ndarray, ...]()
         for number in sorted(rounds):
             rows = rounds[number]
@@ -68,7 +73,12 @@ def read_log(tasks: Sequence[pl.Task], adviser: str) -> DecisionLog:
                 member = str(t.meta.get("member") or "")
                 at = names.index(member) if member in names else None
                 decisions.append(Decision(team, at, weight_V, before))
-            right_V = numbers_of(rows[0], "right", names) > 0.5
+            said = [numbers_of(t, "right", names) > 0.5 for t in rows]
+            right_V = said[0]
+            if any((x != right_V).any() for x in said):
+                raise pl.UserError(
+                    f"team {team!r}, round {number:g}: its rows say differently who was right"
+                )
             right += list(right_V[:-1].astype(float))
             before = (*before, right_V)
     return DecisionLog(decisions, float(np.mean(right)), size)
@@ -126,10 +136,10 @@ def simulated_log(
     return DecisionLog(decisions, float(np.mean(right)), members + 1)
 
 
-def record_of(decisions: Sequence[Decision], lam: float, penalty: float) -> Record:
+def record_of(decisions: Sequence[Decision], lam: float, penalty: float) -> VoterRecord:
     """What was known before each decision, under a way of counting."""
     voters = len(decisions[0].weight_V)
-    found, known = list[Record](), dict[tuple[str, int], Record]()
+    found, known = list[VoterRecord](), dict[tuple[str, int], VoterRecord]()
     for d in decisions:
         start = first_record(1, voters)
         at = next((n for n in range(len(d.before), 0, -1) if (d.team, n) in known), 0)
@@ -137,8 +147,9 @@ def record_of(decisions: Sequence[Decision], lam: float, penalty: float) -> Reco
         for n, right_V in enumerate(d.before[at:], at + 1):
             record = known[d.team, n] = add_round(record, right_V[None], lam, penalty)
         found.append(record)
-    names = ("right_NV", "wrong_NV", "a_NV", "b_NV", "last_NV")
-    return Record(*(np.concatenate([getattr(r, n) for r in found]) for n in names))
+    whole = lambda name: np.concatenate([getattr(r, name) for r in found])
+    right_NV, wrong_NV, last_NV = whole("right_NV"), whole("wrong_NV"), whole("last_NV")
+    return VoterRecord(right_NV, wrong_NV, whole("a_NV"), whole("b_NV"), last_NV)
 
 
 def error(weight_RV: np.ndarray, decisions: Sequence[Decision]) -> float:
@@ -176,13 +187,13 @@ class LearnedTrust:
     lam: float = FORGETTING
     penalty: float = 1.0
 
-    def given(self, record: Record, own_NV: np.ndarray) -> np.ndarray:
+    def given(self, record: VoterRecord, own_NV: np.ndarray) -> np.ndarray:
         """[N, V] what members give of whom `own` marks themselves."""
         x_NVF = voter_features(record, own_NV)
         score_NV = np.tanh(x_NVF @ self.hidden_FH + self.bias_H) @ self.out_H
         return shares(np.exp(score_NV - score_NV.max(-1, keepdims=True)))
 
-    def weights(self, record: Record) -> np.ndarray:
+    def weights(self, record: VoterRecord) -> np.ndarray:
         shape = record.right_NV.shape
         each = [
             self.given(record, np.broadcast_to(np.eye(shape[1])[i], shape))
@@ -191,7 +202,7 @@ class LearnedTrust:
         return np.mean(each, axis=0)
 
 
-def voter_features(record: Record, own_NV: np.ndarray) -> np.ndarray:
+def voter_features(record: VoterRecord, own_NV: np.ndarray) -> np.ndarray:
     """[N, V, F]: share of right answers, the same with forgetting, the last answer, how many were seen, whether
     it is the adviser, and whether it is the member.
     """
@@ -236,11 +247,12 @@ def fit_learned(decisions: Sequence[Decision], rng: np.random.Generator) -> Lear
         q = torch.softmax(torch.tanh(x @ w[0] + w[1]) @ w[2], -1)
         ((q - y) ** 2).mean().backward()
         optimiser.step()
-    return LearnedTrust(*(p.detach().numpy() for p in w))
+    hidden, bias, out = (p.detach().numpy() for p in w)
+    return LearnedTrust(hidden, bias, out)
 
 
 @dataclass(frozen=True, slots=True)
-class Fits:
+class TrustFits:
     """Models of trust, and the error of each on decisions that none was fitted on."""
 
     beta: BetaTrust
@@ -253,7 +265,7 @@ class Fits:
         return self.learned if self.errors["learned"] < self.errors["beta"] else self.beta
 
 
-def fit_all(log: DecisionLog, rng: np.random.Generator) -> Fits:
+def fit_all(log: DecisionLog, rng: np.random.Generator) -> TrustFits:
     """Fits on four fifths of the teams, and measures on the others; of one team, on the decisions at its end."""
     train, held = split_log(log.decisions, rng)
     beta, learned = fit_beta(train), fit_learned(train, rng)
@@ -265,7 +277,7 @@ def fit_all(log: DecisionLog, rng: np.random.Generator) -> Fits:
         "beta": error(beta.weights(record_of(held, beta.lam, beta.penalty)), held),
         "even": error(np.full(own_RV.shape, 1 / log.voters), held),
     }
-    return Fits(beta, learned, errors, held)
+    return TrustFits(beta, learned, errors, held)
 
 
 def split_log(
@@ -314,7 +326,7 @@ class ModelTrust:
     lam: float = 1.0
     penalty: float = 1.0
 
-    def weights(self, record: Record) -> np.ndarray:
+    def weights(self, record: VoterRecord) -> np.ndarray:
         n, voters = record.right_NV.shape
         return self.given([[r[k] for r in record.rounds] for k in range(n)], voters)
 

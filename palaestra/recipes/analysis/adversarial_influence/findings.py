@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import palaestra as pl
-from palaestra.recipes.analysis.adversarial_influence.team import Defence, Played
+from palaestra.recipes.analysis.adversarial_influence.team import Defence, PlayedRounds
 
 ADVISERS = {
     "none": "no adviser",
@@ -17,20 +17,20 @@ IGNORED = 0.1  # influence below which an adviser is out
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownTeam:
     """What the advisers reach with a team, by `ADVISERS`, and how the worst case was planned."""
 
     defence: Defence
-    played: Mapping[str, Played]
+    played: Mapping[str, PlayedRounds]
     planner: str
 
     def accuracy(self, adviser: str) -> pl.stats.Interval:
-        return pl.stats.bounded_interval(self.played[adviser].accuracy_N)
+        return pl.stats.bounded_interval(self.played[adviser].accuracy_N.tolist())
 
     def less(self, adviser: str, than: str) -> pl.stats.Interval:
         """How much lower the accuracy is than with another adviser, on the same luck."""
         a, b = (self.played[x].accuracy_N for x in (adviser, than))
-        return pl.stats.bounded_interval(b - a, -1.0, 1.0)
+        return pl.stats.bounded_interval((b - a).tolist(), -1.0, 1.0)
 
     @property
     def damage(self) -> pl.stats.Interval:
@@ -41,16 +41,16 @@ class Shown:
         return self.less("worst", "random")
 
 
-def loss_of_honest(bare: Shown, guarded: Shown) -> pl.stats.Interval:
+def loss_of_honest(bare: ShownTeam, guarded: ShownTeam) -> pl.stats.Interval:
     """What a defence takes from a team whose adviser is honest."""
     a, b = (x.played["honest"].accuracy_N for x in (guarded, bare))
-    return pl.stats.bounded_interval(b - a, -1.0, 1.0)
+    return pl.stats.bounded_interval((b - a).tolist(), -1.0, 1.0)
 
 
 def report(
-    shown: Sequence[Shown],
+    shown: Sequence[ShownTeam],
     errors: Mapping[str, float],
-    model: Shown | None,
+    model: ShownTeam | None,
     asked: Mapping[str, float],
 ) -> pl.studies.StudyReport:
     """What a team without a defence, the first, and with each shows; the errors of models of trust; and what
@@ -87,7 +87,7 @@ def key(defence: Defence) -> str:
     return "".join(c if c.isalnum() else "_" for c in defence.name)
 
 
-def item(shown: Shown, adviser: str) -> dict[str, object]:
+def item(shown: ShownTeam, adviser: str) -> dict[str, object]:
     """An arm by round: the chance of a right team answer, how often the adviser is right, and its influence."""
     p = shown.played[adviser]
     means = {
@@ -100,9 +100,9 @@ def item(shown: Shown, adviser: str) -> dict[str, object]:
 
 
 def tell(
-    shown: Sequence[Shown],
+    shown: Sequence[ShownTeam],
     errors: Mapping[str, float],
-    model: Shown | None,
+    model: ShownTeam | None,
     asked: Mapping[str, float],
 ) -> list[str]:
     """The findings as sentences, the answer first."""
@@ -143,7 +143,7 @@ def tell(
     return lines
 
 
-def defences_table(shown: Sequence[Shown], model: Shown | None) -> pl.studies.StudyTable:
+def defences_table(shown: Sequence[ShownTeam], model: ShownTeam | None) -> pl.studies.StudyTable:
     """Right team answers by adviser, of each team."""
     bare, rows = shown[0], list[tuple[str, ...]]()
     named = [(s.defence.name, s) for s in shown] + (
@@ -185,7 +185,7 @@ def errors_table(errors: Mapping[str, float], asked: Mapping[str, float]) -> pl.
     )
 
 
-def by_round(bare: Shown) -> pl.studies.StudyChart:
+def by_round(bare: ShownTeam) -> pl.studies.StudyChart:
     lines = []
     for name, label in ADVISERS.items():
         mean_T = bare.played[name].score_NT.mean(0)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from palaestra.recipes.analysis.adversarial_influence.team import (
+    AdvisedTeam,
     BetaTrust,
-    Played,
-    Record,
-    Team,
+    PlayedRounds,
+    VoterRecord,
     draw_luck,
     first_record,
     outcomes,
@@ -21,7 +21,7 @@ from palaestra.recipes.analysis.adversarial_influence.team import (
 MOST_STATES = 600_000  # of one round, in the exact plan
 
 
-def is_countable(team: Team, rounds: int) -> bool:
+def is_countable(team: AdvisedTeam, rounds: int) -> bool:
     """Whether trust follows from counts alone, and these are few enough for the exact plan."""
     voters = len(team.skills) + 1
     return (
@@ -44,12 +44,12 @@ class ExactPlan:
     honest_T: Sequence[np.ndarray]
     value: float
 
-    def __call__(self, record: Record, t: int) -> np.ndarray:
+    def __call__(self, record: VoterRecord, t: int) -> np.ndarray:
         counts = tuple(record.right_NV.astype(np.int64).T)
         return self.honest_T[t][counts]
 
 
-def plan_exact(team: Team, rounds: int) -> ExactPlan:
+def plan_exact(team: AdvisedTeam, rounds: int) -> ExactPlan:
     """The exact plan of a team whose trust follows from counts."""
     voters = len(team.skills) + 1
     right_OM, p_O = outcomes(tuple(team.skills))
@@ -59,7 +59,7 @@ def plan_exact(team: Team, rounds: int) -> ExactPlan:
         grid = np.stack(np.meshgrid(*[np.arange(t + 1.0)] * voters, indexing="ij"), -1)
         right_NV = grid.reshape(-1, voters)
         wrong_NV = t - right_NV
-        record = Record(
+        record = VoterRecord(
             right_NV,
             wrong_NV,
             1 + right_NV,
@@ -89,15 +89,15 @@ class FittedPlan:
     `weight_TK` are the regressions' coefficients, of the features of `features`.
     """
 
-    team: Team
+    team: AdvisedTeam
     weight_TK: np.ndarray
 
-    def __call__(self, record: Record, t: int) -> np.ndarray:
+    def __call__(self, record: VoterRecord, t: int) -> np.ndarray:
         wrong_N, right_N = action_values(self.team, record, self.weight_TK[t + 1])
         return right_N < wrong_N
 
 
-def features(team: Team, record: Record) -> np.ndarray:
+def features(team: AdvisedTeam, record: VoterRecord) -> np.ndarray:
     """[N, K] polynomials of degree 3 in the voters' trust a / (a + b) and the adviser's influence."""
     trust_NV = record.a_NV / (record.a_NV + record.b_NV)
     own_N1 = team.influence(record)[:, -1:]
@@ -114,7 +114,9 @@ def features(team: Team, record: Record) -> np.ndarray:
     return np.stack(columns, 1)
 
 
-def action_values(team: Team, record: Record, later_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def action_values(
+    team: AdvisedTeam, record: VoterRecord, later_K: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """[N] the expected number of right team answers from here on, if the adviser is wrong, and if it is right."""
     right_OM, p_O = outcomes(tuple(team.skills))
     weight_NV = team.influence(record)
@@ -132,14 +134,14 @@ def action_values(team: Team, record: Record, later_K: np.ndarray) -> tuple[np.n
 
 
 def plan_fitted(
-    team: Team, rounds: int, rng: np.random.Generator, n: int = 600, ridge: float = 1e-3
+    team: AdvisedTeam, rounds: int, rng: np.random.Generator, n: int = 600, ridge: float = 1e-3
 ) -> FittedPlan:
     """The plan by regression on `n` simulated teams, whose advisers are wrong with a chance of their own."""
     luck = draw_luck(n, rounds, len(team.skills), rng)
     wrong_N, coin_NT = rng.random(n), rng.random((n, rounds))
-    records = list[Record]()
+    records = list[VoterRecord]()
 
-    def wander(record: Record, t: int) -> np.ndarray:
+    def wander(record: VoterRecord, t: int) -> np.ndarray:
         records.append(record)
         return coin_NT[:, t] >= wrong_N
 
@@ -153,6 +155,6 @@ def plan_fitted(
     return FittedPlan(team, weight_TK)
 
 
-def wrong_answers(played: Played) -> float:
+def wrong_answers(played: PlayedRounds) -> float:
     """The mean number of rounds in which the adviser was wrong."""
     return float((~played.honest_NT).sum(1).mean())

@@ -17,7 +17,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class VoterRecord:
     """What is known of each voter: counts of right and wrong answers, the same with forgetting, and the last
     answer (1 right, 0 wrong, .5 none yet); and who was right in each round.
     """
@@ -30,17 +30,17 @@ class Record:
     rounds: tuple[np.ndarray, ...] = ()
 
 
-def first_record(n: int, voters: int) -> Record:
+def first_record(n: int, voters: int) -> VoterRecord:
     """Nothing seen: a = b = 1."""
     shape = (n, voters)
     zero, one = np.zeros(shape), np.ones(shape)
-    return Record(zero, zero, one, one, np.full(shape, 0.5))
+    return VoterRecord(zero, zero, one, one, np.full(shape, 0.5))
 
 
-def add_round(record: Record, right_NV: np.ndarray, lam: float, penalty: float) -> Record:
+def add_round(record: VoterRecord, right_NV: np.ndarray, lam: float, penalty: float) -> VoterRecord:
     """The record after a round: a <- lam a + right, b <- lam b + penalty wrong."""
     r_NV = right_NV.astype(np.float64)
-    return Record(
+    return VoterRecord(
         record.right_NV + r_NV,
         record.wrong_NV + 1 - r_NV,
         lam * record.a_NV + r_NV,
@@ -50,7 +50,7 @@ def add_round(record: Record, right_NV: np.ndarray, lam: float, penalty: float) 
     )
 
 
-class Trust(Protocol):
+class TrustModel(Protocol):
     """How members give influence: [N, V] weights that sum to 1."""
 
     @property
@@ -58,7 +58,7 @@ class Trust(Protocol):
     @property
     def penalty(self) -> float: ...
 
-    def weights(self, record: Record) -> np.ndarray: ...
+    def weights(self, record: VoterRecord) -> np.ndarray: ...
 
 
 @pl.stage
@@ -70,7 +70,7 @@ class BetaTrust:
     lam: float = 1.0
     penalty: float = 1.0
 
-    def weights(self, record: Record) -> np.ndarray:
+    def weights(self, record: VoterRecord) -> np.ndarray:
         return shares(record.a_NV / (record.a_NV + record.b_NV))
 
 
@@ -117,13 +117,13 @@ DEFENCES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class AdvisedTeam:
     """Members with the chance of a right answer of each, how they trust, and what protects them. The adviser
     knows all answers.
     """
 
     skills: Sequence[float]
-    trust: Trust
+    trust: TrustModel
     defence: Defence = Defence()
 
     @property
@@ -134,11 +134,11 @@ class Team:
     def penalty(self) -> float:
         return self.defence.penalty or self.trust.penalty
 
-    def influence(self, record: Record) -> np.ndarray:
+    def influence(self, record: VoterRecord) -> np.ndarray:
         """[N, V] influence of each voter, capped."""
         return capped(self.trust.weights(record), self.defence.cap)
 
-    def after(self, record: Record, right_NV: np.ndarray) -> Record:
+    def after(self, record: VoterRecord, right_NV: np.ndarray) -> VoterRecord:
         return add_round(record, right_NV, self.lam, self.penalty)
 
     def score_of(self, weight_NV: np.ndarray, said_V: np.ndarray) -> np.ndarray:
@@ -182,11 +182,11 @@ def outcomes(skills: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
 class Adviser(Protocol):
     """Says whether to answer right: [N] bool, from the teams' records at round t of T."""
 
-    def __call__(self, record: Record, t: int) -> np.ndarray: ...
+    def __call__(self, record: VoterRecord, t: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedRounds:
     """Rounds of N teams: chance of a right team answer, whether the adviser answered right, its influence, and
     which rounds counted.
     """
@@ -216,18 +216,18 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True)
-class Luck:
+class TeamLuck:
     """The random numbers of N teams over T rounds, the same in all arms."""
 
     member_NTM: np.ndarray
     probe_NT: np.ndarray
 
 
-def draw_luck(n: int, rounds: int, members: int, rng: np.random.Generator) -> Luck:
-    return Luck(rng.random((n, rounds, members)), rng.random((n, rounds)))
+def draw_luck(n: int, rounds: int, members: int, rng: np.random.Generator) -> TeamLuck:
+    return TeamLuck(rng.random((n, rounds, members)), rng.random((n, rounds)))
 
 
-def play(team: Team, adviser: Adviser | None, luck: Luck) -> Played:
+def play(team: AdvisedTeam, adviser: Adviser | None, luck: TeamLuck) -> PlayedRounds:
     """Plays all rounds. Without an adviser its influence is 0."""
     n, rounds, members = luck.member_NTM.shape
     record = first_record(n, members + 1)
@@ -244,30 +244,30 @@ def play(team: Team, adviser: Adviser | None, luck: Luck) -> Played:
         kept.append((scores(weight_NV, right_NV, fallback), honest_N, weight_NV[:, -1]))
         record = team.after(record, right_NV)
     score, honest, weight = (np.stack(x, 1) for x in zip(*kept, strict=True))
-    return Played(score, honest, weight, counts_NT)
+    return PlayedRounds(score, honest, weight, counts_NT)
 
 
 @dataclass(frozen=True, slots=True)
-class Always:
+class SteadyAdviser:
     """An adviser that is right with a chance that does not change: 1 is honest, 0 always wrong."""
 
     right: float
     luck_NT: np.ndarray
 
-    def __call__(self, record: Record, t: int) -> np.ndarray:
-        return self.luck_NT[:, t] < self.right
+    def __call__(self, record: VoterRecord, t: int) -> np.ndarray:
+        return self.luck_NT[: len(record.right_NV), t] < self.right
 
 
 @dataclass(frozen=True, slots=True)
-class Scripted:
+class FixedRounds:
     """An adviser that answers right in given rounds."""
 
     honest_NT: np.ndarray
 
-    def __call__(self, record: Record, t: int) -> np.ndarray:
+    def __call__(self, record: VoterRecord, t: int) -> np.ndarray:
         return self.honest_NT[:, t]
 
 
-def shuffled_rounds(honest_NT: np.ndarray, rng: np.random.Generator) -> Scripted:
+def shuffled_rounds(honest_NT: np.ndarray, rng: np.random.Generator) -> FixedRounds:
     """As many wrong answers in each team, at random rounds: what timing alone is worth is the difference."""
-    return Scripted(rng.permuted(honest_NT, axis=1))
+    return FixedRounds(rng.permuted(honest_NT, axis=1))

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel
 
 import palaestra as pl
-from palaestra.recipes.analysis.sparkle.findings import Asked, report
+from palaestra.recipes.analysis.sparkle.findings import AxisAnswers, report
 
 ASK = """Annotate this problem for a study of how it is solved. Reply with a JSON object:
 "plan": an outline of the steps to the answer, without any result;
@@ -36,7 +36,7 @@ class Annotation(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class ProblemNotes:
     """What stands beside a problem; "" and () = nothing."""
 
     plan: str = ""
@@ -48,14 +48,14 @@ class Notes:
         return {"plan": self.plan, "knowledge": self.knowledge, "parts": parts}
 
 
-def notes_from(kept: Mapping[str, Any]) -> Notes:
+def notes_from(kept: Mapping[str, Any]) -> ProblemNotes:
     parts = [pl.tasks.SubProblem(question=q, answer=a) for q, a in kept["parts"]]
-    return Notes(kept["plan"], kept["knowledge"], parts)
+    return ProblemNotes(kept["plan"], kept["knowledge"], parts)
 
 
-def notes_of(task: pl.Task) -> Notes:
+def notes_of(task: pl.Task) -> ProblemNotes:
     """Those of the row. Raises UserError for columns in another form."""
-    return Notes(
+    return ProblemNotes(
         pl.tasks.written_note(task, "plan"),
         pl.tasks.written_note(task, "knowledge"),
         pl.tasks.subproblems_of(task),
@@ -105,9 +105,7 @@ class ReasoningAxes:
         pl.check_bounds("samples", self.n, least=1)
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        if pl.studies.knows_base(ctx, self.base):
-            pl.studies.bring_models(ctx, self.base)
-        names = ["policy", *(["base"] if "base" in ctx.models else [])]
+        names = models_of(ctx, self.base)
         power = pl.studies.tell_power(ctx, self.tasks)
         numbers = pl.run.chosen_tasks(ctx.bench, self.tasks)
         problems = [ctx.bench.tasks.task("test", i) for i in numbers]
@@ -120,7 +118,7 @@ class ReasoningAxes:
                 "annotator=DIR"
             )
         forms = forms_of(problems, notes, pl.rng_of(ctx.key("partners")))
-        asked = Asked(problems, notes, forms, names)
+        asked = AxisAnswers(problems, notes, forms, names)
         for name in names:
             for form, some in forms.items():
                 asked.items[name, form] = await self._answers(ctx, name, form, [t for _, t in some])
@@ -176,7 +174,7 @@ class ReasoningAxes:
             made = await asyncio.gather(*(self._written(ctx, problems[i]) for i in lacking))
             for i, own in zip(lacking, made, strict=True):
                 x = notes[i]
-                notes[i] = Notes(
+                notes[i] = ProblemNotes(
                     x.plan or own.plan, x.knowledge or own.knowledge, x.parts or own.parts
                 )
             source = f"of {len(lacking)} problems by a model, else columns of the data"
@@ -189,7 +187,7 @@ class ReasoningAxes:
             ctx.say(f"{'; '.join(told)}: where that is no chance, an axis measures copying")
         return {"notes": [x.json() for x in notes], "source": "; ".join([source, *told])}
 
-    async def _written(self, ctx: pl.Context, task: pl.Task) -> Notes:
+    async def _written(self, ctx: pl.Context, task: pl.Task) -> ProblemNotes:
         """What the annotator writes, without what tells the answer; nothing where its reply has no form."""
         assert self.annotator is not None
         question = ASK + pl.tasks.plain_question(task)
@@ -203,11 +201,18 @@ class ReasoningAxes:
         parts = [
             pl.tasks.SubProblem(question=p.question, answer=p.answer) for p in found.subproblems
         ]
-        return Notes(silent(found.plan), silent(found.knowledge), parts)
+        return ProblemNotes(silent(found.plan), silent(found.knowledge), parts)
+
+
+def models_of(ctx: Any, base: str) -> list[str]:
+    """Who is asked: the model, and the one before training if there is one, which is added to the context."""
+    if pl.studies.knows_base(ctx, base):
+        pl.studies.bring_models(ctx, base)
+    return ["policy", *(["base"] if "base" in ctx.models else [])]
 
 
 def forms_of(
-    problems: Sequence[pl.Task], notes: Sequence[Notes], rng: np.random.Generator
+    problems: Sequence[pl.Task], notes: Sequence[ProblemNotes], rng: np.random.Generator
 ) -> dict[str, list[tuple[int, pl.Task]]]:
     """The tasks that are asked in each form, with the number of their problem."""
     forms = {PLAIN: list(enumerate(problems))}

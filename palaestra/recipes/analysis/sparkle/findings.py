@@ -18,7 +18,7 @@ MODELS = {"policy": "model", "base": "start"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AxisAnswers:
     """Problems, what stands beside them, the forms they are asked in, and the answers by model and form."""
 
     problems: Sequence[pl.Task]
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ChainShares:
     """The chain axis of a model, values of each problem: sub-problems right, all of them right, solved although
     one fails, and not solved although all are right.
     """
@@ -58,13 +58,13 @@ class Chain:
     alone: dict[int, float]
 
 
-def chain_of(parts: Mapping[int, Sequence[float]], plain: Mapping[int, float]) -> Chain:
+def chain_of(parts: Mapping[int, Sequence[float]], plain: Mapping[int, float]) -> ChainShares:
     """With p_k the share of right answers to sub-problem k and s that to the whole, all sampled apart:
 
     right = mean_k p_k,   every = a = prod_k p_k,   without = s (1 - a),   alone = (1 - s) a
     """
     every = {i: float(np.prod(p)) for i, p in parts.items()}
-    return Chain(
+    return ChainShares(
         {i: float(np.mean(p)) for i, p in parts.items()},
         every,
         {i: plain[i] * (1 - a) for i, a in every.items()},
@@ -88,7 +88,7 @@ def change(
     return pl.stats.bounded_interval([now[i] - before[i] for i in now], -most, most)
 
 
-def report(asked: Asked, levels: Sequence[str]) -> pl.studies.StudyReport:
+def report(asked: AxisAnswers, levels: Sequence[str]) -> pl.studies.StudyReport:
     """What the answers of one model ("policy") or of two (and "base") show."""
     chains = {
         m: chain_of(asked.parts(m), asked.shares(m, "plain"))
@@ -125,7 +125,7 @@ def report(asked: Asked, levels: Sequence[str]) -> pl.studies.StudyReport:
     )
 
 
-def moved(asked: Asked) -> float:
+def moved(asked: AxisAnswers) -> float:
     """The share of answers that are not word for word those of the start."""
     pairs = [
         a != b
@@ -136,7 +136,9 @@ def moved(asked: Asked) -> float:
     return float(np.mean(pairs)) if pairs else 0.0
 
 
-def changes_of(asked: Asked, chains: Mapping[str, Chain]) -> dict[str, pl.stats.Interval]:
+def changes_of(
+    asked: AxisAnswers, chains: Mapping[str, ChainShares]
+) -> dict[str, pl.stats.Interval]:
     """What training changed on each axis: of the problems as they are, of what a plan and knowledge add, and of
     sub-problems.
     """
@@ -164,8 +166,8 @@ AXES = {
 
 
 def tell(
-    asked: Asked,
-    chains: Mapping[str, Chain],
+    asked: AxisAnswers,
+    chains: Mapping[str, ChainShares],
     changes: Mapping[str, pl.stats.Interval],
     levels: Sequence[str],
 ) -> list[str]:
@@ -196,7 +198,7 @@ def tell(
     return lines
 
 
-def tell_gain(asked: Asked, form: str) -> str:
+def tell_gain(asked: AxisAnswers, form: str) -> str:
     """What the form adds to each model, beside that of another problem."""
     parts = list[str]()
     for m in asked.models:
@@ -211,7 +213,7 @@ def tell_gain(asked: Asked, form: str) -> str:
     return f"{SHOWN[form].capitalize()} in the prompt adds {'; '.join(parts)}."
 
 
-def hardest_of(asked: Asked, levels: Sequence[str]) -> str:
+def hardest_of(asked: AxisAnswers, levels: Sequence[str]) -> str:
     """What a plan adds on the hardest level; "" where there is one level."""
     known = order(levels)
     if len(known) < 2:
@@ -225,7 +227,7 @@ def hardest_of(asked: Asked, levels: Sequence[str]) -> str:
     return f"On the hardest level, {name}, a plan adds {'; '.join(parts)}." if parts else ""
 
 
-def tell_chain(chain: Chain, name: str) -> str:
+def tell_chain(chain: ChainShares, name: str) -> str:
     told = lambda values: pl.studies.tell_interval(share(values))
     return (
         f"Sub-problems: the {name} is right in {told(chain.right)}, in all of a problem's in {told(chain.every)}; it "
@@ -249,7 +251,7 @@ def order(levels: Sequence[str]) -> list[str]:
         return sorted(known)
 
 
-def axes_table(asked: Asked, chains: Mapping[str, Chain]) -> pl.studies.StudyTable:
+def axes_table(asked: AxisAnswers, chains: Mapping[str, ChainShares]) -> pl.studies.StudyTable:
     """Right answers in each form."""
     rows = list[tuple[str, ...]]()
     for form in asked.forms:
@@ -272,7 +274,7 @@ def axes_table(asked: Asked, chains: Mapping[str, Chain]) -> pl.studies.StudyTab
 
 
 def split_table(
-    asked: Asked, title: str, groups: Sequence[str], chains: Mapping[str, Chain]
+    asked: AxisAnswers, title: str, groups: Sequence[str], chains: Mapping[str, ChainShares]
 ) -> pl.studies.StudyTable:
     """Right answers, and what plan and knowledge add, by groups of problems."""
     forms = [f for f in ("plan", "knowledge") if f in asked.forms]
@@ -297,13 +299,15 @@ def split_table(
     return pl.studies.StudyTable(title, (title.split()[-1], "problems", *of), rows)
 
 
-def domains_table(asked: Asked, chains: Mapping[str, Chain]) -> list[pl.studies.StudyTable]:
+def domains_table(
+    asked: AxisAnswers, chains: Mapping[str, ChainShares]
+) -> list[pl.studies.StudyTable]:
     """Likewise by domain; nothing for one."""
     domains = [str(t.domain or "?") for t in asked.problems]
     return [split_table(asked, "By domain", domains, chains)] if len({*domains}) > 1 else []
 
 
-def charts(asked: Asked, levels: Sequence[str]) -> list[pl.studies.StudyChart]:
+def charts(asked: AxisAnswers, levels: Sequence[str]) -> list[pl.studies.StudyChart]:
     """What plan and knowledge add by level, in points; nothing for one level."""
     known = order(levels)
     lines = list[pl.studies.StudyLine]()
@@ -329,7 +333,7 @@ def charts(asked: Asked, levels: Sequence[str]) -> list[pl.studies.StudyChart]:
     return [pl.studies.StudyChart(title, label, "points", lines)] if label and lines else []
 
 
-def items_of(asked: Asked, levels: Sequence[str]) -> list[dict[str, Any]]:
+def items_of(asked: AxisAnswers, levels: Sequence[str]) -> list[dict[str, Any]]:
     """Every problem with its annotations, and the answers in each form by model."""
     lines = list[dict[str, Any]]()
     for i, task in enumerate(asked.problems):

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 import palaestra as pl
-from palaestra.recipes.analysis.sparkle.training import Arm, report
+from palaestra.recipes.analysis.sparkle.training import ScaffoldArm, report
 
-SCAFFOLD = "scaffold"
+SCAFFOLD, MARK = "scaffold", "guided"
 PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 NUMBERED = re.compile(r"(?:^|(?<=\n)|(?<=[.!?] ))[ \t]*(?=\d+[.)]\s)")
 LINE = re.compile(r"\n+")
@@ -115,7 +115,7 @@ class AsPrompt:
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         def own(e: pl.Episode) -> pl.Episode:
-            if not e.facts.get(SCAFFOLD):
+            if not e.facts.get(MARK):
                 return e
             rows = tuple(
                 replace(
@@ -137,7 +137,7 @@ class AsPrompt:
 def stage_two(steps: int, prompts: int, n: int, kl: float) -> pl.Recipe:
     """GRPO in which replies go on from the beginning that their problem has."""
     sample = pl.Sample(n=n)
-    begun = pl.rollout.Begin(ScaffoldColumn(), sample, SCAFFOLD)
+    begun = pl.rollout.Begin(ScaffoldColumn(), sample, MARK)
     shown = pl.links(begun, AsPrompt(), pl.Score())
     collect = pl.links(shown, pl.When(nothing_there, pl.links(sample, pl.Score())))
     return pl.vary(
@@ -223,7 +223,7 @@ class Scaffolding:
         start = await pl.studies.answers_of(ctx, "start-answers", None, asked)
         pl.studies.right_shares(start)
         found = await self._hard(ctx)
-        arms = list[Arm]()
+        arms = list[ScaffoldArm]()
         for name in self.compared:
             rows = found.rows(name, self.segments, pl.rng_of(ctx.key("arm", name)))
             tasks = ScaffoldedTasks(ctx.bench.tasks, tuple(rows))
@@ -234,7 +234,7 @@ class Scaffolding:
             )
             signal = pl.studies.curve_of(ctx, f"{name}-rl", "groups_mixed")
             spent = float(trained.metrics.get("sampled_tokens", 0))
-            arms.append(Arm(name, len(rows), items, float(np.mean(signal or [0.0])), spent))
+            arms.append(ScaffoldArm(name, len(rows), items, float(np.mean(signal or [0.0])), spent))
         schedule = self.train.schedule
         protocol = {
             "hard problems": f"{len(found.hard)} of {len(found.hard) + len(found.others)} training problems, of "

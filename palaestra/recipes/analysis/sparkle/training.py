@@ -17,7 +17,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class ScaffoldArm:
     """An arm: training prompts, held-out answers behind it, the share of its groups that teach something, and
     what it sampled.
     """
@@ -33,7 +33,7 @@ class Arm:
         return pl.studies.right_shares(self.items)
 
 
-def report(start: Sequence[pl.studies.Item], arms: Sequence[Arm]) -> pl.studies.StudyReport:
+def report(start: Sequence[pl.studies.Item], arms: Sequence[ScaffoldArm]) -> pl.studies.StudyReport:
     """What the arms show, one of which is "hard"."""
     by = {a.name: a for a in arms}
     none, pairs = by["hard"], max(1, len(arms) - 1)
@@ -80,7 +80,7 @@ def report(start: Sequence[pl.studies.Item], arms: Sequence[Arm]) -> pl.studies.
 
 
 def tell(
-    by: dict[str, Arm],
+    by: dict[str, ScaffoldArm],
     over: dict[str, pl.stats.Interval],
     gains: dict[str, pl.stats.Interval],
 ) -> list[str]:
@@ -108,7 +108,7 @@ def tell(
 
 
 def table(
-    start: Sequence[pl.studies.Item], arms: Sequence[Arm], never: Sequence[int]
+    start: Sequence[pl.studies.Item], arms: Sequence[ScaffoldArm], never: Sequence[int]
 ) -> pl.studies.StudyTable:
     """All arms, on all held-out problems and on those that the start never solved."""
 
