@@ -49,6 +49,7 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.opinions import Opinions
+from palaestra.toys.plans import Plans
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
@@ -114,9 +115,8 @@ TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
-    "knights": Knights, "theorems": Theorems,
-    "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
-    "store": StoreTasks, "devices": DeviceTasks,
+    "knights": Knights, "theorems": Theorems, "constraints": ConstraintTasks, "facts": CommonFacts,
+    "unanswerable": Unanswerable, "store": StoreTasks, "devices": DeviceTasks, "plans": Plans,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
