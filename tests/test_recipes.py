@@ -32,6 +32,7 @@ NO_POLICY = {
     "infinite-sampling": "steps_saved",
     "math-beyond": "changed",
     "qpa": "error",
+    "qweb": "success",
     "rlhf-diversity": "moved",
     "sawmil": "accuracy",
     "systematic-reasoning": "unread",
