@@ -181,6 +181,7 @@ def test_an_episode_pays_at_its_submission():
     send, state = at("button", "Send"), game.start()
     assert game.step(state, (send, None))[1:] == (-1.0, True)
     state, paid, over = game.step(state, (at("input", kind="text"), 0))
+    assert game.step(state, (send, None))[1:] == (-1.0, True)  # half of it is right
     assert (paid, over) == (0.5, False) and game.view(state).holds[at("input", kind="text")].tolist() == [1, 0]
     state, paid, _ = game.step(state, (at("label", "meal"), None))
     assert paid == 0.5

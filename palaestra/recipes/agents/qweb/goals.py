@@ -187,8 +187,8 @@ def field_of(
     """A field whose values are given, or those that the control allows; of text one value in five is held
     out for tests.
     """
-    kinds = {"check": ("yes", "no"), "choice": control.options, "text": ()}
-    given = tuple(dict.fromkeys(values)) or kinds[control.kind]
+    allowed = ("yes", "no") if control.kind == "check" else control.options
+    given = tuple(dict.fromkeys(values)) or allowed
     held_out: tuple[str, ...] = ()
     if control.kind == "text" and len(given) >= FEWEST:
         given = tuple(given[i] for i in rng.permutation(len(given)))

@@ -2,6 +2,8 @@
 that are drawn: what qweb runs on where the user brings no page.
 """
 
+from collections.abc import Sequence
+
 import palaestra as pl
 from palaestra.recipes.agents.qweb.page import FormPage, read_page
 
@@ -35,7 +37,9 @@ SECOND = """<h2>Passenger</h2>
 """
 LAST = '<p><button type="reset">Clear</button> <a href="/help">Help</a> <button>Book now</button></p></form>'
 
-WORDINGS: dict[str, tuple[list[str], list[str] | None]] = {  # control: what it is called, values
+WORDINGS: dict[
+    str, tuple[list[str], Sequence[str] | None]
+] = {  # control: what it is called, values
     "origin": (["from", "origin", "leaving from"], CITIES),
     "destination": (["to", "destination", "going to"], CITIES),
     "date": (["date", "date of departure"], DATES),
