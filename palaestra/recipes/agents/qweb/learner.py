@@ -84,7 +84,7 @@ class PageStep:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedGame(Generic[G]):
+class PlayedPage(Generic[G]):
     """What became of a game.
 
     Args:
@@ -130,7 +130,7 @@ def random_action(legal_EF: np.ndarray, rng: np.random.Generator) -> Action:
 
 def play_pages(
     net: QWebNetwork, games: Sequence[G], epsilon: float, rng: np.random.Generator
-) -> list[PlayedGame[G]]:
+) -> list[PlayedPage[G]]:
     """Plays games side by side to their end or limit; a random action with probability `epsilon`."""
     states = [[g.start()] for g in games]
     views = [g.view(s[0]) for g, s in zip(games, states, strict=True)]
@@ -152,7 +152,7 @@ def play_pages(
             steps[i].append(PageStep(views[i], action, reward, after, over or late))
             views[i], ended[i] = after, over
     rows = zip(games, steps, states, ended, strict=True)
-    return [PlayedGame(g, tuple(s), tuple(seen), over) for g, s, seen, over in rows]
+    return [PlayedPage(g, tuple(s), tuple(seen), over) for g, s, seen, over in rows]
 
 
 @dataclass
@@ -182,7 +182,7 @@ class PageLearner:
         self,
         deal: Callable[[float, np.random.Generator], Sequence[G]],
         steps: int,
-        log: Callable[[int, float, Sequence[PlayedGame[G]]], None],
+        log: Callable[[int, float, Sequence[PlayedPage[G]]], None],
     ) -> int:
         """Plays and learns for at least so many actions. How many they were.
 

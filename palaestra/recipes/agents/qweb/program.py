@@ -27,7 +27,7 @@ from palaestra.recipes.agents.qweb.goals import (
 from palaestra.recipes.agents.qweb.learner import (
     InstructedGame,
     PageLearner,
-    PlayedGame,
+    PlayedPage,
     load_network,
     play_pages,
     save_network,
@@ -307,10 +307,10 @@ class FormProblem:
 
 def logger(
     ctx: pl.Context, prefix: str = ""
-) -> Callable[[int, float, Sequence[PlayedGame[Any]]], None]:
+) -> Callable[[int, float, Sequence[PlayedPage[Any]]], None]:
     """Writes the numbers of an iteration."""
 
-    def log(taken: int, loss: float, played: Sequence[PlayedGame[Any]]) -> None:
+    def log(taken: int, loss: float, played: Sequence[PlayedPage[Any]]) -> None:
         numbers = {
             "reward": float(np.mean([g.total for g in played])),
             "solved": float(np.mean([g.solved for g in played])),
@@ -328,16 +328,16 @@ def logger(
 
 def exam_of(
     net: QWebNetwork, problem: PageProblem, key: pl.Key
-) -> list[PlayedGame[InstructedGame]]:
+) -> list[PlayedPage[InstructedGame]]:
     """All held-out episodes, without exploration."""
-    games, played = list(problem.tests()), list[PlayedGame[InstructedGame]]()
+    games, played = list(problem.tests()), list[PlayedPage[InstructedGame]]()
     rng = pl.rng_of((*key, "exam"))
     for at in range(0, len(games), problem.together):
         played += play_pages(net, games[at : at + problem.together], 0.0, rng)
     return played
 
 
-def describe_game(played: PlayedGame[InstructedGame]) -> dict[str, Any]:
+def describe_game(played: PlayedPage[InstructedGame]) -> dict[str, Any]:
     """An instruction, what was done for it, and whether that was right."""
     game, states = played.game, played.states
     return {
