@@ -34,6 +34,7 @@ NO_POLICY = {
     "infinite-sampling": "steps_saved",
     "math-beyond": "changed",
     "qpa": "error",
+    "qweb": "success",
     "rlhf-diversity": "moved",
     "sap": "exploited",
     "sawmil": "accuracy",
