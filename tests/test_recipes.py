@@ -29,6 +29,7 @@ NO_POLICY = {
     "decrypto": "told_apart",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
+    "hierarchical-knowledge": "path_score",
     "infinite-sampling": "steps_saved",
     "math-beyond": "changed",
     "qpa": "error",
