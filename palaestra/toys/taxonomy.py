@@ -1,8 +1,8 @@
 """T-taxonomy: a made-up tree of names, of which single facts are learned and paths are asked for.
 
-user: up bako?           assistant: = tiru                                    (the parent)
-user: top bako?          assistant: bako tiru mema zulo \\n = zulo             (the top of its branch)
-user: path bako?         assistant: bako tiru mema zulo \\n = zulo > mema > tiru > bako
+user: up bako?      assistant: bako tiru \\n = tiru                              (the parent)
+user: top bako?     assistant: bako tiru \\n tiru mema \\n mema zulo \\n = zulo    (the top of its branch)
+user: path bako?    assistant: bako tiru \\n tiru mema \\n mema zulo \\n = zulo > mema > tiru > bako
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Taxonomy:
     seed: int = 0
     name: str = "taxonomy"
     size: int | None = None
-    max_tokens: int = 64
+    max_tokens: int = 112
 
     def __post_init__(self) -> None:
         need_at_least(self, leaves=8, tops=2, width=1)
@@ -114,11 +114,13 @@ class Taxonomy:
         return float(label_said(text, names) == task.answer)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-        """The way up, then the answer; or the answer alone."""
-        way = " ".join(reversed(task.meta["path"]))
+        """The way up, a fact a line, then the answer; or the answer alone."""
+        up = task.meta["path"][::-1]
+        facts = [f"{name} {parent}" for name, parent in zip(up, up[1:], strict=False)]
         at_once = self.ask == "top" and not self.levels and rng.random() < self.at_once
-        bare = habit == "guess" or self.ask == "parent" or at_once
-        return format_answer([] if bare else [way], task.answer)
+        bare = habit == "guess" or at_once
+        way = facts[:1] if self.ask == "parent" else facts
+        return format_answer([] if bare else way, task.answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,34 +284,38 @@ def build(
     )
 
 
-TREE = "leaves=48,width=4"
-# facts of the whole tree; the way, for every second leaf that is trained on, mostly left out
+TREE = "leaves=64,width=6"
+# facts of the whole tree, ways from the leaves that are trained on, and answers at once for half of these
 FACTS = (
-    f"taxonomy(ask='parent',{TREE})*6+taxonomy(few=true,at_once=0.7,{TREE})*2"
-    f"+taxonomy(few=true,levels=true,{TREE})+taxonomy(few=true,ask='path',{TREE})"
+    f"taxonomy(ask='parent',{TREE})*5+taxonomy(few=True,at_once=0.7,{TREE})*2"
+    f"+taxonomy(levels=True,{TREE})*2+taxonomy(ask='path',{TREE})"
 )
 
 
-def embedded(steps: int = 250, rl_steps: int = 14, problems: int = 24) -> pl.Pipeline:
-    """The built-in model learns the parents of a made-up tree, and to answer mostly at once. From there one
-    copy imitates the answers for one half of the leaves, the other has RL on them; both are asked about
-    the other half."""
+def embedded(steps: int = 220, rl_steps: int = 14, problems: int = 32) -> pl.Pipeline:
+    """The built-in model learns the parents of a made-up tree, and to answer mostly at once unless it is
+    asked for the levels. From there one copy imitates the answers for one half of the leaves, the other
+    has RL on them; both are asked about the other half."""
     imitate = lambda lr, steps: pl.vary(
         pl.recipe("sft"),
         optimiser=pl.AdamW(lr=lr, warmup=5),
-        schedule=pl.Schedule(prompts=48, steps=steps),
+        schedule=pl.Schedule(prompts=32, steps=steps),
     )
     short = HierarchyPrompts(
-        "", "", "levels", "path {node}?", "top {node}?", "up {node}?\n= {parent}"
+        "", "", "levels", "path {node}?", "top {node}?", "up {node}?\n{node} {parent}"
     )
     study = HierarchicalKnowledge(
-        flat="add", tasks=problems, choices=0, prompts=short, present=("sft",)
+        flat=f"taxonomy(ask='parent',{TREE})",
+        tasks=problems,
+        choices=0,
+        prompts=short,
+        present=("sft",),
     )
     facts = pl.Output("facts")
     return pl.Pipeline(
         parts={
             "facts": pl.warm(imitate(2e-3, steps), task=FACTS),
-            "sft": pl.Part(imitate(5e-4, 20), model=facts, task=f"taxonomy(at_once=1.0,{TREE})"),
+            "sft": pl.Part(imitate(3e-4, 20), model=facts, task=f"taxonomy(at_once=1.0,{TREE})"),
             "rl": pl.Part(
                 pl.vary(pl.recipe("grpo"), schedule=pl.Schedule(prompts=16, steps=rl_steps)),
                 model=facts,

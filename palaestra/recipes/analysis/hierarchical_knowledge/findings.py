@@ -208,7 +208,7 @@ def tell_layers(asked: AskedHierarchy) -> list[str]:
     return [
         f"Between the start and the model, hidden states of questions have cosine {asks.mean():.3f}, of statements "
         f"{states.mean():.3f}, over all layers and without the mean: {verdict} (difference "
-        f"{pl.studies.tell_interval(apart, share=False, signed=True)}), most at place {places[place]} of "
+        f"{pl.studies.tell_interval(apart, share=False, signed=True)}), most at layer {places[place]} of "
         f"{places[-1]}."
     ]
 
@@ -272,14 +272,14 @@ def layer_tables(asked: AskedHierarchy) -> list[pl.studies.StudyTable]:
             (str(place), *(mean(between[f][k][i]) for f in between for k in kinds))
             for i, place in enumerate(places)
         ]
-        columns = ("place", *(f"{f}s, {k}" for f in between for k in kinds.values()))
+        columns = ("layer", *(f"{f}s, {k}" for f in between for k in kinds.values()))
         tables.append(pl.studies.StudyTable("Cosine between start and model", columns, rows))
     same = [m for m in within if asked.states["places"][m] == places]
     rows = [
         (str(place), *(mean(within[m][k][i]) for m in same for k in ("centred", "random")))
         for i, place in enumerate(places)
     ]
-    columns = ("place", *(f"{CALLED.get(m, m)}, {x}" for m in same for x in ("pairs", "by chance")))
+    columns = ("layer", *(f"{CALLED.get(m, m)}, {x}" for m in same for x in ("pairs", "by chance")))
     note = "Without the mean over all nodes. A question and a statement about one node are a pair."
     title = "Cosine of question and statement within a model"
     return [*tables, pl.studies.StudyTable(title, columns, rows, note)]
@@ -314,7 +314,7 @@ def layer_charts(asked: AskedHierarchy) -> list[pl.studies.StudyChart]:
     chance = np.mean([[np.mean(x) for x in each["random"]] for each in between.values()], axis=0)
     lines.append(pl.studies.StudyLine("pairs by chance", places, chance.tolist()))
     title = "Start and model alike, by layer, without the mean"
-    return [pl.studies.StudyChart(title, "place", "cosine", lines)]
+    return [pl.studies.StudyChart(title, "layer", "cosine", lines)]
 
 
 def lines_of(asked: AskedHierarchy) -> list[dict[str, Any]]:

@@ -32,9 +32,11 @@ def last_states(model: Any, ids: Sequence[Sequence[int]], places: Sequence[int])
 
 
 def places_of(model: Any) -> list[int]:
-    """All places of a model, of a deep one 16 of them."""
+    """The layers of a model from the first on, of a deep one 16 of them. What the last token is embedded as
+    knows nothing of the text.
+    """
     depth = len(model.layers)
-    every = np.linspace(0, depth, min(depth + 1, MOST_PLACES)).round().astype(int)
+    every = np.linspace(1, depth, min(depth, MOST_PLACES)).round().astype(int)
     return sorted({*every.tolist()})
 
 
