@@ -26,6 +26,7 @@ NO_POLICY = {
     "backtracking": "moved",
     "bfs-prover-v2": "proved",
     "chd-thematic": "grounding",
+    "compose-skills": "moved",
     "decrypto": "told_apart",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",

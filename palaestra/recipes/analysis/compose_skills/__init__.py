@@ -36,7 +36,7 @@ from palaestra.recipes.analysis.compose_skills.functions import (
     SkillSet,
     draw_number,
     inputs_of,
-    read_functions,
+    skill_set,
 )
 from palaestra.recipes.analysis.compose_skills.results import ComposeArm, report
 
@@ -63,10 +63,11 @@ CARD = pl.Card(
         shows="moved",
         off={"arms": ""},
         own={
-            "arms": "rl-2", "depths": "[1,2]", "problems": 2, "samples": 1, "taught": 8, "drawn": 8, "other": "none",
-            "teach_steps": 1, "rl_steps": 1, "teach.schedule.prompts": 4, "train.schedule.prompts": 2,
-            "train.collect.links.0.n": 2, "max_tokens": 24, "teach.learners.policy.optimiser.lr": 0.003,
-            "train.learners.policy.optimiser.lr": 0.003,
+            "arms": "rl-2", "functions": "reverse,first,last,sort", "other": "none", "letters": "[1,1]", "shown": 0.5,
+            "alphabet": "ab", "depths": "[2,3]", "problems": 4, "samples": 2, "taught": 8, "drawn": 4, "binary": 0.0,
+            "prompt": "{expression}?", "teach_steps": 24, "rl_steps": 2, "teach.schedule.prompts": 8,
+            "train.schedule.prompts": 4, "train.collect.links.0.n": 4, "max_tokens": 40,
+            "teach.learners.policy.optimiser.lr": 0.003, "train.learners.policy.optimiser.lr": 0.003,
         },
     ),
     use="It helps to decide whether single skills need composed training data, and whether imitation would do; where "
@@ -142,6 +143,7 @@ class ComposeSkills:
     letters: tuple[int, int] = (3, 10)
     alphabet: str = "abcdefghijklmnopqrstuvwxyz"
     prompt: str = PROMPT
+    named: bool = False
     length: int = 0
     question: ClassVar[str] = "Does RL teach the model to compose functions that it knows?"
     check_up: ClassVar[bool] = False
@@ -159,6 +161,10 @@ class ComposeSkills:
             raise pl.UserError("depths are 1 and more, and prompt has {expression} in it")
 
     async def run(self, ctx: pl.Context) -> pl.Result:
+        if isinstance(ctx.bench.tasks, pl.tasks.FileTasks):
+            ctx.say(
+                "problems are made of functions (functions=FILE.py); the rows of --data are not used"
+            )
         skills = self._skills()
         data = self._data(ctx, skills)
         if self.length:
@@ -187,18 +193,12 @@ class ComposeSkills:
     # ---- problems
 
     def _skills(self) -> list[SkillSet]:
-        found = [
-            SkillSet(
-                "f",
-                read_functions(self.functions, STRINGS),
-                inputs_of(self.functions, self.letters, self.alphabet),
-            )
-        ]
+        draw = lambda file: inputs_of(file, self.letters, self.alphabet)
+        found = [skill_set("f", self.functions, STRINGS, draw(self.functions), self.named)]
         if self.other.endswith(".py"):
-            draw = inputs_of(self.other, self.letters, self.alphabet)
-            found.append(SkillSet("g", read_functions(self.other, {}), draw))
+            found.append(skill_set("g", self.other, {}, draw(self.other), self.named))
         elif self.other != "none":
-            found.append(SkillSet("g", read_functions(self.other, NUMBERS), draw_number))
+            found.append(skill_set("g", self.other, NUMBERS, draw_number, self.named))
         return found
 
     def _data(self, ctx: pl.Context, skills: Sequence[SkillSet]) -> ComposedData:
@@ -311,14 +311,16 @@ def build(
     rounds: int = 2,
     binary: float = 0.2,
     prompt: str = PROMPT,
+    named: bool = False,
     teach_steps: int = 100,
     rl_steps: int = 50,
     rl: str = "grpo",
 ) -> ComposeSkills:
     """`functions` is FILE.py, of which all public functions of one text are taken, or built-in ones by name;
-    `other` likewise for the task to transfer to ("none" = there is none). `taught` worked calls are imitated for
-    `teach_steps` steps (0 = the model knows the functions); `arms` then train for `rl_steps` on `drawn` problems;
-    `samples` answers to each of `problems` problems of each of the `depths`."""
+    `other` likewise for the task to transfer to ("none" = there is none); `named` = they keep their names.
+    `taught` worked calls are imitated for `teach_steps` steps (0 = the model knows the functions), of which a share
+    `shown` is of depth 2. `arms` then train for `rl_steps` on `drawn` problems; `samples` answers to each of
+    `problems` problems of each of the `depths`."""
     return ComposeSkills(
         teach=pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=teach_steps)),
         train=pl.vary(pl.recipe(rl), schedule=pl.Schedule(prompts=16, steps=rl_steps)),
@@ -335,28 +337,31 @@ def build(
         rounds=rounds,
         binary=binary,
         prompt=prompt,
+        named=named,
     )
 
 
-def embedded(teach_steps: int = 200, rl_steps: int = 12, problems: int = 32) -> ComposeSkills:
+def embedded(teach_steps: int = 220, rl_steps: int = 12, problems: int = 24) -> ComposeSkills:
     """The built-in model, eight functions of three letters that keep their number, and short prompts. A few
     worked compositions show it the form."""
     short = build(
         "reverse,first,rotate,last,back,sort,swap,permute",
+        depths=(1, 2, 3, 4),
         problems=problems,
-        samples=2,
+        samples=1,
         shown=0.05,
-        taught=2000,
-        drawn=256,
+        taught=1200,
+        drawn=96,
         binary=0.0,
         prompt="{expression}?",
         teach_steps=teach_steps,
-        rl_steps=rl_steps,
     )
     return replace(
         short,
         teach=pl.vary(short.teach, optimiser=pl.AdamW(lr=2e-3, warmup=5)),
+        train=pl.vary(short.train, schedule=pl.Schedule(prompts=8, steps=rl_steps)),
+        tries=4,
         letters=(3, 3),
-        alphabet="abcde",
+        alphabet="abcd",
         length=96,
     )

@@ -55,12 +55,13 @@ NUMBERS: Mapping[str, StringFunction] = {
 
 @dataclass(frozen=True, slots=True)
 class SkillSet:
-    """Functions under names without a meaning, NAME0, NAME1, ..., and what draws an input. Those of the first
-    half are composed in training, the others in the test.
+    """Functions, what they are called, and what draws an input. Those of the first half are composed in
+    training, the others in the test.
     """
 
     name: str
     functions: Sequence[StringFunction]
+    called: Sequence[str]
     draw_input: Callable[[np.random.Generator], str]
 
     def names(self, trained: bool) -> list[int]:
@@ -71,7 +72,7 @@ class SkillSet:
         """The value. Raises what the function raises, and ValueError for what is no short text."""
         value = self.functions[number](x)
         if not isinstance(value, str) or not 0 < len(value) <= LONGEST or "\n" in value:
-            raise ValueError(f"{self.name}{number}({x!r}) is {value!r}")
+            raise ValueError(f"{self.called[number]}({x!r}) is {value!r}")
         return value
 
 
@@ -90,21 +91,34 @@ class Composition:
         return "\n".join([*(f"{call} = {value}" for call, value in self.calls), f"= {self.value}"])
 
 
-def read_functions(given: str, alone: Mapping[str, StringFunction]) -> list[StringFunction]:
+def skill_set(
+    name: str,
+    given: str,
+    alone: Mapping[str, StringFunction],
+    draw_input: Callable[[np.random.Generator], str],
+    named: bool,
+) -> SkillSet:
+    """The functions of a file or built-in ones, under their own names or under NAME0, NAME1, ..."""
+    found = read_functions(given, alone)
+    called = list(found) if named else [f"{name}{i}" for i in range(len(found))]
+    return SkillSet(name, list(found.values()), called, draw_input)
+
+
+def read_functions(given: str, alone: Mapping[str, StringFunction]) -> dict[str, StringFunction]:
     """The functions of a file, in its order, or built-in ones by name, with commas between them; "" = all.
 
     Raises:
         UserError: there are fewer than four, or there is no such name.
     """
     if given.endswith(".py"):
-        found = list(functions_of_file(given).values())
+        found = functions_of_file(given)
     else:
         names = pl.studies.listed(given) or list(alone)
         if unknown := [n for n in names if n not in alone]:
             raise pl.UserError(
                 f"functions={unknown[0]}: name a file, FILE.py, or some of {', '.join(alone)}"
             )
-        found = [alone[n] for n in names]
+        found = {n: alone[n] for n in names}
     if len(found) < 4:
         raise pl.UserError(
             f"functions={given}: {len(found)} functions; two are composed in training and two others in the "
@@ -191,7 +205,7 @@ def drawn(
         return Composition(text, value, [*a.calls, *b.calls, (f"{a.value}+{b.value}", value)])
     inner = drawn(skills, level - 1, some, binary, rng)
     number = int(some[int(rng.integers(len(some)))])
-    name, value = f"{skills.name}{number}", skills.call(number, inner.value)
+    name, value = skills.called[number], skills.call(number, inner.value)
     call = (f"{name}({inner.value})", value)
     return Composition(f"{name}({inner.text})", value, [*inner.calls, call])
 
@@ -214,7 +228,7 @@ class ComposedProblem:
 
     def conversation(self, number: int, prompt: str) -> dict[str, Any]:
         asked = self.row(number, prompt)["prompt"]
-        replies = [(("user"), asked), ("assistant", self.composition.worked())]
+        replies = [("user", asked), ("assistant", self.composition.worked())]
         return {"messages": [{"role": role, "content": text} for role, text in replies]}
 
 

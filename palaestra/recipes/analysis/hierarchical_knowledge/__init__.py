@@ -22,6 +22,11 @@ followed through all rows. A question without `options` gets `choices` of them: 
 nearest other nodes. With several `samples` the answer is that of most of them. The path score of open
 questions and their right answers are told of all samples. `flat` names problems without a hierarchy, which
 show what training cost there.
+
+On the built-in model (no argument, 32 held-out leaves of a made-up tree), 14 steps of RL on the other leaves took
+right answers from 16% to 44% asked directly, and from 50% to 47% along the levels: the prompt recovers the
+whole gap. Paths became no better (a score of 0.41 against 0.44), and hidden states of questions moved hardly more
+than those of statements (cosines of 0.997 and 0.998). Imitation of bare answers reached 31% and lost the paths.
 """
 
 from collections.abc import Sequence
@@ -91,6 +96,7 @@ CARD = pl.Card(
         "MedConceptsQA and the patents are not shipped: bring them with --data.",
         "Models that are compared by layer have one width, depth and tokenizer; others are compared by answers.",
         "The arms (supervised, distilled, RL) are runs of yours: name them with beside=NAME=DIR.",
+        "On the built-in tree paths become no better by RL: that part of the claim needs a model that can be better.",
     ),
 )
 
