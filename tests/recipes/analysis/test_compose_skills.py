@@ -57,7 +57,17 @@ def test_a_composition_is_evaluated_from_inside():
     one = functions.SkillSet("f", [lambda x: x[1:] + x[:1]], ["f0"], lambda rng: "abc")
     made = functions.compose(one, 3, [0], 0.0, rng())
     assert made == Composition("f0(f0(f0(abc)))", "abc", [("f0(abc)", "bca"), ("f0(bca)", "cab"), ("f0(cab)", "abc")])
-    assert made.worked() == "f0(abc) = bca\nf0(bca) = cab\nf0(cab) = abc\n= abc"
+    assert made.worked() == "f0(abc) = bca\nf0(bca) = cab\nf0(cab) = abc\nAnswer: abc"
+
+
+def test_worked_calls_are_right_where_nobody_names_a_reward():
+    """Files of the study have no reward of their own: the answer is read from the last line."""
+    from palaestra.rewards.verify import Exact
+    from palaestra.types import Message, Task
+
+    made = functions.compose(skills(), 3, range(12), 0.0, rng())
+    task = Task(id="t", prompt=(Message(role="user", content="?"),), answer=made.value)
+    assert Exact()(made.worked(), task) == 1 and Exact()(made.worked() + "x", task) == 0
 
 
 def test_joined_expressions():

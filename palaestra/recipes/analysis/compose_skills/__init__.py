@@ -81,8 +81,8 @@ CARD = pl.Card(
 )  # fmt: skip
 
 PROMPT = (
-    "What is {expression}? Write the value of each call, the innermost first, a line each, and on the last line = "
-    "and the result."
+    "What is {expression}? Write the value of each call, the innermost first, a line each, and on the last line "
+    "Answer: and the result."
 )
 
 
@@ -293,6 +293,7 @@ def problem_of(file: str, *, measured: bool = False) -> dict[str, str]:
 
 def keep(ctx: pl.Context, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     file = ctx.folder / f"{name}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
     return str(file)
 
@@ -341,7 +342,7 @@ def build(
     )
 
 
-def embedded(teach_steps: int = 220, rl_steps: int = 12, problems: int = 24) -> ComposeSkills:
+def embedded(teach_steps: int = 220, rl_steps: int = 16, problems: int = 32) -> ComposeSkills:
     """The built-in model, eight functions of three letters that keep their number, and short prompts. A few
     worked compositions show it the form."""
     short = build(
@@ -359,7 +360,7 @@ def embedded(teach_steps: int = 220, rl_steps: int = 12, problems: int = 24) -> 
     return replace(
         short,
         teach=pl.vary(short.teach, optimiser=pl.AdamW(lr=2e-3, warmup=5)),
-        train=pl.vary(short.train, schedule=pl.Schedule(prompts=8, steps=rl_steps)),
+        train=pl.vary(short.train, schedule=pl.Schedule(prompts=12, steps=rl_steps)),
         tries=4,
         letters=(3, 3),
         alphabet="abcd",

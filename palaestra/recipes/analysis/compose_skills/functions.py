@@ -88,7 +88,8 @@ class Composition:
 
     def worked(self) -> str:
         """A line for each call, then the answer."""
-        return "\n".join([*(f"{call} = {value}" for call, value in self.calls), f"= {self.value}"])
+        lines = [f"{call} = {value}" for call, value in self.calls]
+        return "\n".join([*lines, f"Answer: {self.value}"])
 
 
 def skill_set(

@@ -85,7 +85,7 @@ def states_by_layer(
     statements about the same node; "between" the start and the model, each form against itself; and
     why the last could not be told.
     """
-    ids = {
+    ids: dict[str, dict[Form, Any]] = {
         name: {form: texts_of(m, questions, t, read) for form, t in templates.items()}
         for name, m in models.items()
     }

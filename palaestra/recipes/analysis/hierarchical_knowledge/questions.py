@@ -204,4 +204,5 @@ def shared(a: Sequence[str], b: Sequence[str]) -> int:
 def with_options(
     task: pl.Task, path: tuple[str, ...], options: tuple[tuple[str, ...], int] | None
 ) -> HierarchyQuestion:
-    return HierarchyQuestion(task, path, *(options or ()))
+    texts, right = options or ((), 0)
+    return HierarchyQuestion(task, path, texts, right)
