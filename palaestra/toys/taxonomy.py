@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -116,7 +117,7 @@ class Taxonomy:
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The way up, a fact a line, then the answer; or the answer alone."""
         up = task.meta["path"][::-1]
-        facts = [f"{name} {parent}" for name, parent in zip(up, up[1:], strict=False)]
+        facts = [f"{name} {parent}" for name, parent in pairwise(up)]
         at_once = self.ask == "top" and not self.levels and rng.random() < self.at_once
         bare = habit == "guess" or at_once
         way = facts[:1] if self.ask == "parent" else facts

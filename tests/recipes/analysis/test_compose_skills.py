@@ -157,16 +157,18 @@ def test_what_the_arms_show():
     arms = [start, arm("rl-1", 8, 4, 4, "out"), arm("rl-2", 36, 32, 24), arm("rft-2", 30, 8, 4, "v1 out")]
     found = results.report(arms, PROBLEMS, "f", 1)
     assert found.findings[0].startswith(
-        "Of compositions of 3 and more calls, of functions never composed in training, stage 1 solves 10%; rl-1 10% "
-        "(+0.0 points"
+        "Of compositions of 2 calls, of functions never composed in training, stage 1 solves 20%; rl-1 20% (+0.0 points"
     )
-    assert "rl-2 80% (+70.0 points" in found.findings[0]
-    assert found.findings[1].startswith("RL on depth 2 against imitation of the same problems: more, +60.0 points")
-    assert found.findings[2].startswith("RL on depth 2 against RL on single calls: more, +70.0 points")
-    assert found.findings[3] == (
-        "Answers that write the value of every inner call: stage 1 0%, rl-1 0%, rl-2 100%, rft-2 0%."
+    assert "rl-2 80% (+70.0 points" in found.findings[1] and found.findings[1].startswith(
+        "Of those of 3 calls and more"
     )
-    assert "stage 1 solves 10%" in found.findings[4] and "rl-2 60% (+50.0 points" in found.findings[4]
+    assert "stage 1 solves 10%" in found.findings[2] and "rl-2 60% (+50.0 points" in found.findings[2]
+    assert found.findings[3].startswith("RL on depth 2 against imitation of the same problems: at depth 2")
+    assert "at depth 2 no difference is seen, +15.0 points" in found.findings[3]
+    assert "deeper more, +60.0 points" in found.findings[3] and "deeper more, +70.0 points" in found.findings[4]
+    assert found.findings[5] == (
+        "Deep answers that write the value of every inner call: stage 1 0%, rl-1 0%, rl-2 100%, rft-2 0%."
+    )
     assert found.numbers["reach"] == pytest.approx(0.2) and found.numbers["moved"] == pytest.approx(2 / 3)
     assert [r[1] for r in found.tables[0].rows] == ["2", "3", "2"]
 
@@ -175,7 +177,7 @@ def test_what_cannot_be_reached_is_told():
     """None of 40 problems of depth 2 is solved: nothing could be learned from, and no difference is seen."""
     arms = [arm(n, 0, 0, 0) for n in ("stage 1", "rl-2", "rft-2")]
     found = results.report(arms, PROBLEMS, "f", 1)
-    assert found.findings[1].startswith("RL on depth 2 against imitation of the same problems: no difference is seen")
+    assert "deeper no difference is seen" in found.findings[3]
     assert found.findings[-1].startswith("At depth 2 stage 1 solves 0% of problems in 1 tries")
     assert found.numbers["moved"] == 0
     alone = results.report(arms[:1], PROBLEMS, "f", 1)

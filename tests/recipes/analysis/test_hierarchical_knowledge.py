@@ -181,6 +181,20 @@ def test_the_option_that_is_said(text, place):
     assert asked.chosen(text) == place
 
 
+def test_options_that_are_letters_or_alike():
+    """Sections of patents are letters; answers that differ in case alone are one option."""
+    asked = questions.HierarchyQuestion(task(), ("r", "x"), ("B", "A"), 0)
+    assert asked.chosen("B") == 0 and asked.chosen("The answer is A.") == 1
+    rows = [task(answer=a, path=["r", a]) for a in ("Fever", "fever ", "cough")]
+    assert [len(q.options) for q in questions.read_questions(Asks(rows), 3, 4)] == [2, 2, 2]
+
+
+def test_failed_samples_are_no_wrong_answers():
+    item = {"id": "t", "texts": [], "failed": "error:timeout"}
+    with pytest.raises(UserError, match="all its samples failed"):
+        study.rights([questions.HierarchyQuestion(task(), ("r", "x"), ("red", "blue"), 0)], [item])
+
+
 def test_vote():
     assert questions.vote([1, 0, 1, None]) == 1 and questions.vote([2, 0, None]) == 2
     assert questions.vote([None, None]) is None and questions.vote([]) is None

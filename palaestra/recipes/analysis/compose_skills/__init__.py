@@ -20,6 +20,11 @@ FILE.py defines four functions or more that take a text and return one, and may 
 begin with; else inputs are random letters. It runs with your rights. `teach_steps=0` leaves stage 1 out, for
 a model that knows the functions: then give `named=true`, so that they have their own names. Depth is of
 nesting: with a chance of `binary` two expressions are joined by + at a depth, which adds calls.
+
+On the built-in model (no argument; 16 steps of stage 2, 32 problems of each depth) stage 1 solved 41% of held-out
+compositions of two, rl-2 53%, rl-1+2 and rl-1 50%, rft-2 16%: RL on depth 2 gave more than imitation (+37.5
+points, 8.2 to 62.3), and not more than RL on single calls (+3.1, -17.9 to 23.8). Deeper ones, whose length the
+model never saw, stayed at 6%, and those of the other task at 2%: so small a run shows nothing of them.
 """
 
 import json
@@ -60,6 +65,14 @@ CARD = pl.Card(
     task="chain",
     needs=pl.needs.Requirements(
         columns=(),
+        places=(
+            pl.needs.NeededPlace(
+                "tools",
+                "four functions of a text or more, which are called in one another",
+                flag="functions=FILE.py",
+                otherwise="built-in functions of strings are called",
+            ),
+        ),
         shows="moved",
         off={"arms": ""},
         own={
@@ -77,6 +90,7 @@ CARD = pl.Card(
         "Functions have one argument; parameters that are written in the call are not here.",
         "Countdown is not the second task; numbers of two digits are, or a file of yours.",
         "How RL changes reasoning is told by one number, the share of answers that write every inner value.",
+        "On the built-in model compositions deeper than two and those of the other task are not learned by any arm.",
     ),
 )  # fmt: skip
 
@@ -122,7 +136,6 @@ class ComposeSkills:
         alphabet: of random inputs.
         prompt: with {expression} in it.
         named: functions keep their own names.
-        length: tokens of an answer; 0 = as the problem says.
     """
 
     teach: pl.Recipe
@@ -144,7 +157,6 @@ class ComposeSkills:
     alphabet: str = "abcdefghijklmnopqrstuvwxyz"
     prompt: str = PROMPT
     named: bool = False
-    length: int = 0
     question: ClassVar[str] = "Does RL teach the model to compose functions that it knows?"
     check_up: ClassVar[bool] = False
     trains: ClassVar[bool] = True
@@ -167,8 +179,6 @@ class ComposeSkills:
             )
         skills = self._skills()
         data = self._data(ctx, skills)
-        if self.length:
-            ctx = ctx.with_bench(replace(ctx.bench, max_tokens=self.length))
         start: str | None = None
         if self.teach.schedule.steps:
             done = await ctx.once("stage-1", self.teach, None, None, problem_of(data.taught))
@@ -364,5 +374,4 @@ def embedded(teach_steps: int = 220, rl_steps: int = 16, problems: int = 32) -> 
         tries=4,
         letters=(3, 3),
         alphabet="abcd",
-        length=96,
     )

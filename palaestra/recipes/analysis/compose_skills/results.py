@@ -67,6 +67,7 @@ def report(
         k: answers to each problem.
     """
     start, cells = arms[0], cells_of(problems)
+    two = cells.get((first, 2), [])
     deep = [i for i, p in enumerate(problems) if p.skills == first and p.level >= DEEP]
     away = [i for i, p in enumerate(problems) if p.skills != first and p.level > 1]
     pairs = max(1, len(arms) - 1)
@@ -74,11 +75,10 @@ def report(
         (name, arm.name): pl.stats.paired_share_difference(
             start.right(at), arm.right(at), 1 - 0.05 / pairs
         )
-        for name, at in (("deep", deep), ("transfer", away))
+        for name, at in (("two", two), ("deep", deep), ("transfer", away))
         for arm in arms[1:]
         if at
     }
-    two = cells.get((first, 2), [])
     numbers: dict[str, float | pl.stats.Interval] = {
         "moved": float(np.mean([arm.differs(start) for arm in arms[1:]] or [0.0])),
         **({"reach": start.passed(two, k)} if two else {}),
@@ -93,7 +93,7 @@ def report(
     return pl.studies.StudyReport(
         study="compose-skills",
         question="",
-        findings=[*tell(arms, gains, deep, away, problems), *tell_reach(start, two, k)],
+        findings=[*tell(arms, gains, two, deep, away, problems), *tell_reach(start, two, k)],
         numbers=numbers,
         protocol={"intervals": f"of differences: {pairs} of them hold together with 95%"},
         tables=[table(arms, cells, first)],
@@ -120,46 +120,57 @@ def points(x: pl.stats.Interval) -> str:
 def tell(
     arms: Sequence[ComposeArm],
     gains: dict[tuple[str, str], pl.stats.Interval],
+    two: Sequence[int],
     deep: Sequence[int],
     away: Sequence[int],
     problems: Sequence[ComposedProblem],
 ) -> list[str]:
-    """The answer first: deeper compositions than any in training, then the other task."""
-    start, lines = arms[0], list[str]()
+    """The answer first: compositions as deep as in training, deeper ones, then the other task."""
+    which = {
+        "two": (two, "Of compositions of 2 calls, of functions never composed in training"),
+        "deep": (deep, f"Of those of {DEEP} calls and more"),
+        "transfer": (away, "Of compositions in the other task, where no arm was trained"),
+    }
+    lines = list[str]()
+    for name, (at, words) in which.items():
+        if at:
+            share = lambda arm, at=at: f"{100 * arm.share(at).mean:.0f}%"
+            each = [f"{a.name} {share(a)} ({points(gains[name, a.name])})" for a in arms[1:]]
+            told = "; ".join(each) or "no arm was trained"
+            lines.append(f"{words}, stage 1 solves {share(arms[0])}; {told}.")
+    lines += tell_claim(
+        {a.name: a for a in arms}, {"at depth 2": two, "deeper": deep}, len(arms) - 1
+    )
     if deep:
-        share = lambda arm: f"{100 * arm.share(deep).mean:.0f}%"
-        line = f"Of compositions of {DEEP} and more calls, of functions never composed in training, stage 1 solves {share(start)}"
-        each = [f"{a.name} {share(a)} ({points(gains['deep', a.name])})" for a in arms[1:]]
-        lines.append(f"{line}; {'; '.join(each) or 'no arm was trained'}.")
-        lines += tell_claim({a.name: a for a in arms}, deep, len(arms) - 1)
         written = [f"{a.name} {100 * a.written(problems, deep):.0f}%" for a in arms]
-        lines.append(f"Answers that write the value of every inner call: {', '.join(written)}.")
-    if away:
-        share = lambda arm: f"{100 * arm.share(away).mean:.0f}%"
-        each = [f"{a.name} {share(a)} ({points(gains['transfer', a.name])})" for a in arms[1:]]
         lines.append(
-            f"Of compositions in the other task, where no arm was trained, stage 1 solves {share(start)}"
-            f"; {'; '.join(each) or 'no arm was trained'}."
+            f"Deep answers that write the value of every inner call: {', '.join(written)}."
         )
     return lines or ["Only single calls were measured."]
 
 
-def tell_claim(by: dict[str, ComposeArm], deep: Sequence[int], pairs: int) -> list[str]:
+def tell_claim(by: dict[str, ComposeArm], cells: dict[str, Sequence[int]], pairs: int) -> list[str]:
     """Reinforcement learning on depth 2 against the two arms that lack one of its parts."""
-    if "rl-2" not in by:
-        return []
     lines = list[str]()
     for other, lacks in (
         ("rft-2", "imitation of the same problems"),
         ("rl-1", "RL on single calls"),
     ):
-        if other in by:
-            gap = pl.stats.paired_share_difference(
-                by[other].right(deep), by["rl-2"].right(deep), 1 - 0.05 / max(1, pairs)
-            )
-            seen = "more" if gap.low > 0 else "less" if gap.high < 0 else "no difference is seen"
-            lines.append(f"RL on depth 2 against {lacks}: {seen}, {points(gap)}.")
+        if other in by and "rl-2" in by:
+            gaps = [
+                f"{words} {seen_gap(by[other].right(at), by['rl-2'].right(at), pairs)}"
+                for words, at in cells.items()
+                if at
+            ]
+            if gaps:
+                lines.append(f"RL on depth 2 against {lacks}: {'; '.join(gaps)}.")
     return lines
+
+
+def seen_gap(before: Sequence[float], after: Sequence[float], pairs: int) -> str:
+    gap = pl.stats.paired_share_difference(before, after, 1 - 0.05 / max(1, pairs))
+    seen = "more" if gap.low > 0 else "less" if gap.high < 0 else "no difference is seen"
+    return f"{seen}, {points(gap)}"
 
 
 def tell_reach(start: ComposeArm, two: Sequence[int], k: int) -> list[str]:

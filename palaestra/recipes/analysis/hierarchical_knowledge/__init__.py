@@ -227,7 +227,7 @@ class HierarchicalKnowledge:
         right = {form: rights(questions, items) for form, items in by_form.items()}
         scores = [
             float(np.mean([pl.toys.path_score(pl.toys.path_said(t, q.path), q.path) for t in each]))
-            for q, each in ((q, x["texts"] or [""]) for q, x in zip(questions, paths, strict=True))
+            for q, each in zip(questions, map(texts_of_item, paths), strict=True)
         ]
         return HierarchyAnswers({**by_form, "path": paths}, right, scores)
 
@@ -252,12 +252,21 @@ class HierarchicalKnowledge:
         return {name: pl.studies.right_shares(each) for name, each in items.items()}
 
 
+def texts_of_item(item: pl.studies.Item) -> Sequence[str]:
+    """The answers to a question. Raises UserError where all samples failed, which says nothing of the model."""
+    if not item["texts"]:
+        raise pl.UserError(
+            f"question {item['id']!r}: all its samples failed, {item['failed']}; run it again"
+        )
+    return item["texts"]
+
+
 def rights(questions: Sequence[HierarchyQuestion], items: Sequence[pl.studies.Item]) -> list[float]:
     """Of each question, whether the option of most samples is right; of an open one the share of right
     samples.
     """
     return [
-        float(vote([q.chosen(t) for t in x["texts"]]) == q.right)
+        float(vote([q.chosen(t) for t in texts_of_item(x)]) == q.right)
         if q.options
         else pl.studies.right_shares([x])[0]
         for q, x in zip(questions, items, strict=True)

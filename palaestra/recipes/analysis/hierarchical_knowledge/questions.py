@@ -65,7 +65,9 @@ class HierarchyQuestion:
     def chosen(self, text: str) -> int | None:
         """The place of the option that is the answer; None = none or several are."""
         judge = pl.verifiers.MultipleChoice()
-        marks = [judge(text, option, options=self.options) for option in self.options]
+        # an option that is a letter itself is named by its place
+        golds = [i if o.upper() in LETTERS else o for i, o in enumerate(self.options)]
+        marks = [judge(text, gold, options=self.options) for gold in golds]
         good = [i for i, mark in enumerate(marks) if mark.score == 1]
         return good[0] if len(good) == 1 else None
 
@@ -120,7 +122,7 @@ def read_questions(ctx: pl.Context, most: int, choices: int) -> list[HierarchyQu
     }
     paths = [path_of(t, parents) for t in tasks]
     answers = [str(t.answer) for t in tasks]
-    if choices and len({*answers}) < 2 and not all("options" in t.meta for t in tasks):
+    if choices and len(different(answers)) < 2 and not all("options" in t.meta for t in tasks):
         raise pl.UserError(
             f"all answers are {answers[0]!r}: there is nothing to choose from; give rows `options`, or take "
             "choices=0 for open questions"
@@ -174,10 +176,17 @@ def options_of(
     rng = pl.rng_of(ctx.key("options", number))
     order = rng.permutation(len(answers)).tolist()
     near = sorted(order, key=lambda i: -shared(paths[i], paths[number]))
-    others = [answers[i] for i in near if answers[i] != answers[number]]
-    texts = [answers[number], *list(dict.fromkeys(others))[: choices - 1]]
+    texts = different([answers[number], *(answers[i] for i in near)])[:choices]
     places = rng.permutation(len(texts)).tolist()
     return tuple(texts[i] for i in places), places.index(0)
+
+
+def different(texts: Sequence[str]) -> list[str]:
+    """Texts, each once whatever its case, in their order."""
+    first = dict[str, str]()
+    for text in texts:
+        first.setdefault(text.strip().casefold(), text)
+    return list(first.values())
 
 
 def gold_option(task: pl.Task, options: Sequence[str]) -> str:
