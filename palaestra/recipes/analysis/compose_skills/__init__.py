@@ -40,6 +40,7 @@ from palaestra.recipes.analysis.compose_skills.functions import (
     ProblemDraw,
     SkillSet,
     draw_number,
+    imitation,
     inputs_of,
     skill_set,
 )
@@ -333,7 +334,7 @@ def build(
     `shown` is of depth 2. `arms` then train for `rl_steps` on `drawn` problems; `samples` answers to each of
     `problems` problems of each of the `depths`."""
     return ComposeSkills(
-        teach=pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=teach_steps)),
+        teach=imitation(teach_steps),
         train=pl.vary(pl.recipe(rl), schedule=pl.Schedule(prompts=16, steps=rl_steps)),
         functions=functions,
         other=other,

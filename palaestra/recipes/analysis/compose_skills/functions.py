@@ -253,3 +253,8 @@ class ProblemDraw:
                 self.known.add(composition.text)
                 made.append(ComposedProblem(composition, level, skills.name))
         return made
+
+
+def imitation(steps: int) -> pl.Recipe:
+    """What imitates worked calls, for so many steps."""
+    return pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=32, steps=steps))
