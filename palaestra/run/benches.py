@@ -63,6 +63,7 @@ from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.statements import Statements
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
+from palaestra.toys.taxonomy import Taxonomy
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -124,7 +125,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "relations": Relations, "lane": LaneTasks,
+    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
@@ -395,9 +396,7 @@ def rows_alone(settings: Settings) -> Bench:
 
 
 def add_agent(bench: Bench, settings: Settings) -> Bench:
-    """The same questions, answered by the user's own agent. Raises UserError where the bench asks in
-    a world of its own.
-    """
+    """The same questions, answered by the user's own agent; UserError in a world of its own."""
     from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAgents
 
     if settings.tools:

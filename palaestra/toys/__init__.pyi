@@ -135,6 +135,11 @@ from .tastes import (
     TasteTalks as TasteTalks,
     TasteUser as TasteUser,
 )
+from .taxonomy import (
+    Taxonomy as Taxonomy,
+    path_said as path_said,
+    path_score as path_score,
+)
 from .theorems import (
     Theorems as Theorems,
     random_formula as random_formula,
