@@ -23,11 +23,12 @@ class PayoffNet(nn.Module):
     def __init__(self, width: int, rng: torch.Generator) -> None:
         super().__init__()
         sizes = (width, *HIDDEN)
-        made = nn.utils.skip_init  # their weights are drawn below, from this network's own stream
-        self.layers = nn.ModuleList(made(nn.Linear, a, b) for a, b in pairwise(sizes))
+        # empty at first: their weights are drawn below, from this network's own stream
+        empty = [nn.Linear(a, b, device="meta") for a, b in pairwise((*sizes, 1))]
+        linear = [layer.to_empty(device="cpu") for layer in empty]
+        self.layers, self.last = nn.ModuleList(linear[:-1]), linear[-1]
         self.norms = nn.ModuleList(nn.BatchNorm1d(b) for b in HIDDEN)
-        self.last = made(nn.Linear, HIDDEN[-1], 1)
-        for layer in (*self.layers, self.last):
+        for layer in linear:
             nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=rng)
             nn.init.zeros_(layer.bias)
         self.rng = rng
@@ -83,6 +84,7 @@ def train_evaluator(
     optimiser = torch.optim.Adam(net.parameters(), lr=LR, weight_decay=DECAY)
     loss_of = nn.functional.binary_cross_entropy_with_logits
     best, best_loss, since, done = net.state_dict(), float("inf"), 0, 0
+    told_x, told_y = (held_x, held_y) if len(held_x) else (x, y)
     while done < epochs and since < patience:
         net.train()
         for batch in torch.randperm(len(x), generator=rng).split(BATCH):
@@ -93,15 +95,14 @@ def train_evaluator(
             optimiser.step()
         net.eval()
         with torch.no_grad():
-            told = (held_x, held_y) if len(held_x) else (x, y)
-            loss = float(loss_of(net(told[0]), told[1]))
+            loss = float(loss_of(net(told_x), told_y))
         done, since = done + 1, since + 1
         if loss < best_loss:
             best, best_loss, since = {k: v.clone() for k, v in net.state_dict().items()}, loss, 0
     net.load_state_dict(best)
     net.eval()
     with torch.no_grad():
-        right = (net(told[0]) > 0) == (told[1] > 0.5)
+        right = (net(told_x) > 0) == (told_y > 0.5)
     return Evaluator(net, float(right.float().mean()), done)
 
 

@@ -148,6 +148,10 @@ class StrategyPlanning:
             make = lambda i=i, other=other: self._series(ctx, game, known, other, i)
             series.append({"seen": i < n, **(await ctx.once(f"series-{i}", make))})
         metrics = {"net_accuracy": net.accuracy, **numbers_of(series)}
+        if metrics["left_out"]:
+            ctx.say(
+                f"{metrics['left_out']} opponents are left out: all games of a series broke off"
+            )
         ctx.log({k: x.mean if isinstance(x, pl.stats.Interval) else x for k, x in metrics.items()})
         whole = {
             k: {"of": "reward", **x.json()} if isinstance(x, pl.stats.Interval) else x

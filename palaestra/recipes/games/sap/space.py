@@ -82,13 +82,20 @@ def rts_space() -> tuple[RtsStrategy, ...]:
         tuple(u for u, on in zip(UNITS, bits, strict=True) if on)
         for bits in product((0, 1), repeat=4)
     ]
-    bases = [(0, ("worker",))]
+    bases: list[tuple[int, tuple[str, ...]]] = [(0, ("worker",))]
     bases += [(n, m) for n in TRIGGERS for m in mixes if m and m != ("worker",)]
-    made, base = list[RtsStrategy](), dict[str, Any]()
-    for n, (barracks, units) in product((1, 2), bases):
-        base = {"harvesters": n, "barracks": barracks, "units": units}
-        made += [RtsStrategy(**base, aggressive=True, target=t) for t in TARGETS]
-        made += [RtsStrategy(**base, aggressive=False, distance=d) for d in DISTANCES]
+    plans = [(True, t, 0) for t in TARGETS] + [(False, "", d) for d in DISTANCES]
+    made = [
+        RtsStrategy(
+            harvesters=n,
+            barracks=barracks,
+            units=units,
+            aggressive=aggressive,
+            target=target,
+            distance=distance,
+        )
+        for n, (barracks, units), (aggressive, target, distance) in product((1, 2), bases, plans)
+    ]
     return tuple(made)
 
 
