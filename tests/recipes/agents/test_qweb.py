@@ -185,6 +185,8 @@ def test_an_episode_pays_at_its_submission():
     assert (paid, over) == (0.5, False) and game.view(state).holds[at("input", kind="text")].tolist() == [1, 0]
     state, paid, _ = game.step(state, (at("label", "meal"), None))
     assert paid == 0.5
+    view = game.view(state)
+    assert view.marks[at("label", "meal"), 1] and view.holds[at("label", "meal")].tolist() == [0, 1]
     state, paid, over = game.step(state, (send, None))
     assert (paid, over) == (1.0, True) and game.solved(state)
     assert replace(game, dense=False).step(game.start(), (at("input", kind="text"), 0))[1] == 0

@@ -66,7 +66,10 @@ CARD = pl.Card(
         "Scripts of a page do not run and styles are not read, so dates are typed as text; nothing is uploaded.",
         "The agent reads an instruction as pairs of a name and a value; sentences are not parsed into pairs.",
         "The instructor learns from the names that the list of fields allows, not from instructions of people.",
-        "MiniWoB++ is an extra; its published results were not repeated.",
+        "MiniWoB++ is an extra; its published results were not repeated, and no task of it was trained on.",
+        "Forms of 100 elements were not tried. A trial on the built-in one of twelve fields, 50 elements, solved none "
+        "of 50 held-out instructions after 6,165 actions; that of six fields is learned in about as many.",
+        "A run that is killed while it learns begins that part anew; what is kept is the whole of a part.",
         "The policy is no language model, and no arm with one is compared.",
     ),
 )

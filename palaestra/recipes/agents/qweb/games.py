@@ -22,7 +22,7 @@ from palaestra.recipes.agents.qweb.network import (
     shallow_encoding,
     word_rows,
 )
-from palaestra.recipes.agents.qweb.page import FormPage, FormValues, words_of
+from palaestra.recipes.agents.qweb.page import FormElement, FormPage, FormValues, words_of
 
 SPARE = 4  # actions that a game may waste, beside as many as it has fields
 Naming: TypeAlias = tuple[tuple[int, int], ...]  # (element, name) in the order of writing
@@ -50,13 +50,18 @@ class PageArrays:
     def depth(self) -> np.ndarray:
         return np.array([e.depth for e in self.page.elements])
 
+    @cached_property
+    def shown(self) -> list[FormElement]:
+        """The element whose state each shows: a label that of its target."""
+        return [self.page.elements[e.target] for e in self.page.elements]
+
     def shallow(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         return shallow_encoding([e.words for e in self.page.elements], pairs)
 
     def marks(self, values: FormValues) -> np.ndarray:
-        """[E, 2] text that is held; a box or an option that is chosen."""
+        """[E, 2] text that is held; a box or an option that is chosen. A label shows what it stands for."""
         rows = np.zeros((len(self.page.elements), MARKS), np.uint8)
-        for i, e in enumerate(self.page.elements):
+        for i, e in enumerate(self.shown):
             if e.kind == "text":
                 rows[i, 0] = values[e.control] != ""
             elif e.kind in ("check", "radio", "option"):
@@ -64,9 +69,9 @@ class PageArrays:
         return rows
 
     def held(self, values: FormValues) -> list[str | None]:
-        """What each element holds: nothing where it holds no value, or is not the chosen option."""
+        """What each element or a label's holds: nothing where it holds no value, or is not the chosen option."""
         texts = list[str | None]()
-        for e in self.page.elements:
+        for e in self.shown:
             holds = e.kind in ("text", "check") or (
                 e.kind in ("radio", "option") and values[e.control] == e.text
             )
