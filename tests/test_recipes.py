@@ -29,6 +29,7 @@ NO_POLICY = {
     "decrypto": "told_apart",
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
+    "egd-attack": "robust_refusal",
     "infinite-sampling": "steps_saved",
     "math-beyond": "changed",
     "qpa": "error",
