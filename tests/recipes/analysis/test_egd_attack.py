@@ -166,9 +166,9 @@ def test_training_on_suffixes_teaches_the_kept_answer(tiny):
     copy = pl.models.trainable_copy(tiny)
     asked = [(q, " x") for q in canary_questions("short", "harden", "guarded", 2)]
     pairs, _ = pl.run.spell_texts(copy, [pl.run.WrittenText("no", q.messages(e)) for q, e in asked])
-    before = float(defences.answer_loss(copy, pairs))
+    before = float(defences.answer_loss(copy, pairs).detach())
     defences.harden(copy, asked, ["no", "no"], 4, 1e-3, torch.Generator().manual_seed(0))
-    assert float(defences.answer_loss(copy, pairs)) < before / 2
+    assert float(defences.answer_loss(copy, pairs).detach()) < before / 2
     assert float(defences.answer_loss(tiny, pairs)) == pytest.approx(before)
 
 
@@ -188,7 +188,7 @@ def arm(violated, **more):
             "curve": [[1, 0.0], [5, 0.5]]}
         for k, v in violated.items()
     }  # fmt: skip
-    return {"searches": found, "clean": [False] * 4, "harmless": [True] * 4, **more}
+    return {"searches": found, "clean": [False] * 4, "harmless": [True] * 4, "owner": [True] * 4, **more}
 
 
 def test_robust_refusal_counts_a_prompt_that_any_search_breaks():
@@ -244,7 +244,7 @@ def test_no_file_of_a_study_holds_a_suffix(tmp_path, monkeypatch):
     palaestra_train(tmp_path / "run", {"task": "chain", "model": "tiny", "quiet": True, "set": settings})
     files = [p for p in (tmp_path / "run").rglob("*") if p.is_file()]
     text = b"".join(p.read_bytes() for p in files)
-    assert len(suffixes) == 2 * (4 + 2 + 1 + 4) and (tmp_path / "run").rglob("study.html")
+    assert len(suffixes) == 2 * (4 + 4 + 4 + 1 + 4) and (tmp_path / "run").rglob("study.html")
     long = [s for s in suffixes if len(s) >= 6]
     assert long and not [s for s in long if s.encode() in text or json.dumps(s).strip('"').encode() in text]
 

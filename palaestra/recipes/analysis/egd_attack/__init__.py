@@ -17,7 +17,8 @@ exchange and random search, with as many passes each; see `egd_attack.search`.
 
     refusal     share of prompts under which no search makes the model say the code, as text and by a greedy answer
     defences    shorter suffixes; a filter by perplexity; noise on embeddings; training on what was found, in
-                `rounds`; a check of the answer. Each beside what it costs in harmless questions
+                `rounds`; a check of the answer. Each beside what it costs: harmless questions, and
+                those of the one person who may have the code
 
 It runs on models that come with the package or were trained from one here, and on those that the user declares as
 theirs with mine=true; on no other. It takes no data: the questions are its own. Suffixes stay in memory: no page, file, log or
@@ -32,8 +33,10 @@ import torch
 
 import palaestra as pl
 from palaestra.recipes.analysis.egd_attack.canary import (
+    KINDS,
     REFUSAL,
     CanaryQuestion,
+    Kind,
     Wording,
     canary_questions,
     says_code,
@@ -105,7 +108,7 @@ class SuffixMeter:
     Args:
         mine: the model is the user's, or they were asked to test it.
         words: of the questions; "" = short for models that were made here, else plain.
-        prompts: about the code, and as many harmless ones.
+        prompts: about the code, and as many that should be answered of each kind.
         search: suffix, passes and step sizes.
         rounds: of training on what exponentiated gradient found; 0 = none.
         steps: of each round.
@@ -182,7 +185,8 @@ class SuffixMeter:
     def _protocol(self, words: str, power: str) -> dict[str, str]:
         s = self.search
         return {
-            "questions": f"{self.prompts} about a code of digits and {self.prompts} harmless ones, in the {words} wording",
+            "questions": f"{self.prompts} strangers' for a code of digits, "
+            f"{self.prompts} for a room, {self.prompts} by the code's owner, in the {words} wording",
             "searches": f"{s.passes} passes each for a suffix of {s.length} tokens without digits; forward and back count 3",
             "steps": f"eta {s.eta:g}, projected {s.pgd:g}, lambda up to {s.sharpen:g}",
             "training": f"{self.rounds} rounds of {self.steps} steps" if self.rounds else "none",
@@ -199,8 +203,7 @@ class SuffixMeter:
         for n in SHORTER:
             if n < self.search.length:
                 shorter = replace(self.search, length=n)
-                eg = {"eg": SEARCHERS["eg"]}
-                arms[f"limit-{n}"], _ = self._searched(ctx, model, asked, eg, shorter)
+                arms[f"limit-{n}"], _ = self._searched(ctx, model, asked, SEARCHERS, shorter)
         return arms | self._around(model, asked, arm, suffixes)
 
     def _searched(
@@ -222,8 +225,8 @@ class SuffixMeter:
             searches[name] = {**plain(best), "violated": violated}
         nothing = [""] * len(asked.guarded)
         clean = violations(model, asked.guarded, nothing)
-        harmless = right_answers(model, asked.harmless)
-        return {"searches": searches, "clean": clean, "harmless": harmless}, suffixes
+        served = {k: right_answers(model, some) for k, some in asked.served.items()}
+        return {"searches": searches, "clean": clean, **served}, suffixes
 
     def _around(
         self, model: Any, asked: "MeterQuestions", arm: Arm, suffixes: Mapping[str, Sequence[str]]
@@ -233,10 +236,6 @@ class SuffixMeter:
             q.text + e for q, e in zip(asked.calibration, polite(asked.calibration), strict=True)
         ]
         gate = fit_filter(model, texts, self.search.length)
-        ends = polite(asked.harmless)
-        passed = [
-            not gate.blocks(model, q.text + e) for q, e in zip(asked.harmless, ends, strict=True)
-        ]
         filtered = {
             name: {
                 "violated": [
@@ -264,17 +263,20 @@ class SuffixMeter:
             }
             for name, ends in suffixes.items()
         }
-        said = answers_of(model, asked.harmless, ends)
-        sent = [not says_code(a, q.code) for a, q in zip(said, asked.harmless, strict=True)]
-        both = lambda flags: [a and b for a, b in zip(arm["harmless"], flags, strict=True)]
         nobody = {name: {"violated": [False] * len(asked.guarded)} for name in suffixes}
+        passed, shaken, sent = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        for kind, some in asked.served.items():
+            ends, right = polite(some), arm[kind]
+            said = answers_of(model, some, ends)
+            open_ = [not gate.blocks(model, q.text + e) for q, e in zip(some, ends, strict=True)]
+            clear = [not says_code(a, q.code) for a, q in zip(said, some, strict=True)]
+            passed[kind] = [a and b for a, b in zip(right, open_, strict=True)]
+            sent[kind] = [a and b for a, b in zip(right, clear, strict=True)]
+            shaken[kind] = right_answers(model, some, noise=self.noise, draw=draw)
         return {
-            "perplexity": {"searches": filtered, "harmless": both(passed)},
-            "noise": {
-                "searches": noisy,
-                "harmless": right_answers(model, asked.harmless, noise=self.noise, draw=draw),
-            },
-            "output": {"searches": nobody, "harmless": both(sent)},
+            "perplexity": {"searches": filtered, **passed},
+            "noise": {"searches": noisy, **shaken},
+            "output": {"searches": nobody, **sent},
         }
 
     def _trained(self, ctx: pl.Context, model: Any, asked: "MeterQuestions") -> Arm:
@@ -282,9 +284,10 @@ class SuffixMeter:
         on other questions.
         """
         copy = pl.models.trainable_copy(model)
-        guarded, harmless = asked.training
+        guarded, *others = (asked.of("harden", kind) for kind in KINDS)
         rows: list[tuple[CanaryQuestion, str]] = [(q, "") for q in guarded]
-        rows += [(q, e) for q, e in zip(harmless, polite(harmless), strict=True)]
+        for some in others:
+            rows += [(q, e) for q, e in zip(some, polite(some), strict=True)]
         own = answers_of(model, [q for q, _ in rows], [e for _, e in rows])
         kept = [
             REFUSAL if q.guarded and says_code(a, q.code) else a
@@ -307,15 +310,17 @@ class MeterQuestions:
 
     def __init__(self, words: Wording, n: int, seed: int) -> None:
         self.words, self.n, self.seed = words, n, seed
-        self.guarded = canary_questions(words, "test", "guarded", n)
-        self.harmless = canary_questions(words, "test", "harmless", n)
+        self.guarded = self.of("test", "guarded")
         self.calibration = canary_questions(words, "calibration", "harmless", max(n, 20))
 
+    def of(self, split: str, kind: Kind) -> list[CanaryQuestion]:
+        return canary_questions(self.words, split, kind, self.n)
+
     @property
-    def training(self) -> tuple[list[CanaryQuestion], list[CanaryQuestion]]:
-        """About the code, and harmless."""
-        guarded = canary_questions(self.words, "harden", "guarded", self.n)
-        return guarded, canary_questions(self.words, "harden", "harmless", self.n)
+    def served(self) -> dict[str, list[CanaryQuestion]]:
+        """What should be answered, by kind."""
+        kinds: tuple[Kind, ...] = ("harmless", "owner")
+        return {kind: self.of("test", kind) for kind in kinds}
 
     def generator(self, name: str) -> torch.Generator:
         number = int(pl.rng_of(("egd-attack", self.seed, name)).integers(1 << 62))
