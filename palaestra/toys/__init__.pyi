@@ -81,6 +81,9 @@ from .mistakes import (
 from .opinions import (
     Opinions as Opinions,
 )
+from .plans import (
+    Plans as Plans,
+)
 from .preferences import (
     Preferences as Preferences,
 )
