@@ -33,6 +33,7 @@ NO_POLICY = {
     "imagined-dialogue": "loss_after",
     "disagreement": "distance",
     "hierarchical-knowledge": "path_score",
+    "egd-attack": "robust_refusal",
     "infinite-sampling": "steps_saved",
     "math-beyond": "changed",
     "qpa": "error",
