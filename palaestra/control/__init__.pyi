@@ -38,6 +38,7 @@ from .language import (
 )
 from .networks import (
     DuelingValues as DuelingValues,
+    draw_network as draw_network,
     join_heads as join_heads,
     load_policy as load_policy,
     save_policy as save_policy,
@@ -45,6 +46,8 @@ from .networks import (
 from .q import (
     DoubleQ as DoubleQ,
     QLearner as QLearner,
+    follow_network as follow_network,
+    q_targets as q_targets,
 )
 from .rooms import (
     Rooms as Rooms,

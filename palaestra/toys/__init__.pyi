@@ -88,6 +88,9 @@ from .mistakes import (
 from .opinions import (
     Opinions as Opinions,
 )
+from .plans import (
+    Plans as Plans,
+)
 from .preferences import (
     Preferences as Preferences,
 )
@@ -131,6 +134,11 @@ from .store import (
 from .tastes import (
     TasteTalks as TasteTalks,
     TasteUser as TasteUser,
+)
+from .taxonomy import (
+    Taxonomy as Taxonomy,
+    path_said as path_said,
+    path_score as path_score,
 )
 from .theorems import (
     Theorems as Theorems,

@@ -211,3 +211,23 @@ from .unaided import Unaided as Unaided
 from .world_server import (
     WorldServer as WorldServer,
 )
+from .written.files import read_games as read_games
+from .written.game import (
+    WrittenGame as WrittenGame,
+    WrittenGameTasks as WrittenGameTasks,
+    WrittenState as WrittenState,
+    move_of as move_of,
+)
+from .written.grammar import (
+    WrittenRules as WrittenRules,
+    draw_rules as draw_rules,
+)
+from .written.sandboxed import (
+    ExaminedGame as ExaminedGame,
+    GameVerdict as GameVerdict,
+    STATES as STATES,
+    GameView as GameView,
+    examine_game as examine_game,
+    game_lessons as game_lessons,
+    random_points as random_points,
+)
