@@ -5,6 +5,14 @@
 from .actor_critic import (
     PPO as PPO,
 )
+from .bandits import (
+    ALGORITHMS as ALGORITHMS,
+    ALPHA as ALPHA,
+    bandit_algorithm as bandit_algorithm,
+    fit_growth as fit_growth,
+    least_share as least_share,
+    suffix_failure as suffix_failure,
+)
 from .guides import (
     Asking as Asking,
     ChatGuide as ChatGuide,
