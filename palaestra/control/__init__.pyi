@@ -5,6 +5,15 @@
 from .actor_critic import (
     PPO as PPO,
 )
+from .arms import (
+    ArmRun as ArmRun,
+    arm_summary as arm_summary,
+    compare_arms as compare_arms,
+    measure_arm as measure_arm,
+)
+from .coverage import (
+    Coverage as Coverage,
+)
 from .guides import (
     Asking as Asking,
     ChatGuide as ChatGuide,
@@ -23,6 +32,7 @@ from .language import (
     Quantities as Quantities,
     Quantity as Quantity,
     RewardProgram as RewardProgram,
+    checked_list as checked_list,
     checked_program as checked_program,
     columns_of as columns_of,
     lint_expression as lint_expression,
@@ -33,6 +43,9 @@ from .networks import (
     join_heads as join_heads,
     load_policy as load_policy,
     save_policy as save_policy,
+)
+from .parallel import (
+    ParallelSimulator as ParallelSimulator,
 )
 from .q import (
     DoubleQ as DoubleQ,
@@ -53,10 +66,16 @@ from .simulators import (
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
+    TellsFacts as TellsFacts,
     mean_return as mean_return,
     play_games as play_games,
     returns_of as returns_of,
 )
 from .spread import (
     SimpleSpread as SimpleSpread,
+)
+from .words import (
+    SeenWhole as SeenWhole,
+    SimulatorWords as SimulatorWords,
+    ViewWords as ViewWords,
 )

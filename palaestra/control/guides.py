@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel
@@ -22,6 +22,9 @@ from palaestra.types import ChatRequest, Key, Metrics, need_at_least, rng_of, st
 
 if TYPE_CHECKING:
     from palaestra.context import Source
+
+# from the paths of an iteration to the situations [M, K] that a guide may be asked about
+Situations: TypeAlias = Callable[[Paths], np.ndarray]
 
 
 @value_class
@@ -222,19 +225,32 @@ class Asking:
     radius: float = 0.0
     capacity: int = 1024
     refresh: int = 0
+    calls: int = 0  # situations in the whole run, at most; 0 = unbounded
 
     def __post_init__(self) -> None:
-        need_at_least(self, every=1, most=2, fewest=1, radius=0, capacity=1, refresh=0)
+        need_at_least(self, every=1, most=2, fewest=1, radius=0, capacity=1, refresh=0, calls=0)
 
     def start(
-        self, guide: Guide, width: int, key: Key, ctx: Context | None = None, neutral: float = 0.0
+        self,
+        guide: Guide,
+        width: int,
+        key: Key,
+        ctx: Context | None = None,
+        neutral: float = 0.0,
+        situations: Situations | None = None,
     ) -> Advisor:
         """What a learner is given: as `between` to ask the guide, and as a function to look up."""
-        return Advisor(self, guide, width, key, ctx, neutral)
+        return Advisor(self, guide, width, key, ctx, neutral, situations or seen_alive)
+
+
+def seen_alive(paths: Paths) -> np.ndarray:
+    """[M, O] what agents saw in the steps of an iteration."""
+    alive = np.broadcast_to(paths["alive"][:, None], paths["obs"].shape[:-1])
+    return paths["obs"][alive]
 
 
 class Advisor:
-    """A guide with its cache, in one run.
+    """A guide with its cache, in one run: no other run or arm looks into it.
 
     As a function it says [..., G] what is known of observations [..., O], and `neutral` where
     nothing is. `await advisor.ask(paths, i)` asks the guide; it fits a learner's `between`.
@@ -248,11 +264,12 @@ class Advisor:
         key: Key,
         ctx: Context | None = None,
         neutral: float = 0.0,
+        situations: Situations = seen_alive,
     ):
         self.asking, self.guide, self.width, self.key, self.ctx = asking, guide, width, key, ctx
-        self.neutral = neutral
+        self.neutral, self.situations = neutral, situations
         self.cache = GuidanceCache(asking.radius, asking.capacity, asking.refresh)
-        self.asked = self.fallbacks = 0
+        self.asked = self.fallbacks = self.left_out = 0
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         guidance = np.full((*obs.shape[:-1], self.width), self.neutral)
@@ -265,10 +282,9 @@ class Advisor:
         """Asks about situations of an iteration's games, drawn by its key."""
         if i % self.asking.every == 0:
             self.cache.round += 1
-            alive = np.broadcast_to(paths["alive"][:, None], paths["obs"].shape[:-1])
-            seen = np.unique(paths["obs"][alive], axis=0)
+            seen = np.unique(self.situations(paths), axis=0)
             order = rng_of((*self.key, i, "ask")).permutation(len(seen))
-            rows = self.cache.wanting(seen[order])[: self.asking.most]
+            rows = self._affordable(self.cache.wanting(seen[order])[: self.asking.most])
             if len(rows) >= self.asking.fewest:
                 answer = await self.guide(self.ctx, rows, (*self.key, i))
                 self.asked, self.fallbacks = (
@@ -278,9 +294,18 @@ class Advisor:
                 self.cache.put(rows, answer.value_NG)
         return self.numbers()
 
+    def _affordable(self, rows: np.ndarray) -> np.ndarray:
+        """The rows that the budget of calls is enough for; the others are counted."""
+        if not self.asking.calls:
+            return rows
+        left = max(0, self.asking.calls - self.asked)
+        self.left_out += max(0, len(rows) - left)
+        return rows[:left]
+
     def numbers(self) -> Metrics:
         """Counts since the beginning."""
         return {
+            "guide/left_out": self.left_out,
             "guide/asked": self.asked,
             "guide/fallbacks": self.fallbacks,
             "guide/hits": self.cache.hits,

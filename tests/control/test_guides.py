@@ -138,3 +138,27 @@ def test_an_oracle_helps_a_learner_and_a_shuffled_one_does_not():
         found[name] = np.mean([m["reward"] for m in lines[-5:]])
         assert lines[-1]["guide/asked"] > 100 and json.dumps(lines[-1])
     assert found["oracle"] > found["shuffled"] + 0.2
+
+
+def test_a_budget_of_calls_is_of_the_whole_run_and_situations_may_be_others_than_observations():
+    asked = []
+
+    def count(rows):
+        asked.extend(rows[:, 0].tolist())
+        return rows * 2
+
+    situations = lambda paths: paths["reward"].reshape(-1, 1)
+    advisor = pl.control.Asking(most=4, calls=5).start(
+        pl.control.ComputedGuide(count), 1, ("b",), situations=situations
+    )
+    for i in range(1, 4):
+        asyncio.run(advisor.ask({"reward": np.arange(10.0).reshape(2, 1, 5)}, i))
+    numbers = advisor.numbers()
+    assert len(asked) == 4 and numbers["guide/asked"] == 4  # one is left, and one has no other to be shuffled with
+    assert numbers["guide/left_out"] == 3 + 3
+    advisor = pl.control.Asking(most=4, calls=5, fewest=1).start(
+        pl.control.ComputedGuide(count), 1, ("b",), situations=situations
+    )
+    for i in range(1, 4):
+        asyncio.run(advisor.ask({"reward": np.arange(10.0).reshape(2, 1, 5)}, i))
+    assert advisor.numbers()["guide/asked"] == 5
