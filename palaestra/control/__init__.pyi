@@ -14,7 +14,11 @@ from .arms import (
 from .coverage import (
     Coverage as Coverage,
 )
+from .driving import (
+    CarFollowing as CarFollowing,
+)
 from .guides import (
+    Advisor as Advisor,
     Asking as Asking,
     ChatGuide as ChatGuide,
     ComputedGuide as ComputedGuide,

@@ -118,8 +118,10 @@ def simulator_by_name(spec: str) -> Simulator:
     for prefix in ("gymnasium:", "gym:"):
         if spec.startswith(prefix):
             return GymSimulator(spec.removeprefix(prefix))
-    own = load(spec, "simulator")
-    made = own() if isinstance(own, type) or (callable(own) and not hasattr(own, "reset")) else own
+    own: Any = load(spec, "simulator")
+    made: Any = (
+        own() if isinstance(own, type) or (callable(own) and not hasattr(own, "reset")) else own
+    )
     if hasattr(made, "possible_agents"):
         from palaestra.control.parallel import ParallelSimulator
 

@@ -162,3 +162,20 @@ def test_a_budget_of_calls_is_of_the_whole_run_and_situations_may_be_others_than
     for i in range(1, 4):
         asyncio.run(advisor.ask({"reward": np.arange(10.0).reshape(2, 1, 5)}, i))
     assert advisor.numbers()["guide/asked"] == 5
+
+
+def test_guidance_reaches_further_than_what_counts_as_asked():
+    cache = GuidanceCache(radius=1.0, reach=5.0)
+    cache.put(np.array([[0.0]]), np.array([[7.0]]))
+    value, known = cache.look_up(np.array([[4.0], [6.0]]))
+    assert known.tolist() == [True, False] and value[0, 0] == 7.0
+    assert cache.wanting(np.array([[0.5], [4.0], [6.0]])).ravel().tolist() == [4.0, 6.0]
+
+
+def test_an_endpoint_that_fails_is_a_fault_and_no_fallback():
+    def fail(request):
+        raise Fault("chat-500", "down")
+
+    guide = pl.control.ChatGuide(pl.Scripted(fail), spell, Answer, read, fallback=(0.0, 0.5))
+    with pytest.raises(Fault, match="down"):
+        says([[1, 0]], guide)
