@@ -234,7 +234,7 @@ def resize(part: Any, size: Sequence[int]) -> Any:
             part = values.override(part, path, min(ROUNDS, given))
         elif path == "draw.candidates" and given is None:  # else all of a source are asked
             part = values.override(part, path, EVALUATED)
-        elif path == "tasks" or (path.startswith("evaluate.") and path.endswith(".n")):
+        elif path == "tasks" or (path.startswith("evaluate.") and path.endswith((".n", ".tasks"))):
             part = values.override(part, path, min(EVALUATED, given))
     return part
 
