@@ -29,7 +29,6 @@ from .guides import (
 )
 from .gym import (
     GymSimulator as GymSimulator,
-    simulator_by_name as simulator_by_name,
 )
 from .language import (
     Expression as Expression,
@@ -41,6 +40,9 @@ from .language import (
     columns_of as columns_of,
     lint_expression as lint_expression,
     spell_quantities as spell_quantities,
+)
+from .named import (
+    simulator_by_name as simulator_by_name,
 )
 from .networks import (
     DuelingValues as DuelingValues,

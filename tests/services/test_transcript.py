@@ -42,7 +42,9 @@ def test_a_line_that_was_cut_is_asked_again_and_another_fault_is_said(context, t
     file, source = tmp_path / "transcript.jsonl", TranscribedSource(pl.Scripted(lambda r: "x"))
     whole = json.dumps({"request": request("a").digest(), "text": "kept"})
     file.write_text(f'{whole}\n{{"request": "half')
-    assert hear(source, context(out=tmp_path), request("a"))[0] == ["kept"]
+    assert hear(source, context(out=tmp_path), request("a"), request("b"))[0] == ["kept", "x"]
+    lines = file.read_text().splitlines()  # half a line does not swallow the next one
+    assert len(lines) == 2 and json.loads(lines[1])["text"] == "x"
     file.write_text(f"{whole}\n[1]\n{whole}\n")
     with pytest.raises(UserError, match=r"transcript\.jsonl:2 is no reply"):
         hear(source, context(out=tmp_path), request("a"))

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Client, Source
 from palaestra.errors import Fault, UserError
 from palaestra.services.chat.replies import stored_reply
-from palaestra.store.checkpoint import AppendLog
 from palaestra.types import ChatRequest, Meter, Reply, stage
 
 if TYPE_CHECKING:
@@ -90,7 +89,8 @@ class TranscribedClient:
         reply = await self.client.chat(request)
         self.replies[digest] = reply
         if self.path is not None:
-            AppendLog(self.path).append(
+            append_line(
+                self.path,
                 {
                     "request": digest,
                     "question": request.messages[-1].content,
@@ -98,9 +98,26 @@ class TranscribedClient:
                     "finish": reply.finish,
                     "prompt_tokens": reply.prompt_tokens,
                     "reply_tokens": reply.reply_tokens,
-                }
+                },
             )
         return reply
+
+
+def append_line(path: Path, record: dict[str, Any]) -> None:
+    """Adds a line of JSON; half a line that a kill left at the end is dropped first.
+
+    Raises Fault "disk" where it cannot be written.
+    """
+    line = json.dumps(record).encode() + b"\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            file.seek(0)
+            whole = file.read()
+            file.truncate(whole.rfind(b"\n") + 1)
+            file.write(line)
+    except OSError as error:
+        raise Fault("disk", f"{path}: {error.strerror}") from None
 
 
 def read_transcript(path: Path) -> dict[str, Reply]:

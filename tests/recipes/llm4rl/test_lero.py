@@ -11,12 +11,12 @@ from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import lero
 from palaestra.recipes.llm4rl.lero.candidate import (
     Candidate,
+    CandidateWords,
     EnhancedSimulator,
-    Words,
     hybrid_reward,
     random_candidate,
 )
-from palaestra.recipes.llm4rl.lero.program import Search, Training, best_of, describe_trial
+from palaestra.recipes.llm4rl.lero.program import CandidateSearch, CandidateTraining, best_of, describe_trial
 from palaestra.recipes.llm4rl.lero.recorded import NEARER, WRITTEN, recorded
 
 KEY = ("test",)
@@ -26,7 +26,7 @@ SMALL = {"learner": LEARNER, "steps": 200, "trial": 200, "games": 8, "generation
 
 
 def program(**settings):
-    return replace(lero.build(), **{**SMALL, **settings})
+    return replace(lero.embedded(), **{**SMALL, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def games():
 
 @pytest.fixture(scope="module")
 def words(games):
-    return Words(step=pl.control.SimulatorWords.of(SIM, games), view=pl.control.ViewWords.of(SIM, games))
+    return CandidateWords(step=pl.control.SimulatorWords.of(SIM, games), view=pl.control.ViewWords.of(SIM, games))
 
 
 def test_a_hybrid_reward_is_the_teams_and_ones_own(words):
@@ -117,9 +117,9 @@ def searching(ctx, words, games, monkeypatch, answer, returns, **settings):
         curve = [{"reward": value}] * 2
         return {"return": value, "learned_from": -value, "agreement": -1.0, "env_steps": 10, "curve": curve}
 
-    monkeypatch.setattr(Training, "learn", learn)
+    monkeypatch.setattr(CandidateTraining, "learn", learn)
     made = program(asked=pl.Scripted(answer), **settings)
-    search = Search(made, ctx, words, games, KEY)
+    search = CandidateSearch(made, ctx, words, games, KEY)
     return search, asyncio.run(search.run()), keys
 
 

@@ -10,8 +10,8 @@ import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.recipes.llm4rl import llm_hfbf
 from palaestra.recipes.llm4rl.llm_hfbf.humans import (
-    LabelFile,
     OwnHuman,
+    SegmentLabels,
     Segments,
     SimulatedHuman,
     cut_segments,
@@ -30,7 +30,7 @@ LEARNER = pl.control.PPO(games=8, bootstrap=True)
 
 
 def program(**settings):
-    return replace(llm_hfbf.build(), **{"learner": LEARNER, "steps": 900, "games": 8, "calls": 40, **settings})
+    return replace(llm_hfbf.embedded(), **{"learner": LEARNER, "steps": 900, "games": 8, "calls": 40, **settings})
 
 
 def setting(ctx=None, **settings):
@@ -104,7 +104,7 @@ def test_labels_of_a_file_and_of_a_function(tmp_path):
     rows = [({"gap": 0.0, "speed": 10.0}, -1), ({"gap": 2.0}, 0.5), ({"gap": 2.0, "speed": 30.0}, 1.0)]
     file.write_text("\n".join(json.dumps({"segment": s, "label": x}) for s, x in rows) + "\n\n")
     seen = segments_of([[[0, 0, 0]]], gap=[[[0.1, 2.0, 1.9]]], speed=[[[11.0, 21.0, 29.0]]])
-    assert LabelFile(str(file), ("gap", "speed"))(seen).ravel().tolist() == [-1, 0.5, 1.0]
+    assert SegmentLabels(str(file), ("gap", "speed"))(seen).ravel().tolist() == [-1, 0.5, 1.0]
     for text, why in (
         ("", "has no label"),
         ('{"segment": {"gap": 1}, "label": 3}', "not from -1 to 1"),
@@ -113,7 +113,7 @@ def test_labels_of_a_file_and_of_a_function(tmp_path):
     ):
         file.write_text(text)
         with pytest.raises(UserError, match=why):
-            LabelFile(str(file), ("gap", "speed"))
+            SegmentLabels(str(file), ("gap", "speed"))
     own = OwnHuman(lambda means: means["gap"] - 1, "mine.py:label")
     assert own(seen).ravel() == pytest.approx([-0.9, 1.0, 0.9])
     with pytest.raises(UserError, match=r"mine.py:label gave 'good'"):
@@ -121,7 +121,7 @@ def test_labels_of_a_file_and_of_a_function(tmp_path):
     with pytest.raises(UserError, match="is one of unbiased"):
         llm_hfbf.build(human="angry")
     with pytest.raises(UserError, match=r"nowhere\.jsonl"):
-        LabelFile("nowhere.jsonl", ("gap",))
+        SegmentLabels("nowhere.jsonl", ("gap",))
 
 
 def test_a_question_has_the_label_and_the_means_but_not_the_pay():

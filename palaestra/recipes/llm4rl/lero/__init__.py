@@ -63,8 +63,7 @@ CARD = pl.Card(
                 "writes candidates: a reward and features, as JSON",
                 inert=None,
                 example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
-                otherwise="on the default simulator, candidates that a large model wrote once; a "
-                "simulator of your own needs it",
+                when={"writer": ("model",)},
             ),
         ),
         places=(
@@ -116,11 +115,34 @@ def build(
     """`asked` writes candidates, or writer="random" draws them; `sim` is FILE.py:NAME or gymnasium:ID;
     of a candidate `parts` act. `trial` and `steps` are environment steps, see `EvolveGuidance`.
     """
-    if asked is None and not sim:
-        asked = pl.Scripted(recorded, name="recorded")
     return EvolveGuidance(
         asked=asked,
         sim=pl.control.simulator_by_name(sim) if sim else pl.control.Coverage(),
+        writer=writer,
+        parts=parts,
+        generations=generations,
+        population=population,
+        elites=elites,
+        trial=trial,
+        steps=steps,
+        games=games,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    writer: Writer = "model",
+    parts: Parts = "both",
+    generations: int = 2,
+    population: int = 3,
+    elites: int = 1,
+    trial: int = 16_000,
+    steps: int = 80_000,
+    games: int = 256,
+) -> EvolveGuidance:
+    """On cooperative navigation, with the recorded candidates unless a model is `asked`."""
+    return build(
+        asked or pl.Scripted(recorded, name="recorded"),
         writer=writer,
         parts=parts,
         generations=generations,

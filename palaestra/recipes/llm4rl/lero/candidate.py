@@ -30,7 +30,7 @@ class Candidate(BaseModel):
 
 
 @pl.value_class
-class Words:
+class CandidateWords:
     """What may be read: a step's quantities by rewards, an observation's by features."""
 
     step: pl.control.SimulatorWords
@@ -123,7 +123,7 @@ def hybrid_reward(
     return shaping
 
 
-def save_candidate(candidate: Candidate, words: Words, folder: Path) -> None:
+def save_candidate(candidate: Candidate, words: CandidateWords, folder: Path) -> None:
     """Writes candidate.json: the candidate with the bounds that its quantities are clipped to."""
     bounds = lambda qs: {n: [q.low, q.high, q.about] for n, q in qs.items()}
     record = {
@@ -154,7 +154,7 @@ def load_enhanced(sim: pl.control.Simulator, folder: Path | str) -> EnhancedSimu
 
 
 def random_candidate(
-    words: Words, form: type[Candidate], parts: Parts, rng: np.random.Generator
+    words: CandidateWords, form: type[Candidate], parts: Parts, rng: np.random.Generator
 ) -> Candidate:
     """A candidate of the same language that nobody thought about: what fills the place of one that
     a model cannot write, and what a search by a model is compared with.

@@ -10,9 +10,9 @@ import numpy as np
 import palaestra as pl
 from palaestra.recipes.llm4rl.lero.candidate import (
     Candidate,
+    CandidateWords,
     EnhancedSimulator,
     Parts,
-    Words,
     hybrid_reward,
     random_candidate,
     save_candidate,
@@ -82,15 +82,15 @@ class EvolveGuidance:
         key: pl.Key = ("lero", ctx.seed)
         start = self.learner.start(self.sim, key).act
         games = pl.control.play_games(self.sim, start, SAMPLE, (*key, "sample"))
-        words = Words(
+        words = CandidateWords(
             step=pl.control.SimulatorWords.of(self.sim, games),
             view=pl.control.ViewWords.of(self.sim, games),
         )
-        search = Search(self, ctx, words, games, key)
+        search = CandidateSearch(self, ctx, words, games, key)
         best = await search.run() if self.parts != "none" else Candidate()
         folder = None if ctx.out is None else ctx.out / "policy"
         total = search.env_steps + self.cut(ctx, self.steps)
-        train = Training(program=self, words=words, key=key)
+        train = CandidateTraining(program=self, words=words, key=key)
         arms: dict[str, pl.control.ArmRun] = {
             "none": train.arm(Candidate(), total),
             "guide": train.arm(best, self.cut(ctx, self.steps), folder=folder),
@@ -124,11 +124,11 @@ class EvolveGuidance:
 
 
 @pl.value_class
-class Training:
+class CandidateTraining:
     """Trains the policy of an arm or a candidate."""
 
     program: EvolveGuidance
-    words: Words
+    words: CandidateWords
     key: pl.Key
 
     def arm(
@@ -185,20 +185,20 @@ class Training:
         }
 
 
-class Search:
+class CandidateSearch:
     """Generations of candidates, in a run."""
 
     def __init__(
         self,
         program: EvolveGuidance,
         ctx: pl.Context,
-        words: Words,
+        words: CandidateWords,
         games: pl.control.Paths,
         key: pl.Key,
     ):
         self.program, self.ctx, self.words, self.key = program, ctx, words, key
         self.form = words.form(games, program.parts)
-        self.training = Training(program=program, words=words, key=key)
+        self.training = CandidateTraining(program=program, words=words, key=key)
         self.env_steps = self.invalid = self.repeated = self.asks = 0
 
     async def run(self) -> Candidate:

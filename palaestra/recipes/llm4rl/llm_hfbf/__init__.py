@@ -63,8 +63,6 @@ CARD = pl.Card(
                 "judges people's labels of segments",
                 inert=None,
                 example="endpoint(url='http://HOST:PORT/v1',model='NAME')",
-                otherwise="on the default simulator, a rule that a large model wrote once; a simulator of "
-                "your own needs it",
             ),
         ),
         places=(
@@ -118,11 +116,34 @@ def build(
         raise pl.UserError(
             f"human={human}: it is one of {', '.join(BIASES)}, FILE.py:NAME or FILE.jsonl"
         )
-    if asked is None and not sim:
-        asked = pl.Scripted(written_judgement, name="written rule")
     return CorrectFeedback(
         asked=asked,
         sim=pl.control.simulator_by_name(sim) if sim else pl.control.CarFollowing(),
+        human=human,
+        feedback=feedback,
+        weight=weight,
+        potential=potential,
+        calls=calls,
+        segment=segment,
+        steps=steps,
+        games=games,
+    )
+
+
+def embedded(
+    asked: pl.Source | None = None,
+    human: str = "conservative",
+    feedback: Feedback = "corrected",
+    weight: float = 0.5,
+    potential: bool = False,
+    calls: int = 500,
+    segment: int = 10,
+    steps: int = 60_000,
+    games: int = 256,
+) -> CorrectFeedback:
+    """On car following, with the rule that a large model wrote unless a model is `asked`."""
+    return build(
+        asked or pl.Scripted(written_judgement, name="written rule"),
         human=human,
         feedback=feedback,
         weight=weight,

@@ -138,7 +138,7 @@ class OwnHuman:
         return np.clip(labels, -1, 1).reshape(segments.alive.shape)
 
 
-class LabelFile:
+class SegmentLabels:
     """Recorded labels, a line each: {"segment": {QUANTITY: number, ...}, "label": -1..1}. A segment
     has the label of the nearest recorded one, distances in units of the recorded spread; a quantity
     that a line lacks is taken for the recorded mean.

@@ -11,8 +11,8 @@ from palaestra.recipes.llm4rl.llm_hfbf.humans import (
     BIASES,
     WRONG,
     Human,
-    LabelFile,
     OwnHuman,
+    SegmentLabels,
     Segments,
     SimulatedHuman,
     cut_segments,
@@ -40,7 +40,7 @@ is the right one?"""
 ALONE = "How good is this for the task, from -1 (bad) to 1 (good)?"
 
 
-class Verdict(BaseModel):
+class LabelVerdict(BaseModel):
     """What a model says of a person's label."""
 
     biased: bool
@@ -174,7 +174,7 @@ class FeedbackSetting:
         if human in BIASES:
             return simulated(human), simulated("unbiased")
         if human.endswith(".jsonl"):
-            return LabelFile(human, segments.names), simulated("unbiased")
+            return SegmentLabels(human, segments.names), simulated("unbiased")
         return OwnHuman(pl.tasks.load(human, "function"), human), simulated("unbiased")
 
     def guide(self) -> pl.control.ChatGuide:
@@ -183,7 +183,7 @@ class FeedbackSetting:
         return pl.control.ChatGuide(
             source=self.program.source,
             spell=self.spell,
-            reply=Opinion if alone else Verdict,
+            reply=Opinion if alone else LabelVerdict,
             read=read_opinion if alone else read_verdict,
             fallback=(NOT_READ, 0.0, 1.0),
             asks=ASKS,
