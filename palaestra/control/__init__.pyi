@@ -11,6 +11,14 @@ from .arms import (
     compare_arms as compare_arms,
     measure_arm as measure_arm,
 )
+from .bandits import (
+    ALGORITHMS as ALGORITHMS,
+    ALPHA as ALPHA,
+    bandit_algorithm as bandit_algorithm,
+    fit_growth as fit_growth,
+    least_share as least_share,
+    suffix_failure as suffix_failure,
+)
 from .coverage import (
     Coverage as Coverage,
 )
@@ -46,6 +54,7 @@ from .named import (
 )
 from .networks import (
     DuelingValues as DuelingValues,
+    draw_network as draw_network,
     join_heads as join_heads,
     load_policy as load_policy,
     save_policy as save_policy,
@@ -56,6 +65,8 @@ from .parallel import (
 from .q import (
     DoubleQ as DoubleQ,
     QLearner as QLearner,
+    follow_network as follow_network,
+    q_targets as q_targets,
 )
 from .rooms import (
     Rooms as Rooms,
