@@ -5,6 +5,12 @@
 from .actor_critic import (
     PPO as PPO,
 )
+from .arms import (
+    ArmRun as ArmRun,
+    arm_summary as arm_summary,
+    compare_arms as compare_arms,
+    measure_arm as measure_arm,
+)
 from .bandits import (
     ALGORITHMS as ALGORITHMS,
     ALPHA as ALPHA,
@@ -13,7 +19,14 @@ from .bandits import (
     least_share as least_share,
     suffix_failure as suffix_failure,
 )
+from .coverage import (
+    Coverage as Coverage,
+)
+from .driving import (
+    CarFollowing as CarFollowing,
+)
 from .guides import (
+    Advisor as Advisor,
     Asking as Asking,
     ChatGuide as ChatGuide,
     ComputedGuide as ComputedGuide,
@@ -24,17 +37,20 @@ from .guides import (
 )
 from .gym import (
     GymSimulator as GymSimulator,
-    simulator_by_name as simulator_by_name,
 )
 from .language import (
     Expression as Expression,
     Quantities as Quantities,
     Quantity as Quantity,
     RewardProgram as RewardProgram,
+    checked_list as checked_list,
     checked_program as checked_program,
     columns_of as columns_of,
     lint_expression as lint_expression,
     spell_quantities as spell_quantities,
+)
+from .named import (
+    simulator_by_name as simulator_by_name,
 )
 from .networks import (
     DuelingValues as DuelingValues,
@@ -42,6 +58,9 @@ from .networks import (
     join_heads as join_heads,
     load_policy as load_policy,
     save_policy as save_policy,
+)
+from .parallel import (
+    ParallelSimulator as ParallelSimulator,
 )
 from .q import (
     DoubleQ as DoubleQ,
@@ -64,10 +83,16 @@ from .simulators import (
     Box as Box,
     Paths as Paths,
     Simulator as Simulator,
+    TellsFacts as TellsFacts,
     mean_return as mean_return,
     play_games as play_games,
     returns_of as returns_of,
 )
 from .spread import (
     SimpleSpread as SimpleSpread,
+)
+from .words import (
+    SeenWhole as SeenWhole,
+    SimulatorWords as SimulatorWords,
+    ViewWords as ViewWords,
 )
