@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.abilities import Casts, LimitsTurns, Mixes
@@ -20,6 +20,7 @@ from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.run.own_verifier import own_verifier
+from palaestra.run.world_settings import check_world_settings
 from palaestra.services.index import BM25
 from palaestra.services.tools.names import SANDBOX
 from palaestra.services.triples import TripleGraph
@@ -47,8 +48,10 @@ from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.knights import Knights
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.lake import Lake, LakeTasks
+from palaestra.toys.lane import LaneTasks
 from palaestra.toys.lookup import LookupTasks
 from palaestra.toys.opinions import Opinions
+from palaestra.toys.plans import Plans
 from palaestra.toys.preferences import Preferences
 from palaestra.toys.queries import QueryTasks
 from palaestra.toys.reading import ReadingTasks
@@ -60,6 +63,7 @@ from palaestra.toys.shop import ShopTasks, ShopUser, order, stock
 from palaestra.toys.statements import Statements
 from palaestra.toys.store import StoreTasks
 from palaestra.toys.tastes import TasteTalks, TasteUser
+from palaestra.toys.taxonomy import Taxonomy
 from palaestra.toys.theorems import Theorems
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
@@ -68,6 +72,7 @@ from palaestra.types import Player, Task, Tasks, World
 from palaestra.values import walk
 from palaestra.worlds.adapters.base import AdaptedTasks
 from palaestra.worlds.adapters.named import is_adapted, world_by_name
+from palaestra.worlds.bandit import BanditTasks, bandit_by_name
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_tasks import DrawnCompetitionTasks
 from palaestra.worlds.decrypto import Decrypto, DecryptoTasks, decrypto_by_name
@@ -114,14 +119,13 @@ TAKES_TOOLS = (NOTEBOOK, REWRITE, RERANK)
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
-    "knights": Knights, "theorems": Theorems,
-    "constraints": ConstraintTasks, "facts": CommonFacts, "unanswerable": Unanswerable,
-    "store": StoreTasks, "devices": DeviceTasks,
+    "knights": Knights, "theorems": Theorems, "constraints": ConstraintTasks, "facts": CommonFacts,
+    "unanswerable": Unanswerable, "store": StoreTasks, "devices": DeviceTasks, "plans": Plans,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers, or pay for a part: above 0 by chance
     "variants": Variants, "compare": CompareAnswers, "preferences": Preferences,
     "screen": Screen, "rubrics": Rubrics, "opinions": Opinions, "statements": Statements,
-    "relations": Relations,
+    "relations": Relations, "lane": LaneTasks, "taxonomy": Taxonomy,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
@@ -174,13 +178,14 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "mnk": (MnkTasks, Mnk),
     "decrypto": (DecryptoTasks, Decrypto),
     "written-games": (WrittenGameTasks, WrittenGame),
+    "bandit": (BanditTasks, lambda: bandit_by_name("bandit")[1]),
     "kuhn": (lambda: AdaptedTasks(kuhn(), "kuhn"), kuhn),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 # games that take settings, by what reads these
 GAMES: Mapping[str, Callable[[str], Any]] = {
-    "mnk": board_by_name, "decrypto": decrypto_by_name, "written-games": written_by_name,
+    "mnk": board_by_name, "decrypto": decrypto_by_name, "written-games": written_by_name, "bandit": bandit_by_name,
 }  # fmt: skip
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {
     spec: {"o": Script(fn=random_move, name="random")} for spec in ("tictactoe", "tictactoe-legal")
@@ -391,9 +396,7 @@ def rows_alone(settings: Settings) -> Bench:
 
 
 def add_agent(bench: Bench, settings: Settings) -> Bench:
-    """The same questions, answered by the user's own agent. Raises UserError where the bench asks in
-    a world of its own.
-    """
+    """The same questions, answered by the user's own agent; UserError in a world of its own."""
     from palaestra.worlds.gateway.agent import MOST_TURNS, AgentWorld, JudgeAgents
 
     if settings.tools:
@@ -549,17 +552,6 @@ def several_turns(
     asked = world.asks if isinstance(world, GraphQuestions) else world.turns
     turns = max(Bench.max_turns, asked)
     return Bench(name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=turns)
-
-
-def check_world_settings(env: str, world: type, given: Mapping[str, Any]) -> None:
-    """Raises UserError for a setting that a world named by --env does not have."""
-    taken = {f.name: f.default for f in fields(world) if f.default is not MISSING}
-    for name, value in given.items():
-        if name not in taken or type(value) not in (type(taken[name]), int):
-            raise UserError(
-                f"--env {env}: {name}={value} is no setting of the {env.partition('(')[0]}; it takes "
-                f"{', '.join(f'{k}={x}' for k, x in taken.items() if isinstance(x, int | float))}"
-            )
 
 
 def add_interpreter(bench: Bench, settings: Settings) -> Bench:
