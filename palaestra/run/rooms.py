@@ -18,7 +18,7 @@ from palaestra.tasks.spec import parse_alone, split_outside
 from palaestra.worlds.competition import CompetitionWorld
 from palaestra.worlds.competition_files import competition_named, competitions_in
 from palaestra.worlds.competition_tasks import CompetitionTasks
-from palaestra.worlds.explore import VIEWS, Explore
+from palaestra.worlds.explore import VIEWS, ExploreBandit
 from palaestra.worlds.logged_bandit import LoggedBandit, LoggedBandits
 from palaestra.worlds.plans import ExpertPlans, plan_of
 from palaestra.worlds.play_log import SHAPE, PlayLog
@@ -130,7 +130,7 @@ def in_logged(settings: Settings, instruction: str) -> Bench:
     )
     tasks.task("train", 0)
     seen = {k: given[k] for k in ("horizon", "view") if k in given}
-    world = Explore(LoggedBandit(tasks, near=given.get("near", LoggedBandit.near)), **seen)
+    world = ExploreBandit(LoggedBandit(tasks, near=given.get("near", LoggedBandit.near)), **seen)
     return Bench(
         name=settings.data, tasks=tasks, world=world, max_tokens=256, max_turns=world.most_turns
     )

@@ -51,7 +51,7 @@ from .phrasing import (
 )
 from .relabel import (
     FrameLabel as FrameLabel,
-    relabel as relabel,
+    relabel_frames as relabel_frames,
     state_text as state_text,
 )
 from .sources import (

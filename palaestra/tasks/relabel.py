@@ -24,7 +24,7 @@ class FrameLabel:
     ahead: float
 
 
-def relabel(
+def relabel_frames(
     frames_N: Sequence[float],
     events_N: Sequence[Sequence[str]],
     window: float,

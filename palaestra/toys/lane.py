@@ -22,7 +22,7 @@ import numpy as np
 
 from palaestra.schedule import check_bounds
 from palaestra.tasks.procedural import draw_task, question_task
-from palaestra.tasks.relabel import relabel, state_text
+from palaestra.tasks.relabel import relabel_frames, state_text
 from palaestra.types import Task, need_at_least, stage, value_class
 
 LANE_ACTIONS = ("defend", "dragon", "farm", "push")  # the most important one first
@@ -132,7 +132,7 @@ class LaneTasks:
 
         frames, _ = play_lane(choose, rng)
         events = [(event,) if event else () for _, event in frames]
-        labels = relabel(range(len(frames)), events, self.window, LANE_ACTIONS)
+        labels = relabel_frames(range(len(frames)), events, self.window, LANE_ACTIONS)
         labelled = [(s, x) for (s, _), x in zip(frames, labels, strict=True) if x is not None]
         state, label = labelled[int(rng.integers(len(labelled)))]
         meta = {

@@ -29,7 +29,7 @@ CONSTANTS, NAMES, MODULO = "ABCDEFGH", "abcdefghijklmnopqrstuvwxyz", 10
 
 @declare(
     columns=(
-        ("plan", str, "an outline of the steps to the answer"),
+        "plan",
         ("knowledge", str, "facts that the problem needs"),
         ("subproblems", tuple, "its parts in order, each with its question and answer"),
         ("difficulty", object, "how hard it is, a number or a word"),

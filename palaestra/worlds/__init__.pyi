@@ -96,7 +96,7 @@ from .experts import (
     ExpertBox as ExpertBox,
 )
 from .explore import (
-    Explore as Explore,
+    ExploreBandit as ExploreBandit,
     ExploreState as ExploreState,
     read_arm as read_arm,
 )

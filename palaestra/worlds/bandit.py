@@ -37,7 +37,7 @@ from palaestra.types import (
     stage,
     value_class,
 )
-from palaestra.worlds.explore import Explore, read_arm
+from palaestra.worlds.explore import ExploreBandit, read_arm
 
 LETTERS = "BCDEFGHJKLMNPQRSTUVWXYZ"  # names of arms: no article, no pronoun, no digit
 SCENARIOS = {
@@ -175,7 +175,7 @@ class DrawnBandit:
         return Frame(state=state, asks=(Ask(seat="policy", say=say, new_row=True),), pay=pay)
 
 
-def bandit_by_name(spec: str) -> tuple[BanditTasks, Explore]:
+def bandit_by_name(spec: str) -> tuple[BanditTasks, ExploreBandit]:
     """The world of `bandit(arms=N,gap=0.2,horizon=T,view=summary,...)`, and its bandits. Raises UserError
     for other settings.
     """
@@ -190,4 +190,6 @@ def bandit_by_name(spec: str) -> tuple[BanditTasks, Explore]:
             raise UserError(f"{spec}: {key} is {value!r}; it is such as {known[key]!r}")
     tasks = BanditTasks(**{k: v for k, v in given.items() if k in drawn}, name=spec)
     told = tasks.scenario != "brief"
-    return tasks, Explore(DrawnBandit(), told=told, **{k: v for k, v in given.items() if k in own})
+    return tasks, ExploreBandit(
+        DrawnBandit(), told=told, **{k: v for k, v in given.items() if k in own}
+    )

@@ -107,11 +107,11 @@ class ExploreState:
         ("regrets", tuple, "by pull, the mean of the best arm less that of the arm pulled"),
         ("best_arms", tuple, "by pull, whether no arm had a higher mean"),
         ("arm_names", tuple, "the names of a bandit's arms"),
-        ("unread", int, "replies that name no arm, for which one was drawn"),
+        ("unread_arms", int, "replies that name no arm, for which one was drawn"),
     )
 )
 @stage
-class Explore:
+class ExploreBandit:
     """A bandit of `horizon` turns, or as many as it has itself where that is less. A reply that names
     no arm pulls one at random, and is counted.
 
@@ -206,7 +206,7 @@ class Explore:
             "regrets": regrets,
             "best_arms": best,
             "arm_names": state.names,
-            "unread": state.unread,
+            "unread_arms": state.unread,
         }
         pay = {(self.seats[0], ""): reward}
         if not frame.asks or len(seen.arms) == self.horizon:

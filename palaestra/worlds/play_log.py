@@ -25,7 +25,7 @@ from palaestra.errors import UserError
 from palaestra.needs.declared import truth_of
 from palaestra.tasks.logs import finite, read_log_rows, split_of_row
 from palaestra.tasks.records import Record, describe_value
-from palaestra.tasks.relabel import relabel, state_text
+from palaestra.tasks.relabel import relabel_frames, state_text
 from palaestra.types import Message, Task, need_at_least, seed_of, stage, value_class
 from palaestra.worlds.explore import read_arm
 
@@ -192,7 +192,7 @@ def _label(
     labelled = list[tuple[LoggedFrame, str, float]]()
     for own in games.values():
         own.sort(key=lambda f: f.frame)
-        labels = relabel([f.frame for f in own], [f.events for f in own], window, actions)
+        labels = relabel_frames([f.frame for f in own], [f.events for f in own], window, actions)
         labelled += [
             (f, x.action, x.ahead) for f, x in zip(own, labels, strict=True) if x is not None
         ]

@@ -9,7 +9,7 @@ from palaestra.errors import UserError
 from palaestra.run.benches import bench_by_name
 from palaestra.types import Act, Ask, Frame, Message, Task
 from palaestra.worlds.bandit import BanditTasks, DrawnBandit
-from palaestra.worlds.explore import Explore, read_arm
+from palaestra.worlds.explore import ExploreBandit, read_arm
 from palaestra.worlds.user import UserWorld
 
 PLAIN = Task(
@@ -51,11 +51,11 @@ def test_the_spread_of_drawn_means_rewards_and_names():
 
 
 def Bandit_():
-    return Explore(DrawnBandit(), horizon=1, told=False)
+    return ExploreBandit(DrawnBandit(), horizon=1, told=False)
 
 
 def test_the_table_and_the_facts_by_hand():
-    frames = played(Explore(DrawnBandit(), horizon=4, told=False), PLAIN, ["X", "I take Y.", "X", "x"])
+    frames = played(ExploreBandit(DrawnBandit(), horizon=4, told=False), PLAIN, ["X", "I take Y.", "X", "x"])
     said = frames[3].asks[0].say[-1].content
     assert said == "two arms\nTurn 4 of 4.\narm pulls mean\nX 2 1\nY 1 0"
     assert frames[0].asks[0].say[-1].content.endswith("Turn 1 of 4.\narm pulls mean\nX 0 none\nY 0 none")
@@ -63,25 +63,27 @@ def test_the_table_and_the_facts_by_hand():
     assert not last.asks and last.status == "finished" and last.pay == {("policy", ""): 1.0}
     assert last.facts["arms"] == (0, 1, 0, 0) and last.facts["rewards"] == (1.0, 0.0, 1.0, 1.0)
     assert last.facts["regrets"] == (0.0, 1.0, 0.0, 0.0) and last.facts["best_arms"] == (True, False, True, True)
-    assert last.facts["unread"] == 0 and all(f.asks[0].new_row for f in frames[:-1])
+    assert last.facts["unread_arms"] == 0 and all(f.asks[0].new_row for f in frames[:-1])
 
 
 def test_views():
     replies = ["X", "Y", "X"]
-    see = lambda **more: played(Explore(DrawnBandit(), told=False, **more), PLAIN, replies)[-1].asks[0].say[-1].content
+    see = lambda **more: (
+        played(ExploreBandit(DrawnBandit(), told=False, **more), PLAIN, replies)[-1].asks[0].say[-1].content
+    )
     assert see(view="history").splitlines()[1:] == ["Turn 4 of 50.", "X 1", "Y 0", "X 1"]
     # sqrt(0.5 ln 3 / 2) = 0.52, sqrt(0.5 ln 3) = 0.74
     assert see(view="guide").splitlines()[2:] == ["arm pulls value bonus", "X 2 1 0.52", "Y 1 0 0.74"]
     assert "Turn 4.\n" in see(horizon=0)
-    told = played(Explore(DrawnBandit()), PLAIN, [])[0].asks[0].say[-1].content
+    told = played(ExploreBandit(DrawnBandit()), PLAIN, [])[0].asks[0].say[-1].content
     assert told.endswith("Reply with the name of one arm.")
-    shown = played(Explore(DrawnBandit(), examples=(("q", "Y"),)), PLAIN, [])[0].asks[0].say
+    shown = played(ExploreBandit(DrawnBandit(), examples=(("q", "Y"),)), PLAIN, [])[0].asks[0].say
     assert [(m.role, m.content) for m in shown[:2]] == [("user", "q"), ("assistant", "Y")] and len(shown) == 3
 
 
 def test_a_context_is_shown_and_gives_the_linear_guide():
     task = BanditTasks(arms=3, features=2).task("train", 0)
-    frames = played(Explore(DrawnBandit(), view="guide", told=False), task, [task.meta["names"][0]] * 3)
+    frames = played(ExploreBandit(DrawnBandit(), view="guide", told=False), task, [task.meta["names"][0]] * 3)
     state = frames[-1].state
     theta_KD, x_D = np.array(task.meta["weights"]), np.array(state.seen.context)
     assert state.means == pytest.approx((theta_KD @ x_D).tolist()) and len(set(state.seen.contexts)) == 3
@@ -96,7 +98,7 @@ def test_players_of_one_bandit_meet_the_same_rewards():
     task = BanditTasks(gap=0.0).task("train", 0)
     a, b = task.meta["names"][:2]
     paid = lambda replies, key, **more: [
-        f.pay["policy", ""] for f in played(Explore(DrawnBandit(), **more), task, replies, key)[1:]
+        f.pay["policy", ""] for f in played(ExploreBandit(DrawnBandit(), **more), task, replies, key)[1:]
     ]
     one, other = paid([a] * 30, ("k",)), paid([b, a] * 15, ("k",))
     assert one[1::2] == other[1::2] and one != paid([a] * 30, ("l",))
@@ -105,8 +107,8 @@ def test_players_of_one_bandit_meet_the_same_rewards():
 
 def test_a_reply_without_an_arm_pulls_one_at_random_and_is_counted():
     task = BanditTasks().task("train", 0)
-    frames = played(Explore(DrawnBandit(), horizon=40), task, ["hello"] * 40)
-    assert frames[-1].facts["unread"] == 40 and len(set(frames[-1].facts["arms"])) == 5
+    frames = played(ExploreBandit(DrawnBandit(), horizon=40), task, ["hello"] * 40)
+    assert frames[-1].facts["unread_arms"] == 40 and len(set(frames[-1].facts["arms"])) == 5
 
 
 @pytest.mark.parametrize(
@@ -154,13 +156,13 @@ def user_world(tmp_path, choices='("a", "b")', more="", name="mine"):
 
 def test_a_users_class_is_a_bandit(tmp_path):
     world = user_world(tmp_path, more=MORE.replace("FEATURES", "[float(state), 1.0]"))
-    frames = played(Explore(world, horizon=3, told=False), Task(id="t"), ["a", "b", "b"])
+    frames = played(ExploreBandit(world, horizon=3, told=False), Task(id="t"), ["a", "b", "b"])
     assert frames[-1].facts["regrets"] == (1.0, 0.0, 0.0) and frames[-1].state.seen.contexts[2] == (2.0, 1.0)
     say = frames[1].asks[0].say
     assert [m.role for m in say] == ["system", "user"]
     assert say[-1].content == "day 0\nday 1\nTurn 2 of 3.\narm pulls mean\na 1 0\nb 0 none"
     assert frames[1].asks[0].choices == ("a", "b")
-    bare = played(Explore(user_world(tmp_path, name="bare"), horizon=2), Task(id="t"), ["a", "b"])[-1].facts
+    bare = played(ExploreBandit(user_world(tmp_path, name="bare"), horizon=2), Task(id="t"), ["a", "b"])[-1].facts
     assert bare["regrets"] == () and bare["rewards"] == (0.0, 1.0)
 
 
@@ -176,7 +178,7 @@ def test_a_users_class_is_a_bandit(tmp_path):
 def test_what_is_no_bandit_is_told(tmp_path, choices, more, match):
     world = user_world(tmp_path, choices, more, name=f"n{abs(hash((choices, more)))}")
     with pytest.raises(UserError, match=match):
-        played(Explore(world), Task(id="t"), ["a", "a"])
+        played(ExploreBandit(world), Task(id="t"), ["a", "a"])
 
 
 def test_two_seats_are_no_bandit():
@@ -188,7 +190,7 @@ def test_two_seats_are_no_bandit():
             return Frame(state=0, asks=(Ask(seat="x", say=say), Ask(seat="y", say=say)))
 
     with pytest.raises(UserError, match="asks 2 seats"):
-        played(Explore(Two()), Task(id="t"), [])
+        played(ExploreBandit(Two()), Task(id="t"), [])
 
 
 def test_settings():
@@ -201,4 +203,4 @@ def test_settings():
     ):  # fmt: skip
         with pytest.raises(UserError, match=match):
             bench_by_name(spec)
-    assert pl.worlds.Explore(DrawnBandit()).shorter == "take fewer arms"
+    assert pl.worlds.ExploreBandit(DrawnBandit()).shorter == "take fewer arms"

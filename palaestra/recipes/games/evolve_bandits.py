@@ -116,7 +116,7 @@ class Decision:
 
 
 async def play_algorithm(
-    world: pl.worlds.Explore, task: pl.Task, key: pl.Key, algorithm: str
+    world: pl.worlds.ExploreBandit, task: pl.Task, key: pl.Key, algorithm: str
 ) -> tuple[list[Decision], Mapping[str, Any]]:
     """The decisions of an algorithm in a bandit, and the facts of its game."""
     frame = await world.reset(task, key)
@@ -154,14 +154,16 @@ class Sight:
         pl.control.bandit_algorithm(self.teacher)
         pl.check_bounds("evolve-bandits: shots", self.shots, least=0)
 
-    async def explore(self, ctx: pl.Context, *, common: bool = False) -> pl.worlds.Explore:
+    async def explore(self, ctx: pl.Context, *, common: bool = False) -> pl.worlds.ExploreBandit:
         """The bandit. Raises UserError where the environment is none."""
         world: Any = ctx.bench.world
         if len(world.seats) != 1:
             raise pl.UserError(
                 f"evolve-bandits: a bandit has one seat, and {ctx.bench.name} has {len(world.seats)}"
             )
-        made = world if isinstance(world, pl.worlds.Explore) else pl.worlds.Explore(world)
+        made = (
+            world if isinstance(world, pl.worlds.ExploreBandit) else pl.worlds.ExploreBandit(world)
+        )
         given = {"horizon": self.horizon, "view": self.view}
         made = replace(
             made,
@@ -275,7 +277,7 @@ class RegretExam:
             each = (play_algorithm(world, task, ("exam", task.id), name) for task, _ in played)
             games[name] = [facts for _, facts in await asyncio.gather(*each)]
         pulls = sum(len(f["arms"]) for f in games["policy"])
-        unread = sum(f["unread"] for f in games["policy"])
+        unread = sum(f["unread_arms"] for f in games["policy"])
         return {
             **summarise(games),
             "unread": unread / max(1, pulls),

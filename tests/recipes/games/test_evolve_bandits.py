@@ -20,7 +20,7 @@ from palaestra.recipes.games.evolve_bandits import (
 )
 from palaestra.types import Example, Group, Task
 from palaestra.worlds.bandit import BanditTasks, DrawnBandit
-from palaestra.worlds.explore import Explore
+from palaestra.worlds.explore import ExploreBandit
 
 from tests.fake import episode
 
@@ -32,7 +32,7 @@ def test_ucb_finds_the_best_arm_and_greedy_may_stick():
     """Over 20 bandits of 60 turns and gap 0.5; uniform play has regret 60 x 2/3 x 0.5 = 20, UCB less than the
     bound 8 ln T / gap + (1 + pi^2/3) gap of each of the two arms, and greedy fails in some.
     """
-    world = Explore(DrawnBandit(), horizon=60, common=True)
+    world = ExploreBandit(DrawnBandit(), horizon=60, common=True)
 
     def play(name):
         tasks = (BanditTasks(arms=3).task("test", i) for i in range(20))
@@ -45,7 +45,7 @@ def test_ucb_finds_the_best_arm_and_greedy_may_stick():
 
 
 def test_decisions_show_what_was_seen_before_them():
-    world = Explore(DrawnBandit(), horizon=6, told=False)
+    world = ExploreBandit(DrawnBandit(), horizon=6, told=False)
     decisions, facts = asyncio.run(play_algorithm(world, TASK, ("k",), "ucb"))
     names = TASK.meta["names"]
     assert [d.arm for d in decisions[:3]] == list(names) and not any(d.explored for d in decisions[:3])
@@ -96,7 +96,7 @@ def test_few_shots_are_decisions_3_5_7_of_a_training_bandit(context):
 def game(arms, rewards, regrets, unread=0):
     best = tuple(x == 0 for x in regrets)
     return {
-        "arms": arms, "rewards": rewards, "regrets": regrets, "best_arms": best, "arm_names": ("a", "b"), "unread": unread,
+        "arms": arms, "rewards": rewards, "regrets": regrets, "best_arms": best, "arm_names": ("a", "b"), "unread_arms": unread,
     }  # fmt: skip
 
 

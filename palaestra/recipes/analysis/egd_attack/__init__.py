@@ -94,6 +94,10 @@ CARD = pl.Card(
         "The filter, the noise and the check of the answer meet suffixes that were found without them; a search that "
         "knows of them may find others.",
         "All prompts are searched at once: a large model needs fewer of them (prompts=4).",
+        "The paper's advantage is not seen on the built-in model: of 16 prompts in one seed exponentiated gradient breaks "
+        "81%, projected gradient and greedy exchange 100%, random search 69%. Training on what it found keeps 81% of them "
+        "under all searches, and 88% of harmless questions stay answered; the check of the answer keeps all, and refuses the "
+        "code's owner too.",
     ),
 )  # fmt: skip
 OWN_REQUESTS = "the meter asks harmless questions of its own and takes no others"

@@ -64,7 +64,7 @@ def working_of(solution: str, answer: object) -> str:
     return text[: min(end, at) if at >= 0 else end].rstrip() if place or at >= 0 else ""
 
 
-@pl.declare(columns=((SCAFFOLD, str, "the beginning of a solution that a reply goes on from"),))
+@pl.declare(columns=(("scaffold", str, "the beginning of a solution that a reply goes on from"),))
 @pl.stage
 class ScaffoldedTasks:
     """Training problems of a source, each as often as it has beginnings; held-out ones as they are.
